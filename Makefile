@@ -1,0 +1,45 @@
+# Everything a checkout can do. Each target sets up what it needs and does nothing twice.
+# ARGS are handed on, for example: make test ARGS="tests/domain -k duplicate"
+
+MAKEFLAGS += --no-print-directory
+ARGS =
+CHECKED = src tests scripts $(wildcard bench)
+export PYTHON
+
+.PHONY: help setup setup-run run test check format bench lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: ## Make .venv with everything for running, testing and checking
+	@sh scripts/setup dev
+
+run: setup-run ## Start the service
+	@exec .venv/bin/hookmill serve $(ARGS)
+
+test: setup ## Run the checks and all tests; with ARGS only the tests they select
+	@$(if $(strip $(ARGS)),,$(MAKE) check)
+	@exec .venv/bin/pytest -n auto $(ARGS)
+
+check: setup ## Check the format, the code, the types and the imports
+	@.venv/bin/ruff format --check --quiet --output-format concise $(CHECKED)
+	@.venv/bin/ruff check --quiet $(CHECKED)
+	@.venv/bin/mypy --no-error-summary $(CHECKED)
+	@report=$$(.venv/bin/lint-imports --no-logo) || { echo "$$report"; exit 1; }
+	@echo "Format, code, types and imports are in order."
+
+format: setup ## Put the format right, and what ruff can put right by itself
+	@.venv/bin/ruff check --quiet --fix-only $(CHECKED)
+	@.venv/bin/ruff format --quiet $(CHECKED)
+
+bench: setup ## Measure the service under load
+	@exec .venv/bin/python -m bench $(ARGS)
+
+lock: ## Write the lock files again from pyproject.toml (newer versions: ARGS=--upgrade)
+	@sh scripts/setup lock $(ARGS)
+
+clean: ## Remove what make has made
+	@rm -rf .venv .tools .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+setup-run:
+	@sh scripts/setup run

@@ -1,0 +1,484 @@
+"""Sends HTTP requests as fast as Python can, or at a steady rate, and says how long the answers took.
+
+It runs in a process of its own, needs nothing but the standard library, and stops by itself: when every
+target has had its share, or when the time is up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import math
+import resource
+import secrets
+import select
+import socket
+import subprocess
+import sys
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+NANOSECONDS = 1_000_000_000
+LARGEST_READ = 65_536
+HEADS_REMEMBERED = 1_000
+SEND_BUFFER_BYTES = 1 << 20
+CONNECT_SECONDS = 5.0
+PROCESS_SLACK_SECONDS = 30.0
+
+SERIAL_LENGTH = 32
+"""Every body carries a text of this length that no other body carries: the run's own mark and a number."""
+
+
+class LoadFailed(Exception):
+    """The load could not be driven to its end, or something came back that the plan doesn't allow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One place requests go to: a path, and the headers that belong to it."""
+
+    path: str
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """A request body with a gap of `SERIAL_LENGTH` bytes in it, for the serial of each request."""
+
+    before: str
+    after: str
+
+    @property
+    def size(self) -> int:
+        return len(self.before.encode()) + SERIAL_LENGTH + len(self.after.encode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to send, where to, and when to stop.
+
+    Requests go round the targets, each of which gets at most `requests_per_target`. Bodies take turns,
+    shifted by one on every round, so that no target always gets the same one. All bodies are of one size.
+    `rate_per_second` of None means: every connection sends its next request as soon as it has its answer.
+    """
+
+    port: int
+    targets: Sequence[Target]
+    bodies: Sequence[Body]
+    seconds: float
+    requests_per_target: int
+    host: str = "127.0.0.1"
+    connections: int = 128
+    rate_per_second: float | None = None
+    expected_status: int = HTTPStatus.ACCEPTED
+    answer_within_seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What came of a plan. Latencies run from the moment a request was due to the last byte of its answer.
+
+    `requests_per_second` counts expected answers only. `latest_start_ms` is how long after it was due a
+    request was sent at worst (steady rate only), as the generator was late or no connection was free.
+    """
+
+    statuses: Mapping[str, int]
+    errors: Mapping[str, int]
+    expected_status: int
+    sent: int
+    reconnects: int
+    seconds: float
+    requests_per_second: float
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+    p999_ms: float
+    max_ms: float
+    latest_start_ms: float
+    generator_cpu_seconds: float
+
+    @property
+    def generator_cpu_share(self) -> float:
+        """Of one core. Near 1.0 the generator is the limit, and the figures say little about the server."""
+        return self.generator_cpu_seconds / self.seconds if self.seconds else 0.0
+
+    def troubles(self) -> list[str]:
+        """Everything that keeps the figures from being good, in words; empty when all went as planned."""
+        expected = str(self.expected_status)
+        unexpected = {status: count for status, count in self.statuses.items() if status != expected}
+        troubles = [f"{count} × status {status} instead of {expected}" for status, count in unexpected.items()]
+        troubles += [f"{count} × {error}" for error, count in self.errors.items()]
+        if not self.statuses.get(expected):
+            troubles.append(f"no answer had status {expected}")
+        return troubles
+
+
+def targets_needed(*, requests_per_second: float, seconds: float, requests_per_target: int) -> int:
+    """How many targets a run needs so that none gets more than its share before the time is up."""
+    return max(1, math.ceil(requests_per_second * seconds / requests_per_target))
+
+
+def run(plan: Plan) -> Record:
+    """Drives the plan in a new process and returns its record. Raises LoadFailed when anything went amiss."""
+    seconds = plan.seconds + plan.answer_within_seconds + PROCESS_SLACK_SECONDS
+    try:
+        finished = subprocess.run(
+            [sys.executable, "-I", str(Path(__file__).resolve())],
+            input=json.dumps(dataclasses.asdict(plan)),
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        raise LoadFailed(f"The load generator was stopped: it still ran after {seconds:.0f} s.") from None
+    if finished.returncode != 0:
+        reason = finished.stderr.strip() or f"it ended with code {finished.returncode}"
+        raise LoadFailed(f"The load generator failed: {reason}")
+    return Record(**json.loads(finished.stdout))
+
+
+def drive(plan: Plan) -> Record:
+    """Drives the plan in this process."""
+    if len({body.size for body in plan.bodies}) != 1:
+        raise LoadFailed("The bodies of a plan must be of one size: requests are made from prepared bytes.")
+    driver = _Driver(plan)
+    try:
+        driver.drive()
+        return driver.record()
+    finally:
+        driver.close()
+
+
+def requests(plan: Plan) -> Iterator[bytes]:
+    """Whole requests, ready to send, until every target has had its share. No two have the same body."""
+    mark = secrets.token_hex(8).encode()
+    size = plan.bodies[0].size
+    heads = [_head(plan, target, size) for target in plan.targets]
+    bodies = [(body.before.encode(), body.after.encode()) for body in plan.bodies]
+    number = 0
+    for lap in range(plan.requests_per_target):
+        for place, head in enumerate(heads, start=lap):
+            before, after = bodies[place % len(bodies)]
+            yield b"%b%b%b%016d%b" % (head, before, mark, number, after)
+            number += 1
+
+
+def _head(plan: Plan, target: Target, body_size: int) -> bytes:
+    lines = [
+        f"POST {target.path} HTTP/1.1",
+        f"Host: {plan.host}:{plan.port}",
+        "Content-Type: application/json",
+        *(f"{name}: {value}" for name, value in target.headers.items()),
+        f"Content-Length: {body_size}",
+    ]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What the generator needs to know of an answer: everything else in its head is not looked at."""
+
+    status: str
+    answer_size: int
+    closes: bool
+
+
+def _read_head(head: bytes) -> _Head:
+    status_line, *fields = head.split(b"\r\n")
+    version, _, rest = status_line.partition(b" ")
+    if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
+        raise LoadFailed("The server sent an answer that is not HTTP/1.")
+    length = None
+    closes = version == b"HTTP/1.0"
+    for field in fields:
+        name, _, value = field.partition(b":")
+        match name.strip().lower():
+            case b"content-length" if value.strip().isdigit():
+                length = int(value)
+            case b"connection":
+                closes = value.strip().lower() == b"close"
+    if length is None:
+        raise LoadFailed("The server sent an answer without Content-Length.")
+    return _Head(rest[:3].decode(), len(head) + 4 + length, closes)
+
+
+class _Connection:
+    """One connection with at most one request under way."""
+
+    __slots__ = ("due", "received", "recv", "send", "socket", "unsent")
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.open(address)
+
+    def open(self, address: tuple[str, int]) -> None:
+        self.socket = socket.create_connection(address, timeout=CONNECT_SECONDS)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        self.socket.setblocking(False)
+        self.send = self.socket.send
+        self.recv = self.socket.recv
+        self.due: int | None = None
+        self.received = b""
+        self.unsent: memoryview | None = None
+
+
+class _Driver:
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._address = (plan.host, plan.port)
+        self._requests = requests(plan)
+        self._epoll = select.epoll()
+        self._connections: dict[int, _Connection] = {}
+        self._under_way = 0
+        self._sent = 0
+        self._reconnects = 0
+        self._latencies = array("q")
+        self._latest_start = 0
+        self._statuses: Counter[str] = Counter()
+        self._errors: Counter[str] = Counter()
+        self._heads: dict[bytes, _Head] = {}
+        self._when_idle: Callable[[_Connection], None] = self._send_next
+        self._send_until = 0
+        self._seconds = 0.0
+        self._cpu_seconds = 0.0
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.socket.close()
+        self._epoll.close()
+
+    def drive(self) -> None:
+        connections = [self._connect() for _ in range(self._plan.connections)]
+        cpu_before = _cpu_seconds()
+        started = perf_counter_ns()
+        self._send_until = started + int(self._plan.seconds * NANOSECONDS)
+        if self._plan.rate_per_second is None:
+            self._drive_flat_out(connections)
+        else:
+            self._drive_at_rate(connections, started, self._plan.rate_per_second)
+        if self._under_way:
+            self._errors["request without an answer in time"] += self._under_way
+        self._seconds = (perf_counter_ns() - started) / NANOSECONDS
+        self._cpu_seconds = _cpu_seconds() - cpu_before
+
+    def _drive_flat_out(self, connections: Sequence[_Connection]) -> None:
+        for connection in connections:
+            self._send_next(connection)
+        self._collect_the_rest()
+
+    def _drive_at_rate(self, connections: Sequence[_Connection], started: int, per_second: float) -> None:
+        """A request's latency runs from when it was due: a server that stalls can't slow the clock."""
+        idle = deque(connections)
+        self._when_idle = idle.append
+        interval = NANOSECONDS / per_second
+        issued = 0
+        due = started
+        request = next(self._requests, None)
+        while request is not None and due < self._send_until:
+            now = perf_counter_ns()
+            if due <= now and idle:
+                self._latest_start = max(self._latest_start, now - due)
+                self._start(idle.popleft(), request, due)
+                issued += 1
+                due = started + int(issued * interval)
+                request = next(self._requests, None)
+                continue
+            if now > self._send_until + self._answer_within():
+                self._errors["request due, but no connection free in time"] += 1
+                break
+            # epoll itself counts in whole milliseconds, which would be seen as latency; select counts finer.
+            select.select([self._epoll], [], [], (due - now) / NANOSECONDS if due > now else 1.0)
+            self._collect(0)
+        self._collect_the_rest()
+
+    def _collect_the_rest(self) -> None:
+        while self._under_way:
+            remaining = self._send_until + self._answer_within() - perf_counter_ns()
+            if remaining <= 0:
+                return
+            self._collect(remaining / NANOSECONDS)
+
+    def _answer_within(self) -> int:
+        return int(self._plan.answer_within_seconds * NANOSECONDS)
+
+    def _send_next(self, connection: _Connection) -> None:
+        if perf_counter_ns() >= self._send_until:
+            return
+        request = next(self._requests, None)
+        if request is not None:
+            self._start(connection, request, perf_counter_ns())
+
+    def _start(self, connection: _Connection, request: bytes, due: int) -> None:
+        connection.due = due
+        self._under_way += 1
+        self._sent += 1
+        try:
+            sent = connection.send(request)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            # The answer, or the end of the connection, is read like any other.
+            return
+        if sent != len(request):
+            connection.unsent = memoryview(request)[sent:]
+            self._epoll.modify(connection.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
+
+    def _send_on(self, connection: _Connection) -> None:
+        assert connection.unsent is not None
+        try:
+            connection.unsent = connection.unsent[connection.send(connection.unsent) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            connection.unsent = None
+        if not connection.unsent:
+            connection.unsent = None
+            self._epoll.modify(connection.socket.fileno(), select.EPOLLIN)
+
+    def _collect(self, timeout_seconds: float) -> None:
+        for descriptor, events in self._epoll.poll(timeout_seconds, self._plan.connections):
+            connection = self._connections[descriptor]
+            if events & select.EPOLLOUT and connection.unsent is not None:
+                self._send_on(connection)
+            if events & ~select.EPOLLOUT:
+                self._receive(connection)
+
+    def _receive(self, connection: _Connection) -> None:
+        try:
+            received = connection.recv(LARGEST_READ)
+        except BlockingIOError:
+            return
+        except OSError:
+            received = b""
+        now = perf_counter_ns()
+        if not received:
+            self._lost(connection)
+            return
+        if connection.received:
+            received = connection.received + received
+        end = received.find(b"\r\n\r\n")
+        if end < 0:
+            connection.received = received
+            return
+        head_bytes = received[:end]
+        head = self._heads.get(head_bytes) or self._learn(head_bytes)
+        if len(received) < head.answer_size:
+            connection.received = received
+            return
+        if len(received) > head.answer_size or connection.due is None:
+            raise LoadFailed("The server sent more than one answer to one request.")
+        connection.received = b""
+        self._latencies.append(now - connection.due)
+        connection.due = None
+        self._under_way -= 1
+        self._statuses[head.status] += 1
+        if head.closes or connection.unsent is not None:
+            self._reconnect(connection)
+        self._when_idle(connection)
+
+    def _learn(self, head_bytes: bytes) -> _Head:
+        # Heads repeat until the server's Date moves on, so reading each one once saves most of the work.
+        if len(self._heads) >= HEADS_REMEMBERED:
+            self._heads.clear()
+        head = self._heads[head_bytes] = _read_head(head_bytes)
+        return head
+
+    def _lost(self, connection: _Connection) -> None:
+        was_under_way = connection.due is not None
+        self._reconnect(connection)
+        if was_under_way:
+            self._under_way -= 1
+            self._errors["connection closed before the answer"] += 1
+            self._when_idle(connection)
+
+    def _reconnect(self, connection: _Connection) -> None:
+        del self._connections[connection.socket.fileno()]
+        connection.socket.close()
+        self._reconnects += 1
+        with self._connecting():
+            connection.open(self._address)
+        self._watch(connection)
+
+    def _connect(self) -> _Connection:
+        with self._connecting():
+            connection = _Connection(self._address)
+        self._watch(connection)
+        return connection
+
+    def _watch(self, connection: _Connection) -> None:
+        self._connections[connection.socket.fileno()] = connection
+        self._epoll.register(connection.socket.fileno(), select.EPOLLIN)
+
+    @contextmanager
+    def _connecting(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as problem:
+            host, port = self._address
+            raise LoadFailed(f"Cannot connect to {host}:{port}: {problem.strerror or problem}.") from None
+
+    def record(self) -> Record:
+        ordered = sorted(self._latencies)
+        expected = self._statuses[str(int(self._plan.expected_status))]
+        return Record(
+            statuses=dict(self._statuses),
+            errors=dict(self._errors),
+            expected_status=int(self._plan.expected_status),
+            sent=self._sent,
+            reconnects=self._reconnects,
+            seconds=self._seconds,
+            requests_per_second=expected / self._seconds,
+            p50_ms=_percentile_ms(ordered, 0.5),
+            p90_ms=_percentile_ms(ordered, 0.9),
+            p99_ms=_percentile_ms(ordered, 0.99),
+            p999_ms=_percentile_ms(ordered, 0.999),
+            max_ms=_percentile_ms(ordered, 1.0),
+            latest_start_ms=self._latest_start / 1e6,
+            generator_cpu_seconds=self._cpu_seconds,
+        )
+
+
+def _percentile_ms(ordered_ns: Sequence[int], share: float) -> float:
+    if not ordered_ns:
+        return math.nan
+    return ordered_ns[max(0, math.ceil(share * len(ordered_ns)) - 1)] / 1e6
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _plan_from(record: dict[str, Any]) -> Plan:
+    targets = [Target(**target) for target in record.pop("targets")]
+    bodies = [Body(**body) for body in record.pop("bodies")]
+    return Plan(targets=targets, bodies=bodies, **record)
+
+
+def main() -> int:
+    """Reads a plan and writes its record, both JSON. Ends with 1 if anything went amiss."""
+    plan = _plan_from(json.load(sys.stdin))
+    gc.collect()
+    gc.disable()
+    try:
+        record = drive(plan)
+    except LoadFailed as problem:
+        print(problem, file=sys.stderr)
+        return 1
+    if troubles := record.troubles():
+        print("; ".join(troubles), file=sys.stderr)
+        return 1
+    print(json.dumps(dataclasses.asdict(record)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""What is measured: each scenario is a value with a name and a function that returns rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from statistics import median, quantiles
+
+from bench import load, machine, noop, service
+from bench.load import SERIAL_LENGTH, Body, Plan, Record, Target
+from bench.process import Served
+from bench.service import NotMeasured, Service, Storage
+from bench.table import Row
+
+DELIVERIES_PER_WEBHOOK = 50
+"""Under the limit of 60 a minute, with room for a clock that disagrees by a few."""
+
+MATCHING_IN = 10
+"""One delivery in so many matches an automation."""
+
+SMALL_BODY = 1_000
+LARGE_BODY = 100_000
+LARGE_BODY_SHARE = 0.2
+"""No server takes more than this share of the requests when they carry the large body."""
+
+STEADY_RATE_PER_SECOND = 500.0
+WANTED_OF_YARDSTICK = 0.35
+"""What durable acceptance on SQLite has to reach with the small body."""
+
+RUN_STARTS = 100
+WARM_UP_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How long to measure: seconds of load a round, and rounds, of which medians are taken."""
+
+    seconds: float
+    rounds: int
+
+
+QUICK = Effort(seconds=2.0, rounds=2)
+THOROUGH = Effort(seconds=8.0, rounds=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    name: str
+    measure: Callable[[Effort], Sequence[Row]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """One server in a comparison. `most_per_second` is beyond it, and decides how many webhooks it has."""
+
+    name: str
+    serving: Callable[[int], AbstractContextManager[Service]]
+    most_per_second: float
+
+
+@contextmanager
+def _serving_noop(webhooks: int) -> Iterator[Service]:
+    targets = [
+        Target(path=f"/webhooks/w/wh_{number:022d}", headers={"Authorization": f"Bearer {number:043d}"})
+        for number in range(webhooks)
+    ]
+    with noop.serving(service.SERVER_SETTINGS) as served:
+        yield Service(served=served, webhooks=targets)
+
+
+YARDSTICK = Contender(name="(a) no-op app", serving=_serving_noop, most_per_second=100_000)
+ON_SQLITE = Contender(
+    name="(b) SQLite",
+    serving=lambda webhooks: service.serving(Storage.SQLITE, webhooks=webhooks),
+    most_per_second=30_000,
+)
+ON_POSTGRESQL = Contender(
+    name="(c) PostgreSQL",
+    serving=lambda webhooks: service.serving(Storage.POSTGRESQL, webhooks=webhooks),
+    most_per_second=30_000,
+)
+CONTENDERS = (YARDSTICK, ON_SQLITE, ON_POSTGRESQL)
+
+
+def bodies(size: int) -> list[Body]:
+    """JSON bodies of exactly this many bytes, as many as it takes for one to match."""
+    return [_body(size, "matching" if number == 0 else "other") for number in range(MATCHING_IN)]
+
+
+def _body(size: int, kind: str) -> Body:
+    before = '{"id":"'
+    after = f'","kind":"{kind}","repository":{{"name":"hookmill","private":false}},"number":7,"text":"'
+    end = '"}'
+    padding = size - len(before) - SERIAL_LENGTH - len(after) - len(end)
+    text = "The quick brown fox jumps over the lazy dog. " * (padding // 45 + 1)
+    return Body(before=before, after=after + text[:padding] + end)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Round:
+    record: Record
+    server_cores: float
+    other_cores: float
+    mib_at_rest: float
+    mib_after: float
+
+
+def _round(contender: Contender, size: int, seconds: float, rate_per_second: float | None) -> _Round:
+    """One measurement on a server started for it, after a warm-up on webhooks of its own."""
+    share = LARGE_BODY_SHARE if size >= LARGE_BODY else 1.0
+    most_per_second = rate_per_second or contender.most_per_second * share
+    needed = _webhooks(most_per_second, seconds)
+    for_warm_up = _webhooks(most_per_second, WARM_UP_SECONDS)
+    with contender.serving(needed + for_warm_up) as running:
+        mib_at_rest = running.served.memory_mib()
+        warm_up = _plan(running.served, running.webhooks[needed:], size, WARM_UP_SECONDS, rate_per_second)
+        load.run(warm_up)
+        busy, used = machine.busy_cpu_seconds(), running.served.cpu_seconds()
+        record = load.run(_plan(running.served, running.webhooks[:needed], size, seconds, rate_per_second))
+        used = running.served.cpu_seconds() - used
+        busy = machine.busy_cpu_seconds() - busy
+        return _Round(
+            record=record,
+            server_cores=used / record.seconds,
+            other_cores=max(0.0, busy - used - record.generator_cpu_seconds) / record.seconds,
+            mib_at_rest=mib_at_rest,
+            mib_after=running.served.memory_mib(),
+        )
+
+
+def _webhooks(per_second: float, seconds: float) -> int:
+    return load.targets_needed(
+        requests_per_second=per_second, seconds=seconds, requests_per_target=DELIVERIES_PER_WEBHOOK
+    )
+
+
+def _plan(served: Served, webhooks: Sequence[Target], size: int, seconds: float, rate: float | None) -> Plan:
+    return Plan(
+        port=served.port,
+        targets=webhooks,
+        bodies=bodies(size),
+        seconds=seconds,
+        requests_per_target=DELIVERIES_PER_WEBHOOK,
+        rate_per_second=rate,
+    )
+
+
+def _compare(effort: Effort, size: int, rate_per_second: float | None) -> list[Row]:
+    """Every contender in turn, round after round: a machine that drifts hurts all of them alike.
+
+    The ratio is the median of the rounds' own ratios, not the ratio of medians.
+    """
+    rounds: dict[str, list[_Round]] = {contender.name: [] for contender in CONTENDERS}
+    missing: dict[str, str] = {}
+    for _ in range(effort.rounds):
+        for contender in CONTENDERS:
+            if contender.name in missing:
+                continue
+            try:
+                rounds[contender.name].append(_round(contender, size, effort.seconds, rate_per_second))
+            except NotMeasured as reason:
+                missing[contender.name] = str(reason)
+    return [
+        _row(contender, size, rate_per_second, rounds[contender.name], rounds[YARDSTICK.name])
+        if contender.name not in missing
+        else Row(what=_title(contender, size, rate_per_second), remark=missing[contender.name])
+        for contender in CONTENDERS
+    ]
+
+
+def _row(
+    contender: Contender,
+    size: int,
+    rate_per_second: float | None,
+    rounds: Sequence[_Round],
+    yardstick: Sequence[_Round],
+) -> Row:
+    # At a steady rate everybody who keeps up has the same throughput, and a ratio would say nothing.
+    compared = rate_per_second is None and contender is not YARDSTICK
+    ratios = [
+        own.record.requests_per_second / other.record.requests_per_second
+        for own, other in zip(rounds, yardstick, strict=True)
+    ]
+    return Row(
+        what=_title(contender, size, rate_per_second),
+        per_second=median(one.record.requests_per_second for one in rounds),
+        of_yardstick=median(ratios) if compared else None,
+        wanted_of_yardstick=WANTED_OF_YARDSTICK if contender is ON_SQLITE and size == SMALL_BODY else None,
+        p50_ms=median(one.record.p50_ms for one in rounds),
+        p99_ms=median(one.record.p99_ms for one in rounds),
+        mib_at_rest=median(one.mib_at_rest for one in rounds),
+        mib_after=median(one.mib_after for one in rounds),
+        server_cores=median(one.server_cores for one in rounds),
+        load_cores=median(one.record.generator_cpu_share for one in rounds),
+        other_cores=median(one.other_cores for one in rounds),
+        remark=f"rounds: {min(ratios):.2f} to {max(ratios):.2f} of (a)" if compared else "",
+    )
+
+
+def _title(contender: Contender, size: int, rate_per_second: float | None) -> str:
+    rate = "flat out" if rate_per_second is None else f"steady {rate_per_second:,.0f}/s"
+    return f"{contender.name}, {size // 1000} KB, {rate}"
+
+
+def _flat_out_small(effort: Effort) -> Sequence[Row]:
+    return _compare(effort, SMALL_BODY, None)
+
+
+def _flat_out_large(effort: Effort) -> Sequence[Row]:
+    # Half as long: a minute of large bodies is gigabytes of disk.
+    return _compare(replace(effort, seconds=effort.seconds / 2), LARGE_BODY, None)
+
+
+def _steady(effort: Effort) -> Sequence[Row]:
+    return _compare(effort, SMALL_BODY, STEADY_RATE_PER_SECOND)
+
+
+def _filters(effort: Effort) -> Sequence[Row]:
+    what = "Filter evaluations, one core"
+    try:
+        return [Row(what=what, per_second=service.filter_evaluations_per_second())]
+    except NotMeasured as reason:
+        return [Row(what=what, remark=str(reason))]
+
+
+def _run_start(effort: Effort) -> Sequence[Row]:
+    return [_run_start_on(storage) for storage in Storage]
+
+
+def _run_start_on(storage: Storage) -> Row:
+    what = f"From 202 to run start, {storage.value}"
+    try:
+        with service.serving(storage, webhooks=math.ceil(RUN_STARTS / DELIVERIES_PER_WEBHOOK)) as running:
+            milliseconds = [seconds * 1000 for seconds in service.seconds_to_run_start(running, deliveries=RUN_STARTS)]
+    except NotMeasured as reason:
+        return Row(what=what, remark=str(reason))
+    return Row(what=what, p50_ms=median(milliseconds), p99_ms=quantiles(milliseconds, n=100)[98])
+
+
+SCENARIOS = (
+    Scenario(name="small", measure=_flat_out_small),
+    Scenario(name="large", measure=_flat_out_large),
+    Scenario(name="steady", measure=_steady),
+    Scenario(name="filters", measure=_filters),
+    Scenario(name="run-start", measure=_run_start),
+)

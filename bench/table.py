@@ -1,0 +1,83 @@
+"""What was measured, as rows of one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line. None leaves the cell empty.
+
+    CPU figures are in cores: the server's process family, the load generator, and everything else that runs.
+    `wanted_of_yardstick` is the bar that `of_yardstick` has to clear, where there is one.
+    """
+
+    what: str
+    per_second: float | None = None
+    of_yardstick: float | None = None
+    wanted_of_yardstick: float | None = None
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    mib_at_rest: float | None = None
+    mib_after: float | None = None
+    server_cores: float | None = None
+    load_cores: float | None = None
+    other_cores: float | None = None
+    remark: str = ""
+
+    @property
+    def falls_short(self) -> bool:
+        if self.of_yardstick is None or self.wanted_of_yardstick is None:
+            return False
+        return self.of_yardstick < self.wanted_of_yardstick
+
+
+HEADINGS = (
+    "",
+    "per second",
+    "of (a)",
+    "p50 ms",
+    "p99 ms",
+    "MiB at rest",
+    "MiB after",
+    "server cores",
+    "load cores",
+    "other cores",
+    "",
+)
+
+
+def in_columns(rows: Sequence[Row]) -> str:
+    """The rows under their headings, aligned, as plain text."""
+    lines = [HEADINGS, *(_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    first, last = 0, len(HEADINGS) - 1
+    return "\n".join(
+        "  ".join(
+            cell.ljust(widths[column]) if column in (first, last) else cell.rjust(widths[column])
+            for column, cell in enumerate(line)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.what,
+        _number(row.per_second, ",.0f"),
+        _number(row.of_yardstick, ".2f"),
+        _number(row.p50_ms, ".2f"),
+        _number(row.p99_ms, ".2f"),
+        _number(row.mib_at_rest, ".0f"),
+        _number(row.mib_after, ".0f"),
+        _number(row.server_cores, ".2f"),
+        _number(row.load_cores, ".2f"),
+        _number(row.other_cores, ".2f"),
+        row.remark,
+    )
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)

@@ -1,0 +1,72 @@
+"""The terminal door: every command, over the same operations as the other doors."""
+
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import Annotated, NoReturn
+
+import typer
+
+from hookmill import __version__
+from hookmill.cli import automation, delivery, filters, run, send, service, webhook
+from hookmill.cli.output import complain, line, shown
+from hookmill.domain.errors import HookmillError, StoreUnavailable
+
+FAILED = 1
+
+app = typer.Typer(
+    name="hookmill",
+    help="Webhooks in, runs out.",
+    no_args_is_help=True,
+    # Plain help: frames would double the time that it takes, and mean nothing in a pipe.
+    rich_markup_mode=None,
+    # An unforeseen error prints the plain traceback: local variables may hold secrets.
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        line(f"hookmill {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _hookmill(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command()(service.serve)
+app.command()(service.worker)
+app.command()(service.migrate)
+app.add_typer(webhook.commands, name="webhook")
+app.add_typer(automation.commands, name="automation")
+app.add_typer(delivery.commands, name="delivery")
+app.add_typer(run.commands, name="run")
+app.add_typer(filters.commands, name="filter")
+app.command()(send.send)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one command and end the process: 0 when it did what was asked, 1 when it could not, 2 for wrong usage."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A terminal that lacks a character gets its number instead of our traceback.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        app(arguments, prog_name="hookmill")
+    except StoreUnavailable as error:
+        complain(
+            f"The database can't be used now: {error}\nCheck that it runs, that its disk has room, and the settings."
+        )
+    except HookmillError as error:
+        complain(str(error))
+    except OSError as error:
+        place = f": {shown(str(error.filename))}" if error.filename is not None else ""
+        complain(f"The system refused: {error.strerror or error}{place}.")
+    sys.exit(FAILED)

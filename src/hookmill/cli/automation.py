@@ -1,0 +1,227 @@
+"""`hookmill automation`: the prompts that deliveries start, and which deliveries those are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hookmill.cli import given, options
+from hookmill.cli.output import (
+    Column,
+    as_json,
+    complain,
+    confirmed,
+    fields,
+    how_to_call,
+    iso,
+    json_line,
+    line,
+    shown,
+    shown_lines,
+    table,
+    utc,
+)
+from hookmill.cli.session import session
+from hookmill.domain.automation import EVENT, PROVIDER, Automation
+from hookmill.domain.errors import NotFound
+from hookmill.domain.ids import WebhookUid
+from hookmill.domain.webhook import Webhook, WebhookState
+
+if TYPE_CHECKING:
+    from hookmill.cli.session import Session
+
+commands = typer.Typer(no_args_is_help=True, help="Automations: the prompts that deliveries start.")
+
+Name = Annotated[str, typer.Argument(metavar="AUTOMATION", help="Its name or id.", show_default=False)]
+
+
+@commands.command()
+def create(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="What it is called, in this factory.", show_default=False)
+    ],
+    webhook: Annotated[
+        list[str],
+        typer.Option(metavar="WEBHOOK", help="A webhook whose deliveries start it (name or uid). May be repeated."),
+    ],
+    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="What a run should do.")] = None,
+    prompt_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The file that says what a run should do; - for standard input.")
+    ] = None,
+    chosen: Annotated[
+        str | None, typer.Option("--filter", metavar="JSON", help="Only deliveries whose payload matches.")
+    ] = None,
+    filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="The payload filter, in a file.")] = None,
+    runner: Annotated[str | None, typer.Option(metavar="RUNNER", help="Which configured runner performs it.")] = None,
+    disabled: Annotated[bool, typer.Option("--disabled", help="Leave it disabled for now.")] = False,
+    factory: options.FactoryName = "default",
+    json: options.AsJson = False,
+) -> None:
+    """Create an automation. It is a prompt, and the deliveries that start a run of it."""
+    given.exactly_one(prompt=prompt, prompt_file=prompt_file)
+    text = prompt if prompt is not None else given.text_of(str(prompt_file), "The prompt file")
+    payload_filter = given.filter_in(chosen, filter_file)
+    with session(factory) as here:
+        selected: dict[str, Any] = {"webhook_ids": [_uid(here, named) for named in webhook]}
+        if payload_filter is not None:
+            selected["payload"] = payload_filter
+        automation = here.management.create_automation(
+            here.factory,
+            name,
+            prompt=text,
+            triggers=[{"provider": PROVIDER, "event": EVENT, "filter": selected}],
+            runner=runner,
+            enabled=not disabled,
+        )
+        warnings = here.management.warnings(here.factory, automation)
+    if json:
+        as_json(automation_fields(automation) | {"warnings": warnings})
+        return
+    state = "enabled" if automation.enabled else "disabled"
+    line(f"Automation {shown(automation.name)} ({automation.id}) is ready and {state}.")
+    _complain_of(warnings)
+
+
+@commands.command("list")
+def list_automations(factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+    """List the factory's automations and what starts them."""
+    with session(factory) as here:
+        found = here.management.automations(here.factory)
+        known = _known_webhooks(here)
+    if json:
+        as_json({"automations": [automation_fields(automation) for automation in found]})
+        return
+    if not found:
+        how = f"{how_to_call()} automation create NAME --prompt TEXT --webhook WEBHOOK"
+        line(f"Factory {shown(factory)} has no automations yet. Create one: {how}")
+        return
+    table(
+        [Column("NAME"), Column("STATE", whole=True), Column("RUNNER"), Column("WEBHOOKS")],
+        [
+            (
+                automation.name,
+                _state(automation),
+                automation.runner,
+                ", ".join(_described(uid, known) for uid in sorted(automation.selected_webhooks())),
+            )
+            for automation in found
+        ],
+    )
+
+
+@commands.command()
+def show(name: Name, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+    """Show one automation, and what keeps it from firing."""
+    with session(factory) as here:
+        automation = here.management.automation(here.factory, name)
+        warnings = here.management.warnings(here.factory, automation)
+        known = _known_webhooks(here)
+    if json:
+        as_json(automation_fields(automation) | {"warnings": warnings})
+        return
+    pairs = [
+        ("Automation", shown(automation.name)),
+        ("id", automation.id),
+        ("State", _state(automation)),
+        ("Runner", automation.runner),
+        ("Version", f"{automation.version}, of {utc(automation.updated_at)}"),
+    ]
+    for trigger in automation.triggers:
+        pairs.append(("Trigger", ", ".join(shown(_described(uid, known)) for uid in trigger.webhook_ids)))
+        pairs.append(("  filter", json_line(trigger.payload.source) if trigger.payload else "none: every delivery"))
+    fields(pairs)
+    line()
+    line(shown_lines(automation.prompt))
+    _complain_of(warnings)
+
+
+@commands.command()
+def enable(name: Name, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+    """Let deliveries start it again."""
+    _set_enabled(name, factory, json, enabled=True)
+
+
+@commands.command()
+def disable(name: Name, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+    """Let nothing start it. Runs under way go on."""
+    _set_enabled(name, factory, json, enabled=False)
+
+
+@commands.command()
+def delete(
+    name: Name,
+    yes: options.Yes = False,
+    factory: options.FactoryName = "default",
+    json: options.AsJson = False,
+) -> None:
+    """Delete an automation. Its runs stay, and those under way go on."""
+    with session(factory) as here:
+        automation = here.management.automation(here.factory, name)
+        # Unlike a webhook's URL, an automation can be made again as it was: only a person at a terminal is asked.
+        if not (yes or json) and sys.stdin.isatty():
+            confirmed(f"Delete automation {automation.name}?")
+        here.management.delete_automation(here.factory, automation.id)
+    if json:
+        as_json(automation_fields(automation) | {"enabled": False, "deleted": True})
+        return
+    line(f"Automation {shown(automation.name)} ({automation.id}) is deleted. It starts nothing any more.")
+
+
+def automation_fields(automation: Automation) -> dict[str, Any]:
+    """An automation as JSON says it. Triggers read as they are written."""
+    return {
+        "automation_id": automation.id,
+        "name": automation.name,
+        "enabled": automation.enabled,
+        "version": automation.version,
+        "runner": automation.runner,
+        "prompt": automation.prompt,
+        "triggers": [trigger.as_json() for trigger in automation.triggers],
+        "created_at": iso(automation.created_at),
+        "updated_at": iso(automation.updated_at),
+    }
+
+
+def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
+    with session(factory) as here:
+        automation = here.management.set_automation_enabled(here.factory, name, enabled)
+        warnings = here.management.warnings(here.factory, automation) if enabled else []
+    if json:
+        as_json(automation_fields(automation) | {"warnings": warnings})
+        return
+    effect = "Matching deliveries start it." if enabled else "Nothing starts it; runs under way go on."
+    line(f"Automation {shown(automation.name)} ({automation.id}) is {_state(automation)}. {effect}")
+    _complain_of(warnings)
+
+
+def _uid(here: Session, named: str) -> str:
+    """The uid of the webhook with this name. An unknown uid stays as it is: that is worth a warning, not a refusal."""
+    try:
+        return here.management.webhook(here.factory, named).uid
+    except NotFound:
+        if named.startswith("wh_"):
+            return named
+        raise
+
+
+def _known_webhooks(here: Session) -> dict[WebhookUid, Webhook]:
+    return {webhook.uid: webhook for webhook in here.management.webhooks(here.factory, with_deleted=True)}
+
+
+def _described(uid: WebhookUid, known: Mapping[WebhookUid, Webhook]) -> str:
+    webhook = known.get(uid)
+    if webhook is None:
+        return f"{uid} (unknown)"
+    return webhook.name if webhook.state is WebhookState.ENABLED else f"{webhook.name} ({webhook.state.value})"
+
+
+def _state(automation: Automation) -> str:
+    return "enabled" if automation.enabled else "disabled"
+
+
+def _complain_of(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        complain(f"Warning: {warning}")

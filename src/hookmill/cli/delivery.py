@@ -1,0 +1,342 @@
+"""`hookmill delivery`: the log of what came, and what became of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from hookmill.cli import explain, export, options
+from hookmill.cli.output import (
+    Column,
+    as_json,
+    count,
+    fields,
+    how_to_call,
+    iso,
+    line,
+    on_terminal,
+    shown,
+    shown_lines,
+    table,
+    utc,
+)
+from hookmill.cli.run import print_runs, run_fields
+from hookmill.cli.session import session
+from hookmill.domain.delivery import Label
+from hookmill.domain.errors import Invalid
+from hookmill.domain.ids import WebhookUid, delivery_id, delivery_key
+
+if TYPE_CHECKING:
+    from hookmill.cli.session import Session
+    from hookmill.domain.automation import Automation
+    from hookmill.management import FilterTest
+    from hookmill.store.deliveries import Delivery, Refusals
+
+commands = typer.Typer(no_args_is_help=True, help="The delivery log: what came, and what became of it.")
+
+Id = Annotated[str, typer.Argument(metavar="DELIVERY", help="Its id, dlv_….", show_default=False)]
+
+MINUTE_US: Final = 60_000_000
+REFUSALS_SHOWN: Final = 5
+
+
+@commands.command("list")
+def list_deliveries(
+    webhook: options.WebhookFilter = None,
+    label: Annotated[
+        str | None,
+        typer.Option(metavar="LABEL", help='Only those with this label, such as accepted or "Rejected (auth)".'),
+    ] = None,
+    limit: options.Limit = 20,
+    before: Annotated[
+        str | None, typer.Option(metavar="DELIVERY", help="Only older ones than this: the next page.")
+    ] = None,
+    factory: options.FactoryName = "default",
+    json: options.AsJson = False,
+) -> None:
+    """List the log, newest first. What was refused without an entry is counted below it."""
+    wanted = _label(label) if label is not None else None
+    with session(factory) as here:
+        found = here.management.deliveries(
+            here.factory,
+            webhook=webhook,
+            label=wanted,
+            before=delivery_key(before) if before is not None else None,
+            limit=limit,
+        )
+        refused = list(_stretches(here.management.refusals(here.factory, webhook)))
+        names = {known.uid: known.name for known in here.management.webhooks(here.factory, with_deleted=True)}
+    if json:
+        as_json(
+            {
+                "deliveries": [delivery_fields(delivery) for delivery in found],
+                "refused": [_stretch_fields(stretch) for stretch in refused],
+            }
+        )
+        return
+    if not found:
+        older = "older " if before is not None else ""
+        line(f"The log has no {older}deliveries{' that match' if webhook or label else ''}.")
+        if not (webhook or label or before or refused):
+            line(f"To send a sample: {how_to_call()} send WEBHOOK")
+    else:
+        table(
+            [
+                Column("RECEIVED (UTC)", whole=True),
+                Column("DELIVERY", whole=True, stacked=True),
+                Column("LABEL"),
+                Column("SIZE", whole=True, right=True),
+                Column("WEBHOOK"),
+            ],
+            [
+                (
+                    utc(delivery.received_at),
+                    delivery_id(delivery.key),
+                    delivery.label.shown,
+                    str(delivery.size),
+                    delivery.webhook_name,
+                )
+                for delivery in found
+            ],
+        )
+    _print_refused(refused, names)
+
+
+@commands.command()
+def show(delivery: Id, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+    """Show one delivery. With what it started, and what each automation makes of it now."""
+    with session(factory) as here:
+        found = here.management.delivery(here.factory, delivery)
+        runs = here.management.runs_of(here.factory, delivery)
+        judged = list(_judged(here, found))
+    if json:
+        as_json(
+            delivery_fields(found)
+            | {
+                "runs": [run_fields(run) for run in runs],
+                "automations": [
+                    {
+                        "automation": one.automation.name,
+                        "enabled": one.automation.enabled,
+                        "would_trigger": one.would_trigger,
+                        "triggers": [explain.checks_fields(test) for test in one.tests],
+                    }
+                    for one in judged
+                ],
+            }
+        )
+        return
+    pairs = [
+        ("Delivery", delivery_id(found.key)),
+        ("Webhook", f"{shown(found.webhook_name)} ({found.webhook_uid})"),
+        ("Received", f"{utc(found.received_at)} UTC"),
+        ("Label", found.label.shown),
+    ]
+    if found.reason is not None:
+        pairs.append(("Reason", shown(found.reason)))
+    pairs.append(("Size", f"{found.size:,} bytes"))
+    if found.identity_kind is not None:
+        pairs.append(("Identity", _identity(found)))
+    if found.duplicate_of is not None:
+        pairs.append(("Duplicate of", delivery_id(found.duplicate_of)))
+    fields(pairs)
+    line()
+    if found.label is not Label.ACCEPTED:
+        line("It started no runs: only Accepted deliveries do.")
+        return
+    if runs:
+        line("It started:")
+        print_runs(runs)
+    else:
+        line("It started no runs: no enabled automation matched.")
+    _print_judged(judged)
+
+
+@commands.command()
+def payload(
+    delivery: Id,
+    output: options.OutputFile = None,
+    factory: options.FactoryName = "default",
+) -> None:
+    """Write a delivery's body, byte for byte. It is kept for Accepted deliveries only."""
+    with session(factory) as here:
+        body = here.management.payload(here.factory, delivery)
+    if output is not None:
+        try:
+            Path(output).write_bytes(body)
+        except OSError as error:
+            raise Invalid(f"{shown(output)} can't be written: {error.strerror}.") from None
+        line(f"{len(body):,} bytes written to {shown(output)}.")
+        return
+    if on_terminal():
+        # A terminal obeys what a file merely holds; in JSON the spelled-out form even means the same.
+        line(shown_lines(body.decode("utf-8", "backslashreplace")))
+        return
+    sys.stdout.buffer.write(body)
+    sys.stdout.buffer.flush()
+
+
+@commands.command("export")
+def export_deliveries(
+    webhook: options.WebhookFilter = None,
+    output: options.OutputFile = None,
+    factory: options.FactoryName = "default",
+) -> None:
+    """Export the whole log as JSON lines, oldest first."""
+    with session(factory) as here:
+
+        def page_after(last: Delivery | None) -> Sequence[Delivery]:
+            return here.management.export_deliveries(here.factory, webhook=webhook, after=last.key if last else None)
+
+        pages = ([delivery_fields(delivery) for delivery in page] for page in export.all_pages(page_after))
+        export.write(pages, output, "delivery")
+
+
+def delivery_fields(delivery: Delivery) -> dict[str, Any]:
+    """A delivery as JSON says it, in lists and exports alike."""
+    return {
+        "delivery_id": delivery_id(delivery.key),
+        "webhook_uid": delivery.webhook_uid,
+        "label": delivery.label.shown,
+        "size": delivery.size,
+        "received_at": iso(delivery.received_at),
+        "identity_kind": delivery.identity_kind.shown if delivery.identity_kind is not None else None,
+        "identity": delivery.identity,
+        "duplicate_of": delivery_id(delivery.duplicate_of) if delivery.duplicate_of is not None else None,
+        "reason": delivery.reason,
+    }
+
+
+def _label(named: str) -> Label:
+    for label in Label:
+        if named.lower() in {label.shown.lower(), label.name.lower()}:
+            return label
+    known = ", ".join(label.name.lower() for label in Label)
+    raise typer.BadParameter(f"no label is called {shown(named)!r}. The labels are: {known}", param_hint="--label")
+
+
+_IDENTITY_FROM: Final = {
+    "delivery_id_header": "the webhook's own delivery id header",
+    "provider": "the provider's delivery id",
+    "sender": "the X-Service-Delivery-Id header",
+}
+
+
+def _identity(delivery: Delivery) -> str:
+    kind = delivery.identity_kind.shown if delivery.identity_kind is not None else ""
+    if delivery.identity is None:
+        return "the body's SHA-256: the sender gave no id"
+    return f"{shown(delivery.identity)} (from {_IDENTITY_FROM.get(kind, kind)})"
+
+
+# What automations make of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What one automation, as it is now, makes of a delivery: a test for each of its triggers."""
+
+    automation: Automation
+    tests: Sequence[FilterTest]
+
+    @property
+    def would_trigger(self) -> bool:
+        return any(test.would_trigger for test in self.tests)
+
+
+def _judged(here: Session, delivery: Delivery) -> Iterator[Judged]:
+    """Every automation that selects the delivery's webhook. None where no payload is kept to judge by."""
+    if delivery.label is not Label.ACCEPTED:
+        return
+    for automation in here.management.automations(here.factory):
+        if delivery.webhook_uid in automation.selected_webhooks():
+            yield Judged(automation=automation, tests=explain.tests_of(here, automation, delivery_id(delivery.key)))
+
+
+def _print_judged(judged: Sequence[Judged]) -> None:
+    line()
+    if not judged:
+        line("No automation selects this webhook now.")
+        return
+    line("As the automations are now:")
+    for one in judged:
+        off = "" if one.automation.enabled else ", but is disabled"
+        line()
+        line(f"{shown(one.automation.name)}: {explain.verdict(one.would_trigger)}{off}")
+        for test in one.tests:
+            explain.print_checks(test)
+
+
+# What was refused without an entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Minutes on end in which a webhook refused attempts for one cause: from `since` until before `until`, in µs."""
+
+    webhook_uid: WebhookUid
+    kind: str
+    since: int
+    until: int
+    refused: int
+
+
+_REFUSED_FOR: Final = {
+    "rate_limited": "over the rate limit",
+    "failed_authentications": "over the budget for failed authentications",
+    "not_found": "the webhook was disabled or deleted",
+}
+
+
+def _stretches(counters: Iterable[Refusals]) -> Iterator[Stretch]:
+    """Counters of single minutes, joined where they follow on each other. Newest first."""
+    joined: list[Stretch] = []
+    for counter in sorted(counters, key=lambda one: (one.webhook_uid, one.kind, one.minute)):
+        since, refused = counter.minute, counter.count
+        if joined and _goes_on(joined[-1], counter):
+            since, refused = joined[-1].since, joined.pop().refused + counter.count
+        joined.append(
+            Stretch(
+                webhook_uid=counter.webhook_uid,
+                kind=counter.kind,
+                since=since,
+                until=counter.minute + MINUTE_US,
+                refused=refused,
+            )
+        )
+    yield from sorted(joined, key=lambda stretch: stretch.until, reverse=True)
+
+
+def _goes_on(stretch: Stretch, counter: Refusals) -> bool:
+    same = (stretch.webhook_uid, stretch.kind) == (counter.webhook_uid, counter.kind)
+    return same and stretch.until == counter.minute
+
+
+def _print_refused(stretches: Sequence[Stretch], names: Mapping[WebhookUid, str]) -> None:
+    if not stretches:
+        return
+    line()
+    line("Refused without an entry (UTC):")
+    for stretch in stretches[:REFUSALS_SHOWN]:
+        since, until = utc(stretch.since)[:-3], utc(stretch.until)[:-3]
+        until = until[-5:] if until[:10] == since[:10] else until
+        cause = _REFUSED_FOR.get(stretch.kind, stretch.kind.replace("_", " "))
+        name = shown(names.get(stretch.webhook_uid, stretch.webhook_uid))
+        line(f"  {stretch.refused:,} refused between {since} and {until}: {cause} ({name})")
+    if len(stretches) > REFUSALS_SHOWN:
+        line(f"  {count(len(stretches) - REFUSALS_SHOWN, 'earlier stretch')}: --json shows them all")
+
+
+def _stretch_fields(stretch: Stretch) -> dict[str, Any]:
+    return {
+        "webhook_uid": stretch.webhook_uid,
+        "kind": stretch.kind,
+        "since": iso(stretch.since),
+        "until": iso(stretch.until),
+        "refused": stretch.refused,
+    }

@@ -1,0 +1,85 @@
+"""Why a filter would trigger, or would not: the same words for a filter test and for a delivery of the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hookmill.cli.output import Column, line, table
+
+if TYPE_CHECKING:
+    from hookmill.cli.session import Session
+    from hookmill.domain.automation import Automation
+    from hookmill.domain.filters import ConditionOutcome
+    from hookmill.management import FilterTest
+
+
+def verdict(would_trigger: bool) -> str:
+    return "Would trigger" if would_trigger else "Would not trigger"
+
+
+def print_checks(test: FilterTest, *, webhook_known: bool = True) -> None:
+    """Both checks, and each condition with the value that it found."""
+    if webhook_known:
+        line(f"  Webhook check: {_outcome(test.webhook_check)}")
+    else:
+        line("  Webhook check: none, as a body alone comes from no webhook")
+    if test.explanation is None:
+        line("  Payload check: passed; no filter, so every payload does")
+        return
+    line(f"  Payload check: {_outcome(test.payload_check)}")
+    if not test.explanation.conditions:
+        return
+    table(
+        [Column("  HELD", whole=True), Column("FIELD"), Column("CONDITION"), Column("FOUND")],
+        [
+            ("  yes" if condition.held else "  no", condition.pointer or "/", _condition(condition), _found(condition))
+            for condition in test.explanation.conditions
+        ],
+    )
+
+
+def checks_fields(test: FilterTest, *, webhook_known: bool = True) -> dict[str, Any]:
+    """The same as JSON. `webhook_check` is null where there is no webhook to check."""
+    return {
+        "would_trigger": test.would_trigger,
+        "webhook_check": test.webhook_check if webhook_known else None,
+        "payload_check": test.payload_check,
+        "conditions": [
+            {
+                "pointer": condition.pointer,
+                "operator": condition.operator,
+                "expected": condition.expected,
+                "found": condition.found,
+                "held": condition.held,
+                "no_object_at": condition.no_object_at,
+            }
+            for condition in (test.explanation.conditions if test.explanation is not None else ())
+        ],
+    }
+
+
+def tests_of(here: Session, automation: Automation, shown_id: str) -> list[FilterTest]:
+    """A test for each of the automation's triggers."""
+    return [
+        here.management.test_filter(
+            here.factory,
+            shown_id,
+            given=trigger.payload.source if trigger.payload is not None else None,
+            webhook_ids=trigger.webhook_ids,
+        )
+        for trigger in automation.triggers
+    ]
+
+
+def _outcome(held: bool) -> str:
+    return "passed" if held else "failed"
+
+
+def _condition(condition: ConditionOutcome) -> str:
+    return f"{condition.operator} {condition.expected}"
+
+
+def _found(condition: ConditionOutcome) -> str:
+    if condition.no_object_at is None:
+        return condition.found
+    return f"no object at {condition.no_object_at or '/'}"

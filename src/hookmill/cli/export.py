@@ -1,0 +1,59 @@
+"""Exports: every row, oldest first, one JSON object a line, a page in memory at a time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from hookmill.cli.output import count, json_line, line, on_terminal, plural, shown
+from hookmill.domain.errors import Invalid
+
+Row = TypeVar("Row")
+
+
+def all_pages(page_after: Callable[[Row | None], Sequence[Row]]) -> Iterator[Sequence[Row]]:
+    """The pages, each asked for with the last row of the one before, until there is none."""
+    page = page_after(None)
+    while page:
+        yield page
+        page = page_after(page[-1])
+
+
+def write(pages: Iterable[Sequence[dict[str, Any]]], output: str | None, noun: str) -> None:
+    """Write each row on a line of its own. Raises `Invalid` for a file that can't be written."""
+    written = 0
+    with _opened(output) as file, _progress(noun, beside_the_rows=output is None and on_terminal()) as advance:
+        for page in pages:
+            file.write("".join(f"{json_line(row)}\n" for row in page))
+            written += len(page)
+            advance(len(page))
+    if output is not None:
+        line(f"{count(written, noun)} written to {shown(output)}.")
+
+
+def _opened(output: str | None) -> AbstractContextManager[IO[str]]:
+    if output is None:
+        return nullcontext(sys.stdout)
+    try:
+        return Path(output).open("w", encoding="utf-8")
+    except OSError as error:
+        raise Invalid(f"{shown(output)} can't be written: {error.strerror}.") from None
+
+
+@contextmanager
+def _progress(noun: str, *, beside_the_rows: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal's standard error, unless the rows themselves run over that terminal."""
+    if beside_the_rows or not sys.stderr.isatty():
+        yield lambda _rows: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        # How many there are is not known: counting them would read the log twice.
+        task = progress.add_task(plural(noun), total=None)
+        yield lambda rows: progress.advance(task, rows)

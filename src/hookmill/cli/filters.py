@@ -1,0 +1,102 @@
+"""`hookmill filter`: would this payload filter trigger, and why?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hookmill.cli import explain, given, options
+from hookmill.cli.output import as_json, line
+from hookmill.cli.session import session
+
+if TYPE_CHECKING:
+    from hookmill.cli.session import Session
+    from hookmill.management import FilterTest
+
+commands = typer.Typer(no_args_is_help=True, help="Payload filters: would this one trigger, and why?")
+
+
+@commands.callback()
+def _filter() -> None:
+    """Keeps `test` a command of its own while it is the only one."""
+
+
+@commands.command("test")
+def would_trigger(
+    delivery: Annotated[
+        str | None, typer.Option(metavar="DELIVERY", help="Test on this delivery of the log, dlv_….")
+    ] = None,
+    body: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Test on the JSON in this file; - for standard input.")
+    ] = None,
+    chosen: Annotated[str | None, typer.Option("--filter", metavar="JSON", help="The payload filter to test.")] = None,
+    filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="The payload filter, in a file.")] = None,
+    automation: Annotated[
+        str | None, typer.Option(metavar="AUTOMATION", help="Test the triggers of this automation (name or id).")
+    ] = None,
+    webhook: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WEBHOOK", help="The webhooks that the trigger selects; all, unless given. May be repeated."
+        ),
+    ] = None,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="End with exit code 1 when it would not trigger.")
+    ] = False,
+    factory: options.FactoryName = "default",
+    json: options.AsJson = False,
+) -> None:
+    """Test a payload filter on a delivery. It may be one of the log, or a body of your own."""
+    given.exactly_one(delivery=delivery, body=body)
+    given.exactly_one(filter=chosen, filter_file=filter_file, automation=automation)
+    if webhook and (delivery is None or automation is not None):
+        raise typer.BadParameter("--webhook goes with --delivery and a filter of your own", param_hint="--webhook")
+    webhook_known = delivery is not None
+    payload_filter = given.filter_in(chosen, filter_file)
+    if delivery is None and automation is None:
+        tests = [_on_body(payload_filter, given.bytes_of(str(body), "The body file"))]
+    else:
+        with session(factory) as here:
+            tests = _in_store(here, delivery, body, payload_filter, automation, webhook)
+
+    # One trigger that passes is enough; when none does, the first one's reasons are as good as any.
+    deciding = next((one for one in tests if one.would_trigger), tests[0])
+    if json:
+        triggers = [explain.checks_fields(one, webhook_known=webhook_known) for one in tests]
+        as_json(explain.checks_fields(deciding, webhook_known=webhook_known) | {"triggers": triggers})
+    else:
+        line(explain.verdict(deciding.would_trigger))
+        for number, one in enumerate(tests, 1):
+            if len(tests) > 1:
+                line(f"Trigger {number}: {explain.verdict(one.would_trigger)}")
+            explain.print_checks(one, webhook_known=webhook_known)
+    if exit_code and not deciding.would_trigger:
+        raise typer.Exit(1)
+
+
+def _on_body(payload_filter: Any, body: bytes) -> FilterTest:
+    from hookmill.management import compiled_filter, judge_filter
+
+    return judge_filter(compiled_filter(payload_filter), body)
+
+
+def _in_store(
+    here: Session,
+    delivery: str | None,
+    body: str | None,
+    payload_filter: Any,
+    automation: str | None,
+    selected: list[str] | None,
+) -> list[FilterTest]:
+    """The tests that need the store: for the delivery, for the automation, or for both."""
+    from hookmill.management import judge_filter
+
+    if delivery is None:
+        content = given.bytes_of(str(body), "The body file")
+        triggers = here.management.automation(here.factory, str(automation)).triggers
+        return [judge_filter(trigger.payload, content) for trigger in triggers]
+    if automation is not None:
+        return explain.tests_of(here, here.management.automation(here.factory, automation), delivery)
+    uids = [here.management.webhook(here.factory, named).uid for named in selected] if selected else None
+    return [here.management.test_filter(here.factory, delivery, given=payload_filter, webhook_ids=uids)]

@@ -1,0 +1,19 @@
+"""Options that many commands share."""
+
+from typing import Annotated, TypeAlias
+
+import typer
+
+FactoryName: TypeAlias = Annotated[str, typer.Option("--factory", metavar="NAME", help="The factory it is about.")]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Limit: TypeAlias = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many at most.")]
+OutputFile: TypeAlias = Annotated[
+    str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of standard output.")
+]
+SecretFromStdin: TypeAlias = Annotated[
+    bool, typer.Option("--secret-from-stdin", help="Read the secret from standard input instead of generating one.")
+]
+WebhookFilter: TypeAlias = Annotated[
+    str | None, typer.Option("--webhook", metavar="WEBHOOK", help="Only those of this webhook (name or uid).")
+]

@@ -1,0 +1,176 @@
+"""What a command prints: results on standard output, complaints on standard error.
+
+Names, identities and payloads are anybody's words: they are printed as text, and no control character gets through.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def shown(text: str) -> str:
+    """The text as one harmless line: what can't be seen, or could move the cursor or turn the text, is spelled out."""
+    return "".join(c if c.isprintable() else _spelled(c) for c in text)
+
+
+def shown_lines(text: str) -> str:
+    """As `shown`, but line breaks and tabs stay."""
+    return "".join(c if c.isprintable() or c in "\n\t" else _spelled(c) for c in text)
+
+
+def _spelled(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def utc(at_us: int | None) -> str:
+    """µs since 1970 as people read them: `2026-11-21 09:12:36`, always UTC."""
+    return "-" if at_us is None else f"{_moment(at_us):%Y-%m-%d %H:%M:%S}"
+
+
+def iso(at_us: int | None) -> str | None:
+    """µs since 1970 as programs read them: ISO 8601, UTC, with all six digits."""
+    return None if at_us is None else f"{_moment(at_us):%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
+def _moment(at_us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=at_us)
+
+
+def line(text: str = "") -> None:
+    """One line, however long: a terminal folds it, and a copy of it is whole."""
+    print(text)
+
+
+def json_line(value: Any) -> str:
+    # ASCII only: then no terminal can be moved by what a sender wrote, and programs read the same text.
+    return json.dumps(value, separators=(", ", ": "))
+
+
+def as_json(value: Any) -> None:
+    """One JSON value, on one line."""
+    print(json_line(value))
+
+
+def complain(text: str) -> None:
+    """To standard error: what happened, to which thing, and what to do."""
+    print(shown_lines(text), file=sys.stderr)
+
+
+def confirmed(question: str) -> None:
+    """Ask on standard error, and end the command with exit code 1 unless the answer is yes."""
+    try:
+        agreed = typer.confirm(shown(question), err=True)
+    except typer.Abort:
+        complain("\nNobody answered, so nothing was deleted. Add --yes to delete without being asked.")
+        raise typer.Exit(1) from None
+    if not agreed:
+        complain("Nothing was deleted.")
+        raise typer.Exit(1)
+
+
+def fields(pairs: Iterable[tuple[str, str]]) -> None:
+    """One thing's fields, a line each. Values are one line each, and whole."""
+    known = list(pairs)
+    width = max(len(name) for name, _ in known)
+    for name, value in known:
+        line(f"{name:<{width}}  {value}".rstrip())
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A table's column. A `whole` one is never folded: ids and times are there to be copied.
+
+    A `stacked` one stands under the first column where the table is too wide for the terminal.
+    """
+
+    header: str
+    whole: bool = False
+    right: bool = False
+    stacked: bool = False
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
+    """Rows under their headers: folded to the terminal's width, or each on a line of its own when piped."""
+    from rich.console import Console
+
+    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+    cells = [tuple(shown(cell) for cell in row) for row in rows]
+    headers = tuple(column.header for column in columns)
+    drawn = _drawn(columns, headers, cells)
+    unlimited = console.options.update(max_width=_UNLIMITED)
+    if not console.is_terminal:
+        console.width = console.measure(drawn, options=unlimited).maximum
+    elif console.measure(drawn, options=unlimited).maximum > console.width:
+        beside = [column for column in columns if not column.stacked]
+        drawn = _drawn(beside, _stack(columns, headers), [_stack(columns, row) for row in cells])
+        # Narrower than an id: the terminal folds the lines itself, and nothing is cut.
+        console.width = max(console.width, console.measure(drawn, options=unlimited).minimum)
+    with console.capture() as captured:
+        console.print(drawn)
+    for drawn_line in captured.get().splitlines():
+        line(drawn_line.rstrip())
+
+
+_UNLIMITED: Final = 100_000
+
+
+def _drawn(columns: Sequence[Column], headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+    for column, header in zip(columns, headers, strict=True):
+        justify: Literal["left", "right"] = "right" if column.right else "left"
+        drawn.add_column(Text(header), no_wrap=column.whole, overflow="fold", justify=justify)
+    for row in rows:
+        drawn.add_row(*(Text(cell) for cell in row))
+    return drawn
+
+
+def _stack(columns: Sequence[Column], cells: Sequence[str]) -> tuple[str, ...]:
+    """The cells of one row, the stacked ones under the first."""
+    under = [cell for column, cell in zip(columns, cells, strict=True) if column.stacked]
+    beside = [cell for column, cell in zip(columns, cells, strict=True) if not column.stacked]
+    return ("\n".join([beside[0], *under]), *beside[1:])
+
+
+def on_terminal() -> bool:
+    """Whether a person's terminal shows what is printed."""
+    return sys.stdout.isatty()
+
+
+def count(number: int, noun: str) -> str:
+    """`1 webhook`, `2 webhooks`, `no webhooks`."""
+    if number == 0:
+        return f"no {plural(noun)}"
+    return f"{number:,} {noun if number == 1 else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+
+
+def how_to_call() -> str:
+    """How this person calls the command, so that the lines we offer can be copied as they are."""
+    if shutil.which("hookmill"):
+        return "hookmill"
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m hookmill"
+    return shlex.quote(str(called)) if called.name == "hookmill" else "hookmill"

@@ -1,0 +1,210 @@
+"""`hookmill run`: what deliveries started, and how it went."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from hookmill.cli import export, options
+from hookmill.cli.output import (
+    Column,
+    as_json,
+    complain,
+    fields,
+    how_to_call,
+    iso,
+    line,
+    on_terminal,
+    shown,
+    shown_lines,
+    table,
+    utc,
+)
+from hookmill.cli.session import session
+from hookmill.domain.ids import delivery_id, run_id, run_key
+from hookmill.domain.run import Run, RunState
+
+if TYPE_CHECKING:
+    from hookmill.settings import Settings
+
+commands = typer.Typer(no_args_is_help=True, help="Runs: what deliveries started, and how it went.")
+
+FILES_SHOWN: Final = 20
+
+Id = Annotated[str, typer.Argument(metavar="RUN", help="Its id, run_….", show_default=False)]
+
+
+@commands.command("list")
+def list_runs(
+    webhook: options.WebhookFilter = None,
+    state: Annotated[RunState | None, typer.Option(help="Only those in this state.")] = None,
+    limit: options.Limit = 20,
+    before: Annotated[str | None, typer.Option(metavar="RUN", help="Only older ones than this: the next page.")] = None,
+    factory: options.FactoryName = "default",
+    json: options.AsJson = False,
+) -> None:
+    """List runs, newest first."""
+    with session(factory) as here:
+        found = here.management.runs(
+            here.factory,
+            webhook=webhook,
+            state=state,
+            before=run_key(before) if before is not None else None,
+            limit=limit,
+        )
+    if json:
+        as_json({"runs": [run_fields(run) for run in found]})
+        return
+    if not found:
+        matching = " that match" if webhook or state or before else " yet"
+        line(f"There are no runs{matching}. A delivery starts one when an automation selects it.")
+        return
+    print_runs(found)
+
+
+@commands.command()
+def show(run: Id, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+    """Show one run, and where its package is."""
+    with session(factory) as here:
+        found = here.management.run(here.factory, run)
+        directory = _directory(here.settings, found)
+    files = sorted(path for path in directory.iterdir() if path.is_file()) if directory.is_dir() else []
+    if json:
+        described = {"package": str(directory), "files": [{"name": p.name, "size": p.stat().st_size} for p in files]}
+        as_json(run_fields(found) | described)
+        return
+    pairs = [
+        ("Run", run_id(found.id)),
+        ("State", _state(found)),
+        ("Automation", f"{shown(found.automation_name)}, version {found.automation_version}"),
+        ("Runner", found.runner),
+        ("Delivery", delivery_id(found.delivery_id)),
+        ("Webhook", f"{shown(found.webhook_name)} ({found.webhook_uid})"),
+        ("Attempt", str(found.attempt)),
+        ("Created", utc(found.created_at)),
+        ("Started", utc(found.started_at)),
+        ("Finished", utc(found.finished_at)),
+    ]
+    if found.exit_status is not None:
+        pairs.append(("Exit status", str(found.exit_status)))
+    if found.reason is not None:
+        pairs.append(("Reason", shown(found.reason)))
+    pairs.append(("Package", str(directory) if files else f"{directory} (not there now)"))
+    pairs += [("", f"{shown(path.name)} ({path.stat().st_size:,} bytes)") for path in files[:FILES_SHOWN]]
+    if len(files) > FILES_SHOWN:
+        pairs.append(("", f"and {len(files) - FILES_SHOWN} more"))
+    fields(pairs)
+
+
+@commands.command()
+def log(run: Id, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+    """Print what a run's command printed. All that is kept of it, or else its last part."""
+    with session(factory) as here:
+        found = here.management.run(here.factory, run)
+        file = _directory(here.settings, found) / _output_file()
+    if json:
+        text = file.read_text(encoding="utf-8", errors="backslashreplace") if file.is_file() else found.output_tail
+        as_json({"run_id": run_id(found.id), "file": str(file) if file.is_file() else None, "output": text})
+        return
+    if not file.is_file():
+        if not found.output_tail:
+            complain(f"Run {run_id(found.id)} has printed nothing{'' if found.state.is_final else ' yet'}.")
+            return
+        line(shown_lines(found.output_tail))
+        return
+    with file.open("rb") as opened:
+        if not on_terminal():
+            shutil.copyfileobj(opened, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+            return
+        # Whatever text a run repeats may come from a sender, and a terminal would obey it.
+        for output_line in opened:
+            sys.stdout.write(shown_lines(output_line.decode("utf-8", "backslashreplace")))
+
+
+@commands.command()
+def cancel(run: Id, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+    """Cancel a run. A queued one ends at once, a running one as soon as its process has ended."""
+    with session(factory) as here:
+        found = here.management.cancel_run(here.factory, run)
+    if json:
+        as_json(run_fields(found))
+        return
+    if found.state is RunState.CANCELLED:
+        line(f"Run {run_id(found.id)} is cancelled.")
+        return
+    line(f"Run {run_id(found.id)} is told to stop. See: {how_to_call()} run show {run_id(found.id)}")
+
+
+@commands.command("export")
+def export_runs(
+    webhook: options.WebhookFilter = None,
+    output: options.OutputFile = None,
+    factory: options.FactoryName = "default",
+) -> None:
+    """Export every run as JSON lines, oldest first."""
+    with session(factory) as here:
+
+        def page_after(last: Run | None) -> Sequence[Run]:
+            return here.management.export_runs(here.factory, webhook=webhook, after=last.id if last else None)
+
+        pages: Iterator[list[dict[str, Any]]] = (
+            [run_fields(run) for run in page] for page in export.all_pages(page_after)
+        )
+        export.write(pages, output, "run")
+
+
+def print_runs(runs: Sequence[Run]) -> None:
+    table(
+        [
+            Column("CREATED (UTC)", whole=True),
+            Column("RUN", whole=True, stacked=True),
+            Column("STATE", whole=True),
+            Column("AUTOMATION"),
+        ],
+        [(utc(run.created_at), run_id(run.id), _state(run), run.automation_name) for run in runs],
+    )
+
+
+def run_fields(run: Run) -> dict[str, Any]:
+    """A run as JSON says it, in lists and exports alike."""
+    return {
+        "run_id": run_id(run.id),
+        "delivery_id": delivery_id(run.delivery_id),
+        "webhook_uid": run.webhook_uid,
+        "automation": run.automation_name,
+        "automation_version": run.automation_version,
+        "runner": run.runner,
+        "state": run.state.value,
+        "attempt": run.attempt,
+        "created_at": iso(run.created_at),
+        "handed_at": iso(run.handed_at),
+        "started_at": iso(run.started_at),
+        "finished_at": iso(run.finished_at),
+        "cancel_requested_at": iso(run.cancel_requested_at),
+        "exit_status": run.exit_status,
+        "reason": run.reason,
+    }
+
+
+def _state(run: Run) -> str:
+    if run.cancel_requested_at is not None and not run.state.is_final:
+        return f"{run.state.value}, told to stop"
+    return run.state.value
+
+
+def _directory(settings: Settings, run: Run) -> Path:
+    from hookmill.runs.package import directory_of
+
+    return directory_of((settings.data_dir / "runs").absolute(), run)
+
+
+def _output_file() -> str:
+    from hookmill.runs.runners.guard import OUTPUT_FILE
+
+    return OUTPUT_FILE

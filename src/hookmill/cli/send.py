@@ -1,0 +1,184 @@
+"""`hookmill send`: post a sample delivery, as a sender would."""
+
+from __future__ import annotations
+
+import json as json_text
+import re
+import socket
+import ssl
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import TYPE_CHECKING, Annotated, Any, Final, assert_never
+from urllib.parse import urlsplit
+
+import typer
+
+from hookmill.cli import given, options
+from hookmill.cli.output import as_json, iso, line, shown
+from hookmill.cli.session import session
+from hookmill.domain.errors import Conflict, Invalid
+from hookmill.domain.webhook import AuthMode
+
+if TYPE_CHECKING:
+    from hookmill.management import WebhookWithSecret
+
+ANSWER_SECONDS: Final = 15
+ANSWER_BYTES_MAX: Final = 65_536
+ACCEPTED: Final = 202
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the service said to one delivery."""
+
+    status: int
+    delivery_id: str | None
+    title: str | None
+    retry_after: str | None
+
+
+def send(
+    webhook: Annotated[str, typer.Argument(metavar="WEBHOOK", help="Its name or uid.", show_default=False)],
+    body: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Send this file's bytes; - for standard input.")
+    ] = None,
+    data: Annotated[str | None, typer.Option(metavar="JSON", help="Send this text.")] = None,
+    event_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="The event id: a second delivery with it is a Duplicate.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(metavar="BASE", help="Send to the service at BASE instead of the configured base_url.")
+    ] = None,
+    times: Annotated[
+        int, typer.Option(min=1, max=100_000, metavar="N", help="Send so often, one after the other.")
+    ] = 1,
+    factory: options.FactoryName = "default",
+    json: options.AsJson = False,
+) -> None:
+    """Post a sample delivery to a webhook. It bears the webhook's secret, as a sender's would."""
+    given.at_most_one(body=body, data=data)
+    content = given.bytes_of(body, "The body file") if body is not None else None
+    if data is not None:
+        content = data.encode("utf-8", "surrogateescape")
+    with session(factory) as here:
+        target = here.management.secret_for_sending(here.factory, webhook)
+        path = target.webhook.ingress_path()
+        base = url if url is not None else here.management.url(target.webhook).removesuffix(path)
+
+    sender = Sender(base, target, event_id)
+    answers = []
+    try:
+        for number in range(1, times + 1):
+            answer = sender.post(content if content is not None else _sample(number))
+            answers.append(answer)
+            if not json:
+                line(_said(answer))
+    finally:
+        sender.close()
+    if json:
+        described = [_answer_fields(answer) for answer in answers]
+        as_json(described[0] if times == 1 else {"sent": described})
+    if any(answer.status != ACCEPTED for answer in answers):
+        raise typer.Exit(1)
+
+
+class Sender:
+    """One connection to the service, and what every delivery to one webhook carries."""
+
+    def __init__(self, base: str, target: WebhookWithSecret, event_id: str | None) -> None:
+        self._shown_base = shown(base[:200])
+        try:
+            parts = urlsplit(base)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host, port, parts = None, None, urlsplit("")
+        if parts.scheme not in {"http", "https"} or not host or not re.fullmatch(r"[!-~]*", parts.path):
+            raise Invalid(f"{self._shown_base} is no address of a service. Use one such as http://127.0.0.1:8420.")
+        secret = target.secret.reveal()
+        self._path = parts.path.rstrip("/") + target.webhook.ingress_path().replace("{token}", secret)
+        self._headers: dict[str, str | bytes] = {"Content-Type": "application/json", "User-Agent": "hookmill-send"}
+        match target.webhook.auth_mode:
+            case AuthMode.TOKEN:
+                self._headers["Authorization"] = f"Bearer {secret}".encode()
+            case AuthMode.URL_TOKEN:
+                pass
+            case AuthMode.SIGNATURE:
+                raise Conflict(
+                    f"Webhook {target.webhook.name!r} wants signed deliveries, which this version can't make."
+                )
+            case _:
+                assert_never(target.webhook.auth_mode)
+        if event_id is not None:
+            self._headers[target.webhook.delivery_id_header or "X-Service-Delivery-Id"] = event_id.encode(
+                "utf-8", "surrogateescape"
+            )
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        self._connection = kind(host, port, timeout=ANSWER_SECONDS)
+
+    def post(self, body: bytes) -> Answer:
+        """Send one delivery and wait for the answer. Raises `Conflict` when there is none, never naming the secret."""
+        try:
+            # A body that is too large may be refused before it was taken whole: the answer is there all the same.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                self._connection.request("POST", self._path, body, self._headers)
+            response = self._connection.getresponse()
+            answered = response.read(ANSWER_BYTES_MAX)
+        except ValueError:
+            raise Invalid("The secret or the event id holds a character that no request can carry.") from None
+        except ConnectionRefusedError:
+            raise Conflict(f"Nothing listens at {self._shown_base}. Start the service: hookmill serve") from None
+        except TimeoutError:
+            raise Conflict(f"{self._shown_base} did not answer within {ANSWER_SECONDS} seconds.") from None
+        except ssl.SSLError as error:
+            raise Conflict(f"{self._shown_base} did not speak TLS as expected: {error.reason}.") from None
+        except socket.gaierror:
+            raise Conflict(f"The host of {self._shown_base} is not known here. Check its name.") from None
+        except (OSError, HTTPException) as error:
+            why = error.strerror if isinstance(error, OSError) else type(error).__name__
+            raise Conflict(f"{self._shown_base} broke off: {why or type(error).__name__}.") from None
+        said = _object(answered)
+        return Answer(
+            status=response.status,
+            delivery_id=_text(said.get("delivery_id")),
+            title=_text(said.get("title")) or response.reason,
+            retry_after=response.getheader("Retry-After"),
+        )
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _sample(number: int) -> bytes:
+    # A body's hash is its identity: two samples that were equal would be one event.
+    sample = {"message": "A sample from hookmill send", "number": number, "sent_at": iso(time.time_ns() // 1000)}
+    return json_text.dumps(sample).encode()
+
+
+def _object(answered: bytes) -> dict[str, Any]:
+    try:
+        said = json_text.loads(answered)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value[:200] if isinstance(value, str) else None
+
+
+def _said(answer: Answer) -> str:
+    if answer.delivery_id is not None:
+        return f"{answer.status} {shown(answer.delivery_id)}"
+    wait = f", again in {shown(answer.retry_after)} s" if answer.retry_after is not None else ""
+    return f"{answer.status} {shown(answer.title or '')}{wait}".rstrip()
+
+
+def _answer_fields(answer: Answer) -> dict[str, Any]:
+    return {
+        "status": answer.status,
+        "delivery_id": answer.delivery_id,
+        "title": answer.title if answer.status != ACCEPTED else None,
+        "retry_after": answer.retry_after,
+    }

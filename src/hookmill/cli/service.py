@@ -1,0 +1,228 @@
+"""`hookmill serve`, `worker` and `migrate`: the service itself."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from hookmill.cli import options
+from hookmill.cli.curl import curl_line
+from hookmill.cli.output import as_json, count, fields, how_to_call, line, shown
+from hookmill.cli.session import settings_in_force
+from hookmill.cli.webhook import webhook_fields
+from hookmill.domain.errors import Conflict
+from hookmill.domain.run import PAYLOAD_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookmill.domain.automation import Automation
+    from hookmill.domain.webhook import Webhook
+    from hookmill.management import Management, WebhookWithSecret
+    from hookmill.settings import Settings
+    from hookmill.store.factories import Factory
+
+FIRST: Final = "first"
+FIRST_PROMPT: Final = """\
+A delivery came in at the webhook `first`. Read event-payload.json, and say in one friendly paragraph what it asks for.
+"""
+NAMES_SHOWN: Final = 5
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="The address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(metavar="PORT", help="The port to listen on.")] = None,
+    data_dir: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where the database, the master key and the runs live.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(metavar="N", help="Ingress processes. More than one needs PostgreSQL.")
+    ] = None,
+    json: options.AsJson = False,
+) -> None:
+    """Start the service. The first start makes everything that it needs, and says how to try it."""
+    overrides = _override(
+        host=host,
+        port=port,
+        data_dir=str(Path(data_dir).absolute()) if data_dir is not None else None,
+        processes=processes,
+    )
+    settings = settings_in_force()
+
+    from hookmill import app
+
+    _refuse_taken_port(settings)
+    store = app.open_store(settings, create=True)
+    try:
+        found = _set_up(app.management(settings, store), settings)
+    finally:
+        store.close()
+
+    def announce() -> None:
+        _announce(found, settings, " ".join([*overrides, how_to_call()]), json)
+        sys.stdout.flush()
+
+    app.serve(settings, announce)
+
+
+def worker(json: options.AsJson = False) -> None:
+    """Perform runs in a process of its own, beside `hookmill serve`. Needs PostgreSQL."""
+    settings = settings_in_force()
+    if not settings.on_postgres:
+        raise Conflict(
+            "A worker of its own needs PostgreSQL: on SQLite `hookmill serve` performs the runs itself. "
+            "Set HOOKMILL_DATABASE_URL to postgresql://USER:PASSWORD@HOST/NAME."
+        )
+
+    from hookmill import app
+
+    if json:
+        as_json({"runs_at_once": settings.runs_at_once, "data_dir": str(settings.data_dir.absolute())})
+    else:
+        line(f"Performing up to {count(settings.runs_at_once, 'run')} at a time. Ctrl-C stops it.")
+    app.work_until_told()
+
+
+def migrate(json: options.AsJson = False) -> None:
+    """Bring the database to this version's schema. `hookmill serve` does so too."""
+    settings = settings_in_force()
+
+    from hookmill.store.database import open_database
+    from hookmill.store.migrate import migrate as bring_up_to_date
+
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with open_database(settings.store_url()) as database:
+        changed = bring_up_to_date(database)
+    if json:
+        as_json({"changed": changed})
+        return
+    line(
+        "The database is now at this version's schema."
+        if changed
+        else "The database is at this version's schema already."
+    )
+
+
+def _override(**given: str | int | None) -> list[str]:
+    """What an option says stands in the environment from here on: the service's other processes read it there.
+
+    Returns the same as assignments for a shell: other commands need them to find this service.
+    """
+    overrides = {f"HOOKMILL_{name.upper()}": str(value) for name, value in given.items() if value is not None}
+    os.environ.update(overrides)
+    return [f"{variable}={shlex.quote(value)}" for variable, value in overrides.items()]
+
+
+def _refuse_taken_port(settings: Settings) -> None:
+    """Raises `Conflict` for an address that can't be listened on, before anything is made for this start."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as attempt:
+        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            attempt.bind((settings.host, settings.port))
+        except OSError as error:
+            raise Conflict(
+                f"The service can't listen on {settings.host} port {settings.port}: {error.strerror}. "
+                "Choose another with --host and --port, or stop what listens there."
+            ) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetUp:
+    """What a start found or made. `first` is there at a first start alone, with the secret that is shown once."""
+
+    webhooks: Sequence[Webhook]
+    automations: Sequence[Automation]
+    first: WebhookWithSecret | None
+    described: dict[str, Any] | None
+
+
+def _set_up(management: Management, settings: Settings) -> SetUp:
+    factory, is_new = management.set_up()
+    made = _make_first(management, factory, settings) if is_new else None
+    return SetUp(
+        webhooks=management.webhooks(factory),
+        automations=management.automations(factory),
+        first=made,
+        described=webhook_fields(management, made.webhook) if made is not None else None,
+    )
+
+
+def _make_first(management: Management, factory: Factory, settings: Settings) -> WebhookWithSecret:
+    made = management.create_webhook(factory, FIRST)
+    management.create_automation(
+        factory,
+        FIRST,
+        prompt=FIRST_PROMPT,
+        triggers=[{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}],
+        runner=settings.default_runner,
+    )
+    return made
+
+
+def _announce(found: SetUp, settings: Settings, call: str, json: bool) -> None:
+    """What a person needs next, once the service answers. `call` is how to call the command for this service."""
+    shown_host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    listening = f"http://{shown_host}:{settings.port}"
+    data_dir = settings.data_dir.absolute()
+    if json:
+        described = {"listening": listening, "base_url": settings.public_url(), "data_dir": str(data_dir)}
+        as_json(described | {"first_start": found.first is not None} | _announced(found))
+        return
+    line(f"Hookmill is ready at {listening}")
+    line()
+    if found.first is not None:
+        _announce_first(found.first, settings)
+    else:
+        _announce_known(found, call)
+    line()
+    fields(
+        [
+            ("What came in:", f"{call} delivery list"),
+            ("What it started:", f"{call} run list"),
+            ("Data:", str(data_dir)),
+        ]
+    )
+
+
+def _announce_first(made: WebhookWithSecret, settings: Settings) -> None:
+    line(f"A webhook and an automation, both named {FIRST}, are there to be tried. Post a delivery:")
+    line()
+    line(str(curl_line(made)))
+    line()
+    line("It starts a run, whose package appears in")
+    line(f"  {settings.data_dir.absolute() / 'runs' / '<run_id>' / PAYLOAD_FILE}")
+    line("The same body once more is a Duplicate, and starts nothing. The token above is not shown again.")
+
+
+def _announce_known(found: SetUp, call: str) -> None:
+    line(f"Here already: {_counted(found.webhooks, 'webhook')}, {_counted(found.automations, 'automation')}.")
+    if not found.webhooks:
+        line(f"To create a webhook: {call} webhook create NAME")
+        return
+    line("Secrets are not shown again. For a new one, which ends the old:")
+    line(f"  {call} webhook rotate {shlex.quote(shown(found.webhooks[0].name))}")
+
+
+def _counted(things: Sequence[Webhook] | Sequence[Automation], noun: str) -> str:
+    names = [shown(thing.name) for thing in things[:NAMES_SHOWN]]
+    if len(things) > NAMES_SHOWN:
+        names.append(f"{len(things) - NAMES_SHOWN} more")
+    return f"{count(len(things), noun)} ({', '.join(names)})" if names else count(0, noun)
+
+
+def _announced(found: SetUp) -> dict[str, Any]:
+    if found.first is not None and found.described is not None:
+        complete = {"url": found.first.url, "secret": found.first.secret.reveal()}
+        return {"webhook": found.described | complete, "curl": curl_line(found.first)}
+    return {
+        "webhooks": [webhook.name for webhook in found.webhooks],
+        "automations": [automation.name for automation in found.automations],
+    }

@@ -1,0 +1,1 @@
+"""The rules. Pure: no clock, no randomness, no I/O, no framework."""

@@ -1,0 +1,82 @@
+"""Did the sender prove itself? The answer is a type: only what is `Authentic` goes on to the log as a delivery."""
+
+import hmac
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import sha256
+from typing import Final, assert_never
+
+from hookmill.domain.delivery import Attempt
+from hookmill.domain.webhook import AuthMode, LiveWebhook
+
+_CREDENTIAL_BYTES_MAX: Final = 8192
+
+
+class Reason(StrEnum):
+    """Why a sender was refused, for the owner's log. The sender is told nothing of it."""
+
+    NO_AUTHORIZATION = "no Authorization header"
+    SEVERAL_AUTHORIZATIONS = "more than one Authorization header"
+    NOT_BEARER = "the Authorization header is not of the form Bearer <secret>"
+    WRONG_TOKEN = "the bearer token is not this webhook's secret"
+    NO_URL_TOKEN = "the URL lacks its token segment"
+    WRONG_URL_TOKEN = "the URL's token is not this webhook's secret"
+    NO_SIGNATURES_YET = "the signature scheme is not known to this version"
+
+
+@dataclass(frozen=True, slots=True)
+class Authentic:
+    """The sender holds the webhook's secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The sender did not prove itself. `reason` is for the owner's log; the sender is told nothing."""
+
+    reason: Reason
+
+
+Verdict = Authentic | Refused
+_AUTHENTIC: Final = Authentic()
+
+
+def needs_body(webhook: LiveWebhook) -> bool:
+    """Whether the proof covers the body. A stranger's body is not read where it doesn't."""
+    return webhook.auth_mode is AuthMode.SIGNATURE
+
+
+def authenticate(webhook: LiveWebhook, attempt: Attempt, body: bytes = b"") -> Verdict:
+    """Judge the sender by the webhook's mode. Total: whatever was sent, the answer is a verdict."""
+    match webhook.auth_mode:
+        case AuthMode.TOKEN:
+            return _bearer(webhook, attempt)
+        case AuthMode.URL_TOKEN:
+            return _url_token(webhook, attempt)
+        case AuthMode.SIGNATURE:
+            return Refused(Reason.NO_SIGNATURES_YET)
+        case _:
+            assert_never(webhook.auth_mode)
+
+
+def _bearer(webhook: LiveWebhook, attempt: Attempt) -> Verdict:
+    given = attempt.authorization
+    if given is None:
+        return Refused(Reason.NO_AUTHORIZATION)
+    if attempt.authorizations > 1:
+        return Refused(Reason.SEVERAL_AUTHORIZATIONS)
+    scheme, space, rest = given.partition(b" ")
+    credential = rest.lstrip(b" ")
+    if not space or not credential or scheme.lower() != b"bearer" or len(given) > _CREDENTIAL_BYTES_MAX:
+        return Refused(Reason.NOT_BEARER)
+    return _AUTHENTIC if _is_secret(webhook, credential) else Refused(Reason.WRONG_TOKEN)
+
+
+def _url_token(webhook: LiveWebhook, attempt: Attempt) -> Verdict:
+    if attempt.url_token is None:
+        return Refused(Reason.NO_URL_TOKEN)
+    return _AUTHENTIC if _is_secret(webhook, attempt.url_token) else Refused(Reason.WRONG_URL_TOKEN)
+
+
+def _is_secret(webhook: LiveWebhook, given: bytes) -> bool:
+    # Digests are equally long whatever was sent, so neither the time nor an error tells how close a guess came.
+    return hmac.compare_digest(sha256(given).digest(), webhook.secret_digest)

@@ -1,0 +1,110 @@
+"""An automation: a prompt for a runner, and the deliveries that start it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hookmill.domain.errors import Invalid, InvalidFilter
+from hookmill.domain.filters import CompiledFilter, compile_filter
+from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
+from hookmill.domain.payload import Parsed
+
+PROVIDER: Final = "webhook"
+EVENT: Final = "received"
+PROMPT_CHARACTERS_MAX: Final = 100_000
+TRIGGERS_MAX: Final = 20
+WEBHOOKS_PER_TRIGGER_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    """`provider: webhook`, `event: received`: which webhooks, and which of their payloads. No filter means all."""
+
+    webhook_ids: tuple[WebhookUid, ...]
+    payload: CompiledFilter | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        chosen: dict[str, Any] = {"webhook_ids": list(self.webhook_ids)}
+        if self.payload is not None:
+            chosen["payload"] = self.payload.source
+        return {"provider": PROVIDER, "event": EVENT, "filter": chosen}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Automation:
+    id: AutomationId
+    factory_id: FactoryId
+    name: str
+    enabled: bool
+    version: int
+    prompt: str
+    runner: str
+    triggers: tuple[Trigger, ...]
+    created_at: int
+    updated_at: int
+
+    def selected_webhooks(self) -> frozenset[WebhookUid]:
+        return frozenset(uid for trigger in self.triggers for uid in trigger.webhook_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """One enabled automation as one webhook sees it: `filters` are those of its triggers that select the webhook.
+
+    `None` among them takes every payload.
+    """
+
+    automation_id: AutomationId
+    version: int
+    filters: tuple[CompiledFilter | None, ...] = field(repr=False)
+
+    def matches(self, payload: Parsed) -> bool:
+        """Whether the delivery starts a run: once, however many of the triggers match."""
+        return any(chosen is None or chosen.matches(payload) for chosen in self.filters)
+
+
+def triggers_from_json(given: Any) -> tuple[Trigger, ...]:
+    """Triggers as a person wrote them. Raises `Invalid` with the place, or `InvalidFilter` with every problem."""
+    if not isinstance(given, list) or not given:
+        raise Invalid("An automation needs a list of one or more triggers.")
+    if len(given) > TRIGGERS_MAX:
+        raise Invalid(f"An automation has at most {TRIGGERS_MAX} triggers; got {len(given)}.")
+    return tuple(_trigger(f"/triggers/{place}", trigger) for place, trigger in enumerate(given))
+
+
+def _trigger(place: str, given: Any) -> Trigger:
+    if not isinstance(given, dict):
+        raise Invalid(f"{place}: a trigger is an object with provider, event and filter.")
+    _only(place, given, {"provider", "event", "filter"})
+    if given.get("provider") != PROVIDER or given.get("event") != EVENT:
+        raise Invalid(f"{place}: the one kind of trigger is provider: {PROVIDER}, event: {EVENT}.")
+    chosen = given.get("filter")
+    if not isinstance(chosen, dict):
+        raise Invalid(f"{place}/filter: needs webhook_ids, and may have payload.")
+    _only(f"{place}/filter", chosen, {"webhook_ids", "payload"})
+    uids = _webhook_ids(f"{place}/filter/webhook_ids", chosen.get("webhook_ids"))
+    if "payload" not in chosen:
+        return Trigger(webhook_ids=uids)
+    compiled = compile_filter(chosen["payload"])
+    if isinstance(compiled, CompiledFilter):
+        return Trigger(webhook_ids=uids, payload=compiled)
+    raise InvalidFilter([f"{place}/filter/payload{problem.pointer}: {problem.message}" for problem in compiled])
+
+
+def _webhook_ids(place: str, given: Any) -> tuple[WebhookUid, ...]:
+    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+        raise Invalid(f"{place}: a list of one or more webhook uids, such as wh_….")
+    if len(given) > WEBHOOKS_PER_TRIGGER_MAX:
+        raise Invalid(f"{place}: at most {WEBHOOKS_PER_TRIGGER_MAX} webhooks; got {len(given)}.")
+    for uid in given:
+        if not isinstance(uid, str) or not uid.startswith("wh_") or len(uid) > 100:
+            raise Invalid(
+                f"{place}: {str(uid)[:100]!r} is not a webhook uid. Use the wh_… of the webhook, not its name."
+            )
+    return tuple(dict.fromkeys(WebhookUid(uid) for uid in given))
+
+
+def _only(place: str, given: dict[str, Any], known: set[str]) -> None:
+    for key in given:
+        if key not in known:
+            raise Invalid(f"{place}: unknown key {key[:100]!r}. Known here: {', '.join(sorted(known))}.")

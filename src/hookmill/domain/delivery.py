@@ -1,0 +1,155 @@
+"""A delivery: what was sent, which event it is, and what became of it.
+
+Two deliveries with the same identity are the same event. The sender's word comes first, the body's digest last; each
+kind is digested under its own name, so that none can pose as another.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from hashlib import sha256
+from typing import Final
+
+from hookmill.domain.ids import DeliveryKey
+from hookmill.domain.limits import IDENTITY_SHOWN_CHARACTERS
+
+SENDER_DELIVERY_ID: Final = b"x-service-delivery-id"
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """One POST at an ingress path, before its body is read. Header names are in lower case, values as received."""
+
+    uid: str
+    url_token: bytes | None
+    """The raw path segment after the uid, if there is one."""
+    received_at: int
+    headers: dict[bytes, bytes]
+    """The first value of each header that a rule may ask for."""
+    authorization: bytes | None
+    authorizations: int
+
+
+class Label(IntEnum):
+    """What a log row says became of an attempt. The numbers are stored; `.shown` is the contract's wording."""
+
+    ACCEPTED = 1
+    DUPLICATE = 2
+    REJECTED_AUTH = 3
+    REJECTED_INVALID_JSON = 4
+    REJECTED_TOO_LARGE = 5
+
+    @property
+    def shown(self) -> str:
+        return _SHOWN[self]
+
+
+_SHOWN: Final = {
+    Label.ACCEPTED: "Accepted",
+    Label.DUPLICATE: "Duplicate",
+    Label.REJECTED_AUTH: "Rejected (auth)",
+    Label.REJECTED_INVALID_JSON: "Rejected (invalid JSON)",
+    Label.REJECTED_TOO_LARGE: "Rejected (too large)",
+}
+
+
+class Budget(IntEnum):
+    """Which of the webhook's two budgets an attempt spends. Strangers can only ever spend the second."""
+
+    DELIVERIES = 1
+    FAILED_AUTHENTICATIONS = 2
+
+
+class IdentityKind(IntEnum):
+    """Where an identity was found, in order of preference. `.shown` is what exports say."""
+
+    DELIVERY_ID_HEADER = 1
+    PROVIDER = 2
+    SENDER = 3
+    BODY_SHA256 = 4
+
+    @property
+    def shown(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    kind: IdentityKind
+    digest: bytes
+    """16 bytes over the kind and the whole value: what makes two events the same."""
+    shown: str | None
+    """The sender's value for people, cut; None for a body's digest."""
+
+
+def identify(delivery_id_header: bytes | None, provider_id: bytes | None, attempt: Attempt, body: bytes) -> Identity:
+    """Which event this is: the first identity that is present and not blank."""
+    if delivery_id_header is not None and (sent := attempt.headers.get(delivery_id_header, b"").strip()):
+        return _chosen(IdentityKind.DELIVERY_ID_HEADER, sent)
+    if provider_id is not None and (sent := provider_id.strip()):
+        return _chosen(IdentityKind.PROVIDER, sent)
+    if sent := attempt.headers.get(SENDER_DELIVERY_ID, b"").strip():
+        return _chosen(IdentityKind.SENDER, sent)
+    return Identity(IdentityKind.BODY_SHA256, _digest(b"body_sha256", sha256(body).digest()), None)
+
+
+def _chosen(kind: IdentityKind, value: bytes) -> Identity:
+    shown = value.decode("utf-8", "replace")[:IDENTITY_SHOWN_CHARACTERS]
+    # PostgreSQL has no NUL in text, and a lone control character is nothing to show.
+    return Identity(kind, _digest(kind.shown.encode(), value), "".join(c if c.isprintable() else "�" for c in shown))
+
+
+def _digest(kind: bytes, value: bytes) -> bytes:
+    return sha256(kind + b"\x00" + value).digest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Durably recorded, with a run for every automation that it matches."""
+
+    delivery: DeliveryKey
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """The same event was accepted before, as `original`. Recorded; starts nothing."""
+
+    delivery: DeliveryKey
+    original: DeliveryKey
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Recorded, and refused for what `label` says."""
+
+    label: Label
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimited:
+    """Over a budget: counted, not recorded. The next slot is free at `opens_at` (µs since 1970)."""
+
+    retry_after_seconds: int
+    opens_at: int
+
+
+def rate_limited(now: int, opens_at: int) -> RateLimited:
+    """Both in µs. `Retry-After` speaks whole seconds: rounded up, and at least one."""
+    return RateLimited(max(1, -(-(opens_at - now) // 1_000_000)), opens_at)
+
+
+@dataclass(frozen=True, slots=True)
+class NotFound:
+    """Unknown, disabled or deleted: nobody outside can tell which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """Our fault. Nothing is promised, and a repeat is safe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The body never arrived whole. Nothing was recorded, as nobody proved anything."""
+
+
+Outcome = Accepted | Duplicate | Rejected | RateLimited | NotFound | Unavailable | Broken

@@ -1,0 +1,64 @@
+"""Secret values: what they may look like, and how the service makes its own."""
+
+import base64
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from hookmill.domain.errors import Invalid
+
+GENERATED_BYTES: Final = 32
+URL_SAFE: Final = re.compile(r"[A-Za-z0-9\-._~]{1,512}\Z")
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class SecretValue:
+    """A credential on its way somewhere. Printing it shows nothing; `.reveal()` says where it is meant."""
+
+    _value: str
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "SecretValue(…)"
+
+    __str__ = __repr__
+
+
+def generated(entropy: bytes) -> SecretValue:
+    """256 random bits in letters, digits, `-` and `_`: fit for a header and for a path segment alike."""
+    return SecretValue(base64.urlsafe_b64encode(entropy[:GENERATED_BYTES]).rstrip(b"=").decode())
+
+
+def url_safe(value: SecretValue) -> bool:
+    """Whether the value can stand as one path segment as it is."""
+    return bool(URL_SAFE.match(value.reveal())) and value.reveal() not in {".", ".."}
+
+
+def usable_secret_name(name: str) -> str:
+    """`name`, or `Invalid` unless it is a letter followed by up to 63 letters, digits and underscores."""
+    if _NAME.match(name):
+        return name
+    raise Invalid(f"{name[:80]!r} can't name a team secret. Use a letter, then letters, digits and _ (64 at most).")
+
+
+def suggested_secret_name(webhook_name: str) -> str:
+    """`WEBHOOK_<NAME>_SECRET`, cut to what a secret's name may be."""
+    middle = re.sub(r"[^A-Z0-9]+", "_", webhook_name.upper()).strip("_") or "UNNAMED"
+    return f"WEBHOOK_{middle[:48].rstrip('_')}_SECRET"
+
+
+def usable_secret(value: str) -> SecretValue:
+    """A secret that a person supplied, without the white space around it.
+
+    Raises `Invalid` for an empty one, which would authenticate anybody, and for NUL, which HMAC can't tell from
+    padding.
+    """
+    trimmed = value.strip()
+    if not trimmed:
+        raise Invalid("The secret is empty. Paste the value that the sender signs or authenticates with.")
+    if "\x00" in trimmed or len(trimmed) > 4096:
+        raise Invalid("The secret holds a NUL or is longer than 4,096 characters. Check what was pasted.")
+    return SecretValue(trimmed)

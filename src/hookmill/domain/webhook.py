@@ -1,0 +1,111 @@
+"""A webhook: an ingress URL of a factory, and how a sender proves itself there."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from hookmill.domain.automation import Subscription
+from hookmill.domain.errors import Invalid
+from hookmill.domain.ids import FactoryId, WebhookUid
+
+TOKEN_PLACEHOLDER: Final = "{token}"
+INGRESS_PREFIX: Final = "/webhooks/w/"
+
+
+class AuthMode(StrEnum):
+    TOKEN = "token"
+    URL_TOKEN = "url_token"
+    SIGNATURE = "signature"
+
+
+class WebhookState(StrEnum):
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """A webhook as people manage it. It never holds its secret."""
+
+    uid: WebhookUid
+    no: int
+    factory_id: FactoryId
+    name: str
+    auth_mode: AuthMode
+    state: WebhookState
+    secret_name: str
+    signature_scheme: str | None
+    delivery_id_header: str | None
+    revision: int
+    created_at: int
+    secret_is_current: bool = True
+    """False while the team secret has a newer value than the one this webhook last synced."""
+
+    def ingress_path(self) -> str:
+        """The path to show. A URL token is shown once, at creation, and is a placeholder ever after."""
+        token = f"/{TOKEN_PLACEHOLDER}" if self.auth_mode is AuthMode.URL_TOKEN else ""
+        return f"{INGRESS_PREFIX}{self.uid}{token}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveWebhook:
+    """A webhook as the ingress judges by: one consistent reading of it, its secret, and who listens to it.
+
+    `revision` rises with any change to any of these; a judgement counts only while it is still the stored one.
+    """
+
+    uid: WebhookUid
+    no: int
+    factory_id: FactoryId
+    revision: int
+    auth_mode: AuthMode
+    accepts_deliveries: bool
+    secret_digest: bytes
+    """SHA-256 of the secret: all that the token modes need to know of it."""
+    secret: bytes | None
+    """The secret itself, for `signature` alone."""
+    signature_scheme: str | None
+    delivery_id_header: bytes | None
+    """In lower case, as header names arrive."""
+    subscriptions: tuple[Subscription, ...]
+
+
+_NAME: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,100}\Z")
+
+
+def usable_name(kind: str, name: str) -> str:
+    """`name`, trimmed. Raises `Invalid` unless it is 1 to 100 printable characters that UTF-8 can write."""
+    trimmed = name.strip()
+    if _NAME.match(trimmed) and not any("\ud800" <= character <= "\udfff" for character in trimmed):
+        return trimmed
+    raise Invalid(f"A {kind}'s name has 1 to 100 characters, none of them a control character; got {name[:100]!r}.")
+
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}\Z")
+_CREDENTIALS: Final = {"authorization", "proxy-authorization", "cookie", "set-cookie"}
+_HOP_BY_HOP: Final = {
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "content-length",
+    "host",
+}
+
+
+def usable_delivery_id_header(name: str) -> str:
+    """`name`, if senders may put an event's id there. Raises `Invalid` where it would hold a credential or framing."""
+    lowered = name.lower()
+    if not _TOKEN.match(name):
+        raise Invalid(f"{name[:100]!r} is not a header name. Use letters, digits and dashes, such as X-Event-Id.")
+    if lowered in _CREDENTIALS:
+        raise Invalid(f"{name} carries credentials, and delivery ids are stored and shown. Choose another header.")
+    if lowered in _HOP_BY_HOP:
+        raise Invalid(f"{name} belongs to the connection, not to the event. Choose another header.")
+    return name

@@ -1,0 +1,130 @@
+"""What happens in the background: retention, and an eye on the disk. Small steps, so that no delivery ever waits for
+one."""
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from hookmill.domain.errors import HookmillError
+from hookmill.domain.ids import run_key
+from hookmill.store import deliveries, runs
+from hookmill.store.database import Database, Transaction
+
+FIRST_SWEEP_SECONDS: Final = 5.0
+RETENTION_SECONDS: Final = 600.0
+ROWS_PER_STEP: Final = 100
+STEPS_PER_PASS: Final = 2_000
+REST_BETWEEN_STEPS_SECONDS: Final = 0.02
+"""Deliveries go first: between two steps the writer's place is free for much longer than a step holds it."""
+_RETENTION_LOCK: Final = 0x73776570
+"""PostgreSQL's advisory lock for the sweep: "swep"."""
+
+
+class DiskGuard:
+    """Whether there is room for another delivery. Asked for each one, looked up once a second."""
+
+    def __init__(self, directory: Path, free_bytes_min: int) -> None:
+        self._directory = directory
+        self._free_bytes_min = free_bytes_min
+        self._looked_at = 0.0
+        self._has_room = True
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if now - self._looked_at > 1.0:
+            self._looked_at = now
+            try:
+                self._has_room = shutil.disk_usage(self._directory).free >= self._free_bytes_min
+            except OSError:
+                self._has_room = False
+        return self._has_room
+
+
+class Housekeeping:
+    """A thread that keeps house until it is closed."""
+
+    def __init__(
+        self,
+        database: Database,
+        packages: Path,
+        now_us: Callable[[], int],
+        *,
+        failed: Callable[[str, BaseException], None] = lambda _where, _error: None,
+    ) -> None:
+        self._database = database
+        self._packages = packages
+        self._now = now_us
+        self._failed = failed
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="housekeeping", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join(5.0)
+
+    def _keep(self) -> None:
+        wait = FIRST_SWEEP_SECONDS
+        while not self._stop.wait(wait):
+            wait = RETENTION_SECONDS
+            try:
+                sweep(self._database, self._packages, self._now(), rest=self._rest)
+            except (HookmillError, OSError) as error:
+                self._failed("retention", error)
+
+    def _rest(self) -> bool:
+        return self._stop.wait(REST_BETWEEN_STEPS_SECONDS)
+
+
+def sweep(database: Database, packages: Path, now: int, *, rest: Callable[[], bool] = lambda: False) -> int:
+    """One pass of retention. Returns how many rows of the log went. `rest` is called between steps; True from it ends
+    the pass."""
+    with database.read() as tx:
+        webhook_numbers = deliveries.webhooks_with_old_rows(tx, now)
+    removed = steps = 0
+    for webhook_no in webhook_numbers:
+        while steps < STEPS_PER_PASS:
+            with database.write() as tx:
+                if not tx.on_sqlite and not _has_the_sweep(tx):
+                    return removed
+                gone = deliveries.thin_out(tx, webhook_no, now, ROWS_PER_STEP)
+            removed += gone
+            steps += 1
+            if rest():
+                return removed
+            if gone < ROWS_PER_STEP:
+                break
+    place: tuple[int, bytes] | None = (0, b"")
+    while place is not None and steps < STEPS_PER_PASS:
+        with database.write() as tx:
+            place = deliveries.forget_identities(tx, place, now, ROWS_PER_STEP)
+        steps += 1
+        if rest():
+            return removed
+    with database.write() as tx:
+        deliveries.forget_refusals(tx, now)
+    _remove_orphaned_packages(database, packages)
+    return removed
+
+
+def _has_the_sweep(tx: Transaction) -> bool:
+    """One process sweeps at a time; the others have nothing to add."""
+    row = tx.one("SELECT pg_try_advisory_xact_lock(:lock) AS mine", lock=_RETENTION_LOCK)
+    return bool(row and row["mine"])
+
+
+def _remove_orphaned_packages(database: Database, packages: Path) -> None:
+    """A run's files go when its row has gone."""
+    if not packages.is_dir():
+        return
+    for package in packages.iterdir():
+        try:
+            key = run_key(package.name)
+        except HookmillError:
+            continue
+        with database.read() as tx:
+            if runs.run_of(tx, key) is None:
+                shutil.rmtree(package, ignore_errors=True)

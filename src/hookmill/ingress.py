@@ -1,0 +1,252 @@
+"""A delivery, from the door to the log. Read this first.
+
+An attempt is judged by what is in memory, and the judgement is worth nothing until the store has confirmed that the
+webhook is still the one it was judged by: an acceptance by the transaction that writes it down, a refusal by a look
+at the stored revision. That is why disable, delete and rotate hold at once, in every process, without a look-up for
+each delivery.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from hookmill.domain import payload
+from hookmill.domain.authentication import Authentic, Refused, authenticate, needs_body
+from hookmill.domain.delivery import (
+    Attempt,
+    Broken,
+    Budget,
+    Label,
+    NotFound,
+    Outcome,
+    RateLimited,
+    Unavailable,
+    identify,
+    rate_limited,
+)
+from hookmill.domain.errors import StoreUnavailable
+from hookmill.domain.ids import DeliveryKey, time_ordered
+from hookmill.domain.limits import WINDOW_SECONDS
+from hookmill.domain.webhook import AuthMode, LiveWebhook
+from hookmill.store.admission import Plan, RunToStart, Stale
+from hookmill.store.group_commit import GroupCommit
+from hookmill.store.snapshot import Snapshot
+
+JUDGED_AGAIN_MAX: Final = 8
+"""How often a webhook may change under one delivery before the sender is asked to come again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """The body is over the limit; `size` is what was declared, or how much had come when reading stopped."""
+
+    size: int
+
+
+Body = bytes | TooLarge | Broken
+ReadBody = Callable[[], Awaitable[Body]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The two budgets of every webhook, per sliding minute."""
+
+    deliveries_per_minute: int
+    failed_authentications_per_minute: int
+
+
+class Ingress:
+    """One event loop's ingress."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        group_commit: GroupCommit,
+        limits: Limits,
+        *,
+        has_room: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`has_room` says whether the disk may take another delivery."""
+        self._snapshot = snapshot
+        self._group_commit = group_commit
+        self._limits = limits
+        self._has_room = has_room
+        self._entropy = _Entropy()
+        self._full_until: dict[tuple[int, Budget], int] = {}
+        self._refusals: defaultdict[tuple[int, int, str], int] = defaultdict(int)
+
+    async def receive(self, attempt: Attempt, read_body: ReadBody) -> Outcome:
+        """What became of the attempt. An `Accepted` or `Duplicate` is durable before this returns."""
+        body: Body | None = None
+        webhook = self._snapshot.get(attempt.uid)
+        try:
+            for _ in range(JUDGED_AGAIN_MAX):
+                if webhook is None or not _is_here(webhook, attempt):
+                    webhook = await self._snapshot.confirmed(attempt.uid)
+                    if webhook is None or not _is_here(webhook, attempt):
+                        return self._not_found(webhook, attempt)
+
+                verdict = None if needs_body(webhook) else authenticate(webhook, attempt)
+                if isinstance(verdict, Refused):
+                    outcome = await self._refuse(webhook, attempt, verdict)
+                else:
+                    if (full := await self._known_to_be_full(webhook, attempt, verdict)) is not None:
+                        return full
+                    if body is None:
+                        body = await read_body()
+                    if isinstance(body, Broken):
+                        return body
+                    outcome = await self._take(webhook, attempt, body, verdict)
+
+                if not isinstance(outcome, Stale):
+                    return outcome
+                webhook = await self._snapshot.confirmed(attempt.uid)
+        except StoreUnavailable:
+            return Unavailable()
+        return Unavailable()
+
+    async def _take(
+        self, webhook: LiveWebhook, attempt: Attempt, body: bytes | TooLarge, verdict: Authentic | None
+    ) -> Outcome | Stale:
+        """The attempt with its body read: by an authentic sender, or by one whose signature is yet to be judged."""
+        if isinstance(body, TooLarge):
+            # Too large to be hashed is too large to be proven: a stranger's bytes must not spend the sender's budget.
+            budget = Budget.DELIVERIES if verdict is not None else Budget.FAILED_AUTHENTICATIONS
+            return await self._write(self._plan(webhook, attempt, Label.REJECTED_TOO_LARGE, budget, body.size), attempt)
+        if verdict is None and isinstance(refused := authenticate(webhook, attempt, body), Refused):
+            return await self._refuse(webhook, attempt, refused, len(body))
+
+        parsed = payload.parse(body)
+        if isinstance(parsed, payload.NotJson):
+            plan = self._plan(webhook, attempt, Label.REJECTED_INVALID_JSON, Budget.DELIVERIES, len(body))
+            plan.reason = parsed.reason
+            return await self._write(plan, attempt)
+
+        plan = self._plan(webhook, attempt, Label.ACCEPTED, Budget.DELIVERIES, len(body))
+        plan.body = body
+        identity = identify(webhook.delivery_id_header, None, attempt, body)
+        plan.identity_kind, plan.identity_digest, plan.identity_shown = identity.kind, identity.digest, identity.shown
+        if webhook.subscriptions:
+            plan.runs = tuple(
+                RunToStart(self._entropy.key(attempt.received_at), chosen.automation_id, chosen.version)
+                for chosen in webhook.subscriptions
+                if chosen.matches(parsed)
+            )
+        return await self._write(plan, attempt)
+
+    async def _refuse(
+        self, webhook: LiveWebhook, attempt: Attempt, refused: Refused, size: int | None = None
+    ) -> Outcome | Stale:
+        """401 and a row while the failures' budget lasts; beyond it 429 and a count.
+
+        Judged after verification, so that nobody who merely knows the URL can use up what the real sender needs.
+        """
+        if (full := await self._failures_known_to_be_full(webhook, attempt)) is not None:
+            return full
+        declared = attempt.headers.get(b"content-length", b"0")
+        known_size = size if size is not None else int(declared) if declared.isdigit() and len(declared) < 10 else 0
+        plan = self._plan(webhook, attempt, Label.REJECTED_AUTH, Budget.FAILED_AUTHENTICATIONS, known_size)
+        plan.reason = refused.reason.value
+        return await self._write(plan, attempt)
+
+    def _plan(self, webhook: LiveWebhook, attempt: Attempt, label: Label, budget: Budget, size: int) -> Plan:
+        return Plan(
+            delivery=DeliveryKey(self._entropy.key(attempt.received_at)),
+            webhook_no=webhook.no,
+            factory_id=webhook.factory_id,
+            revision=webhook.revision,
+            received_at=attempt.received_at,
+            label=label,
+            budget=budget,
+            budget_size=self._size_of(budget),
+            size=size,
+        )
+
+    async def _write(self, plan: Plan, attempt: Attempt) -> Outcome | Stale:
+        if not self._has_room():
+            return Unavailable()
+        outcome = await self._group_commit.admit(plan)
+        if isinstance(outcome, RateLimited):
+            self._full_until[plan.webhook_no, plan.budget] = outcome.opens_at
+            self._count(plan.webhook_no, attempt, _REFUSED_FOR[plan.budget])
+        return outcome
+
+    async def _known_to_be_full(
+        self, webhook: LiveWebhook, attempt: Attempt, verdict: Authentic | None
+    ) -> RateLimited | None:
+        # A signature is judged first: strangers must not learn whether the webhook is busy.
+        if verdict is None:
+            return None
+        return await self._refused_from_memory(webhook, attempt, Budget.DELIVERIES)
+
+    async def _failures_known_to_be_full(self, webhook: LiveWebhook, attempt: Attempt) -> RateLimited | None:
+        return await self._refused_from_memory(webhook, attempt, Budget.FAILED_AUTHENTICATIONS)
+
+    async def _refused_from_memory(self, webhook: LiveWebhook, attempt: Attempt, budget: Budget) -> RateLimited | None:
+        """429 without a write while the window is known to be full, if the webhook is still the one judged by."""
+        opens_at = self._full_until.get((webhook.no, budget))
+        if opens_at is None:
+            return None
+        remaining = opens_at - attempt.received_at
+        # More than a window ahead is from before the clock was set back.
+        if not 0 < remaining <= WINDOW_SECONDS * 1_000_000:
+            del self._full_until[webhook.no, budget]
+            return None
+        current = await self._snapshot.confirmed(attempt.uid)
+        if current is None or current.revision != webhook.revision:
+            return None
+        self._count(webhook.no, attempt, _REFUSED_FOR[budget])
+        return rate_limited(attempt.received_at, opens_at)
+
+    def _not_found(self, webhook: LiveWebhook | None, attempt: Attempt) -> NotFound:
+        if webhook is not None and not webhook.accepts_deliveries:
+            self._count(webhook.no, attempt, "not_found")
+        return NotFound()
+
+    def _count(self, webhook_no: int, attempt: Attempt, kind: str) -> None:
+        minute = attempt.received_at - attempt.received_at % 60_000_000
+        self._refusals[webhook_no, minute, kind] += 1
+
+    def write_down_refusals(self) -> None:
+        """Hand over what was counted since the last time. Attempts without a row in the log are seen only in these
+        counters."""
+        if self._refusals:
+            self._group_commit.count_refusals([(*key, count) for key, count in self._refusals.items()])
+            self._refusals.clear()
+
+    def _size_of(self, budget: Budget) -> int:
+        match budget:
+            case Budget.DELIVERIES:
+                return self._limits.deliveries_per_minute
+            case Budget.FAILED_AUTHENTICATIONS:
+                return self._limits.failed_authentications_per_minute
+            case _:
+                assert_never(budget)
+
+
+_REFUSED_FOR: Final = {Budget.DELIVERIES: "rate_limited", Budget.FAILED_AUTHENTICATIONS: "failed_authentications"}
+
+
+def _is_here(webhook: LiveWebhook, attempt: Attempt) -> bool:
+    """Whether the attempt's URL is one of an enabled webhook. A token segment belongs to `url_token` alone."""
+    if not webhook.accepts_deliveries:
+        return False
+    return attempt.url_token is None or webhook.auth_mode is AuthMode.URL_TOKEN
+
+
+class _Entropy:
+    """Random bytes drawn from the system a page at a time: a system call per delivery would show."""
+
+    __slots__ = ("_at", "_page")
+
+    def __init__(self) -> None:
+        self._page = b""
+        self._at = 0
+
+    def key(self, now_us: int) -> bytes:
+        if self._at >= len(self._page):
+            self._page, self._at = os.urandom(8 * 512), 0
+        self._at += 8
+        return time_ordered(now_us, self._page[self._at - 8 : self._at])

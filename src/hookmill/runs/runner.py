@@ -1,0 +1,39 @@
+"""What a runner is: it is given a run's package, acts on it, and says how that ended."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+from hookmill.domain.run import Ended
+from hookmill.runs.package import Package
+
+
+class Verdict(Enum):
+    """What a runner at work is told when it asks."""
+
+    GO_ON = auto()
+    CANCEL = auto()
+    """Someone wants the run cancelled: stop, and end it."""
+    LEAVE = auto()
+    """The service stops, or the run is in other hands: stop, and leave no mark."""
+
+
+Watch = Callable[[], Verdict]
+"""To be asked about twice a second by a runner that takes its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The attempt was stopped before its end. Its run is not over, or is somebody else's to end."""
+
+
+class Runner(Protocol):
+    @property
+    def grace_seconds(self) -> float:
+        """How long it may take to stop."""
+        ...
+
+    def run(self, package: Package, watch: Watch) -> Ended | Left:
+        """Act on the package. What goes wrong on the way is an end too: nothing that can be foreseen is raised."""
+        ...

@@ -1,0 +1,24 @@
+"""The runner that needs no configuration: the package is left on disk for somebody to pick up."""
+
+from dataclasses import dataclass
+
+from hookmill.domain.run import Ended, RunState
+from hookmill.runs.package import Package, make_durable
+from hookmill.runs.runner import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class PackageRunner:
+    """Succeeds when the package is safe on disk."""
+
+    grace_seconds: float = 0.0
+
+    def run(self, package: Package, watch: Watch) -> Ended:
+        try:
+            make_durable(package)
+        except OSError as error:
+            return Ended(state=RunState.FAILED, reason=f"The package could not be kept: {error.strerror}.")
+        return Ended(
+            state=RunState.SUCCEEDED,
+            output_tail=f"The package is ready to be picked up in {package.directory}.",
+        )

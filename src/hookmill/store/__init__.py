@@ -1,0 +1,1 @@
+"""What is kept, and how: one file per aggregate, SQLite or PostgreSQL below."""

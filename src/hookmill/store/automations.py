@@ -1,0 +1,144 @@
+"""Automations as rows. Every save is a new version, kept, so that a run can always say what it was told to do."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from hookmill.domain.automation import Automation, Trigger, triggers_from_json
+from hookmill.domain.errors import Invalid
+from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
+from hookmill.store import webhooks
+from hookmill.store.database import Row, Transaction
+
+_COLUMNS = """
+    a.id, a.factory_id, a.name, a.enabled, a.version, a.created_at, a.updated_at, v.prompt, v.runner, v.triggers
+"""
+_FROM = "automations a JOIN automation_versions v ON v.automation_id = a.id AND v.version = a.version"
+
+
+def add(tx: Transaction, automation: Automation) -> None:
+    tx.run(
+        """
+        INSERT INTO automations (id, factory_id, name, enabled, version, created_at, updated_at)
+        VALUES (:id, :factory, :name, :enabled, :version, :created_at, :updated_at)
+        """,
+        id=automation.id,
+        factory=automation.factory_id,
+        name=automation.name,
+        enabled=automation.enabled,
+        version=automation.version,
+        created_at=automation.created_at,
+        updated_at=automation.updated_at,
+    )
+    _keep_version(tx, automation)
+    _select(tx, automation.id, automation.selected_webhooks())
+    webhooks.raise_revisions(tx, automation.selected_webhooks())
+
+
+def save(tx: Transaction, before: Automation, after: Automation) -> None:
+    """Keep `after` as the automation's next version. Webhooks of both selections are judged afresh."""
+    tx.run(
+        """
+        UPDATE automations
+        SET name = :name, enabled = :enabled, version = :version, updated_at = :updated_at
+        WHERE id = :id
+        """,
+        id=after.id,
+        name=after.name,
+        enabled=after.enabled,
+        version=after.version,
+        updated_at=after.updated_at,
+    )
+    _keep_version(tx, after)
+    tx.run("DELETE FROM automation_webhooks WHERE automation_id = :id", id=after.id)
+    _select(tx, after.id, after.selected_webhooks())
+    webhooks.raise_revisions(tx, before.selected_webhooks() | after.selected_webhooks())
+
+
+def set_enabled(tx: Transaction, automation: Automation, enabled: bool, now: int) -> None:
+    tx.run(
+        "UPDATE automations SET enabled = :enabled, updated_at = :now WHERE id = :id",
+        id=automation.id,
+        enabled=enabled,
+        now=now,
+    )
+    webhooks.raise_revisions(tx, automation.selected_webhooks())
+
+
+def delete(tx: Transaction, automation: Automation, now: int) -> None:
+    tx.run(
+        "UPDATE automations SET deleted_at = :now, enabled = :off WHERE id = :id", id=automation.id, now=now, off=False
+    )
+    tx.run("DELETE FROM automation_webhooks WHERE automation_id = :id", id=automation.id)
+    webhooks.raise_revisions(tx, automation.selected_webhooks())
+
+
+def live_by_id(tx: Transaction, automation: AutomationId) -> Automation | None:
+    row = tx.one(f"SELECT {_COLUMNS} FROM {_FROM} WHERE a.id = :id AND a.deleted_at IS NULL", id=automation)
+    return _automation(row) if row else None
+
+
+def live_by_name(tx: Transaction, factory: FactoryId, name: str) -> Automation | None:
+    row = tx.one(
+        f"SELECT {_COLUMNS} FROM {_FROM} WHERE a.factory_id = :factory AND a.name = :name AND a.deleted_at IS NULL",
+        factory=factory,
+        name=name,
+    )
+    return _automation(row) if row else None
+
+
+def in_factory(tx: Transaction, factory: FactoryId) -> Sequence[Automation]:
+    rows = tx.all(
+        f"SELECT {_COLUMNS} FROM {_FROM} WHERE a.factory_id = :factory AND a.deleted_at IS NULL ORDER BY a.name",
+        factory=factory,
+    )
+    return [_automation(row) for row in rows]
+
+
+def parsed_triggers(stored: str) -> tuple[Trigger, ...]:
+    """The triggers that were checked at save. What can't be read any more matches nothing, and only itself."""
+    try:
+        return triggers_from_json(json.loads(stored))
+    except (Invalid, ValueError):
+        return ()
+
+
+def _automation(row: Row) -> Automation:
+    return Automation(
+        id=AutomationId(row["id"]),
+        factory_id=FactoryId(row["factory_id"]),
+        name=row["name"],
+        enabled=bool(row["enabled"]),
+        version=row["version"],
+        prompt=row["prompt"],
+        runner=row["runner"],
+        triggers=parsed_triggers(row["triggers"]),
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+    )
+
+
+def _keep_version(tx: Transaction, automation: Automation) -> None:
+    triggers: list[dict[str, Any]] = [trigger.as_json() for trigger in automation.triggers]
+    tx.run(
+        """
+        INSERT INTO automation_versions (automation_id, version, name, prompt, runner, triggers, created_at)
+        VALUES (:id, :version, :name, :prompt, :runner, :triggers, :now)
+        """,
+        id=automation.id,
+        version=automation.version,
+        name=automation.name,
+        prompt=automation.prompt,
+        runner=automation.runner,
+        triggers=json.dumps(triggers),
+        now=automation.updated_at,
+    )
+
+
+def _select(tx: Transaction, automation: AutomationId, uids: frozenset[WebhookUid]) -> None:
+    for uid in sorted(uids):
+        tx.run(
+            "INSERT INTO automation_webhooks (webhook_uid, automation_id) VALUES (:uid, :automation)",
+            uid=uid,
+            automation=automation,
+        )

@@ -1,0 +1,59 @@
+"""Many rows in one statement, so that a batch of deliveries costs a handful of steps.
+
+PostgreSQL takes one array per column. SQLite takes a list of `VALUES`, filled up with rows of NULL to the next power
+of two, so that a few sizes of each statement are prepared once and a batch of any size is one step: each step gives the
+interpreter away, and getting it back is what a writing thread waits for most.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from sqlalchemy import CursorResult
+
+from hookmill.store.database import Transaction
+
+ROWS_MAX: Final = 1024
+"""SQLite takes 32,766 parameters in one statement; no statement here has more than eleven columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowStatement:
+    """SQL with a `{rows}` in it, and PostgreSQL's type of each column of those rows. The first column is never NULL."""
+
+    sql: str
+    types: tuple[str, ...]
+
+    def execute(self, tx: Transaction, rows: Sequence[tuple[Any, ...]]) -> int:
+        """How many rows were touched in all."""
+        return sum(result.rowcount for result in self._results(tx, rows))
+
+    def select(self, tx: Transaction, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """What the statement returns, as rows."""
+        return [row for result in self._results(tx, rows) for row in result.fetchall()]
+
+    def _results(self, tx: Transaction, rows: Sequence[tuple[Any, ...]]) -> list[CursorResult[Any]]:
+        parts = [rows[start : start + ROWS_MAX] for start in range(0, len(rows), ROWS_MAX)]
+        if not tx.on_sqlite:
+            return [tx.bulk(_for_postgres(self), tuple(map(list, zip(*part, strict=True)))) for part in parts]
+        return [tx.bulk(*_for_sqlite(self, part)) for part in parts]
+
+
+def _for_sqlite(statement: RowStatement, rows: Sequence[tuple[Any, ...]]) -> tuple[str, tuple[Any, ...]]:
+    size = 1 << (len(rows) - 1).bit_length()
+    filling = (None,) * (len(statement.types) * (size - len(rows)))
+    return _sqlite_text(statement, size), (*(value for row in rows for value in row), *filling)
+
+
+@lru_cache(maxsize=256)
+def _sqlite_text(statement: RowStatement, size: int) -> str:
+    one = "(" + ", ".join("?" * len(statement.types)) + ")"
+    values = ", ".join([one] * size)
+    return statement.sql.format(rows=f"SELECT * FROM (VALUES {values}) WHERE column1 IS NOT NULL")
+
+
+@lru_cache(maxsize=64)
+def _for_postgres(statement: RowStatement) -> str:
+    arrays = ", ".join(f"%s::{kind}[]" for kind in statement.types)
+    return statement.sql.format(rows=f"SELECT * FROM unnest({arrays})")

@@ -1,0 +1,1 @@
+"""The database's history, forward only. One chain for SQLite and PostgreSQL."""

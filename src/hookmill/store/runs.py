@@ -1,0 +1,401 @@
+"""Runs as rows: the truth about each, whoever performs it.
+
+An unfinished run is either in the backlog (`handed_at` is empty) or in the hands of the one executor that its row names.
+Only that executor can begin an attempt, and only the latest attempt can end: what a stale worker writes has no effect.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import chain, zip_longest
+from typing import Final, NewType
+
+from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid
+from hookmill.domain.run import Ended, Run, RunState
+from hookmill.store.database import Row, Transaction
+
+ExecutorId = NewType("ExecutorId", str)
+"""One life of a process that performs runs. A restarted process is another executor."""
+
+_RUN: Final = """
+    SELECT
+        runs.id, runs.delivery_id, runs.factory_id, runs.automation_id, runs.automation_version, runs.state,
+        runs.attempt, runs.created_at, runs.handed_at, runs.started_at, runs.finished_at,
+        runs.cancel_requested_at, runs.exit_status, runs.output_tail, runs.reason,
+        webhooks.uid AS webhook_uid, webhooks.name AS webhook_name,
+        automation_versions.name AS automation_name, automation_versions.prompt, automation_versions.runner
+    FROM runs
+    JOIN webhooks ON webhooks.no = runs.webhook_no
+    JOIN automation_versions
+        ON automation_versions.automation_id = runs.automation_id
+        AND automation_versions.version = runs.automation_version
+"""
+
+
+# ── Reading ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def run_of(tx: Transaction, key: RunKey, *, factory: FactoryId | None = None) -> Run | None:
+    """The run, or None when there is none; with `factory`, also when it is another factory's."""
+    row = tx.one(_RUN + "WHERE runs.id = :id", id=key)
+    if row is None or (factory is not None and row["factory_id"] != factory):
+        return None
+    return _run(row)
+
+
+def page_of_runs(
+    tx: Transaction,
+    *,
+    factory: FactoryId,
+    webhook: WebhookUid | None = None,
+    delivery: DeliveryKey | None = None,
+    state: RunState | None = None,
+    before: RunKey | None = None,
+    limit: int = 50,
+) -> list[Run]:
+    """A factory's runs, newest first, of one webhook, delivery or state if asked; `before` is the last of the page above."""
+    asked = {
+        "webhooks.uid = :webhook": webhook,
+        "runs.delivery_id = :delivery": delivery,
+        "runs.state = :state": state,
+        "runs.id < :before": before,
+    }
+    conditions = ["runs.factory_id = :factory", *(sql for sql, value in asked.items() if value is not None)]
+    rows = tx.all(
+        _RUN + f"WHERE {' AND '.join(conditions)} ORDER BY runs.id DESC LIMIT :limit",
+        factory=factory,
+        limit=limit,
+        **{sql.rpartition(":")[2]: value for sql, value in asked.items() if value is not None},
+    )
+    return [_run(row) for row in rows]
+
+
+def oldest_runs(
+    tx: Transaction,
+    *,
+    factory: FactoryId,
+    webhook: WebhookUid | None = None,
+    after: RunKey | None = None,
+    limit: int = 1000,
+) -> list[Run]:
+    """A factory's runs, oldest first, of one webhook if asked; `after` is the last of the page before."""
+    rows = tx.all(
+        _RUN
+        + f"""
+        WHERE runs.factory_id = :factory AND runs.id > :after
+            {"AND webhooks.uid = :webhook" if webhook is not None else ""}
+        ORDER BY runs.id
+        LIMIT :limit
+        """,
+        factory=factory,
+        after=after or b"",
+        limit=limit,
+        **({"webhook": webhook} if webhook is not None else {}),
+    )
+    return [_run(row) for row in rows]
+
+
+def payload_of(tx: Transaction, delivery: DeliveryKey) -> bytes | None:
+    """The body exactly as it was received, or None when retention has taken it."""
+    row = tx.one("SELECT body FROM payloads WHERE delivery_id = :delivery", delivery=delivery)
+    return None if row is None else bytes(row["body"])
+
+
+def _run(row: Row) -> Run:
+    return Run(
+        id=RunKey(bytes(row["id"])),
+        delivery_id=DeliveryKey(bytes(row["delivery_id"])),
+        webhook_uid=WebhookUid(row["webhook_uid"]),
+        webhook_name=row["webhook_name"],
+        factory_id=FactoryId(row["factory_id"]),
+        automation_id=AutomationId(row["automation_id"]),
+        automation_name=row["automation_name"],
+        automation_version=row["automation_version"],
+        prompt=row["prompt"],
+        runner=row["runner"],
+        state=RunState(row["state"]),
+        attempt=row["attempt"],
+        created_at=row["created_at"],
+        handed_at=row["handed_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        cancel_requested_at=row["cancel_requested_at"],
+        exit_status=row["exit_status"],
+        output_tail=row["output_tail"],
+        reason=row["reason"],
+    )
+
+
+# ── The backlog ──────────────────────────────────────────────────────────────────────────────────────────────
+
+_WAITING: Final = "state = 'queued' AND finished_at IS NULL AND handed_at IS NULL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A run that was in the backlog and is now in this executor's hands."""
+
+    run: RunKey
+    factory: FactoryId
+
+
+def is_anything_waiting(tx: Transaction) -> bool:
+    return tx.one(f"SELECT 1 FROM runs WHERE {_WAITING} LIMIT 1") is not None
+
+
+def take(tx: Transaction, *, executor: ExecutorId, most: int, after: FactoryId, now: int) -> list[Taken]:
+    """Up to `most` runs out of the backlog into this executor's hands: a factory's oldest first, factories in turn.
+
+    `after` is the factory that was served last: the next one in the alphabet is served first.
+    """
+    turns = [_oldest_waiting(tx, factory, most) for factory in _factories_waiting(tx, after=after, most=most)]
+    in_turn = [taken for taken in chain.from_iterable(zip_longest(*turns)) if taken is not None]
+    for taken in in_turn[:most]:
+        tx.run(
+            "UPDATE runs SET handed_at = :now, executor = :executor WHERE id = :id",
+            id=taken.run,
+            executor=executor,
+            now=now,
+        )
+    return in_turn[:most]
+
+
+def _factories_waiting(tx: Transaction, *, after: FactoryId, most: int) -> list[FactoryId]:
+    # From one factory to the next through the index: a factory with 100,000 runs waiting costs one look.
+    walk = f"""
+        WITH RECURSIVE waiting (factory_id) AS (
+            SELECT min(factory_id) FROM runs WHERE {_WAITING} AND factory_id > :after
+            UNION ALL
+            SELECT (
+                SELECT min(factory_id) FROM runs WHERE {_WAITING} AND factory_id > waiting.factory_id
+            )
+            FROM waiting
+            WHERE waiting.factory_id IS NOT NULL
+        )
+        SELECT factory_id FROM waiting WHERE factory_id IS NOT NULL LIMIT :most
+    """
+    ahead = [FactoryId(row["factory_id"]) for row in tx.all(walk, after=after, most=most)]
+    if len(ahead) == most:
+        return ahead
+    around = [FactoryId(row["factory_id"]) for row in tx.all(walk, after="", most=most - len(ahead))]
+    return ahead + [factory for factory in around if factory <= after]
+
+
+def _oldest_waiting(tx: Transaction, factory: FactoryId, most: int) -> list[Taken]:
+    rows = tx.all(
+        f"""
+        SELECT id
+        FROM runs
+        WHERE {_WAITING} AND factory_id = :factory
+        ORDER BY id
+        LIMIT :most
+        {_for_us_alone(tx)}
+        """,
+        factory=factory,
+        most=most,
+    )
+    return [Taken(run=RunKey(bytes(row["id"])), factory=factory) for row in rows]
+
+
+def _for_us_alone(tx: Transaction) -> str:
+    # Two workers that take at once take different runs. On SQLite a writer is alone as it is.
+    return "" if tx.on_sqlite else "FOR UPDATE SKIP LOCKED"
+
+
+# ── One attempt ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Standing(Enum):
+    """What the row says to whoever performs an attempt."""
+
+    OURS = auto()
+    CANCEL_REQUESTED = auto()
+    LOST = auto()
+    """It ended, or it is in other hands, or a later attempt runs: nothing we write counts any more."""
+
+
+def begin_attempt(tx: Transaction, key: RunKey, *, executor: ExecutorId, now: int) -> int | None:
+    """The number of the attempt that begins now, or None when this run is not this executor's to begin."""
+    row = tx.one(
+        """
+        UPDATE runs
+        SET state = 'running', attempt = attempt + 1, started_at = :now, reason = NULL
+        WHERE id = :id AND executor = :executor AND state = 'queued' AND finished_at IS NULL
+        RETURNING attempt
+        """,
+        id=key,
+        executor=executor,
+        now=now,
+    )
+    return None if row is None else int(row["attempt"])
+
+
+def standing_of(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int) -> Standing:
+    row = tx.one(
+        """
+        SELECT cancel_requested_at
+        FROM runs
+        WHERE id = :id AND executor = :executor AND attempt = :attempt AND finished_at IS NULL
+        """,
+        id=key,
+        executor=executor,
+        attempt=attempt,
+    )
+    if row is None:
+        return Standing.LOST
+    return Standing.OURS if row["cancel_requested_at"] is None else Standing.CANCEL_REQUESTED
+
+
+def finish(tx: Transaction, key: RunKey, ended: Ended, *, executor: ExecutorId, attempt: int, now: int) -> bool:
+    """Record the end. False, and nothing is written, when the attempt is no longer the one that counts."""
+    touched = tx.run(
+        """
+        UPDATE runs
+        SET state = :state, finished_at = :now, exit_status = :exit_status, output_tail = :output_tail,
+            reason = :reason
+        WHERE id = :id AND executor = :executor AND attempt = :attempt AND finished_at IS NULL
+        """,
+        id=key,
+        executor=executor,
+        attempt=attempt,
+        now=now,
+        state=ended.state,
+        exit_status=ended.exit_status,
+        output_tail=ended.output_tail,
+        reason=ended.reason,
+    )
+    return touched == 1
+
+
+def request_cancel(tx: Transaction, key: RunKey, *, factory: FactoryId | None = None, now: int) -> RunState | None:
+    """The run's state from now on, or None when there is no such run (of that factory).
+
+    A queued run is cancelled at once. A running one stays `running` until whoever performs it has stopped it.
+    """
+    run = run_of(tx, key, factory=factory)
+    if run is None:
+        return None
+    cancelled = tx.run(
+        """
+        UPDATE runs
+        SET state = 'cancelled', finished_at = :now, cancel_requested_at = :now,
+            reason = 'It was cancelled before it began.'
+        WHERE id = :id AND state = 'queued' AND finished_at IS NULL
+        """,
+        id=key,
+        now=now,
+    )
+    if cancelled:
+        return RunState.CANCELLED
+    tx.run(
+        """
+        UPDATE runs
+        SET cancel_requested_at = :now
+        WHERE id = :id AND state = 'running' AND finished_at IS NULL AND cancel_requested_at IS NULL
+        """,
+        id=key,
+        now=now,
+    )
+    row = tx.one("SELECT state FROM runs WHERE id = :id", id=key)
+    return None if row is None else RunState(row["state"])
+
+
+# ── Executors ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def beat(tx: Transaction, executor: ExecutorId, now: int) -> None:
+    """This executor lives."""
+    tx.run(
+        """
+        INSERT INTO executors (id, started_at, last_seen_at)
+        VALUES (:id, :now, :now)
+        ON CONFLICT (id) DO UPDATE SET last_seen_at = :now
+        """,
+        id=executor,
+        now=now,
+    )
+
+
+def last_beats(tx: Transaction) -> dict[ExecutorId, int]:
+    """When each executor last said that it lives, by its own clock."""
+    return {ExecutorId(row["id"]): row["last_seen_at"] for row in tx.all("SELECT * FROM executors")}
+
+
+def strike_off(tx: Transaction, executor: ExecutorId, *, last_beat: int | None = None) -> bool:
+    """It lives no more, and its runs may be taken back. With `last_beat`, only if it has not been heard since."""
+    return tx.run(
+        """
+        DELETE FROM executors
+        WHERE id = :id AND (last_seen_at = :last_beat OR :any_beat)
+        """,
+        id=executor,
+        last_beat=last_beat if last_beat is not None else 0,
+        any_beat=last_beat is None,
+    ) == 1  # fmt: skip
+
+
+def runs_in_dead_hands(tx: Transaction) -> list[RunKey]:
+    """Unfinished runs of executors that live no more. They stay locked until the transaction ends."""
+    rows = tx.all(
+        f"""
+        SELECT id
+        FROM runs
+        WHERE state IN ('queued', 'running') AND finished_at IS NULL
+            AND executor IS NOT NULL AND executor NOT IN (SELECT id FROM executors)
+        ORDER BY id
+        {_for_us_alone(tx)}
+        """
+    )
+    return [RunKey(bytes(row["id"])) for row in rows]
+
+
+def runs_in_hands_of(tx: Transaction, executor: ExecutorId) -> list[RunKey]:
+    """Unfinished runs that this executor has."""
+    rows = tx.all(
+        """
+        SELECT id
+        FROM runs
+        WHERE state IN ('queued', 'running') AND finished_at IS NULL AND executor = :executor
+        ORDER BY id
+        """,
+        executor=executor,
+    )
+    return [RunKey(bytes(row["id"])) for row in rows]
+
+
+def take_back(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None, now: int) -> None:
+    """Back into the backlog. A run that someone wants cancelled ends here, and so does one that was lost too often.
+
+    `attempts_max` is for attempts that died with their worker; None for those that were stopped in good order:
+    however often the service is restarted, that alone never ends a run.
+    """
+    for key in keys:
+        tx.run(
+            """
+            UPDATE runs
+            SET state = 'cancelled', finished_at = :now, reason = 'It was cancelled while nobody performed it.'
+            WHERE id = :id AND finished_at IS NULL AND cancel_requested_at IS NOT NULL
+            """,
+            id=key,
+            now=now,
+        )
+        if attempts_max is not None:
+            tx.run(
+                """
+                UPDATE runs
+                SET state = 'interrupted', finished_at = :now, reason = :reason
+                WHERE id = :id AND finished_at IS NULL AND state = 'running' AND attempt >= :attempts_max
+                """,
+                id=key,
+                now=now,
+                attempts_max=attempts_max,
+                reason=f"Its worker was lost while it ran. After {attempts_max} attempts it is not tried again.",
+            )
+        tx.run(
+            """
+            UPDATE runs
+            SET state = 'queued', handed_at = NULL, executor = NULL
+            WHERE id = :id AND finished_at IS NULL
+            """,
+            id=key,
+        )

@@ -1,0 +1,250 @@
+"""Every table, as records of the migrated database. A test holds the migrations to this page.
+
+Times are integers: microseconds since 1970, UTC. Keys of deliveries and runs are 16 time-ordered bytes, so rows are
+appended where the last ones stand. The log's tables carry no foreign keys: webhooks are never removed, and admission
+pays for every check per row.
+"""
+
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+metadata: Final = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _time(name: str, **more: Any) -> Column[int]:
+    return Column(name, BigInteger, **more)
+
+
+facts: Final = Table(
+    "facts",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+    comment="What this database knows of itself: the fingerprint of its secrets' master key.",
+)
+
+teams: Final = Table(
+    "teams",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    _time("created_at", nullable=False),
+)
+
+factories: Final = Table(
+    "factories",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("team_id", Text, ForeignKey("teams.id"), nullable=False),
+    Column("name", Text, nullable=False, unique=True),
+    _time("created_at", nullable=False),
+)
+
+secrets: Final = Table(
+    "secrets",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("team_id", Text, ForeignKey("teams.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    _time("created_at", nullable=False),
+    UniqueConstraint("team_id", "name"),
+    comment="Team secrets. A value never changes in place: each change is a new version.",
+)
+
+secret_versions: Final = Table(
+    "secret_versions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("secret_id", Text, ForeignKey("secrets.id"), nullable=False, index=True),
+    Column("version", Integer, nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    _time("created_at", nullable=False),
+    UniqueConstraint("secret_id", "version"),
+)
+
+webhooks: Final = Table(
+    "webhooks",
+    metadata,
+    Column("no", Integer, primary_key=True),
+    Column("uid", Text, nullable=False, unique=True),
+    Column("factory_id", Text, ForeignKey("factories.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("auth_mode", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("secret_id", Text, ForeignKey("secrets.id"), nullable=False),
+    Column("secret_version_id", Text, ForeignKey("secret_versions.id"), nullable=False),
+    Column("signature_scheme", Text),
+    Column("delivery_id_header", Text),
+    Column("revision", BigInteger, nullable=False),
+    _time("created_at", nullable=False),
+    _time("deleted_at"),
+    # A deleted webhook's name is free again; its uid never is.
+    Index(
+        "uq_webhooks_live_name",
+        "factory_id",
+        "name",
+        unique=True,
+        sqlite_where=text("state <> 'deleted'"),
+        postgresql_where=text("state <> 'deleted'"),
+    ),
+    sqlite_autoincrement=True,
+)
+
+automations: Final = Table(
+    "automations",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("factory_id", Text, ForeignKey("factories.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("enabled", Boolean, nullable=False),
+    Column("version", Integer, nullable=False),
+    _time("created_at", nullable=False),
+    _time("updated_at", nullable=False),
+    _time("deleted_at"),
+    Index(
+        "uq_automations_live_name",
+        "factory_id",
+        "name",
+        unique=True,
+        sqlite_where=text("deleted_at IS NULL"),
+        postgresql_where=text("deleted_at IS NULL"),
+    ),
+)
+
+automation_versions: Final = Table(
+    "automation_versions",
+    metadata,
+    Column("automation_id", Text, ForeignKey("automations.id"), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("prompt", Text, nullable=False),
+    Column("runner", Text, nullable=False),
+    Column("triggers", Text, nullable=False),
+    _time("created_at", nullable=False),
+    comment="What an automation said when a run was started by it. `triggers` is JSON text.",
+)
+
+automation_webhooks: Final = Table(
+    "automation_webhooks",
+    metadata,
+    Column("webhook_uid", Text, primary_key=True),
+    Column("automation_id", Text, ForeignKey("automations.id"), primary_key=True),
+    Index("ix_automation_webhooks_automation_id", "automation_id"),
+    comment="Which automations select a webhook now. A uid may be unknown or deleted: that is shown, not refused.",
+    sqlite_with_rowid=False,
+)
+
+deliveries: Final = Table(
+    "deliveries",
+    metadata,
+    Column("id", LargeBinary(16), primary_key=True),
+    Column("webhook_no", Integer, nullable=False),
+    _time("received_at", nullable=False),
+    Column("label", SmallInteger, nullable=False),
+    Column("budget", SmallInteger, nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("identity_kind", SmallInteger),
+    Column("identity", Text),
+    Column("identity_digest", LargeBinary(16)),
+    Column("duplicate_of", LargeBinary(16)),
+    Column("reason", Text),
+    # The log's order, and the sliding windows: both are counted without touching the table.
+    Index("ix_deliveries_log", "webhook_no", "received_at", "budget"),
+    sqlite_with_rowid=False,
+)
+
+payloads: Final = Table(
+    "payloads",
+    metadata,
+    Column("delivery_id", LargeBinary(16), primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+    comment="Bodies of Accepted deliveries, byte for byte. Apart from the log, so that its pages stay small.",
+)
+
+identities: Final = Table(
+    "identities",
+    metadata,
+    Column("webhook_no", Integer, primary_key=True, autoincrement=False),
+    Column("digest", LargeBinary(16), primary_key=True),
+    Column("delivery_id", LargeBinary(16), nullable=False),
+    Column("kind", SmallInteger, nullable=False),
+    _time("claimed_at", nullable=False),
+    comment="Which events were accepted: the primary key lets one of many simultaneous copies in.",
+    sqlite_with_rowid=False,
+)
+
+refusals: Final = Table(
+    "refusals",
+    metadata,
+    Column("webhook_no", Integer, primary_key=True, autoincrement=False),
+    _time("minute", primary_key=True, autoincrement=False),
+    Column("kind", Text, primary_key=True),
+    Column("count", Integer, nullable=False),
+    comment="Attempts that get no row in the log, per webhook and minute.",
+    sqlite_with_rowid=False,
+)
+
+runs: Final = Table(
+    "runs",
+    metadata,
+    Column("id", LargeBinary(16), primary_key=True),
+    Column("delivery_id", LargeBinary(16), nullable=False),
+    Column("webhook_no", Integer, nullable=False),
+    Column("factory_id", Text, nullable=False),
+    Column("automation_id", Text, nullable=False),
+    Column("automation_version", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    _time("created_at", nullable=False),
+    _time("handed_at"),
+    _time("started_at"),
+    _time("finished_at"),
+    _time("cancel_requested_at"),
+    Column("executor", Text),
+    Column("exit_status", Integer),
+    Column("output_tail", Text),
+    Column("reason", Text),
+    # One delivery starts an automation once, however often it is told to.
+    UniqueConstraint("delivery_id", "automation_id"),
+    Index(
+        "ix_runs_unfinished",
+        "state",
+        "id",
+        sqlite_where=text("finished_at IS NULL"),
+        postgresql_where=text("finished_at IS NULL"),
+    ),
+    Index("ix_runs_webhook_no", "webhook_no", "id"),
+    sqlite_with_rowid=False,
+)
+
+executors: Final = Table(
+    "executors",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _time("started_at", nullable=False),
+    _time("last_seen_at", nullable=False),
+    comment="Processes that perform runs, and when each last said that it lives.",
+)

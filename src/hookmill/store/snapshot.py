@@ -1,0 +1,173 @@
+"""Webhooks as the ingress judges by them, in memory. A cache that can't be stale where it matters.
+
+What is accepted is checked against the stored revision by the admission itself. What is refused is confirmed here
+first: one reading thread asks the database for everybody who waits, and brings what has changed up to date.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
+from typing import Final
+
+from hookmill.domain.automation import Subscription
+from hookmill.domain.errors import StoreUnavailable
+from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
+from hookmill.domain.webhook import AuthMode, LiveWebhook, WebhookState
+from hookmill.store.automations import parsed_triggers
+from hookmill.store.bulk import RowStatement
+from hookmill.store.database import Database, Row, Transaction
+from hookmill.store.sealing import MasterKey
+
+QUESTIONS_MAX: Final = 256
+KEPT_MAX: Final = 200_000
+"""Webhooks in memory. Past this the oldest are read again when a delivery comes for them."""
+
+_REVISIONS: Final = RowStatement("SELECT w.uid, w.revision FROM webhooks w WHERE w.uid IN ({rows})", ("text",))
+
+Answer = LiveWebhook | None
+
+
+class Snapshot:
+    """The webhooks of one event loop's ingress. `get` costs a dictionary look-up; `confirmed` a shared query."""
+
+    def __init__(
+        self,
+        database: Database,
+        key: MasterKey,
+        *,
+        failed: Callable[[str, BaseException], None] = lambda _where, _error: None,
+    ) -> None:
+        self._database = database
+        self._key = key
+        self._failed = failed
+        self._webhooks: dict[str, LiveWebhook] = {}
+        self._loop = asyncio.get_running_loop()
+        self._questions: deque[tuple[str, asyncio.Future[Answer]]] = deque()
+        self._wakeup = threading.Semaphore(0)
+        self._closing = False
+        self._thread = threading.Thread(target=self._answer, name="snapshot", daemon=True)
+        self._thread.start()
+
+    def get(self, uid: str) -> Answer:
+        """The webhook as last read, or None when it never was."""
+        return self._webhooks.get(uid)
+
+    def confirmed(self, uid: str) -> "asyncio.Future[Answer]":
+        """The webhook as stored now, or None when there is none. Raises `StoreUnavailable`."""
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        self._questions.append((uid, answer))
+        self._wakeup.release()
+        return answer
+
+    def close(self) -> None:
+        self._closing = True
+        self._wakeup.release()
+        self._thread.join(5.0)
+
+    def _answer(self) -> None:
+        while not self._closing:
+            self._wakeup.acquire(timeout=1.0)
+            asked: list[tuple[str, asyncio.Future[Answer]]] = []
+            while self._questions and len(asked) < QUESTIONS_MAX:
+                asked.append(self._questions.popleft())
+            if not asked:
+                continue
+            try:
+                self._refresh({uid for uid, _ in asked})
+            except Exception as error:
+                self._failed("snapshot", error)
+                self._loop.call_soon_threadsafe(_fail, [answer for _, answer in asked])
+                continue
+            answers = [(answer, self._webhooks.get(uid)) for uid, answer in asked]
+            self._loop.call_soon_threadsafe(_tell, answers)
+
+    def _refresh(self, uids: set[str]) -> None:
+        with self._database.read() as tx:
+            stored = dict(_REVISIONS.select(tx, [(uid,) for uid in sorted(uids)]))
+            for uid in uids - stored.keys():
+                self._webhooks.pop(uid, None)
+            outdated = [
+                uid
+                for uid, revision in stored.items()
+                if (kept := self._webhooks.get(uid)) is None or kept.revision != revision
+            ]
+            for webhook in read_live(tx, outdated, self._key):
+                self._webhooks[webhook.uid] = webhook
+        while len(self._webhooks) > KEPT_MAX:
+            del self._webhooks[next(iter(self._webhooks))]
+
+
+def _tell(answers: list[tuple["asyncio.Future[Answer]", Answer]]) -> None:
+    for answer, webhook in answers:
+        if not answer.done():
+            answer.set_result(webhook)
+
+
+def _fail(answers: list["asyncio.Future[Answer]"]) -> None:
+    for answer in answers:
+        if not answer.done():
+            answer.set_exception(StoreUnavailable("The database can't be read now."))
+
+
+_LIVE: Final = RowStatement(
+    """
+    SELECT w.uid, w.no, w.factory_id, w.revision, w.auth_mode, w.state, w.signature_scheme, w.delivery_id_header,
+           v.id AS version_id, v.sealed
+    FROM webhooks w
+    JOIN secret_versions v ON v.id = w.secret_version_id
+    WHERE w.uid IN ({rows})
+    """,
+    ("text",),
+)
+
+_LISTENING: Final = RowStatement(
+    """
+    SELECT aw.webhook_uid, a.id, a.version, v.triggers
+    FROM automation_webhooks aw
+    JOIN automations a ON a.id = aw.automation_id AND a.enabled AND a.deleted_at IS NULL
+    JOIN automation_versions v ON v.automation_id = a.id AND v.version = a.version
+    WHERE aw.webhook_uid IN ({rows})
+    ORDER BY a.id
+    """,
+    ("text",),
+)
+
+
+def read_live(tx: Transaction, uids: Iterable[str], key: MasterKey) -> list[LiveWebhook]:
+    """The webhooks with these uids, each with its secret and its subscriptions, as one consistent reading."""
+    asked = [(uid,) for uid in sorted(uids)]
+    if not asked:
+        return []
+    listening: dict[str, list[Subscription]] = {}
+    for uid, automation, version, triggers in _LISTENING.select(tx, asked):
+        listening.setdefault(uid, []).append(_subscription(uid, AutomationId(automation), version, triggers))
+    return [_live(row._mapping, listening.get(row.uid, ()), key) for row in _LIVE.select(tx, asked)]
+
+
+def _live(row: Row, subscriptions: Sequence[Subscription], key: MasterKey) -> LiveWebhook:
+    secret = key.open(bytes(row["sealed"]), row["version_id"]).reveal().encode()
+    mode = AuthMode(row["auth_mode"])
+    header = row["delivery_id_header"]
+    return LiveWebhook(
+        uid=WebhookUid(row["uid"]),
+        no=row["no"],
+        factory_id=FactoryId(row["factory_id"]),
+        revision=row["revision"],
+        auth_mode=mode,
+        accepts_deliveries=row["state"] == WebhookState.ENABLED,
+        secret_digest=sha256(secret).digest(),
+        secret=secret if mode is AuthMode.SIGNATURE else None,
+        signature_scheme=row["signature_scheme"],
+        delivery_id_header=header.lower().encode() if header else None,
+        subscriptions=tuple(subscriptions),
+    )
+
+
+def _subscription(uid: str, automation: AutomationId, version: int, triggers: str) -> Subscription:
+    return Subscription(
+        automation_id=automation,
+        version=version,
+        filters=tuple(trigger.payload for trigger in parsed_triggers(triggers) if uid in trigger.webhook_ids),
+    )

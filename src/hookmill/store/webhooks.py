@@ -1,0 +1,142 @@
+"""Webhooks as rows. Whatever changes what a delivery would meet raises the webhook's revision in the same
+transaction."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hookmill.domain.ids import FactoryId, SecretId, WebhookUid
+from hookmill.domain.webhook import AuthMode, Webhook, WebhookState
+from hookmill.store.database import Row, Transaction
+
+_COLUMNS = """
+    w.uid, w.no, w.factory_id, w.name, w.auth_mode, w.state, w.signature_scheme, w.delivery_id_header,
+    w.revision, w.created_at, s.name AS secret_name,
+    w.secret_version_id = (
+        SELECT v.id FROM secret_versions v WHERE v.secret_id = w.secret_id ORDER BY v.version DESC LIMIT 1
+    ) AS secret_is_current
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewWebhook:
+    uid: WebhookUid
+    factory_id: FactoryId
+    name: str
+    auth_mode: AuthMode
+    state: WebhookState
+    secret_id: SecretId
+    secret_version_id: str
+    signature_scheme: str | None
+    delivery_id_header: str | None
+
+
+def add(tx: Transaction, webhook: NewWebhook, now: int) -> None:
+    tx.run(
+        """
+        INSERT INTO webhooks (uid, factory_id, name, auth_mode, state, secret_id, secret_version_id,
+                              signature_scheme, delivery_id_header, revision, created_at)
+        VALUES (:uid, :factory, :name, :auth_mode, :state, :secret, :version, :scheme, :header, 1, :now)
+        """,
+        uid=webhook.uid,
+        factory=webhook.factory_id,
+        name=webhook.name,
+        auth_mode=webhook.auth_mode.value,
+        state=webhook.state.value,
+        secret=webhook.secret_id,
+        version=webhook.secret_version_id,
+        scheme=webhook.signature_scheme,
+        header=webhook.delivery_id_header,
+        now=now,
+    )
+
+
+def count_live(tx: Transaction, factory: FactoryId) -> int:
+    row = tx.one(
+        "SELECT COUNT(*) AS live FROM webhooks WHERE factory_id = :factory AND state <> 'deleted'", factory=factory
+    )
+    return int(row["live"]) if row else 0
+
+
+def by_uid(tx: Transaction, uid: WebhookUid) -> Webhook | None:
+    """The webhook in any state: a deleted one keeps its history."""
+    row = tx.one(f"SELECT {_COLUMNS} FROM webhooks w JOIN secrets s ON s.id = w.secret_id WHERE w.uid = :uid", uid=uid)
+    return _webhook(row) if row else None
+
+
+def live_by_name(tx: Transaction, factory: FactoryId, name: str) -> Webhook | None:
+    row = tx.one(
+        f"""
+        SELECT {_COLUMNS} FROM webhooks w JOIN secrets s ON s.id = w.secret_id
+        WHERE w.factory_id = :factory AND w.name = :name AND w.state <> 'deleted'
+        """,
+        factory=factory,
+        name=name,
+    )
+    return _webhook(row) if row else None
+
+
+def in_factory(tx: Transaction, factory: FactoryId, *, with_deleted: bool = False) -> Sequence[Webhook]:
+    rows = tx.all(
+        f"""
+        SELECT {_COLUMNS} FROM webhooks w JOIN secrets s ON s.id = w.secret_id
+        WHERE w.factory_id = :factory AND (:deleted OR w.state <> 'deleted')
+        ORDER BY w.name, w.no
+        """,
+        factory=factory,
+        deleted=with_deleted,
+    )
+    return [_webhook(row) for row in rows]
+
+
+def set_state(tx: Transaction, uid: WebhookUid, state: WebhookState, now: int) -> None:
+    tx.run(
+        """
+        UPDATE webhooks
+        SET state = :state, deleted_at = :deleted_at, revision = revision + 1
+        WHERE uid = :uid
+        """,
+        uid=uid,
+        state=state.value,
+        deleted_at=now if state is WebhookState.DELETED else None,
+    )
+
+
+def use_secret_version(tx: Transaction, uid: WebhookUid, version_id: str) -> None:
+    tx.run(
+        "UPDATE webhooks SET secret_version_id = :version, revision = revision + 1 WHERE uid = :uid",
+        uid=uid,
+        version=version_id,
+    )
+
+
+def secret_of(tx: Transaction, uid: WebhookUid) -> tuple[SecretId, str]:
+    """The team secret that the webhook names, and the version that it uses."""
+    row = tx.one("SELECT secret_id, secret_version_id FROM webhooks WHERE uid = :uid", uid=uid)
+    if row is None:
+        raise LookupError(uid)
+    return SecretId(row["secret_id"]), row["secret_version_id"]
+
+
+def raise_revisions(tx: Transaction, uids: Iterable[WebhookUid]) -> None:
+    """Make every process judge these webhooks afresh: who listens to them has changed."""
+    # In one order everywhere, as admission locks them: two that wait for each other would both fail.
+    numbers = [row["no"] for uid in set(uids) if (row := tx.one("SELECT no FROM webhooks WHERE uid = :uid", uid=uid))]
+    for no in sorted(numbers):
+        tx.run("UPDATE webhooks SET revision = revision + 1 WHERE no = :no", no=no)
+
+
+def _webhook(row: Row) -> Webhook:
+    return Webhook(
+        uid=WebhookUid(row["uid"]),
+        no=row["no"],
+        factory_id=FactoryId(row["factory_id"]),
+        name=row["name"],
+        auth_mode=AuthMode(row["auth_mode"]),
+        state=WebhookState(row["state"]),
+        secret_name=row["secret_name"],
+        signature_scheme=row["signature_scheme"],
+        delivery_id_header=row["delivery_id_header"],
+        revision=row["revision"],
+        created_at=row["created_at"],
+        secret_is_current=bool(row["secret_is_current"]),
+    )

@@ -1,0 +1,1 @@
+"""Tests of Hookmill, from the rules up to the running service."""

@@ -1,0 +1,382 @@
+"""The load generator counts what a server saw, keeps to its plan, and is loud when something is amiss."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from socket import SHUT_RDWR, socket
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+
+import pytest
+
+from bench.load import Body, LoadFailed, Plan, Target, drive, run, targets_needed
+
+ACCEPTED = b"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}"
+UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\n{}"
+
+Answer = Callable[[socket, int], None]
+
+
+@dataclass
+class Listener:
+    """A real HTTP server that keeps what it got, and answers each request by its number, counted from 0."""
+
+    answer: Answer
+    reads_bodies: bool = True
+    port: int = 0
+    connections: int = 0
+    requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+
+    @property
+    def paths(self) -> Counter[str]:
+        return Counter(path for path, _, _ in self.requests)
+
+
+class Server(ThreadingTCPServer):
+    request_queue_size = 256
+
+
+@contextmanager
+def listening(answer: Answer, *, reads_bodies: bool = True) -> Iterator[Listener]:
+    listener = Listener(answer, reads_bodies)
+    numbers = itertools.count()
+
+    class Connection(StreamRequestHandler):
+        def handle(self) -> None:
+            listener.connections += 1
+            with suppress(ConnectionError):
+                while request_line := self.rfile.readline():
+                    fields = iter(lambda: self.rfile.readline().decode().strip(), "")
+                    headers = dict(line.split(": ", 1) for line in fields)
+                    if listener.reads_bodies:
+                        body = self.rfile.read(int(headers["Content-Length"]))
+                        listener.requests.append((request_line.decode().split()[1], headers, body))
+                    listener.answer(self.request, next(numbers))
+                    if not listener.reads_bodies:
+                        wait_for_the_client_to_leave(self.request)
+
+    with Server(("127.0.0.1", 0), Connection) as server:
+        listener.port = server.server_address[1]
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield listener
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def accept(connection: socket, number: int) -> None:
+    connection.sendall(ACCEPTED)
+
+
+def stay_silent(connection: socket, number: int) -> None:
+    wait_for_the_client_to_leave(connection)
+
+
+def wait_for_the_client_to_leave(connection: socket) -> None:
+    while connection.recv(65_536):
+        pass
+
+
+def plan_for(
+    listener: Listener,
+    *,
+    targets: int = 5,
+    requests_per_target: int = 20,
+    seconds: float = 20.0,
+    connections: int = 8,
+    rate_per_second: float | None = None,
+    answer_within_seconds: float = 5.0,
+    bodies: tuple[Body, ...] = (Body(before='{"id":"', after='"}'),),
+) -> Plan:
+    return Plan(
+        port=listener.port,
+        targets=[Target(path=f"/hook/{n}", headers={"X-Hook": str(n)}) for n in range(targets)],
+        bodies=bodies,
+        seconds=seconds,
+        requests_per_target=requests_per_target,
+        connections=connections,
+        rate_per_second=rate_per_second,
+        answer_within_seconds=answer_within_seconds,
+    )
+
+
+def test_every_request_is_counted_once():
+    with listening(accept) as listener:
+        record = drive(plan_for(listener))
+
+    assert record.sent == 100
+    assert record.statuses == {"202": 100}
+    assert len(listener.requests) == 100
+    assert record.errors == {}
+    assert record.troubles() == []
+
+
+def test_every_target_gets_its_share_and_no_more():
+    with listening(accept) as listener:
+        drive(plan_for(listener, targets=7, requests_per_target=9))
+
+    assert listener.paths == {f"/hook/{n}": 9 for n in range(7)}
+
+
+def test_a_target_keeps_its_own_headers():
+    with listening(accept) as listener:
+        drive(plan_for(listener))
+
+    assert all(path == f"/hook/{headers['X-Hook']}" for path, headers, _ in listener.requests)
+
+
+def test_no_two_bodies_are_alike():
+    with listening(accept) as listener:
+        drive(plan_for(listener))
+        drive(plan_for(listener))
+
+    assert len({body for _, _, body in listener.requests}) == 200
+
+
+def test_bodies_are_whole_json_of_the_announced_size():
+    body = Body(before='{"id":"', after='","kind":"push"}')
+
+    with listening(accept) as listener:
+        drive(plan_for(listener, bodies=(body,)))
+
+    assert {len(sent) for _, _, sent in listener.requests} == {body.size}
+    assert {json.loads(sent)["kind"] for _, _, sent in listener.requests} == {"push"}
+
+
+def test_bodies_take_turns_on_every_target():
+    kinds = [Body(before='{"id":"', after=f'","kind":{kind}}}') for kind in range(5)]
+
+    with listening(accept) as listener:
+        drive(plan_for(listener, targets=10, requests_per_target=5, bodies=tuple(kinds)))
+
+    seen = Counter((path, json.loads(body)["kind"]) for path, _, body in listener.requests)
+    assert seen == {(f"/hook/{n}", kind): 1 for n in range(10) for kind in range(5)}
+
+
+def test_bodies_of_several_sizes_are_refused():
+    uneven = (Body(before="", after=""), Body(before="", after=" "))
+
+    with listening(accept) as listener, pytest.raises(LoadFailed, match="one size"):
+        drive(plan_for(listener, bodies=uneven))
+
+
+def test_large_bodies_arrive_whole():
+    large = Body(before='{"id":"', after='","text":"' + "x" * 3_000_000 + '"}')
+
+    with listening(accept) as listener:
+        record = drive(plan_for(listener, targets=1, requests_per_target=6, connections=2, bodies=(large,)))
+
+    assert [len(body) for _, _, body in listener.requests] == [large.size] * 6
+    assert record.troubles() == []
+
+
+def test_an_answer_in_pieces_is_put_together():
+    def dribble(connection: socket, number: int) -> None:
+        for place in range(0, len(ACCEPTED), 7):
+            connection.sendall(ACCEPTED[place : place + 7])
+            time.sleep(0.0001)
+
+    with listening(dribble) as listener:
+        record = drive(plan_for(listener))
+
+    assert record.statuses == {"202": 100}
+    assert record.errors == {}
+
+
+def test_the_run_stops_when_its_time_is_up():
+    with listening(accept) as listener:
+        record = drive(plan_for(listener, requests_per_target=1_000_000, seconds=0.2))
+
+    assert 0.2 <= record.seconds < 2.0
+    assert record.sent == sum(record.statuses.values()) == len(listener.requests)
+
+
+def test_an_unexpected_status_is_reported():
+    def refuse_every_tenth(connection: socket, number: int) -> None:
+        connection.sendall(UNAVAILABLE if number % 10 == 0 else ACCEPTED)
+
+    with listening(refuse_every_tenth) as listener:
+        record = drive(plan_for(listener))
+
+    assert record.statuses == {"202": 90, "503": 10}
+    assert record.troubles() == ["10 × status 503 instead of 202"]
+
+
+def test_only_expected_answers_count_as_throughput():
+    def refuse_every_other(connection: socket, number: int) -> None:
+        connection.sendall(UNAVAILABLE if number % 2 else ACCEPTED)
+
+    with listening(refuse_every_other) as listener:
+        record = drive(plan_for(listener))
+
+    assert record.requests_per_second * record.seconds == pytest.approx(50)
+
+
+def test_a_process_of_its_own_gives_the_same_record():
+    with listening(accept) as listener:
+        record = run(plan_for(listener))
+
+    assert record.statuses == {"202": 100}
+    assert listener.paths == {f"/hook/{n}": 20 for n in range(5)}
+
+
+def test_a_process_of_its_own_fails_on_an_unexpected_status():
+    def refuse(connection: socket, number: int) -> None:
+        connection.sendall(UNAVAILABLE)
+
+    with listening(refuse) as listener, pytest.raises(LoadFailed, match="100 × status 503"):
+        run(plan_for(listener))
+
+
+@pytest.mark.parametrize("rate_per_second", [None, 200.0])
+def test_a_server_that_hangs_is_given_up_on_in_time(rate_per_second):
+    with listening(stay_silent) as listener:
+        plan = plan_for(
+            listener, seconds=0.2, connections=4, rate_per_second=rate_per_second, answer_within_seconds=0.3
+        )
+        record = drive(plan)
+
+    assert record.seconds < 3.0
+    assert record.errors["request without an answer in time"] == 4
+    assert "no answer had status 202" in record.troubles()
+
+
+def test_a_request_that_never_found_a_free_connection_is_reported():
+    with listening(stay_silent) as listener:
+        record = drive(plan_for(listener, seconds=0.2, connections=1, rate_per_second=200, answer_within_seconds=0.1))
+
+    assert record.errors["request due, but no connection free in time"] == 1
+
+
+def test_a_connection_the_server_closes_after_its_answer_is_opened_again():
+    closing = ACCEPTED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+
+    def accept_and_close(connection: socket, number: int) -> None:
+        connection.sendall(closing)
+        connection.shutdown(SHUT_RDWR)
+
+    with listening(accept_and_close) as listener:
+        record = drive(plan_for(listener))
+
+    assert record.statuses == {"202": 100}
+    assert record.errors == {}
+    assert record.reconnects == 100
+
+
+def test_a_connection_that_breaks_before_the_answer_is_an_error_and_opened_again():
+    def break_the_first(connection: socket, number: int) -> None:
+        if number == 0:
+            connection.shutdown(SHUT_RDWR)
+        else:
+            connection.sendall(ACCEPTED)
+
+    with listening(break_the_first) as listener:
+        record = drive(plan_for(listener, connections=1))
+
+    assert record.statuses == {"202": 99}
+    assert record.errors == {"connection closed before the answer": 1}
+    assert record.reconnects == 1
+    assert listener.connections == 2
+
+
+def test_an_answer_before_the_whole_body_was_sent_is_taken_and_the_connection_replaced():
+    large = Body(before="", after="x" * 30_000_000)
+
+    def refuse(connection: socket, number: int) -> None:
+        connection.sendall(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n")
+
+    with listening(refuse, reads_bodies=False) as listener:
+        record = drive(plan_for(listener, targets=1, requests_per_target=3, connections=1, bodies=(large,)))
+
+    assert record.statuses == {"413": 3}
+    assert record.reconnects == 3
+
+
+def test_nobody_listening_is_a_failure_with_the_address_in_it():
+    with listening(accept) as listener:
+        plan = plan_for(listener)
+
+    with pytest.raises(LoadFailed, match=rf"Cannot connect to 127\.0\.0\.1:{plan.port}"):
+        drive(plan)
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (b"HTTP/1.1 202 Accepted\r\n\r\n", "without Content-Length"),
+        (b"HTTP/1.1 202 Accepted\r\nContent-Length: two\r\n\r\n{}", "without Content-Length"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "not HTTP/1"),
+        (ACCEPTED + ACCEPTED, "more than one answer"),
+    ],
+)
+def test_an_answer_that_cannot_be_judged_is_a_failure(answer, complaint):
+    def say(connection: socket, number: int) -> None:
+        connection.sendall(answer)
+
+    with listening(say) as listener, pytest.raises(LoadFailed, match=complaint):
+        drive(plan_for(listener, connections=1))
+
+
+def test_a_steady_rate_sends_by_the_clock():
+    with listening(accept) as listener:
+        record = drive(plan_for(listener, requests_per_target=1000, seconds=0.5, rate_per_second=200))
+
+    assert record.sent == 100
+    assert record.statuses == {"202": 100}
+    assert record.seconds >= 0.49
+
+
+def test_a_steady_rate_never_gives_a_target_more_than_its_share():
+    with listening(accept) as listener:
+        drive(plan_for(listener, targets=3, requests_per_target=2, rate_per_second=1000))
+
+    assert listener.paths == {f"/hook/{n}": 2 for n in range(3)}
+
+
+def test_a_stall_of_the_server_shows_in_the_latency_of_every_request_that_was_due_meanwhile():
+    def stall_once(connection: socket, number: int) -> None:
+        if number == 0:
+            time.sleep(0.5)
+        connection.sendall(ACCEPTED)
+
+    with listening(stall_once) as listener:
+        record = drive(plan_for(listener, requests_per_target=1000, seconds=0.5, connections=1, rate_per_second=100))
+
+    # Half of the requests were due in the stall's first half, and waited for its second.
+    assert record.p50_ms > 200
+    assert record.latest_start_ms > 400
+
+
+def test_latencies_are_in_order_and_in_milliseconds():
+    def answer_late(connection: socket, number: int) -> None:
+        time.sleep(0.02)
+        connection.sendall(ACCEPTED)
+
+    with listening(answer_late) as listener:
+        record = drive(plan_for(listener))
+
+    assert 20 <= record.p50_ms <= record.p90_ms <= record.p99_ms <= record.p999_ms <= record.max_ms < 5_000
+
+
+def test_a_record_survives_json():
+    with listening(accept) as listener:
+        record = drive(plan_for(listener))
+
+    assert type(record)(**json.loads(json.dumps(dataclasses.asdict(record)))) == record
+
+
+@pytest.mark.parametrize(
+    ("per_second", "seconds", "per_target", "needed"),
+    [(20_000, 8, 50, 3_200), (500, 10, 50, 100), (1, 1, 50, 1), (101, 1, 50, 3)],
+)
+def test_enough_targets_are_planned_for_the_whole_run(per_second, seconds, per_target, needed):
+    assert targets_needed(requests_per_second=per_second, seconds=seconds, requests_per_target=per_target) == needed

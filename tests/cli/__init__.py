@@ -1,0 +1,1 @@
+"""The command line, through the command itself, on a real store."""

@@ -1,0 +1,202 @@
+"""A data directory of its own for each test, the command to use it with, and rows to fill its log with."""
+
+import io
+import itertools
+import json
+import sqlite3
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookmill import app, cli
+from hookmill.domain import ids
+from hookmill.domain.delivery import IdentityKind, Label
+from hookmill.domain.run import RunState
+from hookmill.settings import read_settings
+
+START_US = 1_795_252_356_000_000
+"""2026-11-21 09:12:36 UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What a command printed, and how it ended."""
+
+    code: int
+    raw: bytes
+    err: str
+
+    @property
+    def out(self) -> str:
+        return self.raw.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.raw)
+
+    @property
+    def json_lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.raw.splitlines()]
+
+
+Hookmill = Callable[..., Printed]
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this test's data will live. Nothing is there yet."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("CONFIG", "DATABASE_URL", "HOST", "PORT", "PROCESSES", "BASE_URL", "MASTER_KEY"):
+        monkeypatch.delenv(f"HOOKMILL_{name}", raising=False)
+    monkeypatch.setenv("HOOKMILL_DATA_DIR", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def hookmill(data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Hookmill:
+    """The command, in this process: `hookmill("webhook", "list")`. `ends` is the exit code that is expected."""
+
+    def run(*arguments: str, stdin: bytes = b"", ends: int = 0) -> Printed:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capsysbinary.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main(arguments)
+        captured = capsysbinary.readouterr()
+        printed = Printed(int(ended.value.code or 0), captured.out, captured.err.decode())
+        assert printed.code == ends, f"{arguments} ended with {printed.code}:\n{printed.err}{printed.raw!r}"
+        return printed
+
+    return run
+
+
+@dataclass(slots=True)
+class Log:
+    """Writes rows as admission and the runs' engine would have, at times of the test's choice."""
+
+    path: Path
+    _entropy: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    def delivery(
+        self,
+        webhook_uid: str,
+        label: Label = Label.ACCEPTED,
+        *,
+        body: bytes = b"{}",
+        at: int = START_US,
+        identity: str | None = None,
+        identity_kind: IdentityKind | None = None,
+        duplicate_of: str | None = None,
+        reason: str | None = None,
+    ) -> str:
+        key = self._key(at)
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            connection.execute(
+                """
+                INSERT INTO deliveries (id, webhook_no, received_at, label, budget, size,
+                                        identity_kind, identity, identity_digest, duplicate_of, reason)
+                SELECT ?, no, ?, ?, 1, ?, ?, ?, ?, ?, ? FROM webhooks WHERE uid = ?
+                """,
+                (
+                    key,
+                    at,
+                    int(label),
+                    len(body),
+                    int(identity_kind) if identity_kind is not None else None,
+                    identity,
+                    key,
+                    ids.delivery_key(duplicate_of) if duplicate_of is not None else None,
+                    reason,
+                    webhook_uid,
+                ),
+            )
+            if label is Label.ACCEPTED:
+                connection.execute("INSERT INTO payloads (delivery_id, body) VALUES (?, ?)", (key, body))
+        return ids.delivery_id(key)
+
+    def deliveries(self, webhook_uid: str, count: int) -> list[str]:
+        """Many, a microsecond apart."""
+        keys = [self._key(START_US + number) for number in range(count)]
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            (number,) = connection.execute("SELECT no FROM webhooks WHERE uid = ?", (webhook_uid,)).fetchone()
+            connection.executemany(
+                "INSERT INTO deliveries (id, webhook_no, received_at, label, budget, size) VALUES (?, ?, ?, 3, 2, 7)",
+                [(key, number, START_US + place) for place, key in enumerate(keys)],
+            )
+        return [ids.delivery_id(key) for key in keys]
+
+    def run(
+        self,
+        delivery_id: str,
+        automation_id: str,
+        state: RunState = RunState.QUEUED,
+        *,
+        at: int = START_US,
+        attempt: int = 0,
+        output_tail: str | None = None,
+        reason: str | None = None,
+        exit_status: int | None = None,
+    ) -> str:
+        key = self._key(at)
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            connection.execute(
+                """
+                INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version, state,
+                                  attempt, created_at, started_at, finished_at, output_tail, reason, exit_status)
+                SELECT ?, d.id, d.webhook_no, a.factory_id, a.id, a.version, ?, ?, ?, ?, ?, ?, ?, ?
+                FROM deliveries d JOIN automations a ON a.id = ?
+                WHERE d.id = ?
+                """,
+                (
+                    key,
+                    state.value,
+                    attempt,
+                    at,
+                    at if attempt else None,
+                    at + 1_500_000 if state.is_final else None,
+                    output_tail,
+                    reason,
+                    exit_status,
+                    automation_id,
+                    ids.delivery_key(delivery_id),
+                ),
+            )
+        return ids.run_id(key)
+
+    def refused(self, webhook_uid: str, kind: str, counts: Sequence[tuple[int, int]]) -> None:
+        """Counters: minutes after the start of START_US's hour, and how many were refused in each."""
+        hour = START_US - START_US % 3_600_000_000
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            connection.executemany(
+                "INSERT INTO refusals (webhook_no, minute, kind, count) SELECT no, ?, ?, ? FROM webhooks WHERE uid = ?",
+                [(hour + minute * 60_000_000, kind, count, webhook_uid) for minute, count in counts],
+            )
+
+    def _key(self, at: int) -> bytes:
+        return ids.time_ordered(at, next(self._entropy).to_bytes(8, "big"))
+
+
+@pytest.fixture
+def log(data_dir: Path) -> Log:
+    """The log of an installation that is set up and empty."""
+    settings = read_settings()
+    store = app.open_store(settings, create=True)
+    app.management(settings, store).set_up()
+    store.close()
+    return Log(data_dir / "hookmill.db")
+
+
+@pytest.fixture
+def webhook(log: Log, hookmill: Hookmill) -> Any:
+    """A webhook named `source`, as its creation printed it."""
+    return hookmill("webhook", "create", "source", "--json").json
+
+
+@pytest.fixture
+def automation(webhook: Any, hookmill: Hookmill) -> Any:
+    """An automation named `triage` that `source` starts, as its creation printed it."""
+    return hookmill("automation", "create", "triage", "--prompt", "Look.", "--webhook", "source", "--json").json

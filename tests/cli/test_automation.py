@@ -1,0 +1,175 @@
+"""`hookmill automation`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Hookmill
+
+UNKNOWN = "wh_" + "0" * 27
+
+
+def test_creation_prints_the_automation_with_its_trigger_as_the_contract_writes_it(automation: Any, webhook: Any):
+    assert automation["name"] == "triage"
+    assert automation["prompt"] == "Look."
+    assert automation["enabled"] is True
+    assert automation["runner"] == "package"
+    assert automation["warnings"] == []
+    assert automation["triggers"] == [
+        {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook["uid"]]}}
+    ]
+
+
+def test_a_prompt_may_come_from_a_file(webhook: Any, hookmill: Hookmill, tmp_path: Path):
+    (tmp_path / "prompt.md").write_text("Grüße,\nund los.\n")
+
+    made = hookmill("automation", "create", "a", "--prompt-file", "prompt.md", "--webhook", "source", "--json").json
+
+    assert made["prompt"] == "Grüße,\nund los.\n"
+
+
+def test_a_prompt_may_come_from_standard_input(webhook: Any, hookmill: Hookmill):
+    made = hookmill(
+        "automation", "create", "a", "--prompt-file", "-", "--webhook", "source", "--json", stdin=b"Go."
+    ).json
+
+    assert made["prompt"] == "Go."
+
+
+def test_a_filter_is_kept_as_it_was_given(webhook: Any, hookmill: Hookmill):
+    made = hookmill(
+        "automation",
+        "create",
+        "a",
+        "--prompt",
+        "x",
+        "--webhook",
+        "source",
+        "--filter",
+        '{"n": [1, 2.5, null]}',
+        "--json",
+    ).json
+
+    assert made["triggers"][0]["filter"]["payload"] == {"n": [1, 2.5, None]}
+
+
+def test_several_webhooks_may_be_selected_by_name_and_uid(webhook: Any, hookmill: Hookmill):
+    other = hookmill("webhook", "create", "other", "--json").json
+
+    made = hookmill(
+        "automation", "create", "a", "--prompt", "x", "--webhook", "source", "--webhook", other["uid"], "--json"
+    ).json
+
+    assert made["triggers"][0]["filter"]["webhook_ids"] == [webhook["uid"], other["uid"]]
+
+
+def test_an_unknown_uid_is_a_warning_on_standard_error(webhook: Any, hookmill: Hookmill):
+    printed = hookmill("automation", "create", "a", "--prompt", "x", "--webhook", UNKNOWN)
+
+    assert "Automation a (aut_" in printed.out
+    assert printed.err.startswith(f"Warning: {UNKNOWN} is not a webhook of factory 'default'")
+
+
+def test_a_deleted_webhook_is_a_warning_in_json(automation: Any, webhook: Any, hookmill: Hookmill):
+    hookmill("webhook", "delete", "source", "--yes")
+
+    shown = hookmill("automation", "show", "triage", "--json").json
+
+    assert shown["warnings"] == [f"'source' ({webhook['uid']}) is deleted: nothing will come from it."]
+
+
+def test_an_unknown_name_is_refused(webhook: Any, hookmill: Hookmill):
+    assert (
+        "no webhook 'nope'" in hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "nope", ends=1).err
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--prompt", "a", "--prompt-file", "b", "--webhook", "w"], "exactly one of --prompt, --prompt-file"),
+        (["--webhook", "w"], "exactly one of --prompt, --prompt-file"),
+        (["--prompt", "a"], "--webhook"),
+        (["--prompt", "a", "--webhook", "w", "--filter", "{}", "--filter-file", "f"], "exactly one of --filter"),
+    ],
+)
+def test_contradicting_options_are_wrong_usage(hookmill: Hookmill, options: list[str], said: str):
+    assert said in hookmill("automation", "create", "a", *options, ends=2).err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("{", "The payload filter is not JSON: Expecting property name enclosed in double quotes at line 1, column 2."),
+        ("null", "The payload filter is null."),
+        ('{"a": {"in": []}}', "/a/in: An empty array matches no value."),
+        ('{"a": 1, "b": 2}', "/b: Write the values as an array"),
+        ("[" * 100_000, "nested too deep"),
+        (f'{{"a": [{"9" * 5000}]}}', "too many digits"),
+    ],
+    ids=["no JSON", "null", "an empty set", "every problem", "too deep", "too long a number"],
+)
+def test_a_filter_that_cannot_be_used_is_refused_with_the_place(
+    webhook: Any, hookmill: Hookmill, given: str, said: str
+):
+    command = ("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--filter", given)
+
+    assert said in hookmill(*command, ends=1).err
+
+
+def test_a_file_that_is_missing_is_named(webhook: Any, hookmill: Hookmill):
+    printed = hookmill("automation", "create", "a", "--prompt-file", "nope.md", "--webhook", "source", ends=1)
+
+    assert printed.err == "The prompt file nope.md can't be read: No such file or directory.\n"
+
+
+def test_a_prompt_that_is_no_text_is_refused(webhook: Any, hookmill: Hookmill, tmp_path: Path):
+    (tmp_path / "prompt.md").write_bytes(b"abc\xff")
+
+    printed = hookmill("automation", "create", "a", "--prompt-file", "prompt.md", "--webhook", "source", ends=1)
+
+    assert printed.err == "The prompt file prompt.md is not UTF-8: byte 4 can't be read.\n"
+
+
+def test_an_unknown_runner_is_refused_with_those_that_are_configured(webhook: Any, hookmill: Hookmill):
+    command = ("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--runner", "agent")
+
+    assert "No runner is named 'agent'. The operator configured: package." in hookmill(*command, ends=1).err
+
+
+def test_one_can_be_created_disabled_and_enabled_later(webhook: Any, hookmill: Hookmill):
+    created = hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--disabled", "--json").json
+    enabled = hookmill("automation", "enable", "a", "--json").json
+
+    assert created["enabled"] is False
+    assert enabled["enabled"] is True
+
+
+def test_the_list_says_what_became_of_the_selected_webhooks(automation: Any, hookmill: Hookmill):
+    hookmill("webhook", "disable", "source")
+
+    header, row = hookmill("automation", "list").out.splitlines()
+
+    assert header.split() == ["NAME", "STATE", "RUNNER", "WEBHOOKS"]
+    assert row.split() == ["triage", "enabled", "package", "source", "(disabled)"]
+
+
+def test_the_list_as_json(automation: Any, hookmill: Hookmill):
+    (listed,) = hookmill("automation", "list", "--json").json["automations"]
+
+    assert listed["automation_id"] == automation["automation_id"]
+
+
+def test_a_deleted_automation_is_gone(automation: Any, hookmill: Hookmill):
+    deleted = hookmill("automation", "delete", "triage", "--json").json
+
+    assert deleted["deleted"] is True
+    assert hookmill("automation", "list", "--json").json == {"automations": []}
+    assert "no automation 'triage'" in hookmill("automation", "show", "triage", ends=1).err
+
+
+def test_a_prompt_cannot_take_over_the_terminal(webhook: Any, hookmill: Hookmill):
+    hookmill("automation", "create", "a", "--prompt", "one\ntwo\x1b[31m[bold]", "--webhook", "source")
+
+    assert "one\ntwo\\u001b[31m[bold]\n" in hookmill("automation", "show", "a").out

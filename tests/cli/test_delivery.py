@@ -1,0 +1,328 @@
+"""`hookmill delivery`."""
+
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from fcntl import ioctl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookmill.domain.delivery import IdentityKind, Label
+from hookmill.domain.run import RunState
+from tests.cli.conftest import START_US, Hookmill, Log
+
+ESCAPE = "\x1b]0;owned\x07[bold]x[/bold]"
+UNKNOWN = "dlv_" + "0" * 32
+
+
+def on_terminal(*arguments: str, columns: int = 80) -> str:
+    """What a terminal of that width is sent."""
+    ours, theirs = pty.openpty()
+    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES", "NO_COLOR"}}
+    command = [sys.executable, "-m", "hookmill", *arguments]
+    environment["TERM"] = "xterm-256color"
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    sent = b""
+    try:
+        while piece := os.read(ours, 65_536):
+            sent += piece
+    except OSError:
+        # Linux reports the closed terminal as an error.
+        pass
+    assert process.wait(30) == 0, sent.decode()
+    os.close(ours)
+    return sent.decode().replace("\r\n", "\n")
+
+
+def test_the_list_shows_newest_first_what_came_and_what_became_of_it(webhook: Any, log: Log, hookmill: Hookmill):
+    older = log.delivery(webhook["uid"], body=b"[1,2]")
+    newer = log.delivery(webhook["uid"], Label.REJECTED_INVALID_JSON, body=b"{", at=START_US + 1_000_000)
+
+    assert hookmill("delivery", "list").out.splitlines() == [
+        "RECEIVED (UTC)       DELIVERY                              LABEL                    SIZE  WEBHOOK",
+        f"2026-11-21 09:12:37  {newer}  Rejected (invalid JSON)     1  source",
+        f"2026-11-21 09:12:36  {older}  Accepted                    5  source",
+    ]
+
+
+def test_a_delivery_as_json_has_the_exports_fields(webhook: Any, log: Log, hookmill: Hookmill):
+    first = log.delivery(webhook["uid"], identity="evt_1", identity_kind=IdentityKind.SENDER)
+    second = log.delivery(
+        webhook["uid"], Label.DUPLICATE, at=START_US + 1, identity_kind=IdentityKind.SENDER, duplicate_of=first
+    )
+
+    printed = hookmill("delivery", "list", "--json").json
+
+    assert printed["deliveries"] == [
+        {
+            "delivery_id": second,
+            "webhook_uid": webhook["uid"],
+            "label": "Duplicate",
+            "size": 2,
+            "received_at": "2026-11-21T09:12:36.000001Z",
+            "identity_kind": "sender",
+            "identity": None,
+            "duplicate_of": first,
+            "reason": None,
+        },
+        {
+            "delivery_id": first,
+            "webhook_uid": webhook["uid"],
+            "label": "Accepted",
+            "size": 2,
+            "received_at": "2026-11-21T09:12:36.000000Z",
+            "identity_kind": "sender",
+            "identity": "evt_1",
+            "duplicate_of": None,
+            "reason": None,
+        },
+    ]
+
+
+@pytest.mark.parametrize("label", ["rejected_auth", "Rejected (auth)", "REJECTED (AUTH)"])
+def test_the_list_can_be_narrowed_to_a_label(webhook: Any, log: Log, hookmill: Hookmill, label: str):
+    log.delivery(webhook["uid"])
+    refused = log.delivery(webhook["uid"], Label.REJECTED_AUTH)
+
+    (only,) = hookmill("delivery", "list", "--label", label, "--json").json["deliveries"]
+
+    assert only["delivery_id"] == refused
+
+
+def test_an_unknown_label_is_refused_with_those_that_exist(hookmill: Hookmill):
+    assert "accepted, duplicate, rejected_auth" in hookmill("delivery", "list", "--label", "ok", ends=2).err
+
+
+def test_the_list_can_be_narrowed_to_a_webhook(webhook: Any, log: Log, hookmill: Hookmill):
+    other = hookmill("webhook", "create", "other", "--json").json
+    log.delivery(webhook["uid"])
+    wanted = log.delivery(other["uid"])
+
+    (only,) = hookmill("delivery", "list", "--webhook", "other", "--json").json["deliveries"]
+
+    assert only["delivery_id"] == wanted
+
+
+def test_pages_follow_on_each_other(webhook: Any, log: Log, hookmill: Hookmill):
+    ids = [log.delivery(webhook["uid"], at=START_US + number) for number in range(5)]
+
+    first = hookmill("delivery", "list", "--limit", "3", "--json").json["deliveries"]
+    second = hookmill("delivery", "list", "--before", first[-1]["delivery_id"], "--json").json["deliveries"]
+
+    assert [row["delivery_id"] for row in first + second] == ids[::-1]
+
+
+def test_an_empty_log_says_how_to_send_a_sample(webhook: Any, hookmill: Hookmill):
+    assert "send WEBHOOK" in hookmill("delivery", "list").out
+
+
+def test_attempts_without_an_entry_are_counted_below_the_log(webhook: Any, log: Log, hookmill: Hookmill):
+    log.delivery(webhook["uid"])
+    log.refused(webhook["uid"], "rate_limited", [(2, 4), (3, 10), (9, 1)])
+    log.refused(webhook["uid"], "failed_authentications", [(3, 7000)])
+
+    assert hookmill("delivery", "list").out.splitlines()[3:] == [
+        "Refused without an entry (UTC):",
+        "  1 refused between 2026-11-21 09:09 and 09:10: over the rate limit (source)",
+        "  7,000 refused between 2026-11-21 09:03 and 09:04: over the budget for failed authentications (source)",
+        "  14 refused between 2026-11-21 09:02 and 09:04: over the rate limit (source)",
+    ]
+
+
+def test_attempts_without_an_entry_are_counted_in_json_too(webhook: Any, log: Log, hookmill: Hookmill):
+    log.refused(webhook["uid"], "rate_limited", [(2, 4), (3, 10)])
+
+    assert hookmill("delivery", "list", "--json").json["refused"] == [
+        {
+            "webhook_uid": webhook["uid"],
+            "kind": "rate_limited",
+            "since": "2026-11-21T09:02:00.000000Z",
+            "until": "2026-11-21T09:04:00.000000Z",
+            "refused": 14,
+        }
+    ]
+
+
+def test_show_tells_what_it_is_and_what_it_started(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
+    delivery = log.delivery(webhook["uid"], identity="evt_1", identity_kind=IdentityKind.DELIVERY_ID_HEADER)
+    run = log.run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+
+    printed = hookmill("delivery", "show", delivery).out
+
+    assert f"Webhook   source ({webhook['uid']})\n" in printed
+    assert "Label     Accepted\n" in printed
+    assert "Identity  evt_1 (from the webhook's own delivery id header)\n" in printed
+    assert f"{run}  succeeded  triage\n" in printed
+    assert "triage: Would trigger\n" in printed
+
+
+def test_show_explains_each_condition_with_the_value_that_it_found(webhook: Any, log: Log, hookmill: Hookmill):
+    chosen = '{"action": ["opened"], "repo": {"private": [false]}, "gone": {"x": ["y"]}}'
+    hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--filter", chosen)
+    delivery = log.delivery(webhook["uid"], body=b'{"action": "opened", "repo": {"private": true}}')
+
+    printed = hookmill("delivery", "show", delivery).out
+
+    assert "It started no runs: no enabled automation matched.\n" in printed
+    assert printed.splitlines()[-7:] == [
+        "a: Would not trigger",
+        "  Webhook check: passed",
+        "  Payload check: failed",
+        "  HELD  FIELD          CONDITION      FOUND",
+        '  yes   /action        in ["opened"]  "opened"',
+        "  no    /repo/private  in [false]     true",
+        '  no    /gone/x        in ["y"]       no object at /gone',
+    ]
+
+
+def test_show_as_json_carries_the_same_explanation(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
+    hookmill(
+        "automation", "create", "a", "--prompt", "x", "--webhook", "source", "--filter", '{"n": [1]}', "--disabled"
+    )
+    delivery = log.delivery(webhook["uid"], body=b'{"n": 2}')
+    run = log.run(delivery, automation["automation_id"])
+
+    printed = hookmill("delivery", "show", delivery, "--json").json
+
+    assert [started["run_id"] for started in printed["runs"]] == [run]
+    assert [(one["automation"], one["enabled"], one["would_trigger"]) for one in printed["automations"]] == [
+        ("a", False, False),
+        ("triage", True, True),
+    ]
+    (trigger,) = printed["automations"][0]["triggers"]
+    assert (trigger["webhook_check"], trigger["payload_check"]) == (True, False)
+    assert [(one["pointer"], one["operator"], one["found"], one["held"]) for one in trigger["conditions"]] == [
+        ("/n", "in", "2", False)
+    ]
+
+
+def test_show_gives_the_reason_of_a_rejection_and_the_original_of_a_duplicate(
+    webhook: Any, log: Log, hookmill: Hookmill
+):
+    original = log.delivery(webhook["uid"])
+    duplicate = log.delivery(webhook["uid"], Label.DUPLICATE, duplicate_of=original)
+    rejected = log.delivery(webhook["uid"], Label.REJECTED_INVALID_JSON, reason="the body is empty")
+
+    assert f"Duplicate of  {original}\n" in hookmill("delivery", "show", duplicate).out
+    assert "Reason    the body is empty\n" in hookmill("delivery", "show", rejected).out
+
+
+def test_what_a_sender_wrote_cannot_take_over_the_terminal(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
+    body = '{"\u009b2J": "\u202e\\u001b[31m[red]"}'.encode()
+    chosen = '{"\u009b2J": ["x"], "\\u001b": ["y"]}'
+    hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--filter", chosen)
+    delivery = log.delivery(webhook["uid"], body=body, identity=ESCAPE, identity_kind=IdentityKind.SENDER)
+
+    for printed in (
+        hookmill("delivery", "show", delivery).out,
+        hookmill("delivery", "show", delivery, "--json").out,
+        hookmill("delivery", "list", "--json").out,
+    ):
+        assert printed.replace("\n", "").isprintable()
+    assert "\\u001b]0;owned\\u0007[bold]x[/bold] (from" in hookmill("delivery", "show", delivery).out
+
+
+def test_a_payload_is_written_byte_for_byte(webhook: Any, log: Log, hookmill: Hookmill):
+    body = b'\r\n{"a" : "\\ud83d\xc2\x9b", "n": 1e400}\r\n\t '
+    delivery = log.delivery(webhook["uid"], body=body)
+
+    assert hookmill("delivery", "payload", delivery).raw == body
+
+
+def test_a_payload_is_written_to_a_file_byte_for_byte(webhook: Any, log: Log, hookmill: Hookmill, tmp_path: Path):
+    delivery = log.delivery(webhook["uid"], body=b"[1]\n")
+
+    printed = hookmill("delivery", "payload", delivery, "--output", "body.json")
+
+    assert (tmp_path / "body.json").read_bytes() == b"[1]\n"
+    assert printed.out == "4 bytes written to body.json.\n"
+
+
+def test_a_file_that_cannot_be_written_is_named(webhook: Any, log: Log, hookmill: Hookmill):
+    delivery = log.delivery(webhook["uid"])
+
+    printed = hookmill("delivery", "payload", delivery, "--output", "nowhere/body.json", ends=1)
+
+    assert printed.err == "nowhere/body.json can't be written: No such file or directory.\n"
+
+
+def test_only_accepted_deliveries_have_a_payload(webhook: Any, log: Log, hookmill: Hookmill):
+    delivery = log.delivery(webhook["uid"], Label.REJECTED_TOO_LARGE)
+
+    printed = hookmill("delivery", "payload", delivery, ends=1)
+
+    assert "is Rejected (too large): payloads are kept for Accepted deliveries only" in printed.err
+
+
+@pytest.mark.parametrize(("given", "said"), [(UNKNOWN, "There is no delivery"), ("dlv_1", "is not a delivery id")])
+def test_a_delivery_that_is_not_there_is_named(log: Log, hookmill: Hookmill, given: str, said: str):
+    printed = hookmill("delivery", "show", given, ends=1)
+
+    assert said in printed.err
+    assert given in printed.err
+
+
+def test_an_export_has_every_row_oldest_first(webhook: Any, log: Log, hookmill: Hookmill):
+    ids = log.deliveries(webhook["uid"], 3_500)
+
+    rows = hookmill("delivery", "export").json_lines
+
+    assert [row["delivery_id"] for row in rows] == ids
+    assert rows[0].keys() >= {
+        *("delivery_id", "webhook_uid", "label", "size", "received_at", "identity_kind", "duplicate_of", "reason")
+    }
+
+
+def test_an_export_can_be_of_one_webhook_and_into_a_file(webhook: Any, log: Log, hookmill: Hookmill, tmp_path: Path):
+    other = hookmill("webhook", "create", "other", "--json").json
+    log.deliveries(webhook["uid"], 3)
+    wanted = log.deliveries(other["uid"], 2)
+
+    printed = hookmill("delivery", "export", "--webhook", "other", "-o", "log.jsonl")
+
+    lines = (tmp_path / "log.jsonl").read_text().splitlines()
+    assert [line.split('"')[3] for line in lines] == wanted
+    assert printed.out == "2 deliveries written to log.jsonl.\n"
+
+
+def test_an_export_of_an_empty_log_is_empty(log: Log, hookmill: Hookmill):
+    assert hookmill("delivery", "export").raw == b""
+
+
+def test_a_reader_that_goes_away_ends_an_export_without_a_traceback(webhook: Any, log: Log):
+    log.deliveries(webhook["uid"], 3_000)
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "hookmill", "delivery", "export"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+
+    assert b"Traceback" not in said
+    assert b"Exception ignored" not in said
+
+
+def test_at_eighty_columns_ids_stay_whole_and_no_line_is_longer(webhook: Any, log: Log):
+    delivery = log.delivery(webhook["uid"], Label.REJECTED_INVALID_JSON, body=b"{" * 262_144)
+
+    lines = on_terminal("delivery", "list").splitlines()
+
+    assert any(delivery in line for line in lines)
+    assert any("Rejected (invalid JSON)" in line for line in lines)
+    assert max(len(line) for line in lines if "\x1b" not in line) <= 80
+
+
+def test_a_terminal_is_shown_a_payload_without_what_it_would_obey(webhook: Any, log: Log):
+    delivery = log.delivery(webhook["uid"], body='{"a": "\u009b2J\u202e"}'.encode())
+
+    assert on_terminal("delivery", "payload", delivery) == '{"a": "\\u009b2J\\u202e"}\n'

@@ -1,0 +1,116 @@
+"""`hookmill filter test`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookmill.domain.delivery import Label
+from tests.cli.conftest import Hookmill, Log
+
+
+def test_a_filter_is_tested_on_a_body_without_any_installation(hookmill: Hookmill, data_dir: Path):
+    printed = hookmill("filter", "test", "--body", "-", "--filter", '{"a": [1]}', stdin=b'{"a": 1.0}').out
+
+    assert printed.splitlines() == [
+        "Would trigger",
+        "  Webhook check: none, as a body alone comes from no webhook",
+        "  Payload check: passed",
+        "  HELD  FIELD  CONDITION  FOUND",
+        "  yes   /a     in [1]     1.0",
+    ]
+    assert not data_dir.exists()
+
+
+def test_both_results_of_a_test_are_a_success(hookmill: Hookmill):
+    printed = hookmill("filter", "test", "--body", "-", "--filter", '{"a": [2]}', stdin=b'{"a": 1}')
+
+    assert printed.out.startswith("Would not trigger\n")
+
+
+def test_the_result_can_be_the_exit_code(hookmill: Hookmill):
+    command = ("filter", "test", "--body", "-", "--exit-code", "--filter", '{"a": [2]}')
+
+    hookmill(*command, stdin=b'{"a": 2}', ends=0)
+    hookmill(*command, stdin=b'{"a": 1}', ends=1)
+
+
+def test_a_filter_is_tested_on_a_delivery_of_the_log(webhook: Any, log: Log, hookmill: Hookmill):
+    delivery = log.delivery(webhook["uid"], body=b'{"a": {"b": "x"}}')
+
+    printed = hookmill("filter", "test", "--delivery", delivery, "--filter", '{"a": {"b": ["x"]}}', "--json").json
+
+    assert printed["would_trigger"] is True
+    assert (printed["webhook_check"], printed["payload_check"]) == (True, True)
+    assert printed["conditions"] == [
+        {"pointer": "/a/b", "operator": "in", "expected": '["x"]', "found": '"x"', "held": True, "no_object_at": None}
+    ]
+
+
+def test_a_filter_can_come_from_a_file(webhook: Any, log: Log, hookmill: Hookmill, tmp_path: Path):
+    (tmp_path / "filter.json").write_text('{"a": {"exists": true}}')
+    delivery = log.delivery(webhook["uid"], body=b"{}")
+
+    printed = hookmill("filter", "test", "--delivery", delivery, "--filter-file", "filter.json").out
+
+    assert "  no    /a     exists true  missing\n" in printed
+
+
+def test_the_webhook_check_fails_for_a_webhook_that_is_not_selected(webhook: Any, log: Log, hookmill: Hookmill):
+    hookmill("webhook", "create", "other")
+    delivery = log.delivery(webhook["uid"])
+
+    printed = hookmill("filter", "test", "--delivery", delivery, "--filter", "{}", "--webhook", "other").out
+
+    assert printed.startswith("Would not trigger\n  Webhook check: failed\n  Payload check: passed\n")
+
+
+def test_an_automations_own_triggers_are_tested(webhook: Any, log: Log, hookmill: Hookmill):
+    hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source", "--filter", '{"n": {"not_in": [1]}}')
+    delivery = log.delivery(webhook["uid"], body=b'{"n": 1}')
+
+    on_delivery = hookmill("filter", "test", "--delivery", delivery, "--automation", "a", "--json").json
+    on_body = hookmill("filter", "test", "--body", "-", "--automation", "a", "--json", stdin=b'{"n": 2}').json
+
+    assert (on_delivery["would_trigger"], on_delivery["webhook_check"]) == (False, True)
+    assert (on_body["would_trigger"], on_body["webhook_check"]) == (True, None)
+
+
+def test_a_trigger_without_a_filter_passes_every_payload(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
+    delivery = log.delivery(webhook["uid"])
+
+    printed = hookmill("filter", "test", "--delivery", delivery, "--automation", "triage").out
+
+    assert (
+        printed == "Would trigger\n  Webhook check: passed\n  Payload check: passed; no filter, so every payload does\n"
+    )
+
+
+def test_a_delivery_without_a_payload_cannot_be_tested_on(webhook: Any, log: Log, hookmill: Hookmill):
+    delivery = log.delivery(webhook["uid"], Label.DUPLICATE)
+
+    assert (
+        "is Duplicate: payloads are kept"
+        in hookmill("filter", "test", "--delivery", delivery, "--filter", "{}", ends=1).err
+    )
+
+
+def test_a_body_that_is_not_json_is_refused_with_the_place(hookmill: Hookmill):
+    printed = hookmill("filter", "test", "--body", "-", "--filter", "{}", stdin=b"{]", ends=1)
+
+    assert printed.err == "The body is not JSON: not JSON at line 1, column 2.\n"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--filter", "{}"],
+        ["--body", "-", "--delivery", "dlv_1", "--filter", "{}"],
+        ["--body", "-"],
+        ["--body", "-", "--filter", "{}", "--automation", "a"],
+        ["--body", "-", "--filter", "{}", "--webhook", "w"],
+    ],
+    ids=["nothing to test on", "two things to test on", "nothing to test", "two things to test", "a body's webhook"],
+)
+def test_contradicting_options_are_wrong_usage(hookmill: Hookmill, options: list[str]):
+    hookmill("filter", "test", *options, ends=2)

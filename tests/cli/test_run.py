@@ -1,0 +1,147 @@
+"""`hookmill run`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookmill.domain.run import RunState
+from tests.cli.conftest import START_US, Hookmill, Log
+
+
+@pytest.fixture
+def delivery(automation: Any, webhook: Any, log: Log) -> str:
+    return log.delivery(webhook["uid"])
+
+
+def test_the_list_shows_newest_first_what_was_started(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
+    older = log.run(log.delivery(webhook["uid"]), automation["automation_id"], RunState.FAILED, attempt=1)
+    newer = log.run(log.delivery(webhook["uid"]), automation["automation_id"], at=START_US + 1_000_000)
+
+    assert hookmill("run", "list").out.splitlines() == [
+        "CREATED (UTC)        RUN                                   STATE   AUTOMATION",
+        f"2026-11-21 09:12:37  {newer}  queued  triage",
+        f"2026-11-21 09:12:36  {older}  failed  triage",
+    ]
+
+
+def test_the_list_can_be_narrowed_to_a_state(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
+    log.run(log.delivery(webhook["uid"]), automation["automation_id"])
+    wanted = log.run(log.delivery(webhook["uid"]), automation["automation_id"], RunState.INTERRUPTED, attempt=3)
+
+    (only,) = hookmill("run", "list", "--state", "interrupted", "--json").json["runs"]
+
+    assert only["run_id"] == wanted
+
+
+def test_a_run_as_json_has_the_exports_fields(
+    automation: Any, delivery: str, log: Log, hookmill: Hookmill, webhook: Any
+):
+    run = log.run(
+        delivery, automation["automation_id"], RunState.FAILED, attempt=2, reason="Exit status 3.", exit_status=3
+    )
+
+    (printed,) = hookmill("run", "export").json_lines
+
+    assert printed == {
+        "run_id": run,
+        "delivery_id": delivery,
+        "webhook_uid": webhook["uid"],
+        "automation": "triage",
+        "automation_version": 1,
+        "runner": "package",
+        "state": "failed",
+        "attempt": 2,
+        "created_at": "2026-11-21T09:12:36.000000Z",
+        "handed_at": None,
+        "started_at": "2026-11-21T09:12:36.000000Z",
+        "finished_at": "2026-11-21T09:12:37.500000Z",
+        "cancel_requested_at": None,
+        "exit_status": 3,
+        "reason": "Exit status 3.",
+    }
+
+
+def test_an_export_has_every_run_oldest_first(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
+    ids = [
+        log.run(log.delivery(webhook["uid"]), automation["automation_id"], at=START_US + number) for number in range(30)
+    ]
+
+    assert [row["run_id"] for row in hookmill("run", "export").json_lines] == ids
+
+
+def test_show_names_the_package_and_its_files(
+    automation: Any, delivery: str, log: Log, hookmill: Hookmill, data_dir: Path
+):
+    run = log.run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+    package = data_dir / "runs" / run
+    package.mkdir(parents=True)
+    (package / "event-payload.json").write_bytes(b"{}")
+    (package / "a\x1b[31m").write_bytes(b"")
+
+    printed = hookmill("run", "show", run).out
+    described = hookmill("run", "show", run, "--json").json
+
+    assert f"Package     {package}\n" in printed
+    assert "            event-payload.json (2 bytes)\n" in printed
+    assert "            a\\u001b[31m (0 bytes)\n" in printed
+    assert described["package"] == str(package)
+    assert {"name": "event-payload.json", "size": 2} in described["files"]
+
+
+def test_show_says_where_the_package_will_be(
+    automation: Any, delivery: str, log: Log, hookmill: Hookmill, data_dir: Path
+):
+    run = log.run(delivery, automation["automation_id"])
+
+    assert f"Package     {data_dir / 'runs' / run} (not there now)\n" in hookmill("run", "show", run).out
+
+
+def test_the_log_is_the_output_byte_for_byte_in_a_pipe(
+    automation: Any, delivery: str, log: Log, hookmill: Hookmill, data_dir: Path
+):
+    run = log.run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, output_tail="tail")
+    (data_dir / "runs" / run).mkdir(parents=True)
+    (data_dir / "runs" / run / "output.log").write_bytes(b"\x1b[32mok\x1b[0m\n\xff")
+
+    assert hookmill("run", "log", run).raw == b"\x1b[32mok\x1b[0m\n\xff"
+    assert hookmill("run", "log", run, "--json").json["output"] == "\x1b[32mok\x1b[0m\n\\xff"
+
+
+def test_without_a_file_the_log_is_the_tail(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
+    run = log.run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, output_tail="a\nb\x1b[31m")
+
+    assert hookmill("run", "log", run).out == "a\nb\\u001b[31m\n"
+    assert hookmill("run", "log", run, "--json").json == {"run_id": run, "file": None, "output": "a\nb\x1b[31m"}
+
+
+def test_a_run_without_output_says_so(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
+    run = log.run(delivery, automation["automation_id"])
+
+    printed = hookmill("run", "log", run)
+
+    assert (printed.out, printed.err) == ("", f"Run {run} has printed nothing yet.\n")
+
+
+def test_a_queued_run_is_cancelled_at_once(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
+    run = log.run(delivery, automation["automation_id"])
+
+    assert hookmill("run", "cancel", run).out == f"Run {run} is cancelled.\n"
+    assert hookmill("run", "show", run, "--json").json["state"] == "cancelled"
+
+
+def test_a_running_run_is_told_to_stop(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
+    run = log.run(delivery, automation["automation_id"], RunState.RUNNING, attempt=1)
+
+    assert hookmill("run", "cancel", run).out.startswith(f"Run {run} is told to stop.")
+    assert "running, told to stop" in hookmill("run", "list").out
+
+
+def test_a_finished_run_stays_as_it_is(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
+    run = log.run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+
+    assert hookmill("run", "cancel", run, ends=1).err == f"Run {run} is already succeeded.\n"
+
+
+def test_a_run_that_is_not_there_is_named(log: Log, hookmill: Hookmill):
+    assert "There is no run run_" in hookmill("run", "show", "run_" + "0" * 32, ends=1).err

@@ -1,0 +1,173 @@
+"""`hookmill send`, against a receiver that writes down what it gets."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Hookmill, Log
+from tests.support.service import free_port
+
+
+@dataclass(slots=True)
+class Receiver:
+    """Answers every POST alike, and keeps what was sent."""
+
+    url: str = ""
+    status: int = 202
+    answer: bytes = b'{"delivery_id": "dlv_1"}'
+    headers: dict[str, str] = field(default_factory=dict)
+    reads_the_body: bool = True
+    requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    told = Receiver()
+
+    class Door(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = b""
+            if told.reads_the_body:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+            told.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(told.status)
+            for name, value in told.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(told.answer)))
+            if not told.reads_the_body:
+                self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(told.answer)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Door) as server:
+        told.url = f"http://127.0.0.1:{server.server_port}"
+        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+        serving.start()
+        yield told
+        server.shutdown()
+        serving.join()
+
+
+def test_a_sample_bears_the_webhooks_token(webhook: Any, hookmill: Hookmill, receiver: Receiver):
+    printed = hookmill("send", "source", "--url", receiver.url)
+
+    ((path, headers, _),) = receiver.requests
+    assert path == f"/webhooks/w/{webhook['uid']}"
+    assert headers["authorization"] == f"Bearer {webhook['secret']}"
+    assert printed.out == "202 dlv_1\n"
+
+
+def test_a_sample_for_a_url_token_webhook_goes_to_the_complete_url(log: Log, hookmill: Hookmill, receiver: Receiver):
+    made = hookmill("webhook", "create", "a", "--mode", "url_token", "--json").json
+
+    hookmill("send", "a", "--url", receiver.url + "/behind/a/proxy/")
+
+    ((path, headers, _),) = receiver.requests
+    assert path == f"/behind/a/proxy/webhooks/w/{made['uid']}/{made['secret']}"
+    assert "authorization" not in headers
+
+
+def test_the_secret_is_not_printed(webhook: Any, hookmill: Hookmill, receiver: Receiver):
+    printed = hookmill("send", "source", "--url", receiver.url, "--json")
+
+    assert webhook["secret"] not in printed.out + printed.err
+
+
+def test_a_body_of_ones_own_is_sent_byte_for_byte(webhook: Any, hookmill: Hookmill, receiver: Receiver):
+    hookmill("send", "source", "--url", receiver.url, "--body", "-", stdin=b"{not \xff json\r\n")
+    hookmill("send", "source", "--url", receiver.url, "--data", '{"ü": 1}')
+
+    assert [body for _, _, body in receiver.requests] == [b"{not \xff json\r\n", '{"ü": 1}'.encode()]
+
+
+def test_samples_differ_so_that_none_is_a_duplicate(webhook: Any, hookmill: Hookmill, receiver: Receiver):
+    printed = hookmill("send", "source", "--url", receiver.url, "--times", "5")
+
+    assert len({body for _, _, body in receiver.requests}) == 5
+    assert printed.out == "202 dlv_1\n" * 5
+
+
+def test_an_event_id_goes_into_the_header_that_the_webhook_names(log: Log, hookmill: Hookmill, receiver: Receiver):
+    hookmill("webhook", "create", "plain")
+    hookmill("webhook", "create", "own", "--delivery-id-header", "X-Event")
+
+    hookmill("send", "plain", "--url", receiver.url, "--id", "evt_1")
+    hookmill("send", "own", "--url", receiver.url, "--id", "evt_2")
+
+    (_, plain, _), (_, own, _) = receiver.requests
+    assert plain["x-service-delivery-id"] == "evt_1"
+    assert own["x-event"] == "evt_2"
+
+
+def test_the_answer_as_json(webhook: Any, hookmill: Hookmill, receiver: Receiver):
+    one = hookmill("send", "source", "--url", receiver.url, "--json").json
+    two = hookmill("send", "source", "--url", receiver.url, "--json", "--times", "2").json
+
+    assert one == {"status": 202, "delivery_id": "dlv_1", "title": None, "retry_after": None}
+    assert two == {"sent": [one, one]}
+
+
+def test_a_refusal_is_told_with_its_reason_and_fails(webhook: Any, hookmill: Hookmill, receiver: Receiver):
+    receiver.status, receiver.headers = 429, {"Retry-After": "7"}
+    receiver.answer = b'{"title": "Too many deliveries for now."}'
+
+    printed = hookmill("send", "source", "--url", receiver.url, ends=1)
+
+    assert printed.out == "429 Too many deliveries for now., again in 7 s\n"
+
+
+def test_an_answer_cannot_take_over_the_terminal(webhook: Any, hookmill: Hookmill, receiver: Receiver):
+    receiver.answer = b'{"delivery_id": "\\u001b[31m[red]"}'
+
+    assert hookmill("send", "source", "--url", receiver.url).out == "202 \\u001b[31m[red]\n"
+
+
+@pytest.mark.parametrize("answer", [b"", b"<html>", b"[]", b"\xff", b'{"delivery_id": 1}'])
+def test_an_answer_that_is_not_ours_is_told_by_its_status(
+    webhook: Any, hookmill: Hookmill, receiver: Receiver, answer: bytes
+):
+    receiver.status, receiver.answer = 502, answer
+
+    assert hookmill("send", "source", "--url", receiver.url, ends=1).out == "502 Bad Gateway\n"
+
+
+def test_a_body_that_is_refused_unread_still_gets_its_answer(webhook: Any, hookmill: Hookmill, receiver: Receiver):
+    receiver.status, receiver.reads_the_body, receiver.answer = 413, False, b'{"title": "Too large."}'
+
+    assert hookmill("send", "source", "--url", receiver.url, "--data", '"x"', ends=1).out == "413 Too large.\n"
+
+
+def test_where_nothing_listens_the_error_says_so(webhook: Any, hookmill: Hookmill):
+    url = f"http://127.0.0.1:{free_port()}"
+
+    printed = hookmill("send", "source", "--url", url, ends=1)
+
+    assert printed.err == f"Nothing listens at {url}. Start the service: hookmill serve\n"
+
+
+@pytest.mark.parametrize("url", ["localhost:8420", "ftp://x", "http://", "http://[", "http://x:99999", "http://x/a b"])
+def test_an_address_that_cannot_be_one_is_refused(webhook: Any, hookmill: Hookmill, url: str):
+    assert f"{url} is no address of a service" in hookmill("send", "source", "--url", url, ends=1).err
+
+
+def test_a_secret_that_no_header_can_carry_is_not_repeated(log: Log, hookmill: Hookmill, receiver: Receiver):
+    hookmill("webhook", "create", "a", "--secret-from-stdin", stdin=b"two\nlines")
+
+    printed = hookmill("send", "a", "--url", receiver.url, ends=1)
+
+    assert printed.err == "The secret or the event id holds a character that no request can carry.\n"
+
+
+def test_a_deleted_webhook_is_not_sent_to(webhook: Any, hookmill: Hookmill):
+    hookmill("webhook", "delete", "source", "--yes")
+
+    assert "is deleted, and stays so" in hookmill("send", webhook["uid"], ends=1).err

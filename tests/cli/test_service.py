@@ -1,0 +1,231 @@
+"""`hookmill serve`, `worker` and `migrate`: what they say to people."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Hookmill
+from tests.support.service import free_port
+
+READY_SECONDS = 30.0
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    """`hookmill serve` in a process of its own, until the block ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hookmill", "serve", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=20)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def announcement(process: "subprocess.Popen[str]") -> str:
+    """What it says, up to the line with the place of the data, which is the last one."""
+    assert process.stdout is not None
+    said = ""
+    while not said.rpartition("\n")[0].rpartition("\n")[2].startswith("Data:"):
+        line = process.stdout.readline()
+        assert line, f"it ended before it was ready: {said}"
+        said += line
+    return said
+
+
+@pytest.fixture
+def curl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `curl` that understands the options of our line, first in PATH: what is tried is the shell line itself."""
+    tool = tmp_path / "bin" / "curl"
+    tool.parent.mkdir()
+    tool.write_text(
+        textwrap.dedent(
+            f"""\
+            #!{sys.executable}
+            import sys, urllib.request
+            arguments, headers, body = sys.argv[1:], {{}}, None
+            while len(arguments) > 1:
+                option, value, *arguments = arguments
+                if option == "-H":
+                    name, _, content = value.partition(": ")
+                    headers[name] = content
+                elif option == "-d":
+                    body = value.encode()
+                else:
+                    sys.exit(f"unknown option {{option}}")
+            print(urllib.request.urlopen(urllib.request.Request(arguments[0], body, headers)).read().decode())
+            """
+        )
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+
+
+def test_a_first_start_says_how_to_try_it_and_what_it_says_works(data_dir: Path, curl: None, hookmill: Hookmill):
+    with started("--port", str(free_port())) as service:
+        said = announcement(service)
+        (line,) = [line for line in said.splitlines() if line.startswith("curl ")]
+        answered = json.loads(subprocess.check_output(["sh", "-c", line], timeout=20))
+        run = _finished_run(hookmill)
+
+    assert f"{data_dir}/runs/<run_id>/event-payload.json" in said
+    assert (data_dir / "runs" / run["run_id"] / "event-payload.json").read_bytes() == b'{"message": "Hello from curl"}'
+    assert (run["delivery_id"], run["automation"]) == (answered["delivery_id"], "first")
+    assert stat.S_IMODE((data_dir / "master.key").stat().st_mode) == 0o600
+
+
+def _finished_run(hookmill: Hookmill) -> dict[str, str]:
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        for run in hookmill("run", "list", "--json").json["runs"]:
+            if run["state"] == "succeeded":
+                return dict(run)
+        time.sleep(0.05)
+    raise AssertionError("the delivery's run did not finish")
+
+
+def test_a_second_start_says_what_is_there_and_no_secret(data_dir: Path, hookmill: Hookmill):
+    port = str(free_port())
+    with started("--port", port, "--json") as service:
+        assert service.stdout is not None
+        first = json.loads(service.stdout.readline())
+
+    with started("--port", port) as service:
+        said = announcement(service)
+
+    assert first["first_start"] is True
+    assert first["webhook"]["url"] == f"http://127.0.0.1:{port}/webhooks/w/{first['webhook']['uid']}"
+    assert "Here already: 1 webhook (first), 1 automation (first).\n" in said
+    assert "webhook rotate first\n" in said
+    assert first["webhook"]["secret"] not in said
+
+
+def test_the_offered_commands_find_a_service_that_was_started_with_options(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    port = free_port()
+    with started("--port", str(port), "--data-dir", "else where") as service:
+        said = announcement(service)
+        monkeypatch.delenv("HOOKMILL_DATA_DIR")
+        (offered,) = [line.partition(": ")[2] for line in said.splitlines() if line.startswith("What came in:")]
+        listed = subprocess.check_output(["sh", "-c", offered], text=True, cwd="/", timeout=20)
+
+    assert f"HOOKMILL_PORT={port} HOOKMILL_DATA_DIR='{tmp_path}/else where'" in offered
+    assert listed.startswith("The log has no deliveries.")
+    assert not data_dir.exists()
+
+
+def test_a_taken_port_is_told_before_anything_is_made(data_dir: Path, hookmill: Hookmill):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        printed = hookmill("serve", "--port", str(port), ends=1)
+
+    assert printed.err.startswith(f"The service can't listen on 127.0.0.1 port {port}: Address already in use.")
+    assert not data_dir.exists()
+
+
+def test_every_problem_of_the_settings_is_told_at_once(
+    data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOOKMILL_LOG_LEVEL", "loud")
+    monkeypatch.setenv("HOOKMILL_BASE_URL", "hooks.example.com")
+
+    printed = hookmill("serve", "--port", "70000", ends=2)
+
+    assert printed.out == ""
+    for setting in ("HOOKMILL_LOG_LEVEL", "HOOKMILL_BASE_URL", "HOOKMILL_PORT"):
+        assert f"  {setting}: " in printed.err
+    assert "Traceback" not in printed.err
+
+
+def test_a_data_directory_that_cannot_be_made_is_named(hookmill: Hookmill, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+
+    printed = hookmill("serve", "--port", str(free_port()), "--data-dir", "file/data", ends=1)
+
+    assert str(tmp_path / "file" / "data") in printed.err
+    assert "Traceback" not in printed.err
+
+
+def test_a_worker_of_its_own_is_refused_on_sqlite(data_dir: Path, hookmill: Hookmill):
+    printed = hookmill("worker", ends=1)
+
+    assert "needs PostgreSQL" in printed.err
+    assert "HOOKMILL_DATABASE_URL" in printed.err
+
+
+def test_migrate_says_whether_there_was_something_to_do(data_dir: Path, hookmill: Hookmill):
+    first = hookmill("migrate", "--json").json
+    second = hookmill("migrate").out
+
+    assert first == {"changed": True}
+    assert second == "The database is at this version's schema already.\n"
+
+
+def test_migrate_works_on_postgresql(
+    data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
+
+    assert hookmill("migrate", "--json").json == {"changed": True}
+    assert hookmill("migrate", "--json").json == {"changed": False}
+
+
+def test_a_postgresql_that_does_not_answer_is_told_without_its_password(
+    data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOOKMILL_DATABASE_URL", f"postgresql://me:canary@127.0.0.1:{free_port()}/x")
+
+    printed = hookmill("migrate", ends=1)
+
+    assert printed.err.startswith("The database can't be used now: ")
+    assert "canary" not in printed.err
+    assert "Traceback" not in printed.err
+
+
+def test_a_wrong_master_key_is_told_without_the_key(log: object, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
+
+    printed = hookmill("webhook", "list", ends=1)
+
+    assert "A" * 43 not in printed.err
+    assert "key" in printed.err
+    assert "Traceback" not in printed.err
+
+
+def test_without_data_a_command_says_where_it_looked(data_dir: Path, hookmill: Hookmill):
+    printed = hookmill("webhook", "list", ends=1)
+
+    assert str(data_dir) in printed.err
+    assert "hookmill serve" in printed.err
+
+
+def test_a_database_file_that_is_none_is_told(log: object, data_dir: Path, hookmill: Hookmill):
+    shutil.copyfile(__file__, data_dir / "hookmill.db")
+
+    printed = hookmill("webhook", "list", ends=1)
+
+    assert "Traceback" not in printed.err
+    assert printed.err.startswith("The database")

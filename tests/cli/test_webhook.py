@@ -1,0 +1,174 @@
+"""`hookmill webhook`."""
+
+import re
+import shlex
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Hookmill, Log
+
+HOSTILE = "a[red]b[/red]\u00a0c"
+
+
+def test_creation_prints_the_uid_the_complete_url_and_the_secret(log: Log, hookmill: Hookmill):
+    made = hookmill("webhook", "create", "orders", "--json").json
+
+    assert made["url"] == f"http://127.0.0.1:8420/webhooks/w/{made['uid']}"
+    assert re.fullmatch(r"wh_[0-9a-z]{27}", made["uid"])
+    assert len(made["secret"]) >= 43
+
+
+def test_a_webhook_is_printed_under_the_contracts_names(webhook: Any):
+    described = {key: webhook[key] for key in ("name", "authMode", "secretName", "signatureScheme", "deliveryIdHeader")}
+
+    assert described == {
+        "name": "source",
+        "authMode": "token",
+        "secretName": "WEBHOOK_SOURCE_SECRET",
+        "signatureScheme": None,
+        "deliveryIdHeader": None,
+    }
+    assert webhook["enabled"] is True
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", webhook["created_at"])
+
+
+def test_the_url_of_a_url_token_webhook_is_complete_once_and_has_a_placeholder_ever_after(log: Log, hookmill: Hookmill):
+    made = hookmill("webhook", "create", "orders", "--mode", "url_token", "--json").json
+    shown = hookmill("webhook", "show", "orders", "--json").json
+
+    assert made["url"].endswith(f"/webhooks/w/{made['uid']}/{made['secret']}")
+    assert shown["url"].endswith(f"/webhooks/w/{made['uid']}/{{token}}")
+
+
+def test_a_secret_is_never_printed_again(webhook: Any, hookmill: Hookmill):
+    for command in (
+        ["list"],
+        ["list", "--json"],
+        ["show", "source"],
+        ["show", "source", "--json"],
+        ["disable", "source"],
+    ):
+        assert webhook["secret"] not in hookmill("webhook", *command).out
+
+
+def test_creation_offers_a_curl_line_that_a_shell_takes_apart_as_it_was_meant(log: Log, hookmill: Hookmill):
+    printed = hookmill("webhook", "create", "orders", "--secret-from-stdin", stdin=b'it\'s $HOME "quoted"\n').out
+
+    (curl,) = [line for line in printed.splitlines() if line.startswith("curl ")]
+    assert 'Authorization: Bearer it\'s $HOME "quoted"' in shlex.split(curl)
+
+
+def test_a_secret_can_be_piped_in(log: Log, hookmill: Hookmill):
+    made = hookmill("webhook", "create", "orders", "--secret-from-stdin", "--json", stdin=b"chosen-by-us\n").json
+
+    assert made["secret"] == "chosen-by-us"
+
+
+def test_a_secret_can_be_the_value_of_a_team_secret(webhook: Any, hookmill: Hookmill):
+    made = hookmill("webhook", "create", "other", "--secret-name", "WEBHOOK_SOURCE_SECRET", "--json").json
+
+    assert made["secret"] == webhook["secret"]
+
+
+def test_the_header_with_the_senders_event_id_is_kept(log: Log, hookmill: Hookmill):
+    made = hookmill("webhook", "create", "orders", "--delivery-id-header", "X-Event", "--json").json
+
+    assert made["deliveryIdHeader"] == "X-Event"
+
+
+def test_rotation_prints_a_new_secret_and_keeps_the_uid(webhook: Any, hookmill: Hookmill):
+    rotated = hookmill("webhook", "rotate", "source", "--json").json
+
+    assert rotated["uid"] == webhook["uid"]
+    assert rotated["secret"] != webhook["secret"]
+
+
+def test_disabled_and_enabled_again(webhook: Any, hookmill: Hookmill):
+    disabled = hookmill("webhook", "disable", "source", "--json").json
+    enabled = hookmill("webhook", "enable", webhook["uid"], "--json").json
+
+    assert (disabled["enabled"], disabled["state"]) == (False, "disabled")
+    assert (enabled["enabled"], enabled["state"]) == (True, "enabled")
+
+
+def test_the_list_shows_each_webhook_on_a_line(webhook: Any, hookmill: Hookmill):
+    hookmill("webhook", "disable", "source")
+
+    header, row = hookmill("webhook", "list").out.splitlines()
+
+    assert header.split() == ["NAME", "UID", "MODE", "STATE"]
+    assert row.split() == ["source", webhook["uid"], "token", "disabled"]
+
+
+def test_an_empty_list_says_how_to_create_one(log: Log, hookmill: Hookmill):
+    assert "webhook create NAME" in hookmill("webhook", "list").out
+
+
+def test_deletion_without_an_answer_deletes_nothing(webhook: Any, hookmill: Hookmill):
+    printed = hookmill("webhook", "delete", "source", ends=1)
+
+    assert "nothing was deleted" in printed.err
+    assert hookmill("webhook", "show", "source", "--json").json["state"] == "enabled"
+
+
+def test_deletion_asks_and_takes_no_for_an_answer(webhook: Any, hookmill: Hookmill):
+    printed = hookmill("webhook", "delete", "source", stdin=b"n\n", ends=1)
+
+    assert f"Delete webhook source ({webhook['uid']})?" in printed.err
+    assert hookmill("webhook", "show", "source", "--json").json["state"] == "enabled"
+
+
+def test_deletion_that_was_agreed_to(webhook: Any, hookmill: Hookmill):
+    hookmill("webhook", "delete", "source", stdin=b"y\n")
+
+    assert hookmill("webhook", "list", "--json").json == {"webhooks": []}
+    (deleted,) = hookmill("webhook", "list", "--deleted", "--json").json["webhooks"]
+    assert (deleted["uid"], deleted["state"]) == (webhook["uid"], "deleted")
+
+
+def test_deletion_with_json_must_be_agreed_to_beforehand(webhook: Any, hookmill: Hookmill):
+    refused = hookmill("webhook", "delete", "source", "--json", ends=2)
+    deleted = hookmill("webhook", "delete", "source", "--json", "--yes").json
+
+    assert "--yes" in refused.err
+    assert deleted["state"] == "deleted"
+
+
+def test_show_names_the_automations_that_select_it(automation: Any, hookmill: Hookmill):
+    hookmill("automation", "disable", "triage")
+
+    assert "Automations  triage (disabled)\n" in hookmill("webhook", "show", "source").out
+    assert hookmill("webhook", "show", "source", "--json").json["automations"] == ["triage"]
+
+
+@pytest.mark.parametrize("command", [["list"], ["show", HOSTILE], ["disable", HOSTILE]])
+def test_a_name_is_printed_as_text_whatever_it_holds(log: Log, hookmill: Hookmill, command: list[str]):
+    hookmill("webhook", "create", HOSTILE)
+
+    assert "a[red]b[/red]\\u00a0c" in hookmill("webhook", *command).out
+
+
+def test_a_name_with_a_control_character_is_refused_without_repeating_it_raw(log: Log, hookmill: Hookmill):
+    printed = hookmill("webhook", "create", "a\x1b]0;owned\x07", ends=1)
+
+    assert "\x1b" not in printed.err
+    assert "control character" in printed.err
+
+
+def test_a_second_webhook_of_the_same_name_is_refused(webhook: Any, hookmill: Hookmill):
+    printed = hookmill("webhook", "create", "source", ends=1)
+
+    assert printed.out == ""
+    assert "already has a webhook named 'source'" in printed.err
+
+
+def test_an_unknown_webhook_is_named_in_the_error(log: Log, hookmill: Hookmill):
+    assert "no webhook 'nope'" in hookmill("webhook", "show", "nope", ends=1).err
+
+
+def test_an_unknown_factory_is_named_with_those_that_exist(log: Log, hookmill: Hookmill):
+    assert (
+        "No factory is named 'nope'. There are: default."
+        in hookmill("webhook", "list", "--factory", "nope", ends=1).err
+    )

@@ -1,0 +1,126 @@
+"""What every test may ask for."""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import settings
+
+from tests.support.postgres import Postgres, PostgresUnavailable, postgres_for_a_session
+
+if TYPE_CHECKING:
+    from tests.support.world import World
+
+# A machine that is busy proves nothing about a property; a failure can be repeated from what is printed.
+settings.register_profile("hookmill", deadline=None, print_blob=True)
+settings.load_profile("hookmill")
+
+_SESSION = pytest.StashKey[contextlib.ExitStack]()
+_SHARED_POSTGRES = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_SESSION] = contextlib.ExitStack()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_SESSION].close()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """With pytest-xdist the server belongs to the process that outlives its workers, who are told the URL."""
+    stash = node.config.stash
+    if _SHARED_POSTGRES not in stash:
+        try:
+            server = stash[_SESSION].enter_context(postgres_for_a_session())
+            stash[_SHARED_POSTGRES] = {"postgres_url": server.admin_url}
+        except PostgresUnavailable as trouble:
+            # Only the tests that need the server fail for want of it.
+            stash[_SHARED_POSTGRES] = {"postgres_trouble": str(trouble)}
+    node.workerinput.update(stash[_SHARED_POSTGRES])
+
+
+@pytest.fixture(scope="session")
+def postgres_server(request: pytest.FixtureRequest) -> Iterator[Postgres]:
+    """The session's PostgreSQL. To stop or restart one, start your own: `PostgresServer.start()`."""
+    told = getattr(request.config, "workerinput", None)
+    if told is None:
+        with postgres_for_a_session() as server:
+            yield server
+    elif "postgres_url" in told:
+        yield Postgres(told["postgres_url"])
+    else:
+        raise PostgresUnavailable(told["postgres_trouble"])
+
+
+@pytest.fixture
+def postgres_url(postgres_server: Postgres) -> Iterator[str]:
+    """The URL of a new, empty database, which is gone after the test."""
+    url = postgres_server.create_database()
+    yield url
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file at this version's schema, to be copied."""
+    from hookmill.store.database import open_database, sqlite_url
+    from hookmill.store.migrate import migrate
+
+    path = tmp_path_factory.mktemp("migrated") / "hookmill.db"
+    with open_database(sqlite_url(path), checkpoints=True) as database:
+        migrate(database)
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_postgres(postgres_server: Postgres) -> Iterator[str]:
+    """The URL of a PostgreSQL database at this version's schema, to be copied."""
+    from hookmill.store.database import open_database
+    from hookmill.store.migrate import migrate
+
+    url = postgres_server.create_database()
+    with open_database(url) as database:
+        migrate(database)
+    yield url
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture
+def sqlite_store(migrated_sqlite: Path) -> Iterator[str]:
+    """The URL of a store of one's own on SQLite, at this version's schema and empty."""
+    # No test cuts the power: where the system keeps files in memory, nobody waits for a disk.
+    in_memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=in_memory if in_memory.is_dir() else None) as directory:
+        yield f"sqlite:///{shutil.copy(migrated_sqlite, directory)}"
+
+
+@pytest.fixture
+def postgres_store(postgres_server: Postgres, migrated_postgres: str) -> Iterator[str]:
+    """The URL of a store of one's own on PostgreSQL, at this version's schema and empty."""
+    url = postgres_server.create_database(template=migrated_postgres)
+    yield url
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """The test runs on both: the URL of a store of its own, at this version's schema and empty."""
+    url: str = request.getfixturevalue(f"{request.param}_store")
+    return url
+
+
+@pytest.fixture
+def world(store_url: str) -> "Iterator[World]":
+    """The service in this process, on each kind of store. Whatever failed in it must be what the test took away."""
+    from tests.support.world import World
+
+    world = World(store_url)
+    yield world
+    world.close()
+    assert [f"{where}: {error!r}" for where, error in world.failures] == []

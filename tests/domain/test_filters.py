@@ -1,0 +1,908 @@
+"""Which payloads a filter takes, which filters can be saved, and what an explanation says."""
+
+import json
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hookmill.domain.filters import (
+    CLOSEST_OF,
+    CONDITIONS_MAX,
+    DEPTH_MAX,
+    OPERATORS,
+    SET_VALUES_MAX,
+    SHOWN_CHARACTERS_MAX,
+    SOURCE_CHARACTERS_MAX,
+    CompiledFilter,
+    ConditionOutcome,
+    Explanation,
+    FilterProblem,
+    compile_filter,
+    filter_to_json,
+)
+from hookmill.domain.payload import Json, Parsed, parse
+
+
+def cut(text: object) -> str:
+    shown = str(text)
+    return shown if len(shown) <= 60 else f"{shown[:25]}..{shown[-25:]} ({len(shown)})"
+
+
+def payload(text: str) -> Parsed:
+    parsed = parse(text.encode("utf-8"))
+    assert isinstance(parsed, Parsed), parsed
+    return parsed
+
+
+def compiled(text: str) -> CompiledFilter:
+    ready = compile_filter(payload(text).value)
+    assert isinstance(ready, CompiledFilter), ready
+    return ready
+
+
+def matches(filter_text: str, payload_text: str) -> bool:
+    return compiled(filter_text).matches(payload(payload_text))
+
+
+def explain(filter_text: str, payload_text: str) -> Explanation:
+    return compiled(filter_text).explain(payload(payload_text))
+
+
+def problems(source: Json) -> list[FilterProblem]:
+    refused = compile_filter(source)
+    assert isinstance(refused, list), refused
+    return refused
+
+
+def pointers(filter_text: str) -> list[str]:
+    return [problem.pointer for problem in problems(payload(filter_text).value)]
+
+
+TAKES = [
+    # the empty filter
+    ("{}", "{}", True),
+    ("{}", '{"a":1}', True),
+    ("{}", "[]", True),
+    ("{}", "[1]", True),
+    ("{}", "1", True),
+    ("{}", "null", True),
+    ("{}", '""', True),
+    # a bare array
+    ('{"a":["x"]}', '{"a":"x"}', True),
+    ('{"a":["x"]}', '{"a":"y"}', False),
+    ('{"a":["x","y"]}', '{"a":"y"}', True),
+    ('{"a":["x"]}', '{"a":"X"}', False),
+    ('{"a":["x"]}', '{"a":"x "}', False),
+    ('{"a":["x"]}', '{"A":"x"}', False),
+    ('{"a":["x"]}', '{"b":"x"}', False),
+    ('{"a":["x"]}', "{}", False),
+    # every key must match
+    ('{"a":[1],"b":[2]}', '{"a":1,"b":2}', True),
+    ('{"a":[1],"b":[2]}', '{"a":1,"b":3}', False),
+    ('{"a":[1],"b":[2]}', '{"a":1}', False),
+    ('{"a":[1],"b":[2]}', '{"b":2}', False),
+    ('{"a":[1],"b":{"not_in":[2]}}', '{"a":1}', True),
+    ('{"a":[1]}', '{"a":1,"z":9}', True),
+    # in
+    ('{"a":{"in":["x"]}}', '{"a":"x"}', True),
+    ('{"a":{"in":["x"]}}', '{"a":"y"}', False),
+    ('{"a":{"in":["x"]}}', "{}", False),
+    ('{"a":{"in":["x"]}}', '{"a":null}', False),
+    ('{"a":{"in":["x"]}}', '{"a":{}}', False),
+    ('{"a":{"in":["x"]}}', '{"a":{"x":"x"}}', False),
+    ('{"a":{"in":["x"]}}', '{"a":[]}', False),
+    ('{"a":{"in":["x"]}}', '{"a":["x"]}', True),
+    ('{"a":{"in":["x"]}}', '{"a":["y","x"]}', True),
+    ('{"a":{"in":["x"]}}', '{"a":["y","z"]}', False),
+    ('{"a":{"in":["x"]}}', '{"a":[["x"]]}', False),
+    ('{"a":{"in":["x"]}}', '{"a":[["x"],"x"]}', True),
+    ('{"a":{"in":["x"]}}', '{"a":[{"x":"x"}]}', False),
+    ('{"a":{"in":["x"]}}', '{"a":[{"x":"x"},[],null,"x"]}', True),
+    ('{"a":{"in":[null]}}', '{"a":null}', True),
+    ('{"a":{"in":[null]}}', "{}", False),
+    ('{"a":{"in":[null]}}', '{"a":[]}', False),
+    ('{"a":{"in":[null]}}', '{"a":[1,null]}', True),
+    ('{"a":{"in":[""]}}', '{"a":""}', True),
+    ('{"a":{"in":[""]}}', '{"a":null}', False),
+    # not_in
+    ('{"a":{"not_in":["x"]}}', '{"a":"x"}', False),
+    ('{"a":{"not_in":["x"]}}', '{"a":"y"}', True),
+    ('{"a":{"not_in":["x","y"]}}', '{"a":"y"}', False),
+    ('{"a":{"not_in":["x"]}}', "{}", True),
+    ('{"a":{"not_in":["x"]}}', '{"a":null}', True),
+    ('{"a":{"not_in":[null]}}', '{"a":null}', False),
+    ('{"a":{"not_in":[null]}}', "{}", True),
+    ('{"a":{"not_in":["x"]}}', '{"a":{"x":"x"}}', True),
+    ('{"a":{"not_in":["x"]}}', '{"a":[]}', True),
+    ('{"a":{"not_in":["x"]}}', '{"a":["y"]}', True),
+    ('{"a":{"not_in":["x"]}}', '{"a":["y","x"]}', False),
+    ('{"a":{"not_in":["x"]}}', '{"a":[["x"]]}', True),
+    ('{"a":{"not_in":["x"]}}', '{"a":[{"x":"x"}]}', True),
+    # exists
+    ('{"a":{"exists":true}}', '{"a":1}', True),
+    ('{"a":{"exists":true}}', '{"a":null}', True),
+    ('{"a":{"exists":true}}', '{"a":false}', True),
+    ('{"a":{"exists":true}}', '{"a":{}}', True),
+    ('{"a":{"exists":true}}', '{"a":[]}', True),
+    ('{"a":{"exists":true}}', "{}", False),
+    ('{"a":{"exists":false}}', "{}", True),
+    ('{"a":{"exists":false}}', '{"b":1}', True),
+    ('{"a":{"exists":false}}', '{"a":1}', False),
+    ('{"a":{"exists":false}}', '{"a":null}', False),
+    ('{"a":{"exists":false}}', '{"a":[]}', False),
+    # several operators: all must hold
+    ('{"a":{"exists":true,"not_in":["x"]}}', '{"a":"y"}', True),
+    ('{"a":{"exists":true,"not_in":["x"]}}', '{"a":"x"}', False),
+    ('{"a":{"exists":true,"not_in":["x"]}}', "{}", False),
+    ('{"a":{"exists":false,"not_in":["x"]}}', "{}", True),
+    ('{"a":{"exists":false,"not_in":["x"]}}', '{"a":"y"}', False),
+    ('{"a":{"exists":true,"in":["x"]}}', '{"a":"x"}', True),
+    ('{"a":{"in":["x"],"not_in":["y"]}}', '{"a":"x"}', True),
+    ('{"a":{"in":["x"],"not_in":["y"]}}', '{"a":["x","z"]}', True),
+    ('{"a":{"in":["x"],"not_in":["y"]}}', '{"a":["x","y"]}', False),
+    # nested objects
+    ('{"a":{"b":["x"]}}', '{"a":{"b":"x"}}', True),
+    ('{"a":{"b":["x"]}}', '{"a":{"b":"y"}}', False),
+    ('{"a":{"b":["x"]}}', '{"a":{}}', False),
+    ('{"a":{"b":["x"]}}', "{}", False),
+    ('{"a":{"b":["x"]}}', '{"a":null}', False),
+    ('{"a":{"b":["x"]}}', '{"a":"x"}', False),
+    ('{"a":{"b":["x"]}}', '{"b":"x"}', False),
+    ('{"a":{"b":["x"]}}', '{"a":{"a":{"b":"x"}}}', False),
+    ('{"a":{"b":{"c":{"d":[1]}}}}', '{"a":{"b":{"c":{"d":1}}}}', True),
+    ('{"a":{"b":{"c":{"d":[1]}}}}', '{"a":{"b":{"c":1}}}', False),
+    ('{"a":{"b":{"exists":false}}}', '{"a":{}}', True),
+    ('{"a":{"b":{"exists":false}}}', '{"a":{"c":1}}', True),
+    ('{"a":{"b":{"exists":false}}}', '{"a":{"b":1}}', False),
+    ('{"a":{"b":{"exists":false}}}', "{}", False),
+    ('{"a":{"b":{"exists":false}}}', '{"a":null}', False),
+    ('{"a":{"b":{"exists":false}}}', '{"a":1}', False),
+    ('{"a":{"b":{"exists":false}}}', '{"a":[]}', False),
+    ('{"a":{"b":{"exists":false}}}', '{"a":[{}]}', True),
+    ('{"a":{"b":{"not_in":[1]}}}', "{}", False),
+    ('{"a":{"b":{"not_in":[1]}}}', '{"a":{}}', True),
+    # arrays of objects: one and the same element satisfies all of it
+    ('{"a":{"b":[1]}}', '{"a":[{"b":1}]}', True),
+    ('{"a":{"b":[1]}}', '{"a":[{"b":2},{"b":1}]}', True),
+    ('{"a":{"b":[1]}}', '{"a":[{"b":2},{"c":1}]}', False),
+    ('{"a":{"b":[1]}}', '{"a":[]}', False),
+    ('{"a":{"b":[1]}}', '{"a":[1,null,"b"]}', False),
+    ('{"a":{"b":[1]}}', '{"a":[1,{"b":1},[]]}', True),
+    ('{"a":{"b":[1]}}', '{"a":[[{"b":1}]]}', False),
+    ('{"a":{"b":[1]}}', '{"a":[[{"b":1}],{"b":1}]}', True),
+    ('{"a":{"b":[1],"c":[2]}}', '{"a":[{"b":1,"c":2}]}', True),
+    ('{"a":{"b":[1],"c":[2]}}', '{"a":[{"b":1,"c":0},{"b":0,"c":2}]}', False),
+    ('{"a":{"b":[1],"c":[2]}}', '{"a":[{"b":1},{"c":2}]}', False),
+    ('{"a":{"b":[1],"c":[2]}}', '{"a":[{"b":1},{"c":2},{"c":2,"b":1}]}', True),
+    ('{"a":{"b":[1],"c":{"not_in":[2]}}}', '{"a":[{"b":1,"c":2},{"b":1}]}', True),
+    ('{"a":{"b":[1],"c":{"not_in":[2]}}}', '{"a":[{"b":1,"c":2},{"b":3}]}', False),
+    ('{"a":{"b":{"not_in":[1]}}}', '{"a":[{"b":1},{"b":2}]}', True),
+    ('{"a":{"b":{"not_in":[1]}}}', '{"a":[{"b":1},{"b":1}]}', False),
+    ('{"a":{"b":{"c":[1],"d":[2]}}}', '{"a":[{"b":[{"c":1}]},{"b":[{"d":2}]}]}', False),
+    ('{"a":{"b":{"c":[1],"d":[2]}}}', '{"a":[{"b":[{"c":1}]},{"b":[{"d":2},{"c":1,"d":2}]}]}', True),
+    ('{"a":{"b":{"c":[1]},"d":[2]}}', '{"a":[{"b":{"c":1},"d":0},{"b":{"c":0},"d":2}]}', False),
+    ('{"a":{"b":["x"]}}', '{"a":[{"b":["y","x"]}]}', True),
+    # the root
+    ('{"a":[1]}', '[{"a":1}]', True),
+    ('{"a":[1]}', '[{"a":2},{"a":1}]', True),
+    ('{"a":[1]}', '[1,null,{"a":1}]', True),
+    ('{"a":[1]}', '[{"a":2}]', False),
+    ('{"a":[1]}', "[]", False),
+    ('{"a":[1]}', "[1]", False),
+    ('{"a":[1]}', '[[{"a":1}]]', False),
+    ('{"a":[1],"b":[2]}', '[{"a":1},{"b":2}]', False),
+    ('{"a":{"not_in":[1]}}', "[]", False),
+    ('{"a":{"exists":false}}', "[]", False),
+    ('{"a":{"exists":false}}', "[{}]", True),
+    ('{"a":[1]}', "1", False),
+    ('{"a":["a"]}', '"a"', False),
+    ('{"a":{"not_in":[1]}}', "1", False),
+    ('{"a":{"exists":false}}', "null", False),
+    ('{"a":{"exists":false}}', '"a"', False),
+    # more fields in the filter than in the payload, and the other way round
+    ('{"a":{"not_in":[1]},"b":{"not_in":[1]},"c":{"not_in":[1]}}', '{"c":1}', False),
+    ('{"a":{"not_in":[1]},"b":{"not_in":[1]},"c":{"not_in":[1]}}', '{"c":2}', True),
+    ('{"a":{"not_in":[1]},"b":{"exists":true},"c":{"not_in":[1]}}', '{"c":2}', False),
+    ('{"a":[1]}', '{"b":1,"c":1,"d":1,"a":1}', True),
+    # names are names and nothing else
+    ('{"__class__":{"exists":true}}', "{}", False),
+    ('{"__class__":{"exists":true}}', '{"__class__":null}', True),
+    ('{"__proto__":{"x":[1]}}', "{}", False),
+    ('{"__proto__":{"x":[1]}}', '{"__proto__":{"x":1}}', True),
+    ('{"constructor":{"exists":true}}', "{}", False),
+    ('{"__len__":{"exists":true},"keys":{"exists":true}}', '{"a":1}', False),
+    ('{"a":{"length":[2]}}', '{"a":[1,2]}', False),
+    ('{"a":{"0":[1]}}', '{"a":[1]}', False),
+    ('{"a":{"0":[1]}}', '{"a":{"0":1}}', True),
+    ('{"a.b":[1]}', '{"a":{"b":1}}', False),
+    ('{"a.b":[1]}', '{"a.b":1}', True),
+    ('{"a/b":[1]}', '{"a/b":1}', True),
+    ('{"":[1]}', '{"":1}', True),
+    ('{"":[1]}', '{"a":1}', False),
+    ('{"*":[1]}', '{"a":1}', False),
+    ('{"a":[".*"]}', '{"a":"x"}', False),
+    ('{"\\u0000":[1]}', '{"\\u0000":1}', True),
+    ('{"\\ud83d":["\\ude00"]}', '{"\\ud83d":"\\ude00"}', True),
+    ('{"é":[1]}', '{"e\\u0301":1}', False),
+    # at the top, a field may be called like an operator
+    ('{"in":["x"]}', '{"in":"x"}', True),
+    ('{"in":["x"]}', '["x"]', False),
+    ('{"not_in":["x"]}', '{"not_in":"x"}', True),
+    ('{"not_in":["x"]}', "{}", False),
+    ('{"exists":[true]}', '{"exists":true}', True),
+    ('{"exists":{"exists":true}}', '{"exists":false}', True),
+    ('{"in":{"in":["x"]},"a":[1]}', '{"in":"x","a":1}', True),
+    ('{"notIn":["x"]}', '{"notIn":"x"}', True),
+    # below the top, letter case alone makes a field's name
+    ('{"states":{"IN":["open"]}}', '{"states":{"IN":"open"}}', True),
+    ('{"a":{"Exists":[true]}}', '{"a":{"Exists":true}}', True),
+    # of equal names the last counts
+    ('{"a":[1]}', '{"a":2,"a":1}', True),
+    ('{"a":[1]}', '{"a":1,"a":2}', False),
+    ('{"a":[2],"a":[1]}', '{"a":1}', True),
+    ('{"a":{"b":[1]}}', '{"a":{"b":1},"a":{}}', False),
+]
+
+
+@pytest.mark.parametrize(("filter_text", "payload_text", "taken"), TAKES, ids=cut)
+def test_a_filter_takes_what_its_rules_say(filter_text: str, payload_text: str, taken: bool):
+    assert matches(filter_text, payload_text) is taken
+
+
+# Each line is one value in several spellings, different from the values of every other line.
+VALUES = [
+    ["null"],
+    ["true"],
+    ["false"],
+    ["0", "-0", "0.0", "-0.0", "0e5", "0e99999999999999999999"],
+    ["1", "1.0", "1e0", "0.1e1", "10e-1", "1.000"],
+    ["-1", "-1.0", "-1e0"],
+    ["2", "2.0"],
+    ["0.1", "1e-1", "0.10"],
+    ["0.1000000000000000055511151231257827"],
+    ["9007199254740992", "9007199254740992.0", "9.007199254740992e15"],
+    ["9007199254740993", "9007199254740993.0", "9.007199254740993e15"],
+    ["18446744073709551616", "18446744073709551616.0"],
+    ["18446744073709551617", "18446744073709551617.0"],
+    ["1e400", "1E+400", "1" + "0" * 400, "0.1e401"],
+    ["-1e400"],
+    ["1e-400"],
+    ["1e999999999", "10e999999998"],
+    ["1e99999999999999999999", "10e99999999999999999998", "0.1e100000000000000000000"],
+    ["-1e99999999999999999999"],
+    ["1e-99999999999999999999"],
+    ["9" * 5_000, "9" * 5_000 + ".0", "0." + "9" * 5_000 + "e5000"],
+    ["9" * 4_999 + "8"],
+    ['""'],
+    ['"0"'],
+    ['"1"', '"\\u0031"'],
+    ['"1.0"'],
+    ['"true"'],
+    ['"True"'],
+    ['"false"'],
+    ['"null"'],
+    ['"a"', '"\\u0061"'],
+    ['"A"'],
+    ['"a "'],
+    ['"é"', '"\\u00e9"', '"\\u00E9"'],
+    ['"e\\u0301"'],
+    ['"ß"'],
+    ['"ss"'],
+    ['"😀"', '"\\ud83d\\ude00"'],
+    ['"\\ud83d"'],
+    ['"\\ude00"'],
+    ['"\\u0000"'],
+]
+CONTAINERS = ["[]", "{}", "[[]]", "[[1]]", "[{}]", '{"a":1}', '{"1":1}', '[{"a":1}]']
+
+
+@pytest.mark.parametrize("one", range(len(VALUES)), ids=lambda line: cut(VALUES[line][0]))
+def test_a_value_equals_itself_in_every_spelling_and_no_other_value(one: int):
+    for wanted in VALUES[one]:
+        chosen = compiled(f'{{"a":[{wanted}]}}')
+        for other, spellings in enumerate(VALUES):
+            for spelling in spellings:
+                assert chosen.matches(payload(f'{{"a":{spelling}}}')) is (one == other), (wanted, spelling)
+                assert chosen.matches(payload(f'{{"a":[{{}},{spelling}]}}')) is (one == other), (wanted, spelling)
+
+
+@pytest.mark.parametrize("line", VALUES, ids=lambda line: cut(line[0]))
+def test_an_object_or_an_array_equals_no_value(line: list[str]):
+    chosen = compiled(f'{{"a":[{line[0]}]}}')
+
+    assert [container for container in CONTAINERS if chosen.matches(payload(f'{{"a":{container}}}'))] == []
+
+
+def test_a_float_of_python_stands_for_its_shortest_spelling():
+    chosen = compile_filter({"a": [0.1, 1e22, -0.0]})
+
+    assert isinstance(chosen, CompiledFilter)
+    assert chosen.matches(payload('{"a":0.1}'))
+    assert chosen.matches(payload('{"a":10000000000000000000000}'))
+    assert chosen.matches(payload('{"a":0}'))
+    assert not chosen.matches(payload('{"a":0.1000000000000000055511151231257827}'))
+
+
+def nested(depth: int, inner: str = '["x"]') -> str:
+    return '{"a":' * depth + inner + "}" * depth
+
+
+def fields(count: int) -> str:
+    return "{" + ",".join(f'"f{number}":[1]' for number in range(count)) + "}"
+
+
+def values(count: int) -> str:
+    return "[" + ",".join(map(str, range(count))) + "]"
+
+
+REFUSED = [
+    # not a filter
+    ("[]", [""]),
+    ("1", [""]),
+    ("null", [""]),
+    ('"a"', [""]),
+    ("true", [""]),
+    ('[{"a":["x"]}]', [""]),
+    # a value that is neither an array nor an object
+    ('{"a":"x"}', ["/a"]),
+    ('{"a":1}', ["/a"]),
+    ('{"a":null}', ["/a"]),
+    ('{"a":true}', ["/a"]),
+    ('{"a":{"b":"x"}}', ["/a/b"]),
+    # unknown operators
+    ('{"a":{"gt":5}}', ["/a/gt"]),
+    ('{"a":{"regex":".*"}}', ["/a/regex"]),
+    ('{"a":{"equals":null}}', ["/a/equals"]),
+    ('{"a":{"$in":["x"]}}', ["/a/$in"]),
+    ('{"a":{"$not_in":["x"]}}', ["/a/$not_in"]),
+    ('{"a":{"notIn":["x"]}}', ["/a/notIn"]),
+    ('{"a":{"not-in":["x"]}}', ["/a/not-in"]),
+    ('{"a":{"not in":["x"]}}', ["/a/not in"]),
+    ('{"a":{"$exists":true}}', ["/a/$exists"]),
+    # sets
+    ('{"a":[]}', ["/a"]),
+    ('{"a":{"in":[]}}', ["/a/in"]),
+    ('{"a":{"not_in":[]}}', ["/a/not_in"]),
+    ('{"a":{"in":"x"}}', ["/a/in"]),
+    ('{"a":{"in":null}}', ["/a/in"]),
+    ('{"a":{"in":{"b":[1]}}}', ["/a/in"]),
+    ('{"a":{"not_in":1}}', ["/a/not_in"]),
+    ('{"a":[["x"]]}', ["/a/0"]),
+    ('{"a":["x",{}]}', ["/a/1"]),
+    ('{"a":{"in":["x",[],"y",{}]}}', ["/a/in/1", "/a/in/3"]),
+    ('{"a":{"not_in":[[]]}}', ["/a/not_in/0"]),
+    (f'{{"a":{values(SET_VALUES_MAX + 1)}}}', ["/a"]),
+    (f'{{"a":{{"in":{values(SET_VALUES_MAX + 1)}}}}}', ["/a/in"]),
+    (f'{{"a":{{"not_in":{values(SET_VALUES_MAX + 1)}}}}}', ["/a/not_in"]),
+    # exists
+    ('{"a":{"exists":1}}', ["/a/exists"]),
+    ('{"a":{"exists":0}}', ["/a/exists"]),
+    ('{"a":{"exists":null}}', ["/a/exists"]),
+    ('{"a":{"exists":"true"}}', ["/a/exists"]),
+    ('{"a":{"exists":[true]}}', ["/a/exists"]),
+    ('{"a":{"exists":{"exists":true}}}', ["/a/exists"]),
+    # empty objects
+    ('{"a":{}}', ["/a"]),
+    ('{"a":{"b":{}}}', ["/a/b"]),
+    # operators and fields in one object
+    ('{"a":{"in":[1],"b":[2]}}', ["/a"]),
+    ('{"a":{"b":[2],"in":[1]}}', ["/a"]),
+    ('{"a":{"exists":true,"b":{"c":[1]}}}', ["/a"]),
+    ('{"a":{"b":{"not_in":[1],"c":[2]}}}', ["/a/b"]),
+    ('{"a":{"in":[1],"gt":5}}', ["/a", "/a/gt"]),
+    ('{"a":{"in":[],"b":{}}}', ["/a", "/a/b", "/a/in"]),
+    # contradictions
+    ('{"a":{"in":["x"],"not_in":["x"]}}', ["/a/not_in/0"]),
+    ('{"a":{"in":["x","y"],"not_in":["z","y","x"]}}', ["/a/not_in/1", "/a/not_in/2"]),
+    ('{"a":{"in":[1],"not_in":[1.0]}}', ["/a/not_in/0"]),
+    ('{"a":{"in":[null],"not_in":[null]}}', ["/a/not_in/0"]),
+    ('{"a":{"exists":false,"in":["x"]}}', ["/a/exists"]),
+    ('{"a":{"exists":false,"in":["x"],"not_in":["x"]}}', ["/a/exists", "/a/not_in/0"]),
+    # size
+    (nested(DEPTH_MAX + 1), ["/a" * (DEPTH_MAX + 1)]),
+    (nested(500), ["/a" * (DEPTH_MAX + 1)]),
+    (fields(CONDITIONS_MAX + 1), [""]),
+    ('{"a":["' + "x" * SOURCE_CHARACTERS_MAX + '"]}', [""]),
+    # pointers are escaped
+    ('{"a/b":{"c~d":"x"}}', ["/a~1b/c~0d"]),
+    ('{"":{"":1}}', ["//"]),
+    ('{"\\n\\ud83d":1}', ["/\\u000a\\ud83d"]),
+    # everything at once, in the filter's order
+    (
+        '{"a":"x","b":{"c":[]},"d":{"in":[1],"e":[2]},"f":{"exists":1},"g":["ok"],"h":[{}]}',
+        ["/a", "/b/c", "/d", "/f/exists", "/h/0"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("filter_text", "places"), REFUSED, ids=cut)
+def test_a_filter_that_cannot_be_saved_is_refused_with_every_place(filter_text: str, places: list[str]):
+    assert pointers(filter_text) == places
+
+
+@pytest.mark.parametrize(("filter_text", "places"), REFUSED, ids=cut)
+def test_a_problem_says_what_to_do_in_printable_sentences(filter_text: str, places: list[str]):
+    for problem in problems(payload(filter_text).value):
+        assert problem.message.endswith(".")
+        assert problem.message.isprintable()
+        assert len(problem.message) < 300
+
+
+SAVED = [
+    "{}",
+    '{"a":{"exists":false,"not_in":["x"]}}',
+    '{"a":{"exists":true,"in":["x"]}}',
+    '{"a":{"in":[1],"not_in":[true]}}',
+    '{"a":{"in":["1"],"not_in":[1]}}',
+    '{"a":[1,1.0]}',
+    nested(DEPTH_MAX),
+    nested(DEPTH_MAX - 1, '{"exists":true}'),
+    fields(CONDITIONS_MAX),
+    f'{{"a":{values(SET_VALUES_MAX)}}}',
+    '{"a":["' + "x" * (SOURCE_CHARACTERS_MAX - 10) + '"]}',
+]
+
+
+@pytest.mark.parametrize("filter_text", SAVED, ids=cut)
+def test_a_filter_at_the_limits_is_saved(filter_text: str):
+    assert compiled(filter_text).source == payload(filter_text).value
+
+
+@pytest.mark.parametrize(
+    ("filter_text", "needle"),
+    [
+        ('{"a":{"gt":5}}', "Operators are in, not_in, exists."),
+        ('{"a":{"$in":["x"]}}', "Unknown operator."),
+        ('{"a":{"in":[1],"b":[2]}}', '`in` is an operator and "b" is none.'),
+        ('{"a":"x"}', "Write the values as an array"),
+        (nested(11), "at most 10 fields deep"),
+        (fields(65), "more than 64 conditions"),
+        (f'{{"a":{values(33)}}}', "33 values in one array. Keep to 32 or fewer."),
+    ],
+    ids=cut,
+)
+def test_a_problem_names_the_fault(filter_text: str, needle: str):
+    assert needle in problems(payload(filter_text).value)[0].message
+
+
+def test_every_operator_of_one_field_counts_as_a_condition():
+    two_each = "{" + ",".join(f'"f{n}":{{"in":[1],"not_in":[2]}}' for n in range(CONDITIONS_MAX // 2)) + "}"
+    one_more = two_each[:-1] + ',"z":[1]}'
+
+    assert isinstance(compile_filter(payload(two_each).value), CompiledFilter)
+    assert pointers(one_more) == [""]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {True: ["x"]},
+        {None: ["x"]},
+        {1: ["x"]},
+        {1.5: ["x"]},
+        {("a",): ["x"]},
+        {"a": {True: ["x"]}},
+        {"a": [float("nan")]},
+        {"a": [float("inf")]},
+        {"a": [Decimal("NaN")]},
+        {"a": [b"x"]},
+        {"a": [object]},
+        {"a": ("x",)},
+        {"a": {"x"}},
+        {"a": b"x"},
+        {"a": {"in": ("x",)}},
+        {10**5_000: ["x"]},
+        object(),
+        b"{}",
+    ],
+    ids=lambda source: type(source).__name__ if isinstance(source, object) and not isinstance(source, dict) else None,
+)
+def test_what_only_yaml_or_python_can_say_is_a_problem_and_no_exception(source: Any):
+    assert problems(source)
+
+
+def test_a_hopeless_filter_is_given_up_in_time():
+    wide: dict[str, Any] = {"x": 1}
+    for _ in range(DEPTH_MAX + 5):
+        wide = {str(number): wide for number in range(20)}
+    deep: dict[str, Any] = {}
+    for _ in range(100_000):
+        deep = {"a": deep}
+    started = time.perf_counter()
+
+    assert 0 < len(problems(wide)) < 2_000
+    assert len(problems(deep)) == 1
+    assert time.perf_counter() - started < 2
+    while deep:
+        deep = deep["a"]
+
+
+def row(found: Explanation) -> ConditionOutcome:
+    assert len(found.conditions) == 1
+    return found.conditions[0]
+
+
+@pytest.mark.parametrize(
+    ("filter_text", "payload_text", "pointer", "operator", "expected", "found", "held"),
+    [
+        ('{"a":["x"]}', '{"a":"x"}', "/a", "in", '["x"]', '"x"', True),
+        ('{"a":["x"]}', '{"a":"y"}', "/a", "in", '["x"]', '"y"', False),
+        ('{"a":["x"]}', "{}", "/a", "in", '["x"]', "missing", False),
+        ('{"a":["x"]}', '{"a":"missing"}', "/a", "in", '["x"]', '"missing"', False),
+        ('{"a":["x"]}', '{"a":null}', "/a", "in", '["x"]', "null", False),
+        ('{"a":{"not_in":["x"]}}', "{}", "/a", "not_in", '["x"]', "missing", True),
+        ('{"a":{"not_in":["x"]}}', '{"a":"x"}', "/a", "not_in", '["x"]', '"x"', False),
+        ('{"a":{"exists":true}}', "{}", "/a", "exists", "true", "missing", False),
+        ('{"a":{"exists":false}}', "{}", "/a", "exists", "false", "missing", True),
+        ('{"a":{"exists":false}}', '{"a":{"b":1}}', "/a", "exists", "false", "{…}", False),
+        ('{"a":{"exists":true}}', '{"a":[1,2]}', "/a", "exists", "true", "[1, 2]", True),
+        ('{"a":[1]}', '{"a":true}', "/a", "in", "[1]", "true", False),
+        ('{"a":[1]}', '{"a":1.0}', "/a", "in", "[1]", "1.0", True),
+        ('{"a":[1]}', '{"a":1e400}', "/a", "in", "[1]", "1E+400", False),
+        ('{"a":[1]}', '{"a":{}}', "/a", "in", "[1]", "{}", False),
+        ('{"a":["x"]}', '{"a":[]}', "/a", "in", '["x"]', "[]", False),
+        ('{"a":["x"]}', '{"a":["y",[1],{"b":1},{}]}', "/a", "in", '["x"]', '["y", […], {…}, {}]', False),
+        ('{"a":["x"]}', '{"a":["y","x","x"]}', "/a/1", "in", '["x"]', '"x"', True),
+        ('{"a":{"not_in":["x"]}}', '{"a":["y","x"]}', "/a/1", "not_in", '["x"]', '"x"', False),
+        ('{"a":{"not_in":["x"]}}', '{"a":["y"]}', "/a", "not_in", '["x"]', '["y"]', True),
+        ('{"a":["x"]}', '{"a":[["x"]]}', "/a", "in", '["x"]', "[[…]]", False),
+        ('{"a":{"b":[1]}}', '{"a":{"b":2}}', "/a/b", "in", "[1]", "2", False),
+        ('{"a":{"b":[1]}}', '{"a":[{"b":2},{"b":1}]}', "/a/1/b", "in", "[1]", "1", True),
+        ('{"a":{"b":[1]}}', '{"a":[0,{"c":2},{"b":3}]}', "/a/1/b", "in", "[1]", "missing", False),
+        ('{"a":[1]}', '[0,{"a":1}]', "/1/a", "in", "[1]", "1", True),
+        ('{"a/b":{"c~d":[1]}}', '{"a/b":{"c~d":1}}', "/a~1b/c~0d", "in", "[1]", "1", True),
+        ('{"\\u001b":["\\u001b"]}', '{"\\u001b":"\\u202e"}', "/\\u001b", "in", '["\\u001b"]', '"\\u202e"', False),
+        ('{"\\ud83d":["x"]}', '{"\\ud83d":"\\ude00"}', "/\\ud83d", "in", '["x"]', '"\\ude00"', False),
+        ('{"a":["é😀"]}', '{"a":"é😀"}', "/a", "in", '["é😀"]', '"é😀"', True),
+        ('{"a":["\\"\\\\"]}', '{"a":"\\u007f\\n"}', "/a", "in", '["\\"\\\\"]', '"\\u007f\\n"', False),
+    ],
+    ids=cut,
+)
+def test_an_explanation_says_where_what_and_whether(
+    filter_text: str, payload_text: str, pointer: str, operator: str, expected: str, found: str, held: bool
+):
+    explained = explain(filter_text, payload_text)
+
+    assert explained.matched is held
+    assert row(explained) == ConditionOutcome(
+        pointer=pointer, operator=operator, expected=expected, found=found, held=held
+    )
+
+
+@pytest.mark.parametrize(
+    ("filter_text", "payload_text", "pointer", "no_object_at"),
+    [
+        ('{"a":{"b":[1]}}', "{}", "/a/b", "/a"),
+        ('{"a":{"b":{"exists":false}}}', "{}", "/a/b", "/a"),
+        ('{"a":{"b":{"not_in":[1]}}}', '{"a":null}', "/a/b", "/a"),
+        ('{"a":{"b":{"c":[1]}}}', '{"a":{"b":[1,2]}}', "/a/b/c", "/a/b"),
+        ('{"a":{"b":{"c":[1]}}}', '{"a":[{"b":[]}]}', "/a/0/b/c", "/a/0/b"),
+        ('{"a":{"b":{"c":[1]}}}', '{"b":1}', "/a/b/c", "/a"),
+        ('{"a":{"exists":false}}', "1", "/a", ""),
+        ('{"a":{"exists":false}}', "[]", "/a", ""),
+    ],
+)
+def test_an_explanation_says_where_an_object_is_wanted(
+    filter_text: str, payload_text: str, pointer: str, no_object_at: str
+):
+    outcome = row(explain(filter_text, payload_text))
+
+    assert (outcome.pointer, outcome.found, outcome.held) == (pointer, "missing", False)
+    assert outcome.no_object_at == no_object_at
+
+
+def test_the_empty_filter_explains_itself_with_no_condition():
+    assert explain("{}", "1") == Explanation(matched=True, conditions=())
+
+
+def test_every_condition_is_explained_in_the_filters_order():
+    explained = explain('{"a":[1],"b":{"exists":true,"not_in":[2]},"c":{"d":[3]}}', '{"a":1,"b":2,"c":{"d":3}}')
+
+    assert [(outcome.pointer, outcome.operator, outcome.held) for outcome in explained.conditions] == [
+        ("/a", "in", True),
+        ("/b", "exists", True),
+        ("/b", "not_in", False),
+        ("/c/d", "in", True),
+    ]
+    assert not explained.matched
+
+
+def test_without_a_match_the_closest_object_of_an_array_is_shown():
+    explained = explain('{"a":{"b":[1],"c":[2]}}', '{"a":[{},{"b":1},{"c":2}]}')
+
+    assert [(outcome.pointer, outcome.held) for outcome in explained.conditions] == [
+        ("/a/1/b", True),
+        ("/a/1/c", False),
+    ]
+
+
+def test_the_closest_is_looked_for_among_the_first_objects_only_but_a_match_anywhere():
+    far = ",".join(["{}"] * CLOSEST_OF)
+
+    closest = explain('{"a":{"b":[1],"c":[2]}}', f'{{"a":[{far},{{"b":1}}]}}')
+    matching = explain('{"a":{"b":[1]}}', f'{{"a":[{far},{{"b":1}}]}}')
+
+    assert closest.conditions[0].pointer == "/a/0/b"
+    assert matching.conditions[0].pointer == f"/a/{CLOSEST_OF}/b"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '"' + "x" * 5_000 + '"',
+        '"' + "\\u0000" * 5_000 + '"',
+        "9" * 5_000,
+        "0." + "3" * 5_000,
+        "[" + "1," * 5_000 + "1]",
+        '["' + "x" * 5_000 + '"]',
+        "1e" + "9" * 5_000,
+    ],
+    ids=cut,
+)
+def test_long_values_are_cut_in_an_explanation(value: str):
+    outcome = row(explain('{"a":["x"]}', f'{{"a":{value}}}'))
+
+    assert len(outcome.found) == SHOWN_CHARACTERS_MAX
+    assert outcome.found.rstrip("]").endswith("…")
+
+
+def test_an_explanation_can_be_encoded_whatever_the_payload_holds():
+    outcome = row(explain('{"\\udc00":["\\ud800\\u0000"]}', '{"\\udc00":["\\udfff","\\u009b"]}'))
+
+    for text in (outcome.pointer, outcome.expected, outcome.found):
+        assert text.isprintable()
+        assert text.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    "filter_text", [*SAVED, '{"a":[1e400,0.10,"é\\ud83d",null,true,1e99999999999999999999]}'], ids=cut
+)
+def test_a_stored_filter_is_the_same_filter_when_read_again(filter_text: str):
+    before = compiled(filter_text)
+
+    after = compiled(before.source_json)
+
+    assert before.source_json.isascii()
+    assert after == before
+    assert after.source == before.source
+
+
+def test_pythons_numbers_are_stored_as_json():
+    assert (
+        filter_to_json({"a": [0.1, 1e22, 1, True, None, 10**5_000]})
+        == '{"a":[0.1,1E+22,1,true,null,1' + "0" * 5_000 + "]}"
+    )
+
+
+def repeated(unit: str, size: int = 262_000) -> str:
+    return "[" + ",".join([unit] * (size // (len(unit) + 1))) + "]"
+
+
+def deep_arrays(levels: int, width: int) -> str:
+    text = '{"a":0}'
+    for level in range(levels - 1):
+        text = '{"a":[' + ",".join([text] * (width if level < 7 else 1)) + "]}"
+    return text
+
+
+MANY_ABSENT = ",".join(f'"f{number}":{{"not_in":[1]}}' for number in range(63))
+SLOW = {
+    "one field, many scalars": ('{"a":{"in":["x",5,1.5],"not_in":["z"]}}', f'{{"a":{repeated("0")}}}'),
+    "one field, many decimals": ('{"a":{"in":["x",5,1.25],"not_in":["z"]}}', f'{{"a":{repeated("1.5")}}}'),
+    "numbers of one hash": (
+        '{"a":[' + ",".join(str(1 + n * (2**61 - 1)) for n in range(32)) + "]}",
+        '{"a":[' + ",".join(str(1 + n * (2**61 - 1)) for n in range(32, 10_000)) + "]}",
+    ),
+    "many small objects against many fields": (f'{{{MANY_ABSENT},"z":[2]}}', repeated('{"z":1}')),
+    "many empty objects against many fields": (f'{{{MANY_ABSENT},"z":[2]}}', repeated("{}")),
+    "many objects that hold nearly everything": (
+        fields(64),
+        repeated("{" + ",".join(f'"f{number}":1' for number in range(63)) + "}"),
+    ),
+    "ten levels of arrays": (nested(10, "[1]"), deep_arrays(10, 4)),
+    "arrays in arrays in arrays": (nested(10, "[1]"), repeated('[[{"a":[{"a":1}]}]]')),
+    "a body that is an array of arrays": (nested(10, "[1]"), "[" * 500 + '{"a":1}' + "]" * 500),
+}
+
+
+@pytest.mark.parametrize(("filter_text", "payload_text"), SLOW.values(), ids=SLOW.keys())
+def test_the_worst_pairs_are_judged_and_explained_in_time(filter_text: str, payload_text: str):
+    chosen, body = compiled(filter_text), payload(payload_text)
+    assert len(payload_text) <= 262_144
+    assert body.value
+    started = time.perf_counter()
+
+    taken = chosen.matches(body)
+    explained = chosen.explain(body)
+
+    # Milliseconds on an idle machine; minutes, or never, if work multiplied from level to level.
+    assert time.perf_counter() - started < 3
+    assert taken is explained.matched is False
+
+
+NAMES = ["a", "b", "c", "é", "", "in", "exists", "__class__", "__proto__", "a/b"]
+PLAIN_NAMES = [name for name in NAMES if name not in OPERATORS]
+SCALARS = ["null", "true", "false", "0", "-0.0", "1", "1.0", "2", "0.1", "1e400", '"1"', '"x"', '""', r'"\ud83d"']
+
+scalar_texts = st.sampled_from(SCALARS)
+
+
+def object_texts(names: list[str], inner: st.SearchStrategy[str], smallest: int = 0) -> st.SearchStrategy[str]:
+    return st.dictionaries(st.sampled_from(names), inner, min_size=smallest, max_size=4).map(
+        lambda members: "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in members.items()) + "}"
+    )
+
+
+def array_texts(inner: st.SearchStrategy[str], smallest: int = 0) -> st.SearchStrategy[str]:
+    return st.lists(inner, min_size=smallest, max_size=4).map(lambda parts: "[" + ",".join(parts) + "]")
+
+
+payload_texts = st.recursive(
+    scalar_texts,
+    lambda inner: array_texts(inner) | object_texts(NAMES, inner),
+    max_leaves=20,
+)
+object_payload_texts = object_texts(NAMES, payload_texts)
+set_texts = array_texts(scalar_texts, smallest=1)
+flag_texts = st.sampled_from(["true", "false"])
+
+
+def operator_texts(**operators: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.fixed_dictionaries(operators).map(
+        lambda chosen: "{" + ",".join(f'"{name}":{text}' for name, text in chosen.items()) + "}"
+    )
+
+
+rule_texts = st.one_of(
+    set_texts,
+    operator_texts(**{"in": set_texts}),
+    operator_texts(not_in=set_texts),
+    operator_texts(exists=flag_texts),
+    operator_texts(exists=flag_texts, not_in=set_texts),
+    operator_texts(**{"exists": st.just("true"), "in": set_texts}),
+    operator_texts(**{"in": array_texts(st.sampled_from(["1", '"x"']), 1), "not_in": array_texts(st.just("2"), 1)}),
+)
+nested_texts = st.recursive(rule_texts, lambda inner: object_texts(PLAIN_NAMES, inner, smallest=1), max_leaves=8)
+filter_texts = object_texts(NAMES, nested_texts)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equality by the book: kinds first, numbers as fractions."""
+    numbers = (int, Fraction)
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, numbers) and isinstance(other, numbers):
+        return Fraction(one) == Fraction(other)
+    return type(one) is type(other) and one == other
+
+
+def by_the_book(wanted: Any, present: bool, value: Any) -> bool:
+    """A second evaluator, as slow and as literal as the rules: `wanted` is what the filter says of one field."""
+    if isinstance(wanted, list):
+        wanted = {"in": wanted}
+    if set(wanted) <= set(OPERATORS):
+        held = value if isinstance(value, list) else [value] if present else []
+        held = [one for one in held if not isinstance(one, dict | list)]
+        within: Callable[[list[Any]], bool] = lambda chosen: any(same(x, y) for x in chosen for y in held)  # noqa: E731
+        rules = {
+            "in": lambda chosen: within(chosen),
+            "not_in": lambda chosen: not within(chosen),
+            "exists": lambda asked: present is asked,
+        }
+        return all(rules[name](operand) for name, operand in wanted.items())
+    candidates = value if isinstance(value, list) else [value]
+    return any(object_by_the_book(wanted, one) for one in candidates if isinstance(one, dict))
+
+
+def object_by_the_book(wanted: dict[str, Any], found: dict[str, Any]) -> bool:
+    return all(by_the_book(asked, name in found, found.get(name)) for name, asked in wanted.items())
+
+
+def book_value(text: str) -> Any:
+    return json.loads(text, parse_float=Fraction)
+
+
+@given(filter_texts, payload_texts)
+def test_any_filter_takes_of_any_payload_what_the_rules_say(filter_text: str, payload_text: str):
+    wanted, found = book_value(filter_text), book_value(payload_text)
+    candidates = found if isinstance(found, list) else [found]
+
+    expected = wanted == {} or any(object_by_the_book(wanted, one) for one in candidates if isinstance(one, dict))
+
+    assert matches(filter_text, payload_text) is expected
+
+
+@given(filter_texts, payload_texts)
+def test_an_explanation_agrees_with_the_verdict(filter_text: str, payload_text: str):
+    explained = explain(filter_text, payload_text)
+
+    assert explained.matched is matches(filter_text, payload_text)
+    assert explained.matched is all(outcome.held for outcome in explained.conditions)
+
+
+@given(filter_texts, payload_texts)
+def test_an_explanation_has_a_line_for_every_condition(filter_text: str, payload_text: str):
+    def count(wanted: Any) -> int:
+        if isinstance(wanted, list):
+            return 1
+        return len(wanted) if set(wanted) <= set(OPERATORS) else sum(map(count, wanted.values()))
+
+    assert len(explain(filter_text, payload_text).conditions) == sum(map(count, book_value(filter_text).values()))
+
+
+@given(object_payload_texts, st.sampled_from(NAMES), set_texts)
+def test_in_and_not_in_are_opposites_on_an_object(payload_text: str, name: str, chosen: str):
+    field = json.dumps(name)
+
+    assert matches(f'{{{field}:{{"in":{chosen}}}}}', payload_text) is not matches(
+        f'{{{field}:{{"not_in":{chosen}}}}}', payload_text
+    )
+
+
+@given(object_payload_texts, st.sampled_from(NAMES))
+def test_present_and_absent_are_opposites_on_an_object(payload_text: str, name: str):
+    field = json.dumps(name)
+
+    assert matches(f'{{{field}:{{"exists":true}}}}', payload_text) is not matches(
+        f'{{{field}:{{"exists":false}}}}', payload_text
+    )
+
+
+@given(payload_texts, st.sampled_from(NAMES), set_texts)
+def test_a_bare_array_means_in(payload_text: str, name: str, chosen: str):
+    field = json.dumps(name)
+
+    assert matches(f"{{{field}:{chosen}}}", payload_text) is matches(f'{{{field}:{{"in":{chosen}}}}}', payload_text)
+
+
+@given(object_payload_texts, nested_texts, nested_texts)
+def test_two_fields_match_an_object_when_each_of_them_does(payload_text: str, one: str, other: str):
+    both = matches(f'{{"a":{one},"b":{other}}}', payload_text)
+
+    assert both is (matches(f'{{"a":{one}}}', payload_text) and matches(f'{{"b":{other}}}', payload_text))
+
+
+@given(filter_texts, payload_texts)
+def test_a_payload_inside_an_array_matches_as_an_object_does(filter_text: str, payload_text: str):
+    if payload_text.startswith("{"):
+        assert matches(filter_text, f"[0,{payload_text}]") is matches(filter_text, payload_text)
+
+
+@given(filter_texts, payload_texts)
+def test_a_filter_read_again_judges_the_same(filter_text: str, payload_text: str):
+    again = compiled(filter_text).source_json
+
+    assert compiled(again) == compiled(filter_text)
+    assert matches(again, payload_text) is matches(filter_text, payload_text)
+
+
+anything = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(), st.decimals(), st.text(max_size=5), st.binary(max_size=3)
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(
+            st.sampled_from([*NAMES, "not_in", "notIn", "$in"]) | st.integers() | st.none(), inner, max_size=4
+        ),
+    ),
+    max_leaves=25,
+)
+
+
+@given(anything | st.dictionaries(st.sampled_from(NAMES), anything, max_size=4), payload_texts)
+def test_whatever_is_given_as_a_filter_is_ready_or_has_problems(source: Any, payload_text: str):
+    result = compile_filter(source)
+
+    if isinstance(result, CompiledFilter):
+        assert isinstance(result.matches(payload(payload_text)), bool)
+        assert compiled(result.source_json) == result
+    else:
+        assert result
+        assert all(problem.message for problem in result)

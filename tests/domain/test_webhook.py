@@ -1,0 +1,106 @@
+"""A webhook's name, its path, and the header that it reads an event's id from."""
+
+import pytest
+
+from hookmill.domain.errors import Invalid
+from hookmill.domain.ids import FactoryId, WebhookUid
+from hookmill.domain.webhook import (
+    AuthMode,
+    Webhook,
+    WebhookState,
+    usable_delivery_id_header,
+    usable_name,
+)
+
+
+@pytest.mark.parametrize(
+    ("mode", "path"),
+    [
+        (AuthMode.TOKEN, "/webhooks/w/wh_1"),
+        (AuthMode.SIGNATURE, "/webhooks/w/wh_1"),
+        (AuthMode.URL_TOKEN, "/webhooks/w/wh_1/{token}"),
+    ],
+)
+def test_the_path_to_show_has_a_placeholder_where_a_url_token_stands(mode, path):
+    assert a_webhook(mode).ingress_path() == path
+
+
+@pytest.mark.parametrize("name", ["a", "Build status", "x" * 100, "日本", "a/b <c> 'd'", "\N{PARTY POPPER}"])
+def test_a_name_of_up_to_100_printable_characters_is_usable(name):
+    assert usable_name("webhook", name) == name
+
+
+def test_white_space_around_a_name_is_dropped():
+    assert usable_name("webhook", "  source\t") == "source"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "   ", "x" * 101, "a\nb", "a\x00b", "a\x1b[31m", "a\x7fb", "a\x85b", "a\u2028b", "a\ud83db"],
+)
+def test_a_name_that_is_empty_long_or_unprintable_is_refused(name):
+    with pytest.raises(Invalid, match="A webhook's name has 1 to 100 characters"):
+        usable_name("webhook", name)
+
+
+def test_a_refused_name_is_shown_escaped_and_cut():
+    with pytest.raises(Invalid) as refused:
+        usable_name("webhook", "\x1b]0;\n" + "x" * 1_000)
+
+    assert "\x1b" not in str(refused.value)
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("name", ["X-Event-Id", "x-github-delivery", "Idempotency-Key", "a", "X_1.2~!"])
+def test_a_header_name_may_hold_an_events_id(name):
+    assert usable_delivery_id_header(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "X Event", "X:Y", "X-É", "X\r\nY", "X\n", "x" * 101, '"X"', "(x)"])
+def test_what_is_no_header_name_is_refused(name):
+    with pytest.raises(Invalid, match="is not a header name"):
+        usable_delivery_id_header(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["Authorization", "authorization", "Proxy-Authorization", "Cookie", "COOKIE", "Set-Cookie"]
+)
+def test_a_header_that_carries_a_credential_is_refused(name):
+    with pytest.raises(Invalid, match="carries credentials"):
+        usable_delivery_id_header(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Connection",
+        "Keep-Alive",
+        "Proxy-Authenticate",
+        "Proxy-Connection",
+        "TE",
+        "Trailer",
+        "Transfer-Encoding",
+        "Upgrade",
+        "Content-Length",
+        "Host",
+    ],
+)
+def test_a_header_that_belongs_to_the_connection_is_refused(name):
+    with pytest.raises(Invalid, match="belongs to the connection"):
+        usable_delivery_id_header(name)
+
+
+def a_webhook(mode: AuthMode) -> Webhook:
+    return Webhook(
+        uid=WebhookUid("wh_1"),
+        no=1,
+        factory_id=FactoryId("fac_1"),
+        name="source",
+        auth_mode=mode,
+        state=WebhookState.ENABLED,
+        secret_name="WEBHOOK_SOURCE_SECRET",
+        signature_scheme=None,
+        delivery_id_header=None,
+        revision=1,
+        created_at=0,
+    )

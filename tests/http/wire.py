@@ -1,0 +1,129 @@
+"""HTTP spoken by hand: bytes out, answers in, so that a test can send what no client library would."""
+
+import socket
+import time
+from dataclasses import dataclass
+from typing import Self
+
+_PIECE_BYTES = 65_536
+
+
+class Silence(AssertionError):
+    """The server neither answered nor closed in time: what a client sees as a hang."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireAnswer:
+    """One final response as it stood on the wire. Header names are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    raw: bytes
+
+
+class Wire:
+    """One connection to the service. Every wait ends at a deadline, in `Silence`."""
+
+    def __init__(self, port: int, *, seconds: float = 10.0) -> None:
+        """`seconds` is for all that will happen on this connection, from now on."""
+        self._deadline = time.monotonic() + seconds
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=seconds)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._unread = b""
+        self._ended = False
+        self.interim: list[int] = []
+        """The 1xx answers seen so far."""
+
+    def send(self, sent: bytes) -> bool:
+        """False when the other side has closed already, which it may do at any time."""
+        self._socket.settimeout(self._remaining())
+        try:
+            self._socket.sendall(sent)
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+        return True
+
+    def half_close(self) -> None:
+        """Say that nothing more will come, and go on listening."""
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def reset(self) -> None:
+        """Vanish without a word: the server meets a reset connection."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        self._socket.close()
+
+    def answer(self, *, to_head: bool = False) -> WireAnswer | None:
+        """The next final answer, or None when the connection ends without one."""
+        while True:
+            head = self._until(b"\r\n\r\n")
+            if head is None:
+                return None
+            status_line, *lines = head.decode("latin-1").split("\r\n")
+            status = int(status_line.split(" ")[1])
+            if status >= 200:
+                break
+            self.interim.append(status)
+        headers = {
+            name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)
+        }
+        length = 0 if to_head else int(headers["content-length"])
+        while len(self._unread) < length and self._more():
+            pass
+        body, self._unread = self._unread[:length], self._unread[length:]
+        assert len(body) == length, f"an answer broke off: {head!r} {body!r}"
+        return WireAnswer(status, headers, body, head + body)
+
+    def ends(self) -> bool:
+        """Wait for the other side to close; False if it says something more instead."""
+        while not self._unread and self._more():
+            pass
+        return not self._unread
+
+    def stays_open(self, seconds: float) -> bool:
+        """Whether the other side neither speaks nor closes for so long."""
+        self._socket.settimeout(seconds)
+        try:
+            return self._socket.recv(1, socket.MSG_PEEK) is None
+        except TimeoutError:
+            return True
+        except ConnectionError:
+            return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _until(self, mark: bytes) -> bytes | None:
+        while mark not in self._unread:
+            if not self._more():
+                assert not self._unread, f"an answer broke off: {self._unread!r}"
+                return None
+        found, _, self._unread = self._unread.partition(mark)
+        return found + mark
+
+    def _more(self) -> bool:
+        """Read on; False at the connection's end. A reset is an end too."""
+        if self._ended:
+            return False
+        self._socket.settimeout(self._remaining())
+        try:
+            piece = self._socket.recv(_PIECE_BYTES)
+        except ConnectionError:
+            piece = b""
+        except TimeoutError:
+            raise Silence(f"nothing came, and the connection stayed open; read so far: {self._unread!r}") from None
+        self._unread += piece
+        self._ended = not piece
+        return bool(piece)
+
+    def _remaining(self) -> float:
+        return max(0.001, self._deadline - time.monotonic())

@@ -1,0 +1,219 @@
+"""What is true of the repository as a whole: its files, its modules, its imports and its locks."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from importlinter.cli import lint_imports
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[2]
+DOMAIN = ROOT / "src" / "hookmill" / "domain"
+LARGEST_FILE_BYTES = 500_000
+CATCH_ALL_NAMES = {"common", "helpers", "models", "services", "utils"}
+CLOCKS = {"now", "today", "utcnow"}
+
+# Put together from halves, so that this file does not hold what it looks for.
+REGISTRY_HOSTS = tuple(
+    first + second
+    for first, second in (
+        ("py", "pi.org"),
+        ("pypi.python", ".org"),
+        ("python", "hosted.org"),
+        ("npm", "js.org"),
+        ("npm", "js.com"),
+        ("crates", ".io"),
+        ("golang", ".org"),
+        ("maven", ".org"),
+        ("deb.debian", ".org"),
+        ("archive.ubuntu", ".com"),
+    )
+)
+INDEX_OPTION = re.compile(rb"(?<![\w-])--(?:extra-" + rb")?index-" + rb"url\b")
+PRIVATE_PATH = re.compile(rb"(?<![\w.~:/-])/(?:root|home|work|Users)/" + rb"\w")
+
+
+def test_no_file_names_the_host_of_a_package_registry():
+    hosts = re.compile("|".join(map(re.escape, REGISTRY_HOSTS)).encode())
+
+    assert _files_with(hosts) == []
+
+
+def test_no_file_names_a_package_index():
+    assert _files_with(INDEX_OPTION) == []
+
+
+def test_no_file_names_a_place_on_somebodys_machine():
+    assert _files_with(PRIVATE_PATH) == []
+
+
+def test_no_file_is_large():
+    sizes = {_name(path): path.stat().st_size for path in _files()}
+
+    assert {name: size for name, size in sizes.items() if size > LARGEST_FILE_BYTES} == {}
+
+
+def test_no_module_is_named_for_everything_and_nothing():
+    modules = [path.relative_to(ROOT).with_suffix("") for path in _files() if path.suffix == ".py"]
+
+    assert [str(module) for module in modules if CATCH_ALL_NAMES & set(module.parts)] == []
+
+
+def test_every_module_says_what_it_is_for():
+    modules = [path for path in _files() if path.suffix == ".py" and path.stat().st_size > 0]
+
+    assert [_name(path) for path in modules if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+def test_the_domain_looks_at_no_clock():
+    modules = [path for path in _files() if path.suffix == ".py" and path.is_relative_to(DOMAIN)]
+    looks = [
+        f"{_name(path)}:{node.lineno}"
+        for path in modules
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in CLOCKS
+    ]
+
+    assert modules != []
+    assert looks == []
+
+
+def test_imports_go_down_only_and_every_library_has_one_home(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(ROOT)
+
+    assert lint_imports(config_filename=str(ROOT / ".importlinter"), no_cache=True, no_logo=True) == 0
+
+
+def test_a_package_that_keeps_to_the_contracts_passes(tmp_path: Path):
+    report = _lint(
+        tmp_path,
+        {
+            "cli.py": "import typer, rich\nfrom hookmill import app, definitions",
+            "app.py": "import granian, uvloop\nfrom hookmill import settings, web",
+            "settings.py": "import pydantic_settings",
+            "web/__init__.py": "import fastapi\nfrom hookmill import ingress",
+            "definitions.py": "import yaml\nfrom hookmill import management",
+            "ingress.py": "from hookmill.store import rows",
+            "management.py": "from hookmill import domain",
+            "runs/__init__.py": "",
+            "runs/engine.py": "import dbos",
+            "store/__init__.py": "from hookmill import domain",
+            "store/rows.py": "import sqlalchemy, sqlite3",
+            "domain/__init__.py": "import dataclasses, hashlib",
+        },
+    )
+
+    assert _verdicts(report) == {"KEPT"}
+
+
+def test_every_contract_notices_its_breach(tmp_path: Path):
+    report = _lint(
+        tmp_path,
+        {
+            "web/__init__.py": "import granian, sqlalchemy, pydantic_settings",
+            "ingress.py": "import dbos, fastapi, typer, yaml\nfrom hookmill import management",
+            "management.py": "",
+            "domain/__init__.py": "import time",
+        },
+    )
+
+    assert _verdicts(report) == {"BROKEN"}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"store/__init__.py": "from hookmill import ingress", "ingress.py": "", "domain/__init__.py": ""},
+        {"runs/__init__.py": "from hookmill import ingress", "ingress.py": "", "domain/__init__.py": ""},
+        {"surprise.py": "", "domain/__init__.py": ""},
+    ],
+    ids=["an import that goes up", "siblings that know each other", "a module without a floor"],
+)
+def test_the_floors_are_broken_by(tmp_path: Path, files: dict[str, str]):
+    report = _lint(tmp_path, files)
+
+    assert "Imports go down only, and siblings do not know each other BROKEN" in report
+
+
+def test_every_locked_package_is_pinned_with_its_hashes():
+    for lock in ROOT.glob("requirements*.lock"):
+        entries = re.split(r"\n(?! )", lock.read_text().strip())
+
+        assert [entry for entry in entries if "==" not in entry or "--hash=sha256:" not in entry] == []
+
+
+def test_what_development_needs_contains_what_running_needs():
+    assert _pins("requirements.lock").items() <= _pins("requirements-dev.lock").items()
+
+
+def test_the_locks_hold_what_the_project_asks_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    groups = project["dependency-groups"]
+
+    assert _unmet(project["project"]["dependencies"] + groups["install"], "requirements.lock") == []
+    assert _unmet(groups["dev"], "requirements-dev.lock") == []
+    assert _unmet(groups["tools"], "requirements-tools.lock") == []
+
+
+def _files() -> list[Path]:
+    """Every file that is tracked, or would be: what git ignores is nobody's business."""
+    listing = [
+        "git",
+        "-c",
+        "safe.directory=*",
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "-z",
+    ]
+    names = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    files = [ROOT / name for name in sorted(set(names.split("\0"))) if name]
+    return [path for path in files if path.is_file()]
+
+
+def _files_with(pattern: "re.Pattern[bytes]") -> list[str]:
+    found = ((path, pattern.search(path.read_bytes())) for path in _files())
+    return [f"{_name(path)}: {match.group().decode()}" for path, match in found if match]
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _lint(folder: Path, files: dict[str, str]) -> str:
+    """What import-linter says, under our contracts, about a package that consists of these files."""
+    for name, text in {"__init__.py": "", **files}.items():
+        path = folder / "hookmill" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    lint = str(Path(sys.executable).with_name("lint-imports"))
+    options = ["--no-cache", "--no-logo", "--config", str(ROOT / ".importlinter")]
+    environment = {"PYTHONPATH": str(folder), "COLUMNS": "300"}
+    return subprocess.run(
+        [lint, *options], cwd=folder, env=environment, capture_output=True, text=True
+    ).stdout
+
+
+def _verdicts(report: str) -> set[str]:
+    verdicts = re.findall(r" (KEPT|BROKEN)\b", report)
+    contracts = (ROOT / ".importlinter").read_text().count("[importlinter:contract:")
+    assert len(verdicts) == contracts, report
+    return set(verdicts)
+
+
+def _pins(lock: str) -> dict[str, str]:
+    return dict(re.findall(r"^([\w.-]+)(?:\[[\w,-]+\])?==(\S+)", (ROOT / lock).read_text(), re.MULTILINE))
+
+
+def _unmet(wanted: Iterable[str], lock: str) -> list[str]:
+    pins = _pins(lock)
+    requirements = [Requirement(each) for each in wanted]
+    return [
+        str(each) for each in requirements if each.name not in pins or pins[each.name] not in each.specifier
+    ]

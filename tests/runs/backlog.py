@@ -1,0 +1,227 @@
+"""A store with runs in it, as the admission transaction leaves them, and processes that perform them."""
+
+import multiprocessing
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hookmill.domain.ids import FactoryId, RunKey, time_ordered
+from hookmill.domain.run import Run
+from hookmill.store import runs as store
+from hookmill.store.database import open_database
+from tests.runs.worker import microseconds, perform_until_told
+
+_FORKS = multiprocessing.get_context("forkserver")
+"""A process that has imported the engine once forks all the workers: that saves a second each."""
+
+
+class Backlog:
+    """A store with runs in it and all that they refer to. `database` is open; `url` opens it again elsewhere."""
+
+    def __init__(self, url: str, data: Path) -> None:
+        self.url = url
+        self.data = data
+        self.database = open_database(url)
+        self._webhooks: dict[str, int] = {}
+
+    def webhook(self, factory: str = "fac_one", *, uid: str = "", name: str = "Deploys") -> str:
+        """The uid of a webhook of that factory, which is made if need be."""
+        uid = uid or f"wh_of_{factory}"
+        if uid in self._webhooks:
+            return uid
+        with self.database.write() as tx:
+            tx.run("INSERT INTO teams (id, name, created_at) VALUES ('team', 'Team', 0) ON CONFLICT DO NOTHING")
+            tx.run(
+                "INSERT INTO factories (id, team_id, name, created_at) VALUES (:id, 'team', :id, 0)"
+                " ON CONFLICT DO NOTHING",
+                id=factory,
+            )
+            tx.run(
+                "INSERT INTO secrets (id, team_id, name, created_at) VALUES ('sec', 'team', 'S', 0)"
+                " ON CONFLICT DO NOTHING"
+            )
+            tx.run(
+                "INSERT INTO secret_versions (id, secret_id, version, key_id, sealed, created_at)"
+                " VALUES ('ver', 'sec', 1, 'k', :sealed, 0) ON CONFLICT DO NOTHING",
+                sealed=b"-",
+            )
+            number = len(self._webhooks) + 1
+            tx.run(
+                "INSERT INTO webhooks (no, uid, factory_id, name, auth_mode, state, secret_id, secret_version_id,"
+                " revision, created_at) VALUES (:no, :uid, :factory, :name, 'token', 'enabled', 'sec', 'ver', 1, 0)",
+                no=number,
+                uid=uid,
+                factory=factory,
+                name=name,
+            )
+        self._webhooks[uid] = number
+        return uid
+
+    def automation(
+        self,
+        factory: str = "fac_one",
+        *,
+        runner: str = "package",
+        prompt: str = "Do it.",
+        name: str = "Answer",
+    ) -> str:
+        """The id of a new automation."""
+        automation = f"aut_{secrets.token_hex(6)}"
+        self.webhook(factory)
+        with self.database.write() as tx:
+            tx.run(
+                "INSERT INTO automations (id, factory_id, name, enabled, version, created_at, updated_at)"
+                " VALUES (:id, :factory, :unique, :yes, 1, 0, 0)",
+                id=automation,
+                factory=factory,
+                unique=automation,
+                yes=True,
+            )
+            tx.run(
+                "INSERT INTO automation_versions (automation_id, version, name, prompt, runner, triggers, created_at)"
+                " VALUES (:id, 1, :name, :prompt, :runner, '[]', 0)",
+                id=automation,
+                name=name,
+                prompt=prompt,
+                runner=runner,
+            )
+        return automation
+
+    def queue(self, automation: str, *, factory: str = "fac_one", webhook: str = "", payload: bytes = b"{}") -> RunKey:
+        """A run as an accepted delivery leaves it: queued, in nobody's hands."""
+        return self.queue_many(automation, 1, factory=factory, webhook=webhook, payload=payload)[0]
+
+    def queue_many(
+        self,
+        automation: str,
+        count: int,
+        *,
+        factory: str = "fac_one",
+        webhook: str = "",
+        payload: bytes = b"{}",
+    ) -> list[RunKey]:
+        uid = self.webhook(factory, uid=webhook)
+        keys = []
+        with self.database.write() as tx:
+            for _ in range(count):
+                delivery, key = (time_ordered(microseconds(), secrets.token_bytes(8)) for _ in range(2))
+                tx.run("INSERT INTO payloads (delivery_id, body) VALUES (:id, :body)", id=delivery, body=payload)
+                tx.run(
+                    "INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,"
+                    " state, attempt, created_at)"
+                    " VALUES (:id, :delivery, :webhook, :factory, :automation, 1, 'queued', 0, :now)",
+                    id=key,
+                    delivery=delivery,
+                    webhook=self._webhooks[uid],
+                    factory=factory,
+                    automation=automation,
+                    now=microseconds(),
+                )
+                keys.append(RunKey(key))
+        return keys
+
+    def run(self, key: RunKey) -> Run:
+        with self.database.read() as tx:
+            run = store.run_of(tx, key)
+        assert run is not None
+        return run
+
+    def column(self, key: RunKey, name: str) -> Any:
+        with self.database.read() as tx:
+            row = tx.one(f"SELECT {name} AS value FROM runs WHERE id = :id", id=key)
+        assert row is not None
+        return row["value"]
+
+    def request_cancel(self, key: RunKey) -> None:
+        with self.database.write() as tx:
+            store.request_cancel(tx, key, now=microseconds())
+
+    def wait_for_end(self, *keys: RunKey, seconds: float = 20) -> list[Run]:
+        wait_until(lambda: all(self.run(key).state.is_final for key in keys), seconds, lambda: str(self.states()))
+        return [self.run(key) for key in keys]
+
+    def states(self) -> Mapping[str, int]:
+        with self.database.read() as tx:
+            rows = tx.all("SELECT state, count(*) AS many FROM runs GROUP BY state")
+        return {row["state"]: row["many"] for row in rows}
+
+    def page(self, factory: str = "fac_one", **asked: Any) -> list[Run]:
+        with self.database.read() as tx:
+            return store.page_of_runs(tx, factory=FactoryId(factory), **asked)
+
+    def __enter__(self) -> "Backlog":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.database.close()
+
+
+def wait_until(holds: Callable[[], object], seconds: float = 10, otherwise: Callable[[], str] = lambda: "") -> None:
+    """Fails, with what `otherwise` says, when it does not hold in time."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"It did not come true within {seconds} s. {otherwise()}"
+        time.sleep(0.02)
+
+
+class Worker:
+    """A process of its own that performs runs of a backlog, to be killed at will."""
+
+    def __init__(self, backlog: Backlog, **order: Any) -> None:
+        _FORKS.set_forkserver_preload(["hookmill.runs.engine"])
+        self._control, theirs = _FORKS.Pipe()
+        asked = {"url": backlog.url, "data": str(backlog.data), **order}
+        self._process = _FORKS.Process(target=perform_until_told, args=(asked, theirs))
+        self._process.start()
+        theirs.close()
+        self.executor: str = self._control.recv()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.is_alive()
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._process.kill()
+        self._process.join()
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def stop(self) -> Any:
+        """In good order. What it has to tell comes back."""
+        self._control.send("stop")
+        told = self._control.recv()
+        self._process.join()
+        return told
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._control.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
+
+def processes_of(run: str) -> list[int]:
+    """What runs for this run anywhere on this machine, by its environment."""
+    mark = f"HOOKMILL_RUN_ID={run}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return [pid for pid in found if pid != os.getpid()]

@@ -1,0 +1,66 @@
+"""A run that is being performed, without a database."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid, time_ordered
+from hookmill.domain.run import Run, RunState
+from hookmill.runs.runner import Verdict
+from tests.runs.worker import microseconds
+
+
+def a_run(**different: Any) -> Run:
+    now = microseconds()
+    run = Run(
+        id=RunKey(time_ordered(now, b"runs8888")),
+        delivery_id=DeliveryKey(time_ordered(now, b"dlvs8888")),
+        webhook_uid=WebhookUid("wh_7k2m9"),
+        webhook_name="Deploys",
+        factory_id=FactoryId("fac_one"),
+        automation_id=AutomationId("aut_3x"),
+        automation_name="Answer",
+        automation_version=1,
+        prompt="Do it.",
+        runner="command",
+        state=RunState.RUNNING,
+        attempt=1,
+        created_at=now,
+        handed_at=now,
+        started_at=now,
+        finished_at=None,
+        cancel_requested_at=None,
+        exit_status=None,
+        output_tail=None,
+        reason=None,
+    )
+    return replace(run, **different)
+
+
+def go_on() -> Verdict:
+    return Verdict.GO_ON
+
+
+def once(condition: Callable[[], object], verdict: Verdict) -> Callable[[], Verdict]:
+    """A watch that says `verdict` as soon as the condition holds."""
+    return lambda: verdict if condition() else Verdict.GO_ON
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it runs: a zombie does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def has_ended(pid: int, seconds: float = 5) -> bool:
+    end = time.monotonic() + seconds
+    while is_alive(pid):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True

@@ -1,0 +1,334 @@
+"""Commands as the operator configures them: what they see, what is kept of them, and how every one of them ends."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hookmill.domain.errors import Invalid
+from hookmill.domain.ids import RunKey, delivery_id, run_id
+from hookmill.domain.run import Ended, RunState
+from hookmill.runs.package import Package, write_package
+from hookmill.runs.runner import Left, Verdict, Watch
+from hookmill.runs.runners import CommandRunner
+from hookmill.runs.runners.guard import Output
+from tests.runs.backlog import processes_of, wait_until
+from tests.runs.samples import a_run, go_on, has_ended, once
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Package:
+    return write_package(tmp_path / "runs", a_run(), b'{"a": 1}')
+
+
+def shell(script: str, **settings) -> CommandRunner:
+    return CommandRunner(argv=("sh", "-c", script), **{"grace_seconds": 0.5, **settings})
+
+
+def python(program: str, **settings) -> CommandRunner:
+    return CommandRunner(argv=(sys.executable, "-c", program), **{"grace_seconds": 0.5, **settings})
+
+
+def end_of(runner: CommandRunner, package: Package, watch: Watch = go_on) -> Ended:
+    ended = runner.run(package, watch)
+    assert isinstance(ended, Ended)
+    return ended
+
+
+def pid_in(path: Path) -> int:
+    wait_until(lambda: path.exists() and path.read_text().strip())
+    return int(path.read_text())
+
+
+def exists(path: Path) -> Callable[[], bool]:
+    return lambda: path.exists() and bool(path.read_text().strip())
+
+
+# What a command sees
+
+
+def test_a_command_works_in_the_package_and_reads_its_files(package):
+    ended = end_of(shell('cat event-payload.json; cmp "$HOOKMILL_PAYLOAD_FILE" event-payload.json; pwd'), package)
+
+    assert ended.state is RunState.SUCCEEDED
+    assert ended.output_tail == f'{{"a": 1}}{package.directory}\n'
+
+
+def test_a_command_sees_its_own_environment_and_nothing_else(package, monkeypatch):
+    monkeypatch.setenv("HOOKMILL_MASTER_KEY", "canary")
+    monkeypatch.setenv("DATABASE_PASSWORD", "canary")
+    monkeypatch.setenv("AGENT_KEY", "for the agent")
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    monkeypatch.setenv("TZ", "UTC")
+
+    program = "import json, os; print(json.dumps(dict(os.environ)))"
+    ended = end_of(
+        python(
+            program, pass_environment=("AGENT_KEY", "NOT_SET"), environment={"MODEL": "m-1", "HOOKMILL_ATTEMPT": "9"}
+        ),
+        package,
+    )
+
+    seen = json.loads(ended.output_tail)
+    run = package.run
+    assert seen.pop("LC_CTYPE", None) is None
+    assert seen == {
+        "PATH": os.environ["PATH"],
+        "HOME": os.environ["HOME"],
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "AGENT_KEY": "for the agent",
+        "MODEL": "m-1",
+        "HOOKMILL_RUN_ID": run_id(run.id),
+        "HOOKMILL_ATTEMPT": "1",
+        "HOOKMILL_DELIVERY_ID": delivery_id(run.delivery_id),
+        "HOOKMILL_WEBHOOK": "wh_7k2m9",
+        "HOOKMILL_AUTOMATION": "aut_3x",
+        "HOOKMILL_PROMPT_FILE": str(package.directory / "prompt.md"),
+        "HOOKMILL_ENVELOPE_FILE": str(package.directory / "envelope.json"),
+        "HOOKMILL_PAYLOAD_FILE": str(package.directory / "event-payload.json"),
+    }
+
+
+def test_hostile_names_reach_neither_the_arguments_nor_the_environment(tmp_path):
+    hostile = "$(touch /tmp/pwned)`id`;\n\x00--"
+    package = write_package(tmp_path, a_run(webhook_name=hostile, automation_name=hostile), b"{}")
+
+    program = "import os, sys; print(sys.argv, dict(os.environ))"
+    ended = end_of(python(program), package)
+
+    assert ended.state is RunState.SUCCEEDED
+    assert "pwned" not in ended.output_tail
+
+
+def test_no_shell_reads_the_arguments(package):
+    ended = end_of(CommandRunner(argv=("echo", "$HOME", "*", ";", "|", "")), package)
+
+    assert ended.output_tail == "$HOME * ; | \n"
+
+
+def test_a_command_reads_nothing_from_its_standard_input(package):
+    ended = end_of(shell("cat; echo read"), package)
+
+    assert ended.output_tail == "read\n"
+
+
+def test_a_command_has_no_file_of_the_service_open(package, tmp_path):
+    with (tmp_path / "secret").open("w"):
+        ended = end_of(python("import os; print(sorted(os.listdir('/proc/self/fd')))"), package)
+
+    # The fourth is the directory that is being listed.
+    assert ended.output_tail == "['0', '1', '2', '3']\n"
+
+
+def test_a_command_has_a_session_of_its_own_and_the_usual_signals(package):
+    program = (
+        "import os, signal; print(os.getsid(0) == os.getpid(),"
+        " [s.name for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_DFL])"
+    )
+
+    assert end_of(python(program), package).output_tail == "True []\n"
+
+
+def test_a_command_dies_of_a_broken_pipe_like_any_other(package):
+    ended = end_of(shell("yes | head -1"), package)
+
+    assert ended.output_tail == "y\n"
+
+
+# What is kept of it
+
+
+def test_output_and_errors_are_kept_together_in_their_order(package):
+    ended = end_of(shell("echo one; echo two >&2; echo three"), package)
+
+    assert ended.output_tail == "one\ntwo\nthree\n"
+    assert (package.directory / "output.log").read_text() == "one\ntwo\nthree\n"
+    assert (package.directory / "output.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_output_beyond_the_cap_is_counted_and_does_not_block_the_command(package):
+    ended = end_of(
+        python(
+            "import sys; [sys.stdout.write('x' * 99 + chr(10)) for _ in range(50_000)]; print('end')",
+            output_bytes_max=10_000,
+        ),
+        package,
+    )
+
+    assert ended.state is RunState.SUCCEEDED
+    assert (package.directory / "output.log").stat().st_size == 10_000
+    assert ended.output_tail.endswith("x\nend\n\n[4990004 bytes of output were not kept]")
+    assert len(ended.output_tail) < 4200
+
+
+def test_the_tail_is_made_safe_to_show_and_to_store(package):
+    ended = python(r"import sys; sys.stdout.buffer.write(b'a\0b\x1b[31mc\xff\r\nd\xe2\x80\xaee\tf')").run(
+        package, go_on
+    )
+
+    assert ended.output_tail == "a�b�[31mc�\nd�e\tf"
+
+
+def test_output_that_a_full_disk_refuses_is_counted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    output = Output(100)
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, output.file)
+
+    output.add(b"0123456789")
+
+    assert (output.dropped, output.tail) == (10, b"0123456789")
+    os.close(full)
+    os.close(output.file)
+
+
+def test_the_output_file_is_never_written_through_a_link(package, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (package.directory / "output.log").symlink_to(victim)
+
+    ended = end_of(shell("echo overwritten"), package)
+
+    assert victim.read_text() == "precious"
+    assert ended.reason == "The command 'sh' could not be started: Too many levels of symbolic links."
+
+
+# How it ends
+
+
+@pytest.mark.parametrize("status", [1, 3, 127, 255])
+def test_a_command_that_exits_with_another_status_has_failed(package, status):
+    ended = end_of(shell(f"exit {status}"), package)
+
+    assert (ended.state, ended.exit_status) == (RunState.FAILED, status)
+    assert ended.reason == f"The command exited with status {status}."
+
+
+def test_a_command_that_a_signal_ends_has_failed(package):
+    ended = end_of(shell("kill -SEGV $$"), package)
+
+    assert (ended.state, ended.exit_status) == (RunState.FAILED, -signal.SIGSEGV)
+    assert ended.reason == "The command was ended by SIGSEGV."
+
+
+@pytest.mark.parametrize(
+    ("program", "trouble"),
+    [("hookmill-no-such-program", "No such file or directory"), ("/etc/passwd", "Permission denied")],
+)
+def test_a_command_that_cannot_be_started_has_failed_with_the_reason(package, program, trouble):
+    ended = end_of(CommandRunner(argv=(program,)), package)
+
+    assert ended.state is RunState.FAILED
+    assert ended.reason == f"The command {program!r} could not be started: {trouble}."
+
+
+@pytest.mark.parametrize("argv", [(), ("",), ("./agent.sh",), ("bin/agent",)])
+def test_a_command_without_a_program_of_the_operators_is_refused(argv):
+    with pytest.raises(Invalid):
+        CommandRunner(argv=argv)
+
+
+STUBBORN_FAMILY = """
+trap '' TERM
+(trap '' TERM; echo $$ > child; sh -c 'trap "" TERM; echo $$ > grandchild; sleep 60' & sleep 60) &
+setsid sh -c 'trap "" TERM; echo $$ > runaway; sleep 60' &
+echo $$ > leader
+sleep 60
+"""
+
+
+def family(package: Package) -> list[int]:
+    return [pid_in(package.directory / name) for name in ("leader", "grandchild", "runaway")]
+
+
+def test_the_time_limit_ends_the_command_and_all_that_it_started(package):
+    ended = end_of(shell(STUBBORN_FAMILY, time_limit_seconds=0.7, grace_seconds=0.3), package)
+
+    assert ended.state is RunState.FAILED
+    assert ended.reason == "The command was ended after its time limit of 0.7 s."
+    assert ended.exit_status == -signal.SIGKILL
+    assert all(has_ended(pid) for pid in family(package))
+    assert processes_of(run_id(package.run.id)) == []
+
+
+def test_a_command_that_ends_when_asked_is_not_killed(package):
+    ended = end_of(shell("trap 'echo bye; exit 7' TERM; sleep 60 & wait", time_limit_seconds=0.3), package)
+
+    assert ended.exit_status == 7
+    assert ended.output_tail == "bye\n"
+
+
+def test_a_cancelled_command_is_ended_with_all_that_it_started(package):
+    there = exists(package.directory / "runaway")
+
+    ended = end_of(shell(STUBBORN_FAMILY), package, once(there, Verdict.CANCEL))
+
+    assert (ended.state, ended.reason) == (RunState.CANCELLED, "It was cancelled while it ran.")
+    assert all(has_ended(pid) for pid in family(package))
+
+
+def test_a_command_that_finished_before_it_was_cancelled_has_succeeded(package):
+    ended = end_of(shell("sleep 0.6; exit 0"), package, once(lambda: False, Verdict.CANCEL))
+
+    assert ended.state is RunState.SUCCEEDED
+
+
+def test_a_command_is_ended_without_a_trace_when_the_service_leaves(package):
+    there = exists(package.directory / "leader")
+
+    left = shell("echo $$ > leader; sleep 60").run(package, once(there, Verdict.LEAVE))
+
+    assert left == Left()
+    assert has_ended(pid_in(package.directory / "leader"))
+
+
+def test_what_a_command_leaves_behind_is_ended_with_it(package):
+    ended = end_of(shell("sleep 60 & echo $! > left; setsid sleep 60 & exit 0"), package)
+
+    assert ended.state is RunState.SUCCEEDED
+    assert has_ended(pid_in(package.directory / "left"))
+    wait_until(lambda: processes_of(run_id(package.run.id)) == [])
+
+
+def test_a_command_whose_guard_is_killed_is_ended_and_has_failed(package):
+    def kill_the_guard() -> None:
+        leader = pid_in(package.directory / "leader")
+        stat = Path(f"/proc/{leader}/stat").read_text()
+        os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_the_guard)
+    killer.start()
+    ended = end_of(shell("echo $$ > leader; sleep 60"), package)
+    killer.join()
+
+    assert ended.state is RunState.FAILED
+    assert ended.reason == "The process that guards the command was killed, so the command was ended."
+    assert has_ended(pid_in(package.directory / "leader"))
+
+
+def test_another_runs_processes_are_left_alone(tmp_path):
+    stay, end = (write_package(tmp_path, run, b"{}") for run in (a_run(), a_run(id=RunKey(b"another run's id"))))
+    ended: list[Ended] = []
+    thread = threading.Thread(target=lambda: ended.append(end_of(shell("echo $$ > leader; sleep 1.2"), stay)))
+    thread.start()
+    pid_in(stay.directory / "leader")
+
+    end_of(shell("setsid sleep 60 & exit 0"), end)
+    thread.join()
+
+    assert ended[0].state is RunState.SUCCEEDED
+
+
+def test_a_short_command_costs_little_time(package):
+    began = time.monotonic()
+
+    end_of(shell("exit 0"), package)
+
+    assert time.monotonic() - began < 1

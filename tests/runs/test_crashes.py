@@ -1,0 +1,174 @@
+"""Workers that are killed, paused and poisoned: every run comes to its end, as one run, attempt by attempt."""
+
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+from hookmill.domain.ids import run_id
+from hookmill.domain.run import RunState
+from tests.runs.backlog import Backlog, Worker, processes_of, wait_until
+
+KILLS = 20
+
+
+def witness(backlog: Backlog, script: str) -> list[str]:
+    """A command that first notes run and attempt, then does what `script` says."""
+    note = f'echo "$HOOKMILL_RUN_ID $HOOKMILL_ATTEMPT" >> {notes(backlog)}; '
+    return ["sh", "-c", note + script]
+
+
+def notes(backlog: Backlog) -> Path:
+    return backlog.data.parent / "notes"
+
+
+def noted(backlog: Backlog) -> Counter[tuple[str, int]]:
+    lines = notes(backlog).read_text().splitlines()
+    return Counter((run, int(attempt)) for run, attempt in (line.split() for line in lines))
+
+
+def test_a_worker_that_is_killed_again_and_again_loses_and_doubles_nothing(on_sqlite):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    automation = on_sqlite.automation(runner="command")
+    command = witness(on_sqlite, "sleep 0.1; echo done")
+    keys = []
+
+    for _ in range(KILLS):
+        keys += on_sqlite.queue_many(automation, 2)
+        with Worker(on_sqlite, command=command, attempts_max=100) as worker:
+            time.sleep(chance.uniform(0, 0.5))
+            worker.kill()
+    with Worker(on_sqlite, command=command, attempts_max=100):
+        runs = on_sqlite.wait_for_end(*keys)
+
+    performed = noted(on_sqlite)
+    assert {run.state for run in runs} == {RunState.SUCCEEDED}
+    assert on_sqlite.states() == {"succeeded": 2 * KILLS}
+    assert set(performed.values()) == {1}, "no attempt was performed twice"
+    for run in runs:
+        attempts = {attempt for key, attempt in performed if key == run_id(run.id)}
+        assert max(attempts) == run.attempt
+        assert processes_of(run_id(run.id)) == []
+    assert max(run.attempt for run in runs) > 1, "no kill hit a run"
+
+
+def test_a_killed_worker_takes_its_command_along(on_sqlite):
+    key = on_sqlite.queue(on_sqlite.automation(runner="command"))
+    with Worker(on_sqlite, command=["sh", "-c", "trap '' TERM; sleep 60"], grace=0.3) as worker:
+        wait_until(lambda: processes_of(run_id(key)))
+        worker.kill()
+
+    wait_until(lambda: processes_of(run_id(key)) == [], seconds=3)
+
+
+def test_a_run_begins_again_within_ten_seconds_of_the_next_start(backlog):
+    key = backlog.queue(backlog.automation(runner="command"))
+    with Worker(backlog, command=["sleep", "60"]) as worker:
+        wait_until(lambda: processes_of(run_id(key)))
+        worker.kill()
+
+    started = time.monotonic()
+    with Worker(backlog, command=["true"], dead_after=6):
+        (run,) = backlog.wait_for_end(key)
+
+    assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
+    assert time.monotonic() - started < 10
+
+
+def test_a_poison_run_is_given_up_while_others_flow(on_sqlite):
+    # The guard is the command's parent, and the worker the guard's.
+    kill_the_worker = "read -r _ _ _ worker _ < /proc/$PPID/stat; kill -9 $worker; sleep 5"
+    poison = on_sqlite.queue(on_sqlite.automation(runner="command"))
+    others = on_sqlite.queue_many(on_sqlite.automation(runner="package"), 6)
+    lives = 0
+
+    while not on_sqlite.run(poison).state.is_final:
+        lives += 1
+        assert lives < 9
+        with Worker(on_sqlite, command=witness(on_sqlite, kill_the_worker)) as worker:
+            wait_until(lambda: not worker.is_alive or on_sqlite.run(poison).state.is_final)
+    with Worker(on_sqlite, command=["true"]):
+        runs = on_sqlite.wait_for_end(*others)
+
+    given_up = on_sqlite.run(poison)
+    assert given_up.state is RunState.INTERRUPTED
+    assert given_up.reason == "Its worker was lost while it ran. After 3 attempts it is not tried again."
+    assert noted(on_sqlite) == {(run_id(poison), attempt): 1 for attempt in (1, 2, 3)}
+    assert {run.state for run in runs} == {RunState.SUCCEEDED}
+
+
+def test_two_workers_share_the_runs_and_perform_each_once(on_postgres):
+    keys = []
+    for factory in ("fac_a", "fac_b", "fac_c", "fac_d"):
+        automation = on_postgres.automation(factory, runner="command")
+        keys += on_postgres.queue_many(automation, 15, factory=factory)
+        keys += on_postgres.queue_many(on_postgres.automation(factory), 35, factory=factory)
+
+    command = witness(on_postgres, "exit 0")
+    with (
+        Worker(on_postgres, command=command, concurrency=8) as one,
+        Worker(on_postgres, command=command, concurrency=8) as two,
+    ):
+        runs = on_postgres.wait_for_end(*keys, seconds=40)
+        told = [one.stop(), two.stop()]
+
+    assert {(run.state, run.attempt) for run in runs} == {(RunState.SUCCEEDED, 1)}
+    assert len(noted(on_postgres)) == 60
+    assert set(noted(on_postgres).values()) == {1}
+    with on_postgres.database.read() as tx:
+        shares = Counter(row["executor"] for row in tx.all("SELECT executor FROM runs"))
+    assert set(shares) == {one.executor, two.executor}
+    assert min(shares.values()) > 20
+    assert [report["failures"] for report in told] == [[], []]
+
+
+def test_another_worker_takes_up_what_a_killed_one_had(on_postgres):
+    keys = on_postgres.queue_many(on_postgres.automation(runner="command"), 6)
+    command = witness(on_postgres, 'test "$HOOKMILL_ATTEMPT" = 2 || sleep 60')
+
+    with Worker(on_postgres, command=command, concurrency=6) as killed:
+        wait_until(lambda: on_postgres.states() == {"running": 6})
+        with Worker(on_postgres, command=command, concurrency=2):
+            killed.kill()
+            runs = on_postgres.wait_for_end(*keys)
+
+    assert {(run.state, run.attempt) for run in runs} == {(RunState.SUCCEEDED, 2)}
+    assert set(noted(on_postgres).values()) == {1}
+
+
+def test_a_worker_that_was_paused_past_its_time_has_no_say_afterwards(on_postgres):
+    key = on_postgres.queue(on_postgres.automation(runner="command"))
+    command = witness(on_postgres, 'test "$HOOKMILL_ATTEMPT" = 2 || sleep 2.5; exit "$HOOKMILL_ATTEMPT"')
+
+    with Worker(on_postgres, command=command) as paused:
+        wait_until(lambda: processes_of(run_id(key)))
+        paused.pause()
+        with Worker(on_postgres, command=command) as other:
+            (run,) = on_postgres.wait_for_end(key)
+            paused.resume()
+            later = on_postgres.queue_many(on_postgres.automation(), 8)
+            on_postgres.wait_for_end(*later)
+            other.stop()
+        alone = on_postgres.queue(on_postgres.automation())
+        on_postgres.wait_for_end(alone)
+        paused.stop()
+
+    assert (run.attempt, run.exit_status) == (2, 2)
+    assert on_postgres.run(key) == run
+    assert on_postgres.column(alone, "executor") == paused.executor
+    assert processes_of(run_id(key)) == []
+
+
+def test_a_worker_that_stops_in_good_order_hands_over_at_once(on_postgres):
+    key = on_postgres.queue(on_postgres.automation(runner="command"))
+    command = witness(on_postgres, 'test "$HOOKMILL_ATTEMPT" = 2 || sleep 60')
+
+    with Worker(on_postgres, command=command, dead_after=60) as stopped:
+        wait_until(lambda: processes_of(run_id(key)))
+        with Worker(on_postgres, command=command, dead_after=60):
+            stopped.stop()
+            (run,) = on_postgres.wait_for_end(key, seconds=5)
+
+    assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)

@@ -1,0 +1,70 @@
+"""Who has what, and who is dead."""
+
+import pytest
+
+from hookmill.domain.ids import RunKey
+from hookmill.runs.hands import Hands, Heartbeats
+from hookmill.store.runs import ExecutorId
+
+A, B = ExecutorId("a"), ExecutorId("b")
+KEY, OTHER = RunKey(b"one" * 4), RunKey(b"two" * 4)
+
+
+def test_a_heartbeat_that_stands_still_for_long_enough_is_a_death():
+    heartbeats = Heartbeats(6)
+
+    judged = [heartbeats.dead({A: 1, B: second}, now=float(second)) for second in range(8)]
+
+    assert judged[:6] == [{}] * 6
+    assert judged[6:] == [{A: 1}, {A: 1}]
+
+
+def test_a_heartbeat_that_moves_starts_the_wait_again():
+    heartbeats = Heartbeats(6)
+
+    judged = [heartbeats.dead({A: second // 5}, now=float(second)) for second in range(40)]
+
+    assert judged == [{}] * 40
+
+
+@pytest.mark.parametrize("years", [-10, 10])
+def test_what_another_hosts_clock_says_does_not_matter(years):
+    heartbeats = Heartbeats(6)
+
+    judged = [heartbeats.dead({A: years * 10**15 + second}, now=float(second)) for second in range(10)]
+
+    assert judged == [{}] * 10
+
+
+def test_who_did_not_look_on_has_seen_nobody_die():
+    heartbeats = Heartbeats(6)
+    heartbeats.dead({A: 1}, now=0)
+    heartbeats.dead({A: 1}, now=1)
+
+    assert heartbeats.dead({A: 1}, now=301) == {}
+    assert heartbeats.dead({A: 1}, now=302) == {}
+
+
+def test_a_new_process_judges_nobody_before_it_watched():
+    assert Heartbeats(6).dead({A: 1}, now=1_000_000) == {}
+
+
+def test_a_run_that_is_held_twice_is_in_hand_until_both_let_go():
+    hands = Hands()
+    hands.hold(KEY)
+    hands.hold(KEY)
+
+    hands.let_go(KEY)
+
+    assert hands.held == 1
+    assert hands.missing([KEY, OTHER]) == {OTHER}
+    hands.let_go(KEY)
+    assert hands.missing([KEY]) == {KEY}
+    assert hands.wait_until_empty(0)
+
+
+def test_waiting_for_empty_hands_ends_with_the_time():
+    hands = Hands()
+    hands.hold(KEY)
+
+    assert not hands.wait_until_empty(0.01)

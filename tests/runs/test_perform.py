@@ -1,0 +1,221 @@
+"""One run's life, without the engine around it."""
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from hookmill.domain.ids import FactoryId, RunKey
+from hookmill.domain.run import Ended, RunState
+from hookmill.runs.package import Package
+from hookmill.runs.perform import Performer
+from hookmill.runs.runner import Left, Runner, Verdict, Watch
+from hookmill.runs.runners import PackageRunner
+from hookmill.store import runs as store
+from hookmill.store.runs import ExecutorId
+from tests.runs.backlog import Backlog
+from tests.runs.worker import microseconds
+
+US = ExecutorId("us")
+
+
+@dataclass(frozen=True)
+class Acting:
+    """A runner that does what the test says."""
+
+    act: Callable[[Package, Watch], Ended | Left]
+    grace_seconds: float = 0
+
+    def run(self, package: Package, watch: Watch) -> Ended | Left:
+        return self.act(package, watch)
+
+
+DONE = Ended(state=RunState.SUCCEEDED)
+
+
+def performer(backlog: Backlog, failures: list[Any] | None = None, **runners: Runner) -> Performer:
+    heard = failures if failures is not None else []
+    return Performer(
+        database=backlog.database,
+        executor=US,
+        packages=backlog.data / "runs",
+        runners={"package": PackageRunner(), **runners},
+        clock=microseconds,
+        leaving=threading.Event(),
+        failed=lambda where, error: heard.append((where, error)),
+    )
+
+
+def taken(backlog: Backlog, runner: str = "package", payload: bytes = b"{}") -> RunKey:
+    """A run in our hands."""
+    key = backlog.queue(backlog.automation(runner=runner), payload=payload)
+    take(backlog)
+    return key
+
+
+def take(backlog: Backlog, executor: ExecutorId = US) -> None:
+    with backlog.database.write() as tx:
+        store.take(tx, executor=executor, most=9, after=FactoryId(""), now=1)
+
+
+def take_back(backlog: Backlog, key: RunKey) -> None:
+    with backlog.database.write() as tx:
+        store.take_back(tx, [key], attempts_max=9, now=1)
+
+
+def test_a_run_is_performed_from_its_row_to_its_end(backlog):
+    key = taken(backlog, payload=b"[1,  2]")
+
+    performer(backlog).perform(key)
+
+    run = backlog.run(key)
+    assert (run.state, run.attempt) == (RunState.SUCCEEDED, 1)
+    assert run.started_at <= run.finished_at
+    assert run.output_tail.startswith("The package is ready to be picked up in ")
+    (package,) = (backlog.data / "runs").iterdir()
+    assert (package / "event-payload.json").read_bytes() == b"[1,  2]"
+
+
+def test_an_automation_whose_runner_is_not_configured_fails_with_the_reason(on_sqlite):
+    key = taken(on_sqlite, runner="agent")
+
+    performer(on_sqlite).perform(key)
+
+    run = on_sqlite.run(key)
+    assert run.state is RunState.FAILED
+    assert run.reason == "There is no runner 'agent' here. Configure it, or choose another one in the automation."
+
+
+def test_a_run_without_its_payload_fails_with_the_reason(on_sqlite):
+    key = taken(on_sqlite)
+    with on_sqlite.database.write() as tx:
+        tx.run("DELETE FROM payloads")
+
+    performer(on_sqlite).perform(key)
+
+    assert on_sqlite.run(key).reason == "The delivery's payload is no longer kept."
+
+
+def test_a_package_that_cannot_be_written_fails_the_run_with_the_reason(on_sqlite):
+    key = taken(on_sqlite)
+    on_sqlite.data.mkdir()
+    (on_sqlite.data / "runs").write_text("in the way")
+
+    performer(on_sqlite).perform(key)
+
+    assert on_sqlite.run(key).reason == "The package could not be written: File exists."
+
+
+def test_a_runner_with_a_fault_fails_its_run_and_the_operator_hears_of_it(on_sqlite):
+    key = taken(on_sqlite, runner="faulty")
+    failures: list[Any] = []
+
+    def fault(*_: object) -> Ended:
+        raise ZeroDivisionError("a secret detail")
+
+    performer(on_sqlite, failures, faulty=Acting(fault)).perform(key)
+
+    run = on_sqlite.run(key)
+    assert run.state is RunState.FAILED
+    assert run.reason == "The runner 'faulty' has a fault. The service's log says more."
+    assert [(where, type(error)) for where, error in failures] == [("runner faulty", ZeroDivisionError)]
+
+
+def test_a_run_in_other_hands_is_not_begun(backlog):
+    key = backlog.queue(backlog.automation())
+    take(backlog, ExecutorId("them"))
+
+    assert performer(backlog).perform(key) is None
+
+    assert backlog.run(key).attempt == 0
+    assert not (backlog.data / "runs").exists()
+
+
+def test_a_runner_at_work_is_told_of_a_cancel_by_anybody(backlog):
+    key = taken(backlog, runner="acting")
+    told = []
+
+    def act(_: Package, watch: Watch) -> Ended:
+        told.append(watch())
+        backlog.request_cancel(key)
+        told.append(watch())
+        return DONE
+
+    performer(backlog, acting=Acting(act)).perform(key)
+
+    assert told == [Verdict.GO_ON, Verdict.CANCEL]
+
+
+def test_a_runner_that_was_declared_dead_is_told_to_leave_and_its_end_has_no_effect(backlog):
+    key = taken(backlog, runner="acting")
+    told = []
+
+    def act(_: Package, watch: Watch) -> Ended:
+        take_back(backlog, key)
+        told.append(watch())
+        take(backlog, ExecutorId("them"))
+        told.append(watch())
+        return DONE
+
+    ended = performer(backlog, acting=Acting(act)).perform(key)
+
+    assert told == [Verdict.LEAVE, Verdict.LEAVE]
+    assert ended == Left()
+    assert backlog.run(key).state is RunState.QUEUED
+
+
+def test_an_earlier_attempt_of_the_same_process_has_no_effect_either(backlog):
+    key = taken(backlog, runner="acting")
+
+    def act(_: Package, watch: Watch) -> Ended:
+        if backlog.run(key).attempt == 1:
+            take_back(backlog, key)
+            take(backlog)
+            assert performing.perform(key) == Ended(state=RunState.FAILED, reason="second")
+            return Ended(state=RunState.SUCCEEDED, reason="first")
+        return Ended(state=RunState.FAILED, reason="second")
+
+    performing = performer(backlog, acting=Acting(act))
+    ended = performing.perform(key)
+
+    assert ended == Left()
+    assert (backlog.run(key).attempt, backlog.run(key).reason) == (2, "second")
+
+
+def test_an_end_is_recorded_as_soon_as_the_database_is_back(on_sqlite):
+    key = taken(on_sqlite, runner="acting")
+    holder = sqlite3.connect(on_sqlite.url.removeprefix("sqlite:///"), isolation_level=None, check_same_thread=False)
+    back = threading.Timer(2.2, lambda: holder.execute("ROLLBACK"))
+
+    def act(_: Package, watch: Watch) -> Ended:
+        holder.execute("BEGIN IMMEDIATE")
+        back.start()
+        return DONE
+
+    performer(on_sqlite, acting=Acting(act)).perform(key)
+
+    back.join()
+    holder.close()
+    assert on_sqlite.run(key).state is RunState.SUCCEEDED
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_every_attempt_has_a_package_of_its_own(on_sqlite, attempt):
+    key = taken(on_sqlite, runner="acting")
+    seen = []
+
+    def act(package: Package, _: Watch) -> Ended | Left:
+        seen.append(sorted(path.name for path in package.directory.iterdir()))
+        (package.directory / "left over").touch()
+        return Left()
+
+    performing = performer(on_sqlite, acting=Acting(act))
+    for _ in range(attempt):
+        performing.perform(key)
+        take_back(on_sqlite, key)
+        take(on_sqlite)
+
+    assert seen == [["envelope.json", "envelope.txt", "event-payload.json", "prompt.md"]] * attempt

@@ -1,0 +1,53 @@
+"""What the tests kill: a process that performs runs until it is told to stop."""
+
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from hookmill.runs.engine import Engine, EngineSettings
+from hookmill.runs.runner import Runner
+from hookmill.runs.runners import CommandRunner, PackageRunner
+from hookmill.store.database import open_database
+
+
+def microseconds() -> int:
+    return time.time_ns() // 1000
+
+
+def perform_until_told(order: dict[str, Any], control: Connection) -> None:
+    """Says its executor's id first, and, when it stops in good order, where it connected to and what failed."""
+    connections = _note_connections()
+    failures: list[str] = []
+    database = open_database(order["url"])
+    runners: dict[str, Runner] = {"package": PackageRunner()}
+    if command := order.get("command"):
+        runners["command"] = CommandRunner(argv=tuple(command), grace_seconds=order.get("grace", 1.0))
+    settings = EngineSettings(
+        data=Path(order["data"]),
+        runners=runners,
+        concurrency=order.get("concurrency", 4),
+        attempts_max=order.get("attempts_max", 3),
+        dead_after_seconds=order.get("dead_after", 1.5),
+    )
+    engine = Engine(
+        database, settings, microseconds, failed=lambda where, error: failures.append(f"{where}: {error!r}")
+    )
+    engine.launch()
+    control.send(engine.executor)
+    control.recv()
+    engine.shutdown(order.get("shutdown_grace", 0.0))
+    database.close()
+    control.send({"connections": connections, "failures": failures})
+
+
+def _note_connections() -> list[str]:
+    noted: list[str] = []
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.bind"):
+            noted.append(f"{event} {arguments[1:]}")
+
+    sys.addaudithook(note)
+    return noted

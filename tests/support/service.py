@@ -1,0 +1,186 @@
+"""The service as its users meet it: `hookmill serve` in a process of its own, on a real store, over real sockets."""
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hookmill import app
+from hookmill.management import Management, WebhookWithSecret
+from hookmill.settings import Settings
+from hookmill.store.factories import Factory
+
+START_SECONDS = 30.0
+STOP_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the service answered. Header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def delivery_id(self) -> str:
+        return str(self.json["delivery_id"])
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(slots=True)
+class Service:
+    """One running `hookmill serve`. Several may share a PostgreSQL."""
+
+    data_dir: Path
+    database_url: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """More settings, by their names in the environment without the prefix, such as `DELIVERIES_PER_MINUTE`."""
+    port: int = 0
+    process: subprocess.Popen[bytes] | None = None
+
+    def environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("HOOKMILL_")}
+        ours = {
+            "HOOKMILL_DATA_DIR": str(self.data_dir),
+            "HOOKMILL_PORT": str(self.port),
+            "HOOKMILL_FREE_SPACE_MIN_MB": "1",
+            **({"HOOKMILL_DATABASE_URL": self.database_url} if self.database_url else {}),
+            **{f"HOOKMILL_{name}": value for name, value in self.settings.items()},
+        }
+        return kept | ours
+
+    def start(self) -> "Service":
+        """Start, and wait until it answers."""
+        self.port = self.port or free_port()
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "hookmill", "serve"],
+                env=self.environment(),
+                cwd=self.data_dir,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise AssertionError(f"the service ended with {self.process.returncode}:\n{self.log()}")
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                if self.request("GET", "/readyz").status == 200:
+                    return self
+            time.sleep(0.02)
+        self.kill()
+        raise AssertionError(f"the service was not ready within {START_SECONDS} s:\n{self.log()}")
+
+    def kill(self) -> None:
+        """kill -9, to every process of the service at once."""
+        assert self.process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(STOP_SECONDS)
+
+    def stop(self) -> int:
+        """Ask it to end, as an operator would. The exit code."""
+        assert self.process is not None
+        self.process.terminate()
+        try:
+            return self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    @property
+    def log_path(self) -> Path:
+        return self.data_dir / "service.log"
+
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def request(
+        self, method: str, path: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> Answer:
+        """One request on a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            connection.request(method, path, body=body, headers=dict(headers or {}))
+            response = connection.getresponse()
+            headers_read = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, headers_read, response.read())
+        finally:
+            connection.close()
+
+    def post(
+        self,
+        made: WebhookWithSecret,
+        body: bytes = b"{}",
+        *,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """A delivery to the webhook, bearing its secret or another one."""
+        secret = token if token is not None else made.secret.reveal()
+        path = f"/webhooks/w/{made.webhook.uid}"
+        if made.webhook.auth_mode == "url_token":
+            return self.request("POST", f"{path}/{secret}", headers=headers, body=body)
+        credentials = {"Authorization": f"Bearer {secret}"}
+        return self.request("POST", path, headers=credentials | dict(headers or {}), body=body)
+
+    @contextlib.contextmanager
+    def management(self) -> Iterator[Management]:
+        """The operations, in this process, beside the running service: as its command line works."""
+        settings = self.read_settings()
+        store = app.open_store(settings)
+        try:
+            yield app.management(settings, store)
+        finally:
+            store.close()
+
+    def read_settings(self) -> Settings:
+        values: dict[str, Any] = {
+            "data_dir": self.data_dir,
+            "port": self.port,
+            "database_url": self.database_url,
+            **{name.lower(): value for name, value in self.settings.items()},
+        }
+        return Settings(**values)
+
+
+@contextlib.contextmanager
+def serving(data_dir: Path, *, database_url: str | None = None, port: int = 0, **settings: object) -> Iterator[Service]:
+    """A service that runs until the block ends. Settings by name, such as `deliveries_per_minute=5`."""
+    service = Service(
+        data_dir,
+        database_url=database_url,
+        port=port,
+        settings={name.upper(): str(value) for name, value in settings.items()},
+    )
+    service.start()
+    try:
+        yield service
+    finally:
+        if service.process is not None and service.process.poll() is None:
+            service.kill()
+
+
+def default_factory(management: Management) -> Factory:
+    return management.factory("default")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])

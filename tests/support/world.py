@@ -1,0 +1,260 @@
+"""The service inside the test's own process, so that a test can move the clock: the real store, ingress and HTTP
+door, no socket."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hookmill import app
+from hookmill.domain.delivery import Budget, Label
+from hookmill.domain.ids import DeliveryKey, FactoryId
+from hookmill.ingress import Ingress, Limits
+from hookmill.management import House, Management, WebhookWithSecret
+from hookmill.store import factories
+from hookmill.store.admission import Plan, Stale
+from hookmill.store.database import open_database, sqlite_url
+from hookmill.store.deliveries import Delivery
+from hookmill.store.group_commit import GroupCommit
+from hookmill.store.migrate import migrate
+from hookmill.store.sealing import MasterKey
+from hookmill.store.snapshot import Snapshot
+from hookmill.store.writer import write
+from hookmill.web.ingress import IngressDoor
+from hookmill.web.routes import Routes
+from tests.support.service import Answer
+
+T = TypeVar("T")
+Headers = Mapping[str, str] | Sequence[tuple[str, str]]
+"""A sequence may name a header more than once."""
+Body = bytes | Iterator[bytes]
+"""Pieces are drawn one by one as the service reads them; their length is not declared. A piece that raises is a
+broken connection."""
+START_US = 1_900_000_000_000_000
+
+
+class Clock:
+    """A clock that moves when told. µs since 1970."""
+
+    def __init__(self, now: int = START_US) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+    def advance(self, *, seconds: float = 0, days: float = 0) -> None:
+        self.now += round((seconds + days * 86_400) * 1_000_000)
+
+
+class World:
+    """One process of the service. `World.beside()` makes another one on the same store, with the same clock."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: MasterKey | None = None,
+        clock: Clock | None = None,
+        deliveries_per_minute: int = 60,
+        failed_authentications_per_minute: int = 60,
+        webhooks_per_factory: int = 20,
+    ) -> None:
+        self.url = url
+        self.clock = clock or Clock()
+        self.key = key or MasterKey(b"k" * 32)
+        self.limits = Limits(
+            deliveries_per_minute=deliveries_per_minute,
+            failed_authentications_per_minute=failed_authentications_per_minute,
+        )
+        self.database = open_database(url, checkpoints=key is None)
+        migrate(self.database)
+        house = House(
+            public_url="https://hooks.test",
+            webhooks_per_factory=webhooks_per_factory,
+            runner_names=("package",),
+            default_runner="package",
+        )
+        self.management = Management(self.database, self.key, house, self.clock)
+        self.factory, _ = self.management.set_up()
+        self.failures: list[tuple[str, str]] = []
+        self.has_room = True
+        self._beside: list[World] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._do(self._open())
+
+    def beside(self) -> "World":
+        other = World(
+            self.url,
+            key=self.key,
+            clock=self.clock,
+            deliveries_per_minute=self.limits.deliveries_per_minute,
+            failed_authentications_per_minute=self.limits.failed_authentications_per_minute,
+        )
+        self._beside.append(other)
+        return other
+
+    def close(self) -> None:
+        """Together with those beside it."""
+        for other in self._beside:
+            other.close()
+        self._do(self._shut())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self.database.close()
+
+    # What a sender does
+
+    def post(
+        self,
+        made: WebhookWithSecret,
+        body: Body = b"{}",
+        *,
+        token: str | None = None,
+        headers: Headers = (),
+    ) -> Answer:
+        """A delivery bearing the webhook's secret, or another one."""
+        return self._do(self._post(made, body, token, headers))
+
+    def post_many(self, posts: list[tuple[WebhookWithSecret, bytes]]) -> list[Answer]:
+        """Deliveries at the same instant: all are under way before the first is answered."""
+
+        async def all_at_once() -> list[Answer]:
+            return list(await asyncio.gather(*(self._post(made, body, None, ()) for made, body in posts)))
+
+        return self._do(all_at_once())
+
+    def request(self, method: str, path: str, *, headers: Headers = (), body: Body = b"") -> Answer:
+        return self._do(self._request(method, path, headers, body))
+
+    # What people do
+
+    def webhook(self, name: str = "source", **choices: Any) -> WebhookWithSecret:
+        return self.management.create_webhook(self.factory, name, **choices)
+
+    def log(self, made: WebhookWithSecret) -> list[Delivery]:
+        """The webhook's log, newest first."""
+        return list(self.management.deliveries(self.factory, webhook=made.webhook.uid, limit=1000))
+
+    def labels(self, made: WebhookWithSecret) -> list[str]:
+        return [row.label.shown for row in self.log(made)]
+
+    def runs(self, made: WebhookWithSecret) -> list[Any]:
+        return list(self.management.runs(self.factory, webhook=made.webhook.uid, limit=1000))
+
+    def counted(self, made: WebhookWithSecret) -> dict[str, int]:
+        """Attempts that have no row in the webhook's log: how many, by kind."""
+        self._do(self._write_down_refusals(made))
+        total: dict[str, int] = {}
+        for minute in self.management.refusals(self.factory, made.webhook.uid):
+            total[minute.kind] = total.get(minute.kind, 0) + minute.count
+        return total
+
+    def automation(self, name: str, *made: WebhookWithSecret, payload: Any = None, **choices: Any) -> Any:
+        chosen: dict[str, Any] = {"webhook_ids": [each.webhook.uid for each in made]}
+        if payload is not None:
+            chosen["payload"] = payload
+        trigger = {"provider": "webhook", "event": "received", "filter": chosen}
+        choices.setdefault("prompt", "Look at the delivery.")
+        return self.management.create_automation(self.factory, name, triggers=[trigger], **choices)
+
+    def another_factory(self, name: str = "other") -> factories.Factory:
+        factory = factories.Factory(FactoryId(f"fac_{name}"), self.factory.team_id, name)
+        with self.database.write() as tx:
+            factories.add_factory(tx, factory, self.clock())
+        return factory
+
+    # The parts
+
+    async def _open(self) -> None:
+        self.snapshot = Snapshot(self.database, self.key, failed=self._failed)
+        self.group_commit = GroupCommit(self._start_writer, failed=self._failed)
+        await self.group_commit.open()
+        self.ingress = Ingress(self.snapshot, self.group_commit, self.limits, has_room=lambda: self.has_room)
+        self.routes = Routes(IngressDoor(self.ingress, self.clock), lambda: True)
+
+    async def _shut(self) -> None:
+        self.ingress.write_down_refusals()
+        await self.group_commit.close()
+        self.snapshot.close()
+
+    async def _write_down_refusals(self, made: WebhookWithSecret) -> None:
+        self.ingress.write_down_refusals()
+        # What was handed over before is written by the time that this plan, which no webhook stands for, is answered.
+        outdated = Plan(
+            delivery=DeliveryKey(bytes(16)),
+            webhook_no=made.webhook.no,
+            factory_id=made.webhook.factory_id,
+            revision=0,
+            received_at=0,
+            label=Label.REJECTED_AUTH,
+            budget=Budget.DELIVERIES,
+            budget_size=1,
+            size=0,
+        )
+        assert isinstance(await self.group_commit.admit(outdated), Stale)
+
+    def _start_writer(self, line: socket.socket) -> None:
+        """The writer's own loop, in a thread here: a process for each test would cost more than the test."""
+        writer = threading.Thread(target=write, args=(line.dup(), self.database), daemon=True)
+        writer.start()
+
+    def _failed(self, where: str, why: str | BaseException) -> None:
+        self.failures.append((where, str(why)))
+
+    async def _post(self, made: WebhookWithSecret, body: Body, token: str | None, headers: Headers) -> Answer:
+        secret = token if token is not None else made.secret.reveal()
+        path = f"/webhooks/w/{made.webhook.uid}"
+        if made.webhook.auth_mode == "url_token":
+            return await self._request("POST", f"{path}/{secret}", headers, body)
+        return await self._request("POST", path, _with({"Authorization": f"Bearer {secret}"}, headers), body)
+
+    async def _request(self, method: str, path: str, headers: Headers, body: Body) -> Answer:
+        framing = {"Content-Length": str(len(body))} if isinstance(body, bytes) else {"Transfer-Encoding": "chunked"}
+        given = _with({"Host": "hooks.test"} | framing, headers)
+        scope = {
+            "type": "http",
+            "method": method,
+            "raw_path": path.encode("latin-1"),
+            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given],
+        }
+        sent: list[Any] = []
+        pieces = iter([body]) if isinstance(body, bytes) else body
+        over = False
+
+        async def receive() -> Any:
+            nonlocal over
+            if over:
+                return {"type": "http.disconnect"}
+            piece = next(pieces, None)
+            over = piece is None or isinstance(body, bytes)
+            return {"type": "http.request", "body": piece or b"", "more_body": not over}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await self.routes(scope, receive, send)
+        start, *rest = sent
+        answered = {name.decode(): value.decode() for name, value in start["headers"]}
+        return Answer(start["status"], answered, b"".join(message.get("body", b"") for message in rest))
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+
+def _with(ours: Mapping[str, str], given: Headers) -> list[tuple[str, str]]:
+    """Our headers, save those that were given otherwise."""
+    named = list(given.items() if isinstance(given, Mapping) else given)
+    otherwise = {name.lower() for name, _ in named}
+    return [pair for pair in ours.items() if pair[0].lower() not in otherwise] + named
+
+
+def sqlite_world(directory: Path, **choices: Any) -> World:
+    return World(sqlite_url(directory / "hookmill.db"), **choices)
+
+
+__all__ = ["Answer", "Clock", "World", "app", "sqlite_world"]
