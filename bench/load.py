@@ -291,11 +291,13 @@ class _Driver:
                 due = started + int(issued * interval)
                 request = next(self._requests, None)
                 continue
-            if now > self._send_until + self._answer_within():
+            give_up = self._send_until + self._answer_within()
+            if now >= give_up:
                 self._errors["request due, but no connection free in time"] += 1
                 break
+            until = due if due > now else give_up
             # epoll itself counts in whole milliseconds, which would be seen as latency; select counts finer.
-            select.select([self._epoll], [], [], (due - now) / NANOSECONDS if due > now else 1.0)
+            select.select([self._epoll], [], [], (until - now) / NANOSECONDS)
             self._collect(0)
         self._collect_the_rest()
 

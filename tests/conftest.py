@@ -117,10 +117,7 @@ def store_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def world(store_url: str) -> "Iterator[World]":
-    """The service in this process, on each kind of store. Whatever failed in it must be what the test took away."""
-    from tests.support.world import World
+    """The service in this process, on each kind of store."""
+    from tests.support.world import living
 
-    world = World(store_url)
-    yield world
-    world.close()
-    assert [f"{where}: {error!r}" for where, error in world.failures] == []
+    yield from living(store_url)

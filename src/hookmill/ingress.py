@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from hookmill.domain import payload
-from hookmill.domain.authentication import Authentic, Refused, authenticate, needs_body
+from hookmill.domain.authentication import Refused, Verdict, authenticate, needs_body
 from hookmill.domain.delivery import (
     Attempt,
     Broken,
@@ -30,7 +30,7 @@ from hookmill.domain.errors import StoreUnavailable
 from hookmill.domain.ids import DeliveryKey, time_ordered
 from hookmill.domain.limits import WINDOW_SECONDS
 from hookmill.domain.webhook import AuthMode, LiveWebhook
-from hookmill.store.admission import Plan, RunToStart, Stale
+from hookmill.store.admission import Admission, Plan, RunToStart, Stale
 from hookmill.store.group_commit import GroupCommit
 from hookmill.store.snapshot import Snapshot
 
@@ -74,7 +74,7 @@ class Ingress:
         self._limits = limits
         self._has_room = has_room
         self._entropy = _Entropy()
-        self._full_until: dict[tuple[int, Budget], int] = {}
+        self._full_until: dict[tuple[int, int], int] = {}
         self._refusals: defaultdict[tuple[int, int, str], int] = defaultdict(int)
 
     async def receive(self, attempt: Attempt, read_body: ReadBody) -> Outcome:
@@ -88,18 +88,14 @@ class Ingress:
                     if webhook is None or not _is_here(webhook, attempt):
                         return self._not_found(webhook, attempt)
 
-                verdict = None if needs_body(webhook) else authenticate(webhook, attempt)
-                if isinstance(verdict, Refused):
-                    outcome = await self._refuse(webhook, attempt, verdict)
-                else:
-                    if (full := await self._known_to_be_full(webhook, attempt, verdict)) is not None:
-                        return full
-                    if body is None:
-                        body = await read_body()
-                    if isinstance(body, Broken):
-                        return body
-                    outcome = await self._take(webhook, attempt, body, verdict)
+                # Where the proof needs no body, a stranger's body is not read.
+                proof = None if needs_body(webhook) else authenticate(webhook, attempt)
+                if body is None and not isinstance(proof, Refused):
+                    body = await read_body()
+                if isinstance(body, Broken):
+                    return body
 
+                outcome = await self._admit(self._judge(webhook, attempt, proof, body), webhook, attempt)
                 if not isinstance(outcome, Stale):
                     return outcome
                 webhook = await self._snapshot.confirmed(attempt.uid)
@@ -107,97 +103,84 @@ class Ingress:
             return Unavailable()
         return Unavailable()
 
-    async def _take(
-        self, webhook: LiveWebhook, attempt: Attempt, body: bytes | TooLarge, verdict: Authentic | None
-    ) -> Outcome | Stale:
-        """The attempt with its body read: by an authentic sender, or by one whose signature is yet to be judged."""
+    def _judge(
+        self, webhook: LiveWebhook, attempt: Attempt, proof: Verdict | None, body: bytes | TooLarge | None
+    ) -> Plan:
+        """What should be written about the attempt. `proof` is None where it takes the body to prove anything."""
+        if isinstance(proof, Refused) or body is None:
+            return self._failure(webhook, attempt, proof, _declared_size(attempt))
         if isinstance(body, TooLarge):
             # Too large to be hashed is too large to be proven: a stranger's bytes must not spend the sender's budget.
-            budget = Budget.DELIVERIES if verdict is not None else Budget.FAILED_AUTHENTICATIONS
-            return await self._write(self._plan(webhook, attempt, Label.REJECTED_TOO_LARGE, budget, body.size), attempt)
-        if verdict is None and isinstance(refused := authenticate(webhook, attempt, body), Refused):
-            return await self._refuse(webhook, attempt, refused, len(body))
+            budget = Budget.DELIVERIES if proof is not None else Budget.FAILED_AUTHENTICATIONS
+            return self._plan(webhook, attempt, Label.REJECTED_TOO_LARGE, budget, body.size)
+        if proof is None and isinstance(refused := authenticate(webhook, attempt, body), Refused):
+            return self._failure(webhook, attempt, refused, len(body))
 
         parsed = payload.parse(body)
         if isinstance(parsed, payload.NotJson):
             plan = self._plan(webhook, attempt, Label.REJECTED_INVALID_JSON, Budget.DELIVERIES, len(body))
             plan.reason = parsed.reason
-            return await self._write(plan, attempt)
+            return plan
 
         plan = self._plan(webhook, attempt, Label.ACCEPTED, Budget.DELIVERIES, len(body))
         plan.body = body
-        identity = identify(webhook.delivery_id_header, None, attempt, body)
-        plan.identity_kind, plan.identity_digest, plan.identity_shown = identity.kind, identity.digest, identity.shown
+        kind, plan.identity_digest, plan.identity_shown = identify(webhook.delivery_id_header, None, attempt, body)
+        plan.identity_kind = int(kind)
         if webhook.subscriptions:
             plan.runs = tuple(
                 RunToStart(self._entropy.key(attempt.received_at), chosen.automation_id, chosen.version)
                 for chosen in webhook.subscriptions
                 if chosen.matches(parsed)
             )
-        return await self._write(plan, attempt)
+        return plan
 
-    async def _refuse(
-        self, webhook: LiveWebhook, attempt: Attempt, refused: Refused, size: int | None = None
-    ) -> Outcome | Stale:
-        """401 and a row while the failures' budget lasts; beyond it 429 and a count.
+    def _failure(self, webhook: LiveWebhook, attempt: Attempt, proof: Verdict | None, size: int) -> Plan:
+        """401 and a row, while the failures' budget lasts.
 
         Judged after verification, so that nobody who merely knows the URL can use up what the real sender needs.
         """
-        if (full := await self._failures_known_to_be_full(webhook, attempt)) is not None:
-            return full
-        declared = attempt.headers.get(b"content-length", b"0")
-        known_size = size if size is not None else int(declared) if declared.isdigit() and len(declared) < 10 else 0
-        plan = self._plan(webhook, attempt, Label.REJECTED_AUTH, Budget.FAILED_AUTHENTICATIONS, known_size)
-        plan.reason = refused.reason.value
-        return await self._write(plan, attempt)
+        plan = self._plan(webhook, attempt, Label.REJECTED_AUTH, Budget.FAILED_AUTHENTICATIONS, size)
+        plan.reason = proof.reason.value if isinstance(proof, Refused) else None
+        return plan
 
     def _plan(self, webhook: LiveWebhook, attempt: Attempt, label: Label, budget: Budget, size: int) -> Plan:
         return Plan(
-            delivery=DeliveryKey(self._entropy.key(attempt.received_at)),
+            delivery=self._entropy.key(attempt.received_at),
             webhook_no=webhook.no,
             factory_id=webhook.factory_id,
             revision=webhook.revision,
             received_at=attempt.received_at,
             label=label,
-            budget=budget,
+            budget=int(budget),
             budget_size=self._size_of(budget),
             size=size,
         )
 
-    async def _write(self, plan: Plan, attempt: Attempt) -> Outcome | Stale:
+    async def _admit(self, plan: Plan, webhook: LiveWebhook, attempt: Attempt) -> Admission:
         if not self._has_room():
             return Unavailable()
+        budget = plan.webhook_no, plan.budget
+        if budget in self._full_until and (full := await self._refused_from_memory(budget, webhook, attempt)):
+            return full
         outcome = await self._group_commit.admit(plan)
         if isinstance(outcome, RateLimited):
-            self._full_until[plan.webhook_no, plan.budget] = outcome.opens_at
-            self._count(plan.webhook_no, attempt, _REFUSED_FOR[plan.budget])
+            self._full_until[budget] = outcome.opens_at
+            self._count(plan.webhook_no, attempt, _REFUSED_FOR[Budget(plan.budget)])
         return outcome
 
-    async def _known_to_be_full(
-        self, webhook: LiveWebhook, attempt: Attempt, verdict: Authentic | None
+    async def _refused_from_memory(
+        self, budget: tuple[int, int], webhook: LiveWebhook, attempt: Attempt
     ) -> RateLimited | None:
-        # A signature is judged first: strangers must not learn whether the webhook is busy.
-        if verdict is None:
-            return None
-        return await self._refused_from_memory(webhook, attempt, Budget.DELIVERIES)
-
-    async def _failures_known_to_be_full(self, webhook: LiveWebhook, attempt: Attempt) -> RateLimited | None:
-        return await self._refused_from_memory(webhook, attempt, Budget.FAILED_AUTHENTICATIONS)
-
-    async def _refused_from_memory(self, webhook: LiveWebhook, attempt: Attempt, budget: Budget) -> RateLimited | None:
         """429 without a write while the window is known to be full, if the webhook is still the one judged by."""
-        opens_at = self._full_until.get((webhook.no, budget))
-        if opens_at is None:
-            return None
-        remaining = opens_at - attempt.received_at
+        opens_at = self._full_until[budget]
         # More than a window ahead is from before the clock was set back.
-        if not 0 < remaining <= WINDOW_SECONDS * 1_000_000:
-            del self._full_until[webhook.no, budget]
+        if not 0 < opens_at - attempt.received_at <= WINDOW_SECONDS * 1_000_000:
+            del self._full_until[budget]
             return None
         current = await self._snapshot.confirmed(attempt.uid)
         if current is None or current.revision != webhook.revision:
             return None
-        self._count(webhook.no, attempt, _REFUSED_FOR[budget])
+        self._count(webhook.no, attempt, _REFUSED_FOR[Budget(budget[1])])
         return rate_limited(attempt.received_at, opens_at)
 
     def _not_found(self, webhook: LiveWebhook | None, attempt: Attempt) -> NotFound:
@@ -236,6 +219,12 @@ def _is_here(webhook: LiveWebhook, attempt: Attempt) -> bool:
     return attempt.url_token is None or webhook.auth_mode is AuthMode.URL_TOKEN
 
 
+def _declared_size(attempt: Attempt) -> int:
+    """What the sender says of a body that nobody read: for the owner to see, and for nothing else."""
+    declared = attempt.headers.get(b"content-length", b"")
+    return int(declared) if declared.isdigit() and len(declared) < 10 else 0
+
+
 class _Entropy:
     """Random bytes drawn from the system a page at a time: a system call per delivery would show."""
 
@@ -245,8 +234,8 @@ class _Entropy:
         self._page = b""
         self._at = 0
 
-    def key(self, now_us: int) -> bytes:
+    def key(self, now_us: int) -> DeliveryKey:
         if self._at >= len(self._page):
             self._page, self._at = os.urandom(8 * 512), 0
         self._at += 8
-        return time_ordered(now_us, self._page[self._at - 8 : self._at])
+        return DeliveryKey(time_ordered(now_us, self._page[self._at - 8 : self._at]))

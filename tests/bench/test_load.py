@@ -47,6 +47,7 @@ class Server(ThreadingTCPServer):
 def listening(answer: Answer, *, reads_bodies: bool = True) -> Iterator[Listener]:
     listener = Listener(answer, reads_bodies)
     numbers = itertools.count()
+    over = threading.Event()
 
     class Connection(StreamRequestHandler):
         def handle(self) -> None:
@@ -60,7 +61,7 @@ def listening(answer: Answer, *, reads_bodies: bool = True) -> Iterator[Listener
                         listener.requests.append((request_line.decode().split()[1], headers, body))
                     listener.answer(self.request, next(numbers))
                     if not listener.reads_bodies:
-                        wait_for_the_client_to_leave(self.request)
+                        over.wait()
 
     with Server(("127.0.0.1", 0), Connection) as server:
         listener.port = server.server_address[1]
@@ -69,6 +70,7 @@ def listening(answer: Answer, *, reads_bodies: bool = True) -> Iterator[Listener
         try:
             yield listener
         finally:
+            over.set()
             server.shutdown()
             thread.join()
 
@@ -181,8 +183,8 @@ def test_large_bodies_arrive_whole():
 
 def test_an_answer_in_pieces_is_put_together():
     def dribble(connection: socket, number: int) -> None:
-        for place in range(0, len(ACCEPTED), 7):
-            connection.sendall(ACCEPTED[place : place + 7])
+        for place in range(0, len(ACCEPTED), 5):
+            connection.sendall(ACCEPTED[place : place + 5])
             time.sleep(0.0001)
 
     with listening(dribble) as listener:

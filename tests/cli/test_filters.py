@@ -76,6 +76,16 @@ def test_an_automations_own_triggers_are_tested(webhook: Any, log: Log, hookmill
     assert (on_body["would_trigger"], on_body["webhook_check"]) == (True, None)
 
 
+def test_an_automation_of_another_webhook_fails_the_webhook_check(webhook: Any, log: Log, hookmill: Hookmill):
+    hookmill("webhook", "create", "other")
+    hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "other")
+    delivery = log.delivery(webhook["uid"])
+
+    printed = hookmill("filter", "test", "--delivery", delivery, "--automation", "a", "--json").json
+
+    assert (printed["would_trigger"], printed["webhook_check"], printed["payload_check"]) == (False, False, True)
+
+
 def test_a_trigger_without_a_filter_passes_every_payload(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
     delivery = log.delivery(webhook["uid"])
 

@@ -142,8 +142,13 @@ def test_an_answer_that_is_not_ours_is_told_by_its_status(
 
 def test_a_body_that_is_refused_unread_still_gets_its_answer(webhook: Any, hookmill: Hookmill, receiver: Receiver):
     receiver.status, receiver.reads_the_body, receiver.answer = 413, False, b'{"title": "Too large."}'
+    more_than_fits_between_two_sockets = b"1" * 16_000_000
 
-    assert hookmill("send", "source", "--url", receiver.url, "--data", '"x"', ends=1).out == "413 Too large.\n"
+    printed = hookmill(
+        "send", "source", "--url", receiver.url, "--body", "-", stdin=more_than_fits_between_two_sockets, ends=1
+    )
+
+    assert printed.out == "413 Too large.\n"
 
 
 def test_where_nothing_listens_the_error_says_so(webhook: Any, hookmill: Hookmill):

@@ -19,7 +19,7 @@ import pytest
 from tests.cli.conftest import Hookmill
 from tests.support.service import free_port
 
-READY_SECONDS = 30.0
+READY_SECONDS = 60.0
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def started(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
     finally:
         process.terminate()
         try:
-            process.communicate(timeout=20)
+            process.communicate(timeout=40)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -176,6 +176,22 @@ def test_a_worker_of_its_own_is_refused_on_sqlite(data_dir: Path, hookmill: Hook
     assert "HOOKMILL_DATABASE_URL" in printed.err
 
 
+def test_a_worker_says_what_it_does_and_ends_when_it_is_told(
+    data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
+    monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
+    hookmill("migrate")
+
+    with subprocess.Popen([sys.executable, "-m", "hookmill", "worker"], stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        said = worker.stdout.readline()
+        worker.terminate()
+        worker.wait(READY_SECONDS)
+
+    assert said == "Performing up to 4 runs at a time. Ctrl-C stops it.\n"
+
+
 def test_migrate_says_whether_there_was_something_to_do(data_dir: Path, hookmill: Hookmill):
     first = hookmill("migrate", "--json").json
     second = hookmill("migrate").out
@@ -191,6 +207,18 @@ def test_migrate_works_on_postgresql(
 
     assert hookmill("migrate", "--json").json == {"changed": True}
     assert hookmill("migrate", "--json").json == {"changed": False}
+
+
+def test_a_database_that_was_never_set_up_is_told_with_what_to_do(
+    data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
+    monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
+
+    printed = hookmill("webhook", "list", ends=1)
+
+    assert "hookmill migrate" in printed.err
+    assert "Traceback" not in printed.err
 
 
 def test_a_postgresql_that_does_not_answer_is_told_without_its_password(

@@ -215,6 +215,7 @@ def test_neither_verdict_shows_the_body_when_printed():
         (b'{"a":1,}', "not JSON at line 1, column 8"),
         (b'{\n"a" 1}', "not JSON at line 2, column 5"),
         (b"[" * 513 + b"]" * 513, "nested more than 512 levels deep"),
+        (b"[" * 600, "nested more than 512 levels deep"),
         (b"[" * 127_000, "nested more than 512 levels deep"),
     ],
 )

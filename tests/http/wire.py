@@ -19,7 +19,6 @@ class WireAnswer:
     status: int
     headers: dict[str, str]
     body: bytes
-    raw: bytes
 
 
 class Wire:
@@ -56,42 +55,33 @@ class Wire:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         self._socket.close()
 
+    def interim_answer(self) -> int | None:
+        """The next 1xx, or None when something else comes first."""
+        head = self._head()
+        if head is None or not head[0] < 200:
+            return None
+        self.interim.append(head[0])
+        return head[0]
+
     def answer(self, *, to_head: bool = False) -> WireAnswer | None:
         """The next final answer, or None when the connection ends without one."""
-        while True:
-            head = self._until(b"\r\n\r\n")
-            if head is None:
-                return None
-            status_line, *lines = head.decode("latin-1").split("\r\n")
-            status = int(status_line.split(" ")[1])
-            if status >= 200:
-                break
-            self.interim.append(status)
-        headers = {
-            name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)
-        }
+        while (head := self._head()) is not None and head[0] < 200:
+            self.interim.append(head[0])
+        if head is None:
+            return None
+        status, headers, raw = head
         length = 0 if to_head else int(headers["content-length"])
         while len(self._unread) < length and self._more():
             pass
         body, self._unread = self._unread[:length], self._unread[length:]
-        assert len(body) == length, f"an answer broke off: {head!r} {body!r}"
-        return WireAnswer(status, headers, body, head + body)
+        assert len(body) == length, f"an answer broke off: {raw!r} {body!r}"
+        return WireAnswer(status, headers, body)
 
     def ends(self) -> bool:
         """Wait for the other side to close; False if it says something more instead."""
         while not self._unread and self._more():
             pass
         return not self._unread
-
-    def stays_open(self, seconds: float) -> bool:
-        """Whether the other side neither speaks nor closes for so long."""
-        self._socket.settimeout(seconds)
-        try:
-            return self._socket.recv(1, socket.MSG_PEEK) is None
-        except TimeoutError:
-            return True
-        except ConnectionError:
-            return False
 
     def close(self) -> None:
         self._socket.close()
@@ -102,13 +92,15 @@ class Wire:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _until(self, mark: bytes) -> bytes | None:
-        while mark not in self._unread:
+    def _head(self) -> tuple[int, dict[str, str], bytes] | None:
+        while b"\r\n\r\n" not in self._unread:
             if not self._more():
                 assert not self._unread, f"an answer broke off: {self._unread!r}"
                 return None
-        found, _, self._unread = self._unread.partition(mark)
-        return found + mark
+        raw, _, self._unread = self._unread.partition(b"\r\n\r\n")
+        status_line, *lines = raw.decode("latin-1").split("\r\n")
+        pairs = (line.partition(":") for line in lines)
+        return int(status_line.split(" ")[1]), {name.lower(): value.strip() for name, _, value in pairs}, raw
 
     def _more(self) -> bool:
         """Read on; False at the connection's end. A reset is an end too."""

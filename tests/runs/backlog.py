@@ -5,7 +5,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -171,10 +171,16 @@ def wait_until(holds: Callable[[], object], seconds: float = 10, otherwise: Call
 class Worker:
     """A process of its own that performs runs of a backlog, to be killed at will."""
 
-    def __init__(self, backlog: Backlog, **order: Any) -> None:
+    def __init__(self, backlog: Backlog, *, command: Sequence[str] = (), grace: float = 1, **settings: Any) -> None:
         _FORKS.set_forkserver_preload(["hookmill.runs.engine"])
         self._control, theirs = _FORKS.Pipe()
-        asked = {"url": backlog.url, "data": str(backlog.data), **order}
+        asked = {
+            "url": backlog.url,
+            "data": str(backlog.data),
+            "command": command,
+            "grace": grace,
+            "settings": settings,
+        }
         self._process = _FORKS.Process(target=perform_until_told, args=(asked, theirs))
         self._process.start()
         theirs.close()

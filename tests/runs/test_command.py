@@ -35,6 +35,12 @@ def python(program: str, **settings) -> CommandRunner:
     return CommandRunner(argv=(sys.executable, "-c", program), **{"grace_seconds": 0.5, **settings})
 
 
+def output_of(runner: CommandRunner, package: Package) -> str:
+    tail = end_of(runner, package).output_tail
+    assert tail is not None
+    return tail
+
+
 def end_of(runner: CommandRunner, package: Package, watch: Watch = go_on) -> Ended:
     ended = runner.run(package, watch)
     assert isinstance(ended, Ended)
@@ -66,21 +72,19 @@ def test_a_command_sees_its_own_environment_and_nothing_else(package, monkeypatc
     monkeypatch.setenv("AGENT_KEY", "for the agent")
     monkeypatch.setenv("LANG", "C.UTF-8")
     monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setenv("HOME", "/home/somebody")
 
-    program = "import json, os; print(json.dumps(dict(os.environ)))"
-    ended = end_of(
-        python(
-            program, pass_environment=("AGENT_KEY", "NOT_SET"), environment={"MODEL": "m-1", "HOOKMILL_ATTEMPT": "9"}
-        ),
-        package,
+    command = python(
+        "import json, os; print(json.dumps(dict(os.environ)))",
+        pass_environment=("AGENT_KEY", "NOT_SET"),
+        environment={"MODEL": "m-1", "HOOKMILL_ATTEMPT": "9"},
     )
-
-    seen = json.loads(ended.output_tail)
+    seen = json.loads(output_of(command, package))
     run = package.run
     assert seen.pop("LC_CTYPE", None) is None
     assert seen == {
         "PATH": os.environ["PATH"],
-        "HOME": os.environ["HOME"],
+        "HOME": "/home/somebody",
         "LANG": "C.UTF-8",
         "TZ": "UTC",
         "AGENT_KEY": "for the agent",
@@ -104,6 +108,7 @@ def test_hostile_names_reach_neither_the_arguments_nor_the_environment(tmp_path)
     ended = end_of(python(program), package)
 
     assert ended.state is RunState.SUCCEEDED
+    assert ended.output_tail is not None
     assert "pwned" not in ended.output_tail
 
 
@@ -164,16 +169,15 @@ def test_output_beyond_the_cap_is_counted_and_does_not_block_the_command(package
 
     assert ended.state is RunState.SUCCEEDED
     assert (package.directory / "output.log").stat().st_size == 10_000
+    assert ended.output_tail is not None
     assert ended.output_tail.endswith("x\nend\n\n[4990004 bytes of output were not kept]")
     assert len(ended.output_tail) < 4200
 
 
 def test_the_tail_is_made_safe_to_show_and_to_store(package):
-    ended = python(r"import sys; sys.stdout.buffer.write(b'a\0b\x1b[31mc\xff\r\nd\xe2\x80\xaee\tf')").run(
-        package, go_on
-    )
+    program = r"import sys; sys.stdout.buffer.write(b'a\0b\x1b[31mc\xff\r\nd\xe2\x80\xaee\tf')"
 
-    assert ended.output_tail == "a�b�[31mc�\nd�e\tf"
+    assert output_of(python(program), package) == "a�b�[31mc�\nd�e\tf"
 
 
 def test_output_that_a_full_disk_refuses_is_counted(tmp_path, monkeypatch):

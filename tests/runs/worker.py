@@ -22,22 +22,16 @@ def perform_until_told(order: dict[str, Any], control: Connection) -> None:
     failures: list[str] = []
     database = open_database(order["url"])
     runners: dict[str, Runner] = {"package": PackageRunner()}
-    if command := order.get("command"):
-        runners["command"] = CommandRunner(argv=tuple(command), grace_seconds=order.get("grace", 1.0))
-    settings = EngineSettings(
-        data=Path(order["data"]),
-        runners=runners,
-        concurrency=order.get("concurrency", 4),
-        attempts_max=order.get("attempts_max", 3),
-        dead_after_seconds=order.get("dead_after", 1.5),
-    )
+    if command := order["command"]:
+        runners["command"] = CommandRunner(argv=tuple(command), grace_seconds=order["grace"])
+    settings = EngineSettings(data=Path(order["data"]), runners=runners, **order["settings"])
     engine = Engine(
         database, settings, microseconds, failed=lambda where, error: failures.append(f"{where}: {error!r}")
     )
     engine.launch()
     control.send(engine.executor)
     control.recv()
-    engine.shutdown(order.get("shutdown_grace", 0.0))
+    engine.shutdown(0)
     database.close()
     control.send({"connections": connections, "failures": failures})
 

@@ -4,13 +4,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.world import World
+from tests.support.world import World, living
 
 
 @pytest.fixture
 def sqlite_world(sqlite_store: str) -> Iterator[World]:
-    """The service on SQLite alone, for facts that are settled before any store is asked."""
-    world = World(sqlite_store)
-    yield world
-    world.close()
-    assert [f"{where}: {error!r}" for where, error in world.failures] == []
+    """The service on SQLite alone."""
+    yield from living(sqlite_store)
+
+
+@pytest.fixture
+def postgres_world(postgres_store: str) -> Iterator[World]:
+    """The service on PostgreSQL alone."""
+    yield from living(postgres_store)

@@ -99,7 +99,7 @@ def test_factories_are_served_in_turn_from_the_last_one_on(backlog):
     for name in ("fac_a", "fac_b", "fac_c"):
         backlog.queue_many(backlog.automation(name), 3, factory=name)
 
-    served = []
+    served: list[FactoryId] = []
     for _ in range(7):
         (one,) = take(backlog, 1, after=served[-1] if served else "")
         served.append(one.factory)

@@ -105,6 +105,7 @@ class World:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        self._writer.join()
         self.database.close()
 
     # What a sender does
@@ -200,8 +201,12 @@ class World:
 
     def _start_writer(self, line: socket.socket) -> None:
         """The writer's own loop, in a thread here: a process for each test would cost more than the test."""
-        writer = threading.Thread(target=write, args=(line.dup(), self.database), daemon=True)
-        writer.start()
+        self._writer = threading.Thread(target=self._write, args=(line.dup(),), daemon=True)
+        self._writer.start()
+
+    def _write(self, line: socket.socket) -> None:
+        with line:
+            write(line, self.database)
 
     def _failed(self, where: str, why: str | BaseException) -> None:
         self.failures.append((where, str(why)))
@@ -215,6 +220,8 @@ class World:
 
     async def _request(self, method: str, path: str, headers: Headers, body: Body) -> Answer:
         framing = {"Content-Length": str(len(body))} if isinstance(body, bytes) else {"Transfer-Encoding": "chunked"}
+        if not _FRAMING.isdisjoint(name.lower() for name, _ in _with({}, headers)):
+            framing = {}
         given = _with({"Host": "hooks.test"} | framing, headers)
         scope = {
             "type": "http",
@@ -246,11 +253,22 @@ class World:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
 
+_FRAMING = {"content-length", "transfer-encoding"}
+
+
 def _with(ours: Mapping[str, str], given: Headers) -> list[tuple[str, str]]:
     """Our headers, save those that were given otherwise."""
     named = list(given.items() if isinstance(given, Mapping) else given)
     otherwise = {name.lower() for name, _ in named}
     return [pair for pair in ours.items() if pair[0].lower() not in otherwise] + named
+
+
+def living(url: str) -> Iterator[World]:
+    """A world for as long as a test lasts. Whatever failed in it must be what the test took away, and cleared."""
+    world = World(url)
+    yield world
+    world.close()
+    assert world.failures == []
 
 
 def sqlite_world(directory: Path, **choices: Any) -> World:

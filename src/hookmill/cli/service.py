@@ -69,7 +69,9 @@ def serve(
         _announce(found, settings, " ".join([*overrides, how_to_call()]), json)
         sys.stdout.flush()
 
-    app.serve(settings, announce)
+    from hookmill.app.serve import serve as serve_until_told
+
+    serve_until_told(settings, announce)
 
 
 def worker(json: options.AsJson = False) -> None:
@@ -81,13 +83,14 @@ def worker(json: options.AsJson = False) -> None:
             "Set HOOKMILL_DATABASE_URL to postgresql://USER:PASSWORD@HOST/NAME."
         )
 
-    from hookmill import app
+    from hookmill.app.worker_process import work_until_told
 
     if json:
         as_json({"runs_at_once": settings.runs_at_once, "data_dir": str(settings.data_dir.absolute())})
     else:
         line(f"Performing up to {count(settings.runs_at_once, 'run')} at a time. Ctrl-C stops it.")
-    app.work_until_told()
+    sys.stdout.flush()
+    work_until_told()
 
 
 def migrate(json: options.AsJson = False) -> None:

@@ -60,7 +60,15 @@ class Subscription:
 
     def matches(self, payload: Parsed) -> bool:
         """Whether the delivery starts a run: once, however many of the triggers match."""
-        return any(chosen is None or chosen.matches(payload) for chosen in self.filters)
+        return any(chosen is None or _holds(chosen, payload) for chosen in self.filters)
+
+
+def _holds(chosen: CompiledFilter, payload: Parsed) -> bool:
+    """Evaluation is total. Should it fail all the same, it fails closed, and for this trigger alone."""
+    try:
+        return chosen.matches(payload)
+    except Exception:
+        return False
 
 
 def triggers_from_json(given: Any) -> tuple[Trigger, ...]:

@@ -7,7 +7,7 @@ kind is digested under its own name, so that none can pose as another.
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.limits import IDENTITY_SHOWN_CHARACTERS
@@ -72,13 +72,16 @@ class IdentityKind(IntEnum):
         return self.name.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
+    """Which event a delivery is.
+
+    `digest` is 16 bytes over the kind and the whole value: what makes two events the same. `shown` is the sender's
+    value for people, cut; None for a body's digest.
+    """
+
     kind: IdentityKind
     digest: bytes
-    """16 bytes over the kind and the whole value: what makes two events the same."""
     shown: str | None
-    """The sender's value for people, cut; None for a body's digest."""
 
 
 def identify(delivery_id_header: bytes | None, provider_id: bytes | None, attempt: Attempt, body: bytes) -> Identity:

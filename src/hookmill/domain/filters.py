@@ -437,7 +437,7 @@ def _shown(value: Json) -> str:
         return "missing"
     if type(value) is not list:
         return _cut(_shown_shallow(value))
-    # Each element takes two characters or more.
+    # An element and its comma fill two places or more: those after these could not be seen.
     text = ", ".join(_shown_shallow(element) for element in value[:SHOWN_CHARACTERS_MAX])
     return f"[{text}]" if len(text) + 2 <= SHOWN_CHARACTERS_MAX else f"[{text[: SHOWN_CHARACTERS_MAX - 3]}…]"
 

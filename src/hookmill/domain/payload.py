@@ -108,8 +108,8 @@ def _second_opinion(body: bytes) -> Parsed | NotJson:
 def _exact_value(body: bytes) -> Json:
     try:
         return _EXACT_DECODER.decode(body)
-    except (msgspec.MsgspecError, ValueError):
-        # Lone surrogates and integers of more than 4,300 digits.
+    except msgspec.MsgspecError:
+        # A lone surrogate, or an integer of more than 4,300 digits; fewer where the interpreter is so set.
         return _JUDGE.decode(body.decode())
 
 

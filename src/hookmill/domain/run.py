@@ -1,4 +1,4 @@
-"""What a delivery starts: a run of one automation, and the envelope that tells the agent what it was sent and how far to trust it.
+"""What a delivery starts: a run of one automation, and the envelope that tells its agent what came and what to trust.
 
 Nothing here ever sees a payload. The envelope names things; the payload stays in its file.
 """

@@ -43,7 +43,7 @@ class Hands:
 
 
 class Heartbeats:
-    """Judges who is dead by watching heartbeats stand still, by this process's own clock: other clocks prove nothing."""
+    """Judges who is dead by watching heartbeats stand still, by this process's own clock: others' prove nothing."""
 
     def __init__(self, dead_after_seconds: float) -> None:
         self._dead_after = dead_after_seconds
@@ -51,7 +51,7 @@ class Heartbeats:
         self._last_look: float | None = None
 
     def dead(self, beats: Mapping[ExecutorId, int], *, now: float) -> dict[ExecutorId, int]:
-        """Those whose heartbeat did not move while this process looked on for long enough; `now` is monotonic, in seconds."""
+        """Those whose heartbeat stood still while this process looked on for long enough. `now`: monotonic seconds."""
         if self._last_look is not None and now - self._last_look > self._dead_after / 2:
             # Whoever slept or could not reach the database saw nothing, and others may have suffered the same.
             self._seen.clear()

@@ -1,4 +1,4 @@
-"""One run's life in the hands of an executor: begin an attempt, write its package, let its runner act, record the end."""
+"""One run's life in an executor's hands: begin an attempt, write the package, let the runner act, record the end."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ class Performer:
     def perform(self, key: RunKey) -> Ended | Left | None:
         """How it ended; `Left` when it is not over; None when it was not ours to begin.
 
-        Whatever ended it stands in its row. Raises `StoreUnavailable` if the database was away before anything was done.
+        Its end stands in its row. Raises `StoreUnavailable` if the database was away before the runner was asked.
         """
         run = self._begin(key)
         if run is None:

@@ -7,7 +7,7 @@ overflow, which identities were taken. Nearly always the answer is "none", and n
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
 
@@ -15,7 +15,6 @@ from hookmill.domain.delivery import (
     Accepted,
     Budget,
     Duplicate,
-    IdentityKind,
     Label,
     RateLimited,
     Rejected,
@@ -29,6 +28,8 @@ from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Transaction
 
 WINDOW_US: Final = WINDOW_SECONDS * 1_000_000
+
+Row = tuple[Any, ...]
 
 
 class RunToStart(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -50,10 +51,12 @@ class Plan(msgspec.Struct, kw_only=True, array_like=True, gc=False):
     revision: int
     received_at: int
     label: Label
-    budget: Budget
+    budget: int
+    """The number of a `Budget`."""
     budget_size: int
     size: int
-    identity_kind: IdentityKind | None = None
+    identity_kind: int | None = None
+    """The number of an `IdentityKind`."""
     identity_digest: bytes | None = None
     identity_shown: str | None = None
     body: bytes | None = None
@@ -135,7 +138,19 @@ _OWNERS: Final = RowStatement(
     ("int", "bytea"),
 )
 
-_LOG: Final = RowStatement(
+_LOG_ACCEPTED: Final = RowStatement(
+    f"""
+    WITH accepted (id, webhook_no, received_at, size, identity_kind, identity, digest) AS ({{rows}})
+    INSERT INTO deliveries (id, webhook_no, received_at, label, budget, size,
+                            identity_kind, identity, identity_digest)
+    SELECT id, webhook_no, received_at, {Label.ACCEPTED:d}, {Budget.DELIVERIES:d}, size,
+           identity_kind, NULLIF(identity, ''), digest
+    FROM accepted
+    """,
+    ("bytea", "int", "bigint", "int", "smallint", "text", "bytea"),
+)
+
+_LOG_OTHERS: Final = RowStatement(
     """
     INSERT INTO deliveries (id, webhook_no, received_at, label, budget, size,
                             identity_kind, identity, identity_digest, duplicate_of, reason)
@@ -166,46 +181,70 @@ def admit(tx: Transaction, plans: Sequence[Plan]) -> list[Attempted]:
     within = _within_budget(tx, standing, outcomes)
     owners = _claim_identities(tx, within)
 
-    log, bodies, runs = [], [], []
+    accepted: list[Row] = []
+    bodies: list[Row] = []
+    others: list[Row] = []
+    runs: list[Row] = []
     for plan in within:
         outcome, duplicate_of = _settle(plan, owners)
         outcomes[id(plan)] = outcome
-        label = Label.DUPLICATE if duplicate_of else plan.label
-        log.append(
+        if not isinstance(outcome, Accepted):
+            others.append(_other_row(plan, duplicate_of))
+            continue
+        key = bytearray(plan.delivery)
+        accepted.append(
             (
-                plan.delivery,
+                key,
                 plan.webhook_no,
                 plan.received_at,
-                label,
-                plan.budget,
                 plan.size,
                 plan.identity_kind,
-                plan.identity_shown,
-                plan.identity_digest,
-                duplicate_of,
-                plan.reason,
+                plan.identity_shown or "",
+                bytearray(plan.identity_digest or b""),
             )
         )
-        if label is Label.ACCEPTED:
-            bodies.append((plan.delivery, plan.body))
-            for run in plan.runs:
-                runs.append(
-                    (
-                        run.key,
-                        plan.delivery,
-                        plan.webhook_no,
-                        plan.factory_id,
-                        run.automation_id,
-                        run.automation_version,
-                        RunState.QUEUED.value,
-                        0,
-                        plan.received_at,
-                    )
-                )
-    for statement, rows in ((_LOG, log), (_KEEP_BODIES, bodies), (_START_RUNS, runs)):
+        bodies.append((key, bytearray(plan.body or b"")))
+        runs += [_run_row(plan, run) for run in plan.runs]
+    for statement, rows in (
+        (_LOG_ACCEPTED, accepted),
+        (_KEEP_BODIES, bodies),
+        (_LOG_OTHERS, others),
+        (_START_RUNS, runs),
+    ):
         if rows:
             statement.execute(tx, rows)
     return [outcomes[id(plan)] for plan in plans]
+
+
+def _other_row(plan: Plan, duplicate_of: bytes | None) -> Row:
+    label = Label.DUPLICATE if duplicate_of else plan.label
+    return (
+        plan.delivery,
+        plan.webhook_no,
+        plan.received_at,
+        int(label),
+        plan.budget,
+        plan.size,
+        plan.identity_kind,
+        plan.identity_shown,
+        plan.identity_digest,
+        duplicate_of,
+        plan.reason,
+    )
+
+
+def _run_row(plan: Plan, run: RunToStart) -> Row:
+    return (
+        run.key,
+        plan.delivery,
+        plan.webhook_no,
+        plan.factory_id,
+        run.automation_id,
+        run.automation_version,
+        RunState.QUEUED.value,
+        0,
+        plan.received_at,
+    )
 
 
 def _judged_by_what_stands(tx: Transaction, plans: Sequence[Plan], outcomes: dict[int, Attempted]) -> list[Plan]:
@@ -277,14 +316,21 @@ def _judge_window(counted: list[int], plans: Sequence[Plan], outcomes: dict[int,
 
 def _claim_identities(tx: Transaction, plans: Sequence[Plan]) -> dict[tuple[int, bytes], bytes]:
     """Which delivery owns each identity. The constraint lets the first in; the losers read who won."""
-    claims: dict[tuple[int, bytes], tuple[int, bytes, bytes, int, int]] = {}
+    claims: dict[tuple[int, bytes], Row] = {}
     for plan in plans:
         if plan.identity_digest is not None and plan.identity_kind is not None:
             key = (plan.webhook_no, plan.identity_digest)
-            claims.setdefault(key, (*key, plan.delivery, plan.identity_kind, plan.received_at))
+            if key not in claims:
+                claims[key] = (
+                    key[0],
+                    bytearray(key[1]),
+                    bytearray(plan.delivery),
+                    plan.identity_kind,
+                    plan.received_at,
+                )
     if not claims:
         return {}
-    owners = {key: claim[2] for key, claim in claims.items()}
+    owners = {key: bytes(claim[2]) for key, claim in claims.items()}
     if _CLAIM.execute(tx, list(claims.values())) == len(claims):
         return owners
     for webhook_no, digest, delivery in _OWNERS.select(tx, list(claims)):

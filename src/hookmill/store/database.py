@@ -178,18 +178,24 @@ def _as_unavailable() -> Iterator[None]:
     except (OperationalError, InterfaceError, PoolTimeout) as error:
         raise StoreUnavailable(_plain(error)) from error
     except DBAPIError as error:
-        if error.connection_invalidated or type(error.orig).__name__ in _PASSING:
+        if error.connection_invalidated or type(error.orig).__name__ in _PASSING | _UNUSABLE:
             raise StoreUnavailable(_plain(error)) from error
         raise
 
 
 _PASSING: Final = {"LockNotAvailable", "QueryCanceled", "DeadlockDetected", "AdminShutdown", "ReadOnlySqlTransaction"}
 
+_UNUSABLE: Final = {"DatabaseError", "UndefinedTable", "UndefinedColumn"}
+"""A file that is damaged or no database, or a database that this version has not set up."""
+
 
 def _plain(error: SQLAlchemyError) -> str:
     """The driver's own words, without the statement and its parameters: those may hold a body."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    return str(cause).strip().split("\n")[0][:200]
+    said = str(cause).strip().split("\n")[0][:200]
+    if type(cause).__name__.startswith("Undefined") or said.startswith(("no such table", "no such column")):
+        return f"{said}. It is not at this version's schema: run `hookmill migrate`."
+    return said
 
 
 _WRITER_CACHE: Final = "PRAGMA cache_size = -65536"

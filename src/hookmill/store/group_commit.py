@@ -104,6 +104,11 @@ class Unframer:
         return whole
 
 
+def held_bytes(plan: Plan) -> int:
+    """What the plan takes up while it waits. Its `size` may be a stranger's mere claim."""
+    return PLAN_OVERHEAD_BYTES + (len(plan.body) if plan.body is not None else 0)
+
+
 @dataclass(slots=True)
 class _Waiting:
     plan: Plan
@@ -159,7 +164,7 @@ class GroupCommit(asyncio.Protocol):
         now = time.monotonic()
         self._number += 1
         self._waiting[self._number] = _Waiting(plan, answer, now)
-        self._outstanding_bytes += plan.size + PLAN_OVERHEAD_BYTES
+        self._outstanding_bytes += held_bytes(plan)
         self._send_soon()
         self._outgoing.append(Numbered(self._number, now + PATIENCE_SECONDS, plan))
         return answer
@@ -222,7 +227,7 @@ class GroupCommit(asyncio.Protocol):
         self._outgoing, self._refusals = [], []
 
     def _settle(self, waiting: _Waiting, outcome: Admission) -> None:
-        self._outstanding_bytes -= waiting.plan.size + PLAN_OVERHEAD_BYTES
+        self._outstanding_bytes -= held_bytes(waiting.plan)
         if not waiting.answer.done():
             waiting.answer.set_result(outcome)
 
@@ -274,6 +279,12 @@ def _outcome(became: Became, plan: Plan) -> Admission:
             return _UNAVAILABLE
 
 
+WRITER: Final = (
+    # A Ctrl-C at the terminal reaches every process of the service; the writer ends when its line does.
+    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from hookmill.store.writer import main; main()"
+)
+
+
 def in_a_process(url: str) -> StartWriter:
     """A writer in a process of its own, for the store at `url`. It ends with this process, however this one ends."""
     started: list[subprocess.Popen[bytes]] = []
@@ -281,7 +292,7 @@ def in_a_process(url: str) -> StartWriter:
     def start(line: socket.socket) -> None:
         started[:] = [earlier for earlier in started if earlier.poll() is None]
         writer = subprocess.Popen(
-            [sys.executable, "-m", "hookmill.store.writer", str(line.fileno())],
+            [sys.executable, "-P", "-c", WRITER, str(line.fileno())],
             pass_fds=[line.fileno()],
             stdin=subprocess.PIPE,
         )

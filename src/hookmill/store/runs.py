@@ -1,7 +1,8 @@
 """Runs as rows: the truth about each, whoever performs it.
 
-An unfinished run is either in the backlog (`handed_at` is empty) or in the hands of the one executor that its row names.
-Only that executor can begin an attempt, and only the latest attempt can end: what a stale worker writes has no effect.
+An unfinished run is either in the backlog (`handed_at` is empty) or in the hands of the one executor that its row
+names. Only that executor begins an attempt, and only the latest attempt ends it: what a stale worker writes has no
+effect.
 """
 
 from collections.abc import Sequence
@@ -53,7 +54,7 @@ def page_of_runs(
     before: RunKey | None = None,
     limit: int = 50,
 ) -> list[Run]:
-    """A factory's runs, newest first, of one webhook, delivery or state if asked; `before` is the last of the page above."""
+    """A factory's runs, newest first; of one webhook, delivery or state if asked. `before`: the last one seen."""
     asked = {
         "webhooks.uid = :webhook": webhook,
         "runs.delivery_id = :delivery": delivery,
@@ -128,7 +129,7 @@ def _run(row: Row) -> Run:
 
 # ── The backlog ──────────────────────────────────────────────────────────────────────────────────────────────
 
-_WAITING: Final = "state = 'queued' AND finished_at IS NULL AND handed_at IS NULL"
+_WAITING: Final = "finished_at IS NULL AND handed_at IS NULL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,8 +341,7 @@ def runs_in_dead_hands(tx: Transaction) -> list[RunKey]:
         f"""
         SELECT id
         FROM runs
-        WHERE state IN ('queued', 'running') AND finished_at IS NULL
-            AND executor IS NOT NULL AND executor NOT IN (SELECT id FROM executors)
+        WHERE finished_at IS NULL AND executor IS NOT NULL AND executor NOT IN (SELECT id FROM executors)
         ORDER BY id
         {_for_us_alone(tx)}
         """
@@ -355,7 +355,7 @@ def runs_in_hands_of(tx: Transaction, executor: ExecutorId) -> list[RunKey]:
         """
         SELECT id
         FROM runs
-        WHERE state IN ('queued', 'running') AND finished_at IS NULL AND executor = :executor
+        WHERE finished_at IS NULL AND executor = :executor
         ORDER BY id
         """,
         executor=executor,

@@ -17,7 +17,17 @@ from hookmill.domain.delivery import Unavailable
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.store.admission import Admission, Held, add_refusals, admit
 from hookmill.store.database import Database
-from hookmill.store.group_commit import Became, Numbered, RefusalCount, Report, Unframer, Work, became, frame
+from hookmill.store.group_commit import (
+    Became,
+    Numbered,
+    RefusalCount,
+    Report,
+    Unframer,
+    Work,
+    became,
+    frame,
+    held_bytes,
+)
 
 BATCH_PLANS: Final = 256
 BATCH_BYTES: Final = 8 * 1024 * 1024
@@ -88,7 +98,7 @@ def _next_batch(waiting: deque[Numbered]) -> list[Numbered]:
         item = waiting.popleft()
         if item.begin_by > now:
             batch.append(item)
-            size += item.plan.size
+            size += held_bytes(item.plan)
     return batch
 
 
@@ -118,10 +128,7 @@ def _report(line: socket.socket, told: list[Became], failure: str) -> None:
 
 
 def main() -> None:
-    """`python -m hookmill.store.writer DESCRIPTOR`, with the store's URL on standard input.
-
-    The descriptor is a socket that the process which started this one has opened.
-    """
+    """The process: its argument is the descriptor of a socket that its starter opened, its standard input the URL."""
     # Stopping is the starter's to decide: it closes the line when everybody has been answered.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -129,6 +136,3 @@ def main() -> None:
     with Database(sys.stdin.read(), checkpoints=True) as database:
         write(line, database)
 
-
-if __name__ == "__main__":
-    main()

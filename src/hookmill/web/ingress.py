@@ -32,13 +32,16 @@ PREFIX: Final = b"/webhooks/w/"
 BODY_SECONDS: Final = 30.0
 """How long a whole body may take. Its first byte and its last are under the same deadline."""
 
+_LOGGED_SIZE_MAX: Final = 2**31 - 1
+"""The log shows no more of a declared length than its column holds."""
+
 _ACCEPTED_LENGTH: Final = str(len('{"delivery_id":"dlv_"}\n') + 32).encode()
 _ACCEPTED_START: Final = {
     "type": "http.response.start",
     "status": 202,
     "headers": [(b"content-type", b"application/json"), (b"content-length", _ACCEPTED_LENGTH)],
 }
-_ONCE: Final = frozenset({b"host", b"content-length", b"transfer-encoding"})
+_FRAMING: Final = frozenset({b"host", b"content-length", b"transfer-encoding"})
 
 
 class TooSlow(Exception):
@@ -51,17 +54,18 @@ class IngressDoor:
     def __init__(self, ingress: Ingress, now_us: Callable[[], int]) -> None:
         self._ingress = ingress
         self._now_us = now_us
+        self._deadlines = _Deadlines()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         read = _attempt(scope, self._now_us())
         if isinstance(read, Problem):
-            await _send_problem(send, read)
+            await send_problem(send, read)
             return
-        body = _BodyReader(receive, read.headers)
+        body = _BodyReader(receive, read.headers, self._deadlines)
         try:
             outcome = await self._ingress.receive(read, body.read)
         except TooSlow:
-            await _send_problem(send, errors.BODY_TOO_SLOW)
+            await send_problem(send, errors.BODY_TOO_SLOW)
             return
         match outcome:
             case Accepted(delivery) | Duplicate(delivery):
@@ -69,7 +73,7 @@ class IngressDoor:
                 answer = b'{"delivery_id":"dlv_' + delivery.hex().encode() + b'"}\n'
                 await send({"type": "http.response.body", "body": answer})
             case _:
-                await _send_problem(send, _problem_for(outcome))
+                await send_problem(send, _problem_for(outcome))
 
 
 def _problem_for(outcome: Rejected | RateLimited | NotFound | Unavailable | Broken) -> Problem:
@@ -101,13 +105,13 @@ def _attempt(scope: Scope, now_us: int) -> Attempt | Problem:
     authorizations = 0
     for name, value in scope["headers"]:
         if name in headers:
-            if name in _ONCE:
+            if name in _FRAMING:
                 return errors.MALFORMED_REQUEST
             if name == b"authorization":
                 authorizations += 1
             continue
         headers[name] = value
-    if b"content-length" in headers and b"transfer-encoding" in headers:
+    if _contradicts_itself(headers, scope):
         return errors.MALFORMED_REQUEST
 
     segments = _ingress_segments(scope["raw_path"])
@@ -126,6 +130,25 @@ def _attempt(scope: Scope, now_us: int) -> Attempt | Problem:
     )
 
 
+def is_ambiguous(scope: Scope) -> bool:
+    """Whether somebody in front may have read the request in another way: where it ends, or whom it is for."""
+    framing: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        if name in _FRAMING:
+            if name in framing:
+                return True
+            framing[name] = value
+    return _contradicts_itself(framing, scope)
+
+
+def _contradicts_itself(headers: dict[bytes, bytes], scope: Scope) -> bool:
+    coding = headers.get(b"transfer-encoding")
+    if coding is not None and (coding.strip().lower() != b"chunked" or b"content-length" in headers):
+        return True
+    # The server turns a missing Host into an empty one.
+    return not headers.get(b"host") and scope.get("http_version") == "1.1"
+
+
 def _ingress_segments(raw_path: bytes) -> tuple[str, bytes | None] | None:
     """The uid and the token segment, or None where the path is no ingress path. Nothing is decoded or redirected."""
     uid, slash, token = raw_path[len(PREFIX) :].partition(b"?")[0].partition(b"/")
@@ -138,36 +161,48 @@ def _ingress_segments(raw_path: bytes) -> tuple[str, bytes | None] | None:
 class _BodyReader:
     """Reads the body once, counting: what is over the limit is not kept, and a declared excess is not read at all."""
 
-    __slots__ = ("_headers", "_receive")
+    __slots__ = ("_deadlines", "_headers", "_receive")
 
-    def __init__(self, receive: Receive, headers: dict[bytes, bytes]) -> None:
+    def __init__(self, receive: Receive, headers: dict[bytes, bytes], deadlines: "_Deadlines") -> None:
         self._receive = receive
         self._headers = headers
+        self._deadlines = deadlines
 
     async def read(self) -> Body:
+        """Raises `TooSlow` when the body is not there in time."""
         declared = self._headers.get(b"content-length")
         if declared is not None:
             if not declared.isdigit():
                 return Broken()
-            if len(declared) > 15 or int(declared) > BODY_BYTES_MAX:
-                return TooLarge(int(declared[:15]))
+            if len(declared) > 9:
+                return TooLarge(_LOGGED_SIZE_MAX)
+            if int(declared) > BODY_BYTES_MAX:
+                return TooLarge(int(declared))
+        reading = asyncio.current_task()
+        self._deadlines.begin(reading)
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                return await self._gather()
-        except TimeoutError:
-            raise TooSlow from None
-
-    async def _gather(self) -> Body:
-        message = await self._next()
-        if message is None:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                return Broken()
+            if not message.get("more_body"):
+                return _within_limit(message.get("body", b""))
+            return await self._gather(message)
+        except asyncio.CancelledError:
+            if self._deadlines.is_past(reading):
+                raise TooSlow from None
+            raise
+        except Exception:
+            # Servers say that a body broke off by a message or by an error of their own.
             return Broken()
-        if not message.get("more_body"):
-            return _within_limit(message.get("body", b""))
+        finally:
+            self._deadlines.end(reading)
+
+    async def _gather(self, message: Message) -> Body:
         parts = [message.get("body", b"")]
         size = len(parts[0])
         while message.get("more_body"):
-            message = await self._next()
-            if message is None:
+            message = await self._receive()
+            if message["type"] != "http.request":
                 return Broken()
             part = message.get("body", b"")
             size += len(part)
@@ -176,21 +211,49 @@ class _BodyReader:
             parts.append(part)
         return _within_limit(b"".join(parts))
 
-    async def _next(self) -> Message | None:
-        """The next piece, or None when the body broke off. Servers say so by a message or by an error of their own."""
-        try:
-            message = await self._receive()
-        except (asyncio.CancelledError, TimeoutError):
-            raise
-        except Exception:
-            return None
-        return message if message["type"] == "http.request" else None
+
+class _Deadlines:
+    """Ends the reading of bodies that take too long. One timer for all: one for each body would cost more than the
+    body."""
+
+    def __init__(self) -> None:
+        self._since: dict[asyncio.Task[Any] | None, float] = {}
+        self._past: set[asyncio.Task[Any]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def begin(self, reading: "asyncio.Task[Any] | None") -> None:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._look()
+        self._since[reading] = self._loop.time()
+
+    def end(self, reading: "asyncio.Task[Any] | None") -> None:
+        del self._since[reading]
+        if self._past and reading is not None:
+            self._past.discard(reading)
+
+    def is_past(self, reading: "asyncio.Task[Any] | None") -> bool:
+        if reading not in self._past or reading is None:
+            return False
+        reading.uncancel()
+        return True
+
+    def _look(self) -> None:
+        assert self._loop is not None
+        oldest = self._loop.time() - BODY_SECONDS
+        for reading, since in list(self._since.items()):
+            if since > oldest:
+                break
+            if reading is not None and reading not in self._past:
+                self._past.add(reading)
+                reading.cancel()
+        self._loop.call_later(1.0, self._look)
 
 
 def _within_limit(body: bytes) -> Body:
     return body if len(body) <= BODY_BYTES_MAX else TooLarge(len(body))
 
 
-async def _send_problem(send: Send, answer: Problem) -> None:
+async def send_problem(send: Send, answer: Problem) -> None:
     await send({"type": "http.response.start", "status": answer.status, "headers": list(answer.headers)})
     await send({"type": "http.response.body", "body": answer.body})

@@ -1,10 +1,10 @@
 """Every URL of the service, on one page."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from hookmill.web import errors
-from hookmill.web.ingress import PREFIX, IngressDoor, Receive, Scope, Send
+from hookmill.web.ingress import PREFIX, IngressDoor, Receive, Scope, Send, is_ambiguous, send_problem
 
 _OK: Final = b"ok\n"
 
@@ -21,18 +21,22 @@ class Routes:
         self._ingress = ingress
         self._is_ready = is_ready
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["raw_path"].startswith(PREFIX):
+            return self._ingress(scope, receive, send)
+        return self._elsewhere(scope, send)
+
+    async def _elsewhere(self, scope: Scope, send: Send) -> None:
         raw_path: bytes = scope["raw_path"]
-        if raw_path.startswith(PREFIX):
-            await self._ingress(scope, receive, send)
+        if is_ambiguous(scope):
+            await send_problem(send, errors.MALFORMED_REQUEST)
         elif raw_path == b"/healthz":
             await _plain(send, 200, _OK)
         elif raw_path == b"/readyz":
             ready = self._is_ready()
             await _plain(send, 200 if ready else 503, _OK if ready else b"not ready\n")
         else:
-            await send({"type": "http.response.start", "status": 404, "headers": list(errors.NOT_FOUND.headers)})
-            await send({"type": "http.response.body", "body": errors.NOT_FOUND.body})
+            await send_problem(send, errors.NOT_FOUND)
 
 
 async def _plain(send: Send, status: int, body: bytes) -> None:

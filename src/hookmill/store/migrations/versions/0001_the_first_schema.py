@@ -93,12 +93,20 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_index(
-        "ix_runs_unfinished",
+        "ix_runs_waiting",
         "runs",
-        ["state", "id"],
+        ["factory_id", "id"],
         unique=False,
-        sqlite_where=sa.text("finished_at IS NULL"),
-        postgresql_where=sa.text("finished_at IS NULL"),
+        sqlite_where=sa.text("finished_at IS NULL AND handed_at IS NULL"),
+        postgresql_where=sa.text("finished_at IS NULL AND handed_at IS NULL"),
+    )
+    op.create_index(
+        "ix_runs_in_hand",
+        "runs",
+        ["executor"],
+        unique=False,
+        sqlite_where=sa.text("finished_at IS NULL AND executor IS NOT NULL"),
+        postgresql_where=sa.text("finished_at IS NULL AND executor IS NOT NULL"),
     )
     op.create_index("ix_runs_webhook_no", "runs", ["webhook_no", "id"], unique=False)
     op.create_table(

@@ -1,0 +1,77 @@
+"""Where everything is wired, and nowhere else: settings → store → what the operator asked for.
+
+`serve` is the service as one command: the supervisor, `ingress_process` (HTTP in, plans out), the writing process that
+belongs to it, and `worker_process` (runs and housekeeping).
+"""
+
+import time
+from dataclasses import dataclass
+
+from hookmill.domain.errors import Invalid
+from hookmill.management import House, Management
+from hookmill.settings import Settings
+from hookmill.store import facts
+from hookmill.store.database import Database, open_database
+from hookmill.store.sealing import MasterKey, master_key_from_file, master_key_from_text
+
+
+def now_us() -> int:
+    """µs since 1970: the one clock of the service."""
+    return time.time_ns() // 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """An open database and the key to its secrets."""
+
+    database: Database
+    key: MasterKey
+
+    def close(self) -> None:
+        self.database.close()
+
+
+def open_store(settings: Settings, *, create: bool = False) -> Store:
+    """Open what the settings name. `create` makes what isn't there yet, at this version's schema, as a first start
+    does."""
+    data_dir = settings.data_dir
+    if create:
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    elif not settings.on_postgres and not (data_dir / "hookmill.db").exists():
+        raise Invalid(
+            f"There is no Hookmill data in {data_dir.absolute()}. Start `hookmill serve` once, "
+            "or set HOOKMILL_DATA_DIR to where its data is."
+        )
+    key = _master_key(settings, create=create)
+    database = open_database(settings.store_url())
+    try:
+        if create:
+            # Only a start needs it, and the command line starts faster without.
+            from hookmill.store.migrate import migrate
+
+            migrate(database)
+        with database.write() as tx:
+            facts.bind_master_key(tx, key)
+    except BaseException:
+        database.close()
+        raise
+    return Store(database, key)
+
+
+def _master_key(settings: Settings, *, create: bool) -> MasterKey:
+    if settings.master_key is not None:
+        return master_key_from_text(settings.master_key.get_secret_value())
+    path = settings.data_dir / "master.key"
+    if not create and not path.exists():
+        raise Invalid(f"The master key {path} is missing. Restore it, or set HOOKMILL_MASTER_KEY.")
+    return master_key_from_file(path)
+
+
+def management(settings: Settings, store: Store) -> Management:
+    house = House(
+        public_url=settings.public_url(),
+        webhooks_per_factory=settings.webhooks_per_factory,
+        runner_names=settings.runner_names(),
+        default_runner=settings.default_runner,
+    )
+    return Management(store.database, store.key, house, now_us)

@@ -1,0 +1,36 @@
+"""What the service says to its operator: JSON lines on standard error.
+
+Events are named by us. No header, body, token or path of a request is ever in one.
+"""
+
+import logging
+import sys
+
+import structlog
+
+from hookmill.domain.errors import HookmillError
+from hookmill.settings import Settings
+
+
+def configure(settings: Settings) -> None:
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def trouble(where: str, why: str) -> None:
+    structlog.get_logger().error("failed", where=where, why=why)
+
+
+def failure(where: str, error: BaseException) -> None:
+    # The text of any other error may quote what was being written.
+    trouble(where, str(error) if isinstance(error, HookmillError) else f"a fault of type {type(error).__name__}")

@@ -1,0 +1,87 @@
+"""The processes of a running service, told apart, so that one of them can be taken away alone."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import TypeVar
+
+import psutil
+
+from tests.support.service import Service
+
+T = TypeVar("T")
+
+
+class Part(StrEnum):
+    SUPERVISOR = "supervisor"
+    INGRESS = "ingress"
+    WRITER = "writer"
+    WORKER = "worker"
+
+
+def parts_of(service: Service) -> dict[Part, list[psutil.Process]]:
+    """Every process of the service by what it is. Those that ended meanwhile are left out."""
+    assert service.process is not None
+    found: dict[Part, list[psutil.Process]] = {part: [] for part in Part}
+    with contextlib.suppress(psutil.NoSuchProcess):
+        supervisor = psutil.Process(service.process.pid)
+        found[Part.SUPERVISOR].append(supervisor)
+        for process in supervisor.children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if (part := _part(process, supervisor)) is not None:
+                    found[part].append(process)
+    return found
+
+
+def _part(process: psutil.Process, supervisor: psutil.Process) -> Part | None:
+    line = process.cmdline()
+    if "hookmill.store.writer" in line:
+        return Part.WRITER
+    if any("work_beside_serve" in word for word in line):
+        return Part.WORKER
+    if process.ppid() == supervisor.pid and "serve" in line:
+        return Part.INGRESS
+    return None
+
+
+def kill_part(service: Service, part: Part, *, seconds: float = 10.0) -> psutil.Process:
+    """kill -9 to one process of this kind, once there is one."""
+    process = until(lambda: next(iter(parts_of(service)[part]), None), f"the service has a {part}", seconds=seconds)
+    process.kill()
+    return process
+
+
+def everything_of(service: Service) -> list[psutil.Process]:
+    return [process for processes in parts_of(service).values() for process in processes]
+
+
+def still_running(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """A zombie has ended: it only waits for somebody to ask how."""
+    running = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                running.append(process)
+    return running
+
+
+@contextlib.contextmanager
+def taken_away_afterwards(processes: list[psutil.Process]) -> Iterator[None]:
+    """Whatever the block finds out, these don't outlive it."""
+    try:
+        yield
+    finally:
+        for process in still_running(processes):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+def until(look: Callable[[], T | None], what: str, *, seconds: float) -> T:
+    """What `look` finds, as soon as it finds anything. Fails with `what` in words when it does not in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if found := look():
+            return found
+        assert time.monotonic() < deadline, f"within {seconds:g} s it did not happen that {what}"
+        time.sleep(0.02)

@@ -1,0 +1,126 @@
+"""Plants a fault in one process of a service under test, as its interpreter starts. Only PYTHONPATH leads here.
+
+The product knows nothing of it: the command, the wiring and the other processes are the real ones.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def _trace(command: list[str]) -> None:
+    """Begin again under strace, with everything this process starts."""
+    os.execvp(command[0], [*command, sys.executable, *sys.orig_argv[1:]])
+
+
+def _set_pragmas(statements: str) -> None:
+    """Have these run on every connection that writes, after the product's own."""
+    from sqlalchemy import Engine, event
+
+    from hookmill.store import database
+
+    make_engine = database._sqlite_engine
+
+    def make(url: str, *, writes: bool, checkpoints: bool) -> Engine:
+        engine = make_engine(url, writes=writes, checkpoints=checkpoints)
+        if writes:
+
+            @event.listens_for(engine, "connect")
+            def _prepare(connection: Any, _record: object) -> None:
+                connection.executescript(statements)
+
+        return engine
+
+    database._sqlite_engine = make
+
+
+def _limit_pages(order: Path) -> None:
+    """As many pages as the file says are all the disk there is."""
+    from hookmill.store.database import Database, Transaction
+
+    write = Database.write
+
+    @contextmanager
+    def limited(database: Database) -> Iterator[Transaction]:
+        with write(database) as tx:
+            pages = int(order.read_text()) if order.exists() else 1_000_000_000
+            tx.connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+            yield tx
+
+    Database.write = limited  # type: ignore[method-assign]
+
+
+def _fail_at_steps(order: Path) -> None:
+    """Die or raise at the step that the file names, once. A step is a statement of a transaction that admits, then its
+    COMMIT, then the moment after it."""
+    from sqlalchemy import CursorResult
+    from sqlalchemy.exc import OperationalError
+
+    from hookmill.store.database import Database, Transaction
+
+    write, bulk = Database.write, Transaction.bulk
+    passed = 0
+
+    def step(name: str) -> None:
+        nonlocal passed
+        passed += 1
+        try:
+            ordered = json.loads(order.read_text())
+        except FileNotFoundError:
+            return
+        if ordered["step"] != passed:
+            return
+        order.with_suffix(".struck").write_text(name)
+        order.unlink()
+        if ordered["how"] == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise OperationalError(name, None, Exception("planted"))
+
+    def struck_bulk(tx: Transaction, sql: str, values: tuple[Any, ...]) -> CursorResult[Any]:
+        step(" ".join(sql.split()[:3]))
+        return bulk(tx, sql, values)
+
+    @contextmanager
+    def struck(database: Database) -> Iterator[Transaction]:
+        nonlocal passed
+        passed = 0
+        with write(database) as tx:
+            yield tx
+            if passed:
+                step("COMMIT")
+        if passed:
+            with _translated():
+                step("after COMMIT")
+
+    Transaction.bulk = struck_bulk  # type: ignore[method-assign]
+    Database.write = struck  # type: ignore[method-assign]
+
+
+def _translated() -> AbstractContextManager[None]:
+    from hookmill.store import database
+
+    return database._as_unavailable()
+
+
+def _plant() -> None:
+    line = sys.orig_argv
+    if line[-1:] == ["serve"] and (command := os.environ.pop("HOOKMILL_TEST_TRACE", "")):
+        _trace(command.split())
+    if "hookmill.store.writer" not in line:
+        return
+    if statements := os.environ.get("HOOKMILL_TEST_PRAGMAS"):
+        _set_pragmas(statements)
+    if pages := os.environ.get("HOOKMILL_TEST_PAGES"):
+        _limit_pages(Path(pages))
+    if steps := os.environ.get("HOOKMILL_TEST_STEPS"):
+        _fail_at_steps(Path(steps))
+    if command := os.environ.pop("HOOKMILL_TEST_TRACE_WRITER", ""):
+        _trace(command.split())
+
+
+_plant()

@@ -1,0 +1,206 @@
+"""Senders as they are out there: many connections, events with and without an id, and a repeat for every event that was
+not answered with a 2xx."""
+
+import random
+import socket
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hookmill.management import WebhookWithSecret
+from tests.support.service import Answer
+
+ANSWER_SECONDS = 20.0
+UNAVAILABLE = 503
+
+
+def request(
+    made: WebhookWithSecret, body: bytes, *, token: str | None = None, headers: Mapping[str, str] | None = None
+) -> bytes:
+    """A delivery as it goes over the wire."""
+    secret = token if token is not None else made.secret.reveal()
+    path = f"/webhooks/w/{made.webhook.uid}"
+    lines = ["Host: hooks.test", f"Content-Length: {len(body)}"]
+    if made.webhook.auth_mode == "url_token":
+        path = f"{path}/{secret}"
+    else:
+        lines.append(f"Authorization: Bearer {secret}")
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    head = "\r\n".join([f"POST {path} HTTP/1.1", *lines])
+    return f"{head}\r\n\r\n".encode() + body
+
+
+class Line:
+    """One connection that is kept, and made again when it was lost."""
+
+    def __init__(self, port: int, *, seconds: float = ANSWER_SECONDS) -> None:
+        self.port = port
+        self._seconds = seconds
+        self._socket: socket.socket | None = None
+        self._unread = b""
+
+    def ask(self, sent: bytes) -> Answer | None:
+        """None when no whole answer came: whether anything was done with the request can't be known."""
+        return self.answer() if self.say(sent) else None
+
+    def say(self, sent: bytes) -> bool:
+        try:
+            if self._socket is None:
+                self._socket = socket.create_connection(("127.0.0.1", self.port), timeout=self._seconds)
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._unread = b""
+            self._socket.sendall(sent)
+        except OSError:
+            self.close()
+            return False
+        return True
+
+    def answer(self) -> Answer | None:
+        try:
+            head = self._take_to(b"\r\n\r\n")
+            status_line, *lines = head.decode("latin-1").split("\r\n")
+            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+            body = self._take(int(headers["content-length"]))
+        except OSError:
+            self.close()
+            return None
+        if headers.get("connection") == "close":
+            self.close()
+        return Answer(int(status_line.split(" ")[1]), headers, body)
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _take_to(self, end: bytes) -> bytes:
+        while end not in self._unread:
+            self._more()
+        taken, _, self._unread = self._unread.partition(end)
+        return taken
+
+    def _take(self, size: int) -> bytes:
+        while len(self._unread) < size:
+            self._more()
+        taken, self._unread = self._unread[:size], self._unread[size:]
+        return taken
+
+    def _more(self) -> None:
+        assert self._socket is not None
+        piece = self._socket.recv(65_536)
+        if not piece:
+            raise ConnectionResetError
+        self._unread += piece
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """Something that happened at the sender's, and what the service has answered to it so far."""
+
+    made: WebhookWithSecret
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    starts: frozenset[str] = frozenset()
+    """The automations that it must start."""
+    taken_as: list[str] = field(default_factory=list)
+    """The delivery ids it was given with a 202."""
+
+
+class Fleet:
+    """Senders at work, each on a connection of its own, until `settle`.
+
+    An event without an answer, or with a 503, is sent again until it has its 202. Any other answer is a fault of the
+    service, and is kept in `unexpected`.
+    """
+
+    def __init__(
+        self,
+        ports: Sequence[int],
+        draw: Callable[[random.Random, int], Event],
+        chance: random.Random,
+        *,
+        senders: int = 24,
+        pause_seconds: float = 0.02,
+        repeats: float = 0.03,
+    ) -> None:
+        """`draw` makes the next event out of chance and its number. `repeats` is the share of events that are sent
+        again although they were taken."""
+        self._ports = ports
+        self._draw = draw
+        self._chance = chance
+        self._pause_seconds = pause_seconds
+        self._repeats = repeats
+        self._guard = threading.Lock()
+        self._owed: deque[Event] = deque()
+        self._under_way = 0
+        self._fresh = True
+        self._leaving = threading.Event()
+        self.events: list[Event] = []
+        self.answers: Counter[str] = Counter()
+        self.unexpected: list[str] = []
+        self._threads = [threading.Thread(target=self._send, daemon=True) for _ in range(senders)]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def taken(self) -> int:
+        """Events with a 202."""
+        return sum(1 for event in self.events if event.taken_as)
+
+    def settle(self, seconds: float) -> None:
+        """Begin nothing new, and repeat what is owed until every event has its 202."""
+        self._fresh = False
+        deadline = time.monotonic() + seconds
+        while self._owed or self._under_way:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
+        self.leave()
+        open_ = [event for event in self.events if not event.taken_as]
+        assert not open_, f"{len(open_)} events were never taken within {seconds:g} s: {dict(self.answers)}"
+
+    def leave(self) -> None:
+        self._leaving.set()
+        for thread in self._threads:
+            thread.join(ANSWER_SECONDS + 5)
+
+    def _send(self) -> None:
+        with self._guard:
+            chance = random.Random(self._chance.random())
+        lines = [Line(port) for port in self._ports]
+        while not self._leaving.is_set():
+            event = self._next(chance)
+            if event is not None:
+                self._settle(event, chance.choice(lines).ask(request(event.made, event.body, headers=event.headers)))
+            # Bursts and rests, as senders have them.
+            if event is None or chance.random() < 0.5:
+                self._leaving.wait(chance.uniform(0, 2 * self._pause_seconds))
+        for line in lines:
+            line.close()
+
+    def _next(self, chance: random.Random) -> Event | None:
+        with self._guard:
+            if self._owed and (not self._fresh or chance.random() < 0.5):
+                event = self._owed.popleft()
+            elif self._fresh:
+                event = self._draw(chance, len(self.events))
+                self.events.append(event)
+            else:
+                return None
+            self._under_way += 1
+            return event
+
+    def _settle(self, event: Event, answer: Answer | None) -> None:
+        with self._guard:
+            self._under_way -= 1
+            self.answers["none" if answer is None else str(answer.status)] += 1
+            if answer is None or answer.status == UNAVAILABLE:
+                self._owed.append(event)
+            elif answer.status == 202:
+                event.taken_as.append(answer.delivery_id)
+                if len(event.taken_as) == 1 and self._chance.random() < self._repeats:
+                    self._owed.append(event)
+            else:
+                self.unexpected.append(f"{answer.status} {answer.body!r}")

@@ -1,0 +1,166 @@
+"""kill -9 under load, thirty times: what was answered with 202 is there, once, and so is every run it starts."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hookmill.domain.webhook import AuthMode
+from hookmill.management import WebhookWithSecret
+from tests.faults.audit import Findings, audit, sqlite_is_whole, wait_until_runs_have_ended
+from tests.faults.parts import Part, kill_part
+from tests.faults.senders import Event, Fleet
+from tests.support.service import Service, default_factory, serving
+
+KILLS = 30
+ACCEPTED_MIN = 5_000
+SHARED_KEY = "A" * 43 + "="
+
+SETTINGS = {
+    "deliveries_per_minute": 100_000,
+    "webhooks_per_factory": 100,
+    "runs_at_once": 24,
+    "run_attempts_max": 100,
+}
+
+# How often each is taken away. A supervisor goes together with everything: that is a machine that went down.
+VICTIMS = [Part.SUPERVISOR] * 10 + [Part.WRITER] * 10 + [Part.INGRESS] * 5 + [Part.WORKER] * 5
+assert len(VICTIMS) == KILLS
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A webhook, and the automations that its events start: always, and when they say so."""
+
+    made: WebhookWithSecret
+    always: frozenset[str]
+    when_urgent: frozenset[str]
+
+    def draw(self, chance: random.Random, number: int) -> Event:
+        urgent = chance.random() < 0.1
+        filling = "x" * chance.choice([0, 10, 300, 5_000])
+        body = b'{"number": %d, "urgent": %s, "filling": "%s"}' % (
+            number,
+            b"true" if urgent else b"false",
+            filling.encode(),
+        )
+        header = self.made.webhook.delivery_id_header or chance.choice(["X-Service-Delivery-Id", None])
+        return Event(
+            self.made,
+            body,
+            {header: f"event-{number}"} if header is not None else {},
+            self.always | self.when_urgent if urgent else self.always,
+        )
+
+
+def furnish(service: Service) -> list[Source]:
+    """Twelve webhooks of every kind. Three automations listen: to one of them always, to most when it is urgent, and
+    never."""
+    with service.management() as management:
+        factory = default_factory(management)
+        made = [
+            management.create_webhook(
+                factory,
+                f"source-{n}",
+                auth_mode=AuthMode.URL_TOKEN if n % 3 == 1 else AuthMode.TOKEN,
+                delivery_id_header="X-Event-Id" if n % 3 == 2 else None,
+            )
+            for n in range(12)
+        ]
+
+        def automation(name: str, webhooks: Sequence[WebhookWithSecret], payload: object, enabled: bool = True) -> str:
+            chosen: dict[str, object] = {"webhook_ids": [each.webhook.uid for each in webhooks]}
+            if payload is not None:
+                chosen["payload"] = payload
+            trigger = {"provider": "webhook", "event": "received", "filter": chosen}
+            added = management.create_automation(factory, name, prompt="Look.", triggers=[trigger], enabled=enabled)
+            return str(added.id)
+
+        always = automation("always", made[:1], None)
+        urgent = automation("urgent", made[:9], {"urgent": [True]})
+        automation("never", made, None, enabled=False)
+    return [
+        Source(each, frozenset({always} if n == 0 else ()), frozenset({urgent} if n < 9 else ()))
+        for n, each in enumerate(made)
+    ]
+
+
+def kill_again_and_again(services: Sequence[Service], fleet: Fleet, chance: random.Random) -> Counter[str]:
+    """One victim after the other, at moments of chance. What nobody starts again by itself is started here."""
+    victims = chance.sample(VICTIMS, len(VICTIMS))
+    killed: Counter[str] = Counter()
+    for victim in victims:
+        time.sleep(chance.uniform(0.05, 1.0))
+        service = chance.choice(services)
+        if victim is Part.SUPERVISOR:
+            down = services if chance.random() < 0.3 else [service]
+            for each in down:
+                each.kill()
+            for each in down:
+                each.start()
+        else:
+            kill_part(service, victim, seconds=30)
+        killed[victim] += 1
+        assert fleet.unexpected == []
+    return killed
+
+
+def run_the_kills(services: Sequence[Service], where: str, url: str) -> Findings:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    sources = furnish(services[0])
+    fleet = Fleet(
+        [service.port for service in services],
+        lambda chance, number: chance.choice(sources).draw(chance, number),
+        chance,
+    )
+    try:
+        killed = kill_again_and_again(services, fleet, chance)
+        while fleet.taken < ACCEPTED_MIN:
+            time.sleep(0.05)
+        fleet.settle(60)
+    finally:
+        fleet.leave()
+    wait_until_runs_have_ended(url, seconds=60)
+
+    findings = audit(url, fleet.events)
+    print(findings.line(where, kills=killed.total(), seed=seed))
+    print(f"killed {dict(killed)}, answered {dict(fleet.answers)}")
+    assert fleet.unexpected == []
+    assert killed.total() == KILLS
+    return findings
+
+
+@pytest.mark.timeout(300)
+def test_nothing_is_lost_or_doubled_by_thirty_kills_on_sqlite(tmp_path: Path):
+    with serving(tmp_path / "data", **SETTINGS) as service:
+        findings = run_the_kills([service], "SQLite, one process", service.read_settings().store_url())
+        assert service.stop() == 0
+
+    assert findings.troubles() == {}
+    assert findings.accepted >= ACCEPTED_MIN
+    assert sqlite_is_whole(tmp_path / "data" / "hookmill.db")
+    assert sqlite_is_whole(tmp_path / "data" / "engine.db")
+
+
+@pytest.mark.timeout(300)
+def test_nothing_is_lost_or_doubled_by_thirty_kills_on_postgresql_with_two_ingress_processes(
+    tmp_path: Path, postgres_url: str
+):
+    with ExitStack() as running:
+        services = [
+            running.enter_context(
+                serving(tmp_path / name, database_url=postgres_url, master_key=SHARED_KEY, **SETTINGS)
+            )
+            for name in ("one", "two")
+        ]
+        findings = run_the_kills(services, "PostgreSQL, two ingress processes", postgres_url)
+
+    assert findings.troubles() == {}
+    assert findings.accepted >= ACCEPTED_MIN

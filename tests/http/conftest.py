@@ -1,0 +1,47 @@
+"""One running service for the tests of a process, with budgets that no test here can use up."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from hookmill.domain.webhook import AuthMode
+from hookmill.management import Management
+from tests.http.hostile import Target
+from tests.support.service import Service, default_factory, serving
+
+ENOUGH: Final[dict[str, Any]] = {
+    "deliveries_per_minute": 100_000,
+    "failed_authentications_per_minute": 100_000,
+    "performs_runs": False,
+}
+"""Settings for a service whose budgets nobody uses up and that is about its door alone."""
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("service"), **ENOUGH) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def management(service: Service) -> Iterator[Management]:
+    with service.management() as operations:
+        yield operations
+
+
+@pytest.fixture(scope="session")
+def target(management: Management) -> Target:
+    return new_target(management)
+
+
+def new_target(management: Management) -> Target:
+    factory = default_factory(management)
+    by_header = management.create_webhook(factory, "by header")
+    by_url = management.create_webhook(factory, "by URL", auth_mode=AuthMode.URL_TOKEN)
+    return Target(
+        uid=by_header.webhook.uid.encode(),
+        token=by_header.secret.reveal().encode(),
+        url_uid=by_url.webhook.uid.encode(),
+        url_token=by_url.secret.reveal().encode(),
+    )

@@ -1,0 +1,291 @@
+"""The delivery log: every attempt has its row, and what a row says and keeps."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hookmill.domain.delivery import Label
+from hookmill.domain.errors import HookmillError, NotFound
+from hookmill.domain.ids import delivery_id
+from hookmill.domain.webhook import AuthMode
+from hookmill.housekeeping import sweep
+from hookmill.store.schema import metadata
+from tests.spec import spec
+from tests.support.world import World
+
+BODY_MAX = 262_144
+
+
+@spec("Every delivery attempt is recorded in the webhook's delivery log, whether or not it starts a run.")
+@spec("label: One of: Accepted, Duplicate, Rejected (auth), Rejected (invalid JSON), Rejected (too large).")
+@spec("are assigned at receipt; the rules are under Endpoints and Errors.")
+@pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
+def test_every_attempt_has_a_row_with_its_label(world, mode):
+    made = world.webhook(auth_mode=mode)
+
+    one_of_each(world, made)
+
+    assert world.labels(made)[::-1] == [
+        "Accepted",
+        "Duplicate",
+        "Rejected (auth)",
+        "Rejected (invalid JSON)",
+        "Rejected (too large)",
+    ]
+
+
+def test_an_attempt_that_starts_a_run_and_one_that_does_not_are_both_in_the_log(world):
+    made = world.webhook()
+    world.automation("triage", made, payload={"wanted": [True]})
+
+    world.post(made, b'{"wanted": true}')
+    world.post(made, b'{"wanted": false}')
+
+    assert (world.labels(made), len(world.runs(made))) == (["Accepted", "Accepted"], 1)
+
+
+@spec("delivery id: Returned in the 202 body as `delivery_id`.")
+def test_the_id_that_was_answered_is_the_one_in_the_log(world):
+    made = world.webhook()
+
+    answers = [world.post(made) for _ in range(2)]
+
+    assert {answer.delivery_id for answer in answers} == {delivery_id(row.key) for row in world.log(made)}
+    assert world.management.delivery(world.factory, answers[0].delivery_id).label is Label.ACCEPTED
+
+
+@spec("delivery id: Format: not shown.")
+def test_a_delivery_id_is_a_prefix_and_a_time_ordered_id(world):
+    made = world.webhook()
+
+    ids = []
+    for i in range(10):
+        ids.append(world.post(made, b"%d" % i).delivery_id)
+        world.clock.advance(seconds=0.001)
+
+    assert all(re.fullmatch(r"dlv_[0-9a-f]{32}", each) for each in ids)
+    assert ids == sorted(ids)
+
+
+@spec("size: Size of the body.")
+def test_a_row_tells_the_size_of_the_body(world):
+    made = world.webhook()
+
+    for body in (b"{}", b"no json", '"ü"'.encode(), b" " * (BODY_MAX + 1)):
+        world.post(made, body)
+        world.clock.advance(seconds=1)
+    world.post(made, b"[1, 2, 3]", token="wrong")
+
+    assert [row.size for row in world.log(made)[::-1]] == [2, 7, 4, BODY_MAX + 1, 9]
+
+
+@spec("time: When received.")
+def test_a_row_tells_when_the_attempt_was_received(world):
+    made = world.webhook()
+    received = [world.clock.now]
+    world.post(made, b"1")
+    world.clock.advance(seconds=1.234_567)
+    received.append(world.clock.now)
+    world.post(made, b"2", token="wrong")
+
+    assert [row.received_at for row in world.log(made)[::-1]] == received
+
+
+def test_a_slow_body_was_received_when_it_began(world):
+    made = world.webhook()
+    began = world.clock.now
+
+    def slowly():
+        yield b"["
+        world.clock.advance(seconds=7)
+        yield b"]"
+
+    world.post(made, slowly())
+
+    assert [row.received_at for row in world.log(made)] == [began]
+
+
+@spec("stored payload: Kept and readable for Accepted deliveries only.")
+@spec("stored payload: Rejected and Duplicate entries record metadata only.")
+def test_only_an_accepted_delivery_has_a_payload_to_read(world):
+    made = world.webhook()
+
+    one_of_each(world, made)
+
+    rows = {row.label: delivery_id(row.key) for row in world.log(made)}
+    assert world.management.payload(world.factory, rows.pop(Label.ACCEPTED)) == b'{"a": 1}'
+    for shown in rows.values():
+        with pytest.raises(NotFound, match="payloads are kept for Accepted deliveries only"):
+            world.management.payload(world.factory, shown)
+    assert counted(world, "payloads") == 1
+
+
+def test_no_byte_of_a_refused_body_is_stored_anywhere(world):
+    made = world.webhook()
+
+    world.post(made, b'["canary"]', token="wrong")
+    world.post(made, b'["canary"')
+    world.post(made, b'"' + b"canary" * 50_000 + b'"')
+
+    assert "canary" not in everything_stored(world)
+
+
+def test_a_stored_secret_can_not_be_read_in_the_database(world):
+    made = world.webhook(secret="canary-of-the-secret")
+    world.post(made)
+    world.post(made, token="canary-of-a-guess")
+
+    assert "canary" not in everything_stored(world)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"a":1,"a":2}', b' { "a" : 1.0 } ', rb'"\ud83d"', b"1e400", b'"\xc3\xbc"', b'"\\u0000"', b"\n[]\r\n"],
+)
+def test_a_payload_is_kept_byte_for_byte(world, body):
+    made = world.webhook()
+
+    answer = world.post(made, body)
+
+    assert world.management.payload(world.factory, answer.delivery_id) == body
+
+
+def test_a_duplicates_row_names_the_original(world):
+    made = world.webhook()
+    original, *repeated = [world.post(made) for _ in range(3)]
+
+    rows = {delivery_id(row.key): row.duplicate_of for row in world.log(made)}
+
+    assert rows.pop(original.delivery_id) is None
+    assert {delivery_id(named) for named in rows.values()} == {original.delivery_id}
+    assert set(rows) == {answer.delivery_id for answer in repeated}
+
+
+def test_a_row_tells_the_identity_and_where_it_was_found(world):
+    made = world.webhook(delivery_id_header="X-Event-Id")
+    world.post(made, b"1", headers={"X-Event-Id": "event-1"})
+    world.clock.advance(seconds=1)
+    world.post(made, b"2", headers={"X-Service-Delivery-Id": "sent-1"})
+    world.clock.advance(seconds=1)
+    world.post(made, b"3")
+    world.clock.advance(seconds=1)
+    world.post(made, b"4", token="wrong", headers={"X-Event-Id": "event-2"})
+
+    shown = [(row.identity_kind.shown if row.identity_kind else None, row.identity) for row in world.log(made)[::-1]]
+
+    assert shown == [("delivery_id_header", "event-1"), ("sender", "sent-1"), ("body_sha256", None), (None, None)]
+
+
+def test_the_log_is_read_newest_first_and_page_by_page(world):
+    made = world.webhook()
+    for i in range(23):
+        world.post(made, b"%d" % i)
+        world.clock.advance(seconds=1)
+    whole = world.log(made)
+
+    pages, before = [], None
+    while page := world.management.deliveries(world.factory, webhook="source", before=before, limit=10):
+        pages.append(page)
+        before = page[-1].key
+
+    assert [len(page) for page in pages] == [10, 10, 3]
+    assert [row for page in pages for row in page] == whole
+    assert [row.received_at for row in whole] == sorted((row.received_at for row in whole), reverse=True)
+
+
+def test_the_log_is_read_by_label(world):
+    made = world.webhook()
+    one_of_each(world, made)
+
+    found = {label: world.management.deliveries(world.factory, label=label) for label in Label}
+
+    assert {label: [row.label for row in rows] for label, rows in found.items()} == {each: [each] for each in Label}
+
+
+def test_the_log_of_a_factory_is_that_of_all_its_webhooks(world):
+    one, other = world.webhook("one"), world.webhook("other")
+    world.post(one)
+    world.post(other)
+
+    assert {row.webhook_name for row in world.management.deliveries(world.factory)} == {"one", "other"}
+    assert {row.webhook_name for row in world.log(one)} == {"one"}
+
+
+def test_another_factorys_log_is_not_found(world):
+    stranger = world.another_factory()
+    made = world.webhook()
+    world.automation("triage", made)
+    answer = world.post(made)
+    [run] = world.runs(made)
+    world.counted(made)
+
+    assert world.management.deliveries(stranger) == []
+    assert world.management.runs(stranger) == []
+    assert world.management.refusals(stranger) == []
+    for look in (
+        lambda: world.management.deliveries(stranger, webhook=made.webhook.uid),
+        lambda: world.management.delivery(stranger, answer.delivery_id),
+        lambda: world.management.payload(stranger, answer.delivery_id),
+        lambda: world.management.test_filter(stranger, answer.delivery_id),
+        lambda: world.management.runs_of(stranger, answer.delivery_id),
+        lambda: world.management.refusals(stranger, made.webhook.uid),
+        lambda: world.management.run(stranger, f"run_{run.id.hex()}"),
+        lambda: world.management.cancel_run(stranger, f"run_{run.id.hex()}"),
+    ):
+        with pytest.raises(NotFound):
+            look()
+
+
+@pytest.mark.parametrize("shown", ["", "dlv_", "dlv_" + "0" * 32, "dlv_" + "f" * 33, "x\x00"])
+def test_a_delivery_that_is_not_there_is_not_found(world, shown):
+    with pytest.raises(HookmillError):
+        world.management.delivery(world.factory, shown)
+
+
+def test_the_log_may_be_read_while_it_is_written_and_thinned_out(world, tmp_path):
+    made = world.webhook()
+    for _ in range(2):
+        world.post_many([(made, b"[%d, %d]" % (world.clock.now, i)) for i in range(60)])
+        world.clock.advance(days=8)
+
+    with ThreadPoolExecutor() as both:
+        swept = both.submit(sweep, world.database, tmp_path, world.clock())
+        written = both.submit(world.post_many, [(made, b"%d" % i) for i in range(60)])
+        while not (swept.done() and written.done()):
+            for row in world.management.deliveries(world.factory, webhook="source", limit=5):
+                assert world.management.payload(world.factory, delivery_id(row.key)) != b""
+
+    assert swept.result() >= 60
+    answered = {answer.delivery_id for answer in written.result()}
+    assert {delivery_id(row.key) for row in world.log(made)} >= answered
+
+
+def one_of_each(world: World, made) -> None:
+    for body, token in (
+        (b'{"a": 1}', None),
+        (b'{"a": 1}', None),
+        (b'{"b": 2}', "wrong"),
+        (b'{"c": 3', None),
+        (b" " * (BODY_MAX + 1), None),
+    ):
+        world.post(made, body, token=token)
+        world.clock.advance(seconds=1)
+
+
+def everything_stored(world: World) -> str:
+    """Every value in every table, as text."""
+    with world.database.read() as tx:
+        rows = [row for table in metadata.tables for row in tx.all(f"SELECT * FROM {table}")]
+    return "\n".join(
+        bytes(value).decode("latin-1") if isinstance(value, bytes | memoryview) else str(value)
+        for row in rows
+        for value in row.values()
+    )
+
+
+def counted(world: World, table: str) -> int:
+    with world.database.read() as tx:
+        row = tx.one(f"SELECT COUNT(*) AS rows FROM {table}")
+    assert row is not None
+    return int(row["rows"])

@@ -1,0 +1,354 @@
+"""Everything but a 202: its status, its one shape, and the order in which an attempt is judged."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from hookmill.domain.webhook import AuthMode
+from hookmill.management import WebhookWithSecret
+from tests.spec import spec
+from tests.support.service import Answer
+from tests.support.world import World
+
+BODY_MAX = 262_144
+
+
+@spec("404: Webhook unknown, disabled, or deleted (identical response in all three cases)")
+@pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
+def test_unknown_disabled_and_deleted_are_the_same_404_to_the_byte(world, mode):
+    disabled, deleted = [world.webhook(name, auth_mode=mode) for name in ("disabled", "deleted")]
+    world.post(disabled)
+    world.management.set_webhook_enabled(world.factory, "disabled", False)
+    world.management.delete_webhook(world.factory, "deleted")
+    unknown = replace(disabled, webhook=replace(disabled.webhook, uid="wh_" + "0" * 27))
+
+    answers = [world.post(each, token=token) for each in (unknown, disabled, deleted) for token in (None, "wrong")]
+
+    assert answers[0].status == 404
+    assert all(answer == answers[0] for answer in answers)
+
+
+def test_a_token_segment_where_none_belongs_is_that_404_although_the_header_is_right(world):
+    made = world.webhook()
+    path = f"/webhooks/w/{made.webhook.uid}"
+    secret = made.secret.reveal()
+
+    answers = [
+        world.request("POST", f"{path}/{secret}", headers={"Authorization": f"Bearer {secret}"}, body=b"{}"),
+        world.request("POST", f"{path}/wrong", body=b"{}"),
+        world.request("POST", "/webhooks/w/wh_unknown", body=b"{}"),
+        world.request("POST", "/webhooks/w/wh_unknown/wrong", body=b"{}"),
+        world.request("POST", "/elsewhere", body=b"{}"),
+    ]
+
+    assert answers[0].status == 404
+    assert all(answer == answers[0] for answer in answers)
+    assert world.log(made) == []
+
+
+def test_a_404_leaves_no_row_and_is_counted_where_there_is_an_owner_to_see_it(world):
+    made = world.webhook()
+    world.management.set_webhook_enabled(world.factory, "source", False)
+
+    answers = [world.post(made, token=token).status for token in (None, "wrong", None)]
+
+    assert answers == [404, 404, 404]
+    assert (world.log(made), world.counted(made)) == ([], {"not_found": 3})
+
+
+def test_a_404_does_not_wait_for_the_body(world):
+    made = world.webhook()
+    world.management.set_webhook_enabled(world.factory, "source", False)
+
+    assert world.post(made, never_read()).status == 404
+
+
+@spec("400: Body is not valid JSON (log label Rejected (invalid JSON))")
+def test_a_body_that_is_no_json_is_a_400_and_the_owner_reads_what_is_wrong(world):
+    made = world.webhook()
+
+    answer = world.post(made, b'{"a": tru}')
+
+    assert answer.status == 400
+    assert [(row.label.shown, row.reason) for row in world.log(made)] == [
+        ("Rejected (invalid JSON)", "not JSON at line 1, column 7")
+    ]
+
+
+@spec("413: Body exceeds 256 KB (log label Rejected (too large))")
+def test_a_body_of_one_byte_more_than_256_kb_is_a_413(world):
+    made = world.webhook()
+
+    answer = world.post(made, json_of(BODY_MAX + 1))
+
+    assert answer.status == 413
+    assert [(row.label.shown, row.size) for row in world.log(made)] == [("Rejected (too large)", BODY_MAX + 1)]
+
+
+def test_a_body_that_is_declared_too_large_is_refused_unread(world):
+    made = world.webhook()
+
+    answer = world.post(made, never_read(), headers={"Content-Length": str(BODY_MAX + 1)})
+
+    assert (answer.status, answer.headers["connection"]) == (413, "close")
+    assert [(row.label.shown, row.size) for row in world.log(made)] == [("Rejected (too large)", BODY_MAX + 1)]
+
+
+def test_a_body_that_says_nothing_of_its_length_is_counted_and_no_more_of_it_is_read_than_needed(world):
+    made = world.webhook()
+    read = []
+
+    answer = world.post(made, noting(b" " * 65_536, read))
+
+    assert (answer.status, len(read)) == (413, 5)
+    assert world.labels(made) == ["Rejected (too large)"]
+
+
+@spec("202: Accepted (including duplicates)")
+def test_a_delivery_and_its_repetition_are_both_202(world):
+    made = world.webhook()
+
+    assert [world.post(made).status for _ in range(2)] == [202, 202]
+    assert sorted(world.labels(made)) == ["Accepted", "Duplicate"]
+
+
+@spec("Response body shape of the non-202 errors: not shown.")
+def test_every_error_has_the_one_shape(world):
+    for status, answer in every_error(world).items():
+        assert answer.status == status
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.headers["content-length"] == str(len(answer.body))
+        assert answer.headers["cache-control"] == "no-store"
+        assert set(answer.json) == {"type", "title", "status", "code"}
+        assert (answer.json["type"], answer.json["status"]) == ("about:blank", status)
+
+
+def test_every_error_has_a_code_of_its_own(world):
+    codes = {status: answer.json["code"] for status, answer in every_error(world).items()}
+
+    assert codes == {
+        400: "invalid_json",
+        401: "authentication_failed",
+        404: "not_found",
+        405: "method_not_allowed",
+        413: "body_too_large",
+        429: "too_many_requests",
+        503: "unavailable",
+    }
+
+
+def test_no_error_repeats_anything_that_was_sent(world):
+    made = world.webhook()
+    canary = {"Authorization": "Bearer canary", "X-Canary": "canary"}
+
+    answers = [
+        world.post(made, b'"canary', headers=canary),
+        world.post(made, b'canary"'),
+        world.request("POST", "/webhooks/w/canary/canary?canary", headers=canary, body=b"canary"),
+        world.request("CANARY", "/webhooks/w/canary", body=b"canary"),
+    ]
+
+    assert [answer.status for answer in answers] == [401, 400, 404, 405]
+    assert [answer for answer in answers if b"canary" in answer.body or "canary" in str(answer.headers).lower()] == []
+
+
+def test_a_refused_sender_is_told_how_to_authenticate(world):
+    assert world.post(world.webhook(), token="wrong").headers["www-authenticate"] == "Bearer"
+
+
+# The order of judgement: each is decided although what comes later is wrong too.
+
+
+def test_framing_is_judged_before_the_method(sqlite_world):
+    twice = [("Host", "a"), ("Host", "b")]
+
+    assert sqlite_world.request("GET", "/webhooks/w/wh_unknown", headers=twice).status == 400
+
+
+def test_the_method_is_judged_before_the_webhook(world):
+    assert world.request("PUT", "/webhooks/w/wh_unknown").status == 405
+
+
+def test_the_webhook_is_judged_before_the_credential(world):
+    made = world.webhook()
+    world.management.set_webhook_enabled(world.factory, "source", False)
+
+    assert world.post(made, token="wrong").status == 404
+
+
+def test_the_credential_is_judged_before_the_size(world):
+    made = world.webhook()
+
+    assert world.post(made, json_of(BODY_MAX + 1), token="wrong").status == 401
+    assert world.labels(made) == ["Rejected (auth)"]
+
+
+def test_the_size_is_judged_before_the_json(world):
+    made = world.webhook()
+
+    assert world.post(made, b"x" * (BODY_MAX + 1)).status == 413
+    assert world.labels(made) == ["Rejected (too large)"]
+
+
+def test_the_rate_is_judged_before_the_json(world):
+    made = full(world, world.webhook())
+
+    assert world.post(made, b"no json").status == 429
+    assert "Rejected (invalid JSON)" not in world.labels(made)
+
+
+def test_the_json_is_judged_before_the_identity(world):
+    made = world.webhook()
+    headers = {"X-Service-Delivery-Id": "event-1"}
+    world.post(made, b"{}", headers=headers)
+
+    assert world.post(made, b"no json", headers=headers).status == 400
+
+
+# Our faults are never the sender's.
+
+
+@pytest.mark.parametrize("table", ["webhooks", "deliveries", "identities", "payloads"])
+def test_a_database_that_fails_is_a_503_and_the_repetition_is_accepted(world, table):
+    made = world.webhook()
+    with world.database.write() as tx:
+        tx.run(f"ALTER TABLE {table} RENAME TO gone")
+
+    failed = world.post(made, b"[1]")
+
+    assert (failed.status, failed.headers["retry-after"]) == (503, "5")
+    with world.database.write() as tx:
+        tx.run(f"ALTER TABLE gone RENAME TO {table}")
+    assert world.post(made, b"[1]").status == 202
+    assert world.labels(made) == ["Accepted"]
+    assert world.failures != []
+    world.failures.clear()
+
+
+@pytest.mark.parametrize("token", [None, "wrong"], ids=["right secret", "wrong secret"])
+def test_a_database_that_fails_never_looks_like_a_refusal(world, token):
+    made = world.webhook()
+    world.post(made)
+    with world.database.write() as tx:
+        tx.run("ALTER TABLE webhooks RENAME TO gone")
+
+    answers = [world.post(made, b"1", token=token), world.request("POST", "/webhooks/w/wh_unknown", body=b"{}")]
+
+    assert [answer.status for answer in answers] == [503, 503]
+    world.failures.clear()
+
+
+@pytest.mark.parametrize("token", [None, "wrong"], ids=["right secret", "wrong secret"])
+def test_a_disk_that_is_nearly_full_is_a_503_and_nothing_is_written(world, token):
+    made = world.webhook()
+    world.has_room = False
+
+    answer = world.post(made, token=token)
+
+    assert (answer.status, answer.headers["retry-after"], world.log(made)) == (503, "5", [])
+    world.has_room = True
+    assert world.post(made).status == 202
+
+
+def test_a_404_needs_no_room_on_the_disk(world):
+    world.has_room = False
+
+    assert world.request("POST", "/webhooks/w/wh_unknown", body=b"{}").status == 404
+
+
+def test_a_database_that_is_full_is_a_503_and_smaller_deliveries_go_on(sqlite_world):
+    made = sqlite_world.webhook()
+    sqlite_world.post(made, b"0")
+    with sqlite_world.database.write() as tx:
+        pages = tx.connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        tx.connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 10}")
+
+    answers = [sqlite_world.post(made, json_of(BODY_MAX)).status, sqlite_world.post(made, b"1").status]
+
+    assert answers == [503, 202]
+    assert sqlite_world.failures == [("admission", "database or disk is full")]
+    sqlite_world.failures.clear()
+
+
+def test_a_database_that_may_only_be_read_is_a_503(postgres_world):
+    made = postgres_world.webhook()
+
+    with setting(postgres_world, "default_transaction_read_only", "on"):
+        while_read_only = [postgres_world.post(made).status for _ in range(3)]
+    afterwards = [postgres_world.post(made).status for _ in range(3)]
+
+    # The first after each change meets a connection that has ended.
+    assert (while_read_only, afterwards) == ([503, 503, 503], [503, 202, 202])
+    postgres_world.failures.clear()
+
+
+def test_connections_that_the_database_has_ended_are_replaced_by_the_next_delivery_but_one(postgres_world):
+    made = postgres_world.webhook()
+    postgres_world.post(made, b"0")
+    ended(postgres_world)
+
+    answers = [postgres_world.post(made, b"%d" % i).status for i in range(1, 4)]
+
+    assert answers == [503, 202, 202]
+    postgres_world.failures.clear()
+
+
+@contextlib.contextmanager
+def setting(world: World, name: str, value: str) -> Iterator[None]:
+    database = world.url.rpartition("/")[2]
+    with world.database.write() as tx:
+        tx.run(f"ALTER DATABASE {database} SET {name} = {value}")
+    ended(world)
+    yield
+    with world.database.write() as tx:
+        tx.run("SET TRANSACTION READ WRITE")
+        tx.run(f"ALTER DATABASE {database} RESET {name}")
+    ended(world)
+
+
+def ended(world: World) -> None:
+    """The database has ended every connection to it."""
+    with psycopg.connect(world.url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> %s",
+            [connection.info.backend_pid],
+        )
+
+
+def every_error(world: World) -> dict[int, Answer]:
+    made = world.webhook()
+    ways: dict[int, Callable[[], Answer]] = {
+        400: lambda: world.post(made, b"{"),
+        401: lambda: world.post(made, token="wrong"),
+        404: lambda: world.request("POST", "/webhooks/w/wh_unknown", body=b"{}"),
+        405: lambda: world.request("GET", f"/webhooks/w/{made.webhook.uid}"),
+        413: lambda: world.post(made, json_of(BODY_MAX + 1)),
+        429: lambda: world.post(full(world, world.webhook("full")), b"60"),
+    }
+    answers = {status: way() for status, way in ways.items()}
+    world.has_room = False
+    answers[503] = world.post(made)
+    return answers
+
+
+def full(world: World, made: WebhookWithSecret) -> WebhookWithSecret:
+    world.post_many([(made, b"%d" % i) for i in range(60)])
+    return made
+
+
+def json_of(size: int) -> bytes:
+    return b'"' + b"x" * (size - 2) + b'"'
+
+
+def never_read() -> Iterator[bytes]:
+    raise AssertionError("the body was read")
+    yield b""
+
+
+def noting(piece: bytes, read: list[bytes]) -> Iterator[bytes]:
+    while True:
+        read.append(piece)
+        yield piece

@@ -1,0 +1,274 @@
+"""Which event is this? Who says so, in which order, and who may claim that it has been here."""
+
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+
+import pytest
+
+from hookmill.domain.errors import Invalid, NotFound
+from hookmill.housekeeping import sweep
+from tests.spec import spec
+
+SENDERS = "X-Service-Delivery-Id"
+
+
+@spec("When a delivery's identity was already accepted, the response is 202, no run starts, and the log entry is labeled")
+def test_an_event_that_was_accepted_is_a_duplicate_ever_after_and_starts_nothing(world):
+    made = world.webhook()
+    world.automation("triage", made)
+
+    answers = []
+    for body in (b"1", b"2", b"3"):
+        answers.append(world.post(made, body, headers={SENDERS: "event-1"}))
+        world.clock.advance(seconds=1)
+
+    assert [answer.status for answer in answers] == [202, 202, 202]
+    assert world.labels(made) == ["Duplicate", "Duplicate", "Accepted"]
+    assert len(world.runs(made)) == 1
+
+
+@spec("When the sender sets no delivery ID, identical bodies are duplicates.")
+@spec("4. a hash of the body (hash algorithm: not shown).")
+def test_without_an_id_identical_bodies_are_duplicates_and_others_are_not(world):
+    made = world.webhook()
+
+    for body in (b'{"a": 1}', b'{"a": 1}', b'{"a":1}', b'{"a": 1} '):
+        world.post(made, body)
+        world.clock.advance(seconds=1)
+
+    assert world.labels(made)[::-1] == ["Accepted", "Duplicate", "Accepted", "Accepted"]
+
+
+@spec("3. the `X-Service-Delivery-Id` header set by the sender")
+def test_the_senders_id_tells_identical_bodies_apart_and_different_ones_together(world):
+    made = world.webhook()
+
+    for body, event in ((b"1", "a"), (b"1", "b"), (b"2", "a")):
+        world.post(made, body, headers={SENDERS: event})
+        world.clock.advance(seconds=1)
+
+    assert world.labels(made)[::-1] == ["Accepted", "Accepted", "Duplicate"]
+
+
+@spec("1. the header named by the webhook's `deliveryIdHeader`")
+@spec("deliveryIdHeader: Name of a request header in which the sender puts its own event ID.")
+def test_the_webhooks_own_header_comes_before_the_senders(world):
+    made = world.webhook(delivery_id_header="X-Event-Id")
+
+    for own, senders in (("a", "1"), ("b", "1"), ("a", "2")):
+        world.post(made, headers={"X-Event-Id": own, SENDERS: senders})
+        world.clock.advance(seconds=1)
+
+    assert world.labels(made)[::-1] == ["Accepted", "Accepted", "Duplicate"]
+
+
+@spec("Request headers: optional delivery identity headers (below).")
+def test_identity_headers_are_optional_and_their_names_may_be_in_any_case(world):
+    made = world.webhook(delivery_id_header="x-EVENT-id")
+
+    for headers in ({}, {"X-Event-Id": "a"}, {"x-event-id": "a"}, {"X-EVENT-ID": "a"}):
+        world.post(made, headers=headers)
+        world.clock.advance(seconds=1)
+
+    assert world.labels(made)[::-1] == ["Accepted", "Accepted", "Duplicate", "Duplicate"]
+
+
+@pytest.mark.parametrize("blank", ["", "   ", "\t"])
+def test_a_blank_header_falls_through_to_the_next_identity(world, blank):
+    made = world.webhook(delivery_id_header="X-Event-Id")
+    world.post(made, b"1", headers={SENDERS: "sent-1"})
+    world.post(made, b"2")
+
+    world.clock.advance(seconds=1)
+    by_sender = world.post(made, b"3", headers={"X-Event-Id": blank, SENDERS: "sent-1"})
+    world.clock.advance(seconds=1)
+    by_body = world.post(made, b"2", headers={"X-Event-Id": blank, SENDERS: blank})
+
+    assert (by_sender.status, by_body.status) == (202, 202)
+    assert world.labels(made)[:2] == ["Duplicate", "Duplicate"]
+
+
+def test_one_value_in_two_places_is_two_events(world):
+    made = world.webhook(delivery_id_header="X-Event-Id")
+
+    world.post(made, b"1", headers={"X-Event-Id": "same"})
+    world.post(made, b"2", headers={SENDERS: "same"})
+
+    assert world.labels(made) == ["Accepted", "Accepted"]
+
+
+@pytest.mark.parametrize("posing", ["hex", "digest"])
+def test_an_id_can_not_pose_as_a_body(world, posing):
+    made = world.webhook()
+    digest = sha256(b'{"a": 1}')
+    header = digest.hexdigest() if posing == "hex" else digest.digest().decode("latin-1")
+
+    world.post(made, b"{}", headers={SENDERS: header})
+    world.post(made, b'{"a": 1}')
+
+    assert world.labels(made) == ["Accepted", "Accepted"]
+
+
+def test_identities_are_each_webhooks_own(world):
+    one, other = world.webhook("one"), world.webhook("other")
+
+    for made in (one, other):
+        world.post(made, b"1", headers={SENDERS: "event-1"})
+        world.post(made, b"2")
+
+    assert (world.labels(one), world.labels(other)) == (["Accepted"] * 2, ["Accepted"] * 2)
+
+
+@pytest.mark.parametrize(
+    ("body", "token", "headers"),
+    [
+        (b"{}", "wrong", {}),
+        (b"{", None, {}),
+        (b" " * 262_145, None, {}),
+        (b"{}", None, {"Content-Length": "99999999"}),
+    ],
+    ids=["bad secret", "bad json", "too large", "declared too large"],
+)
+def test_a_refused_attempt_claims_no_identity(world, body, token, headers):
+    made = world.webhook()
+    refused = world.post(made, body, token=token, headers={SENDERS: "event-1", **headers})
+    world.clock.advance(seconds=1)
+
+    accepted = world.post(made, b"{}", headers={SENDERS: "event-1"})
+
+    assert refused.status in {400, 401, 413}
+    assert (accepted.status, world.labels(made)[0]) == (202, "Accepted")
+
+
+def test_an_attempt_over_the_rate_claims_no_identity(world):
+    made = world.webhook()
+    world.post_many([(made, b"%d" % i) for i in range(60)])
+    refused = world.post(made, b"[]", headers={SENDERS: "event-1"})
+    world.clock.advance(seconds=60)
+
+    world.post(made, b"[]", headers={SENDERS: "event-1"})
+
+    assert (refused.status, world.labels(made)[0]) == (429, "Accepted")
+
+
+def test_an_attempt_that_met_our_fault_claims_no_identity(world):
+    made = world.webhook()
+    world.has_room = False
+    refused = world.post(made)
+    world.has_room = True
+
+    world.post(made)
+
+    assert (refused.status, world.labels(made)) == (503, ["Accepted"])
+
+
+def test_each_duplicate_has_an_id_of_its_own(world):
+    made = world.webhook()
+
+    ids = {world.post(made).delivery_id for _ in range(5)}
+
+    assert len(ids) == 5
+
+
+@pytest.mark.parametrize("copies", [2, 16, 50])
+def test_of_simultaneous_copies_one_is_accepted(world, copies):
+    made = world.webhook()
+    world.automation("triage", made)
+
+    answers = world.post_many([(made, b"{}")] * copies)
+
+    assert {answer.status for answer in answers} == {202}
+    assert sorted(world.labels(made)) == ["Accepted"] + ["Duplicate"] * (copies - 1)
+    assert len(world.runs(made)) == 1
+
+
+def test_of_simultaneous_copies_at_several_processes_one_is_accepted(world):
+    everywhere = [world, world.beside(), world.beside()]
+    made = world.webhook()
+    world.automation("triage", made)
+
+    with ThreadPoolExecutor() as processes:
+        for event in range(10):
+            rounds = [processes.submit(each.post_many, [(made, b"[%d]" % event)] * 2) for each in everywhere]
+            answers = [answer.status for each in rounds for answer in each.result()]
+            assert answers == [202] * 6
+
+    assert sorted(world.labels(made)) == ["Accepted"] * 10 + ["Duplicate"] * 50
+    originals = {row.key for row in world.log(made) if row.label.shown == "Accepted"}
+    assert {row.duplicate_of for row in world.log(made) if row.label.shown == "Duplicate"} == originals
+    assert len(world.runs(made)) == 10
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("x" * 10_000, "x" * 255),
+        ("\x00\x01", "��"),
+        ("\xff\xfe", "��"),
+        ("\x1b[31mred", "�[31mred"),
+        ("'; DROP TABLE identities; --", "'; DROP TABLE identities; --"),
+        ("<script>", "<script>"),
+        ("%s {} {0}", "%s {} {0}"),
+    ],
+    ids=["long", "control", "no utf-8", "escape", "sql", "markup", "format"],
+)
+def test_an_identity_may_be_anything(world, value, shown):
+    made = world.webhook()
+
+    answers = [world.post(made, b"%d" % i, headers={SENDERS: value}).status for i in range(2)]
+
+    assert answers == [202, 202]
+    assert sorted(world.labels(made)) == ["Accepted", "Duplicate"]
+    assert {row.identity for row in world.log(made)} == {shown}
+
+
+def test_long_identities_that_differ_only_at_the_end_are_two_events(world):
+    made = world.webhook()
+
+    for end in "ab":
+        world.post(made, headers={SENDERS: "x" * 10_000 + end})
+
+    assert world.labels(made) == ["Accepted", "Accepted"]
+
+
+@pytest.mark.parametrize("name", ["Authorization", "cookie", "Host", "X Y", ""])
+def test_a_header_that_can_hold_no_id_is_refused_when_the_webhook_is_made(world, name):
+    with pytest.raises(Invalid):
+        world.webhook(delivery_id_header=name)
+
+    assert world.management.webhooks(world.factory) == []
+
+
+@pytest.mark.parametrize(("days", "label"), [(29.9, "Duplicate"), (30.1, "Accepted")])
+def test_an_id_of_the_senders_is_remembered_for_30_days_although_the_log_has_forgotten_it(world, tmp_path, days, label):
+    made = world.webhook()
+    original = world.post(made, b"[]", headers={SENDERS: "event-1"})
+    world.clock.advance(seconds=60)
+    world.post_many([(made, b"%d" % i) for i in range(60)])
+    world.clock.advance(days=days)
+    sweep(world.database, tmp_path, world.clock())
+    with pytest.raises(NotFound):
+        world.management.delivery(world.factory, original.delivery_id)
+
+    world.post(made, b"[]", headers={SENDERS: "event-1"})
+
+    assert world.labels(made)[0] == label
+
+
+def test_a_body_is_remembered_as_long_as_the_log_keeps_its_delivery(world, tmp_path):
+    made = world.webhook()
+    world.post(made, b"[1]")
+    world.clock.advance(seconds=60)
+    world.post_many([(made, b"%d" % i) for i in range(49)])
+    world.clock.advance(days=300)
+    sweep(world.database, tmp_path, world.clock())
+    world.post(made, b"[1]")
+    assert world.labels(made)[0] == "Duplicate"
+
+    world.clock.advance(seconds=60)
+    world.post(made, b"50")
+    world.clock.advance(days=8)
+    sweep(world.database, tmp_path, world.clock())
+    world.post(made, b"[1]")
+
+    assert world.labels(made)[0] == "Accepted"

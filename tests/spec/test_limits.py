@@ -1,0 +1,370 @@
+"""The limits, to the byte, to the row and to the microsecond: and that nothing locks a webhook for longer than its minute."""
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hookmill.domain.errors import LimitReached
+from hookmill.housekeeping import sweep
+from hookmill.management import WebhookWithSecret
+from tests.spec import spec
+from tests.support.world import World
+
+BODY_MAX = 262_144
+HOUR = 3_600.0
+DAY = 24 * HOUR
+
+
+@spec("Limits: Body size: 256 KB maximum")
+@pytest.mark.parametrize(
+    ("size", "status"), [(BODY_MAX - 1, 202), (BODY_MAX, 202), (BODY_MAX + 1, 413), (BODY_MAX * 4, 413)]
+)
+def test_a_body_may_have_262144_bytes_however_it_arrives(world, size, status):
+    made = world.webhook()
+    whole = b'"' + b"x" * (size - 2) + b'"'
+    pieces = [whole[i : i + 60_000] for i in range(0, size, 60_000)]
+
+    answers = [world.post(made, whole).status, world.post(made, iter(pieces)).status]
+
+    assert answers == [status, status]
+
+
+def test_an_accepted_body_of_the_greatest_size_is_kept_whole(world):
+    made = world.webhook()
+    body = b'"' + b"x" * (BODY_MAX - 2) + b'"'
+
+    answer = world.post(made, body)
+
+    assert world.management.payload(world.factory, answer.delivery_id) == body
+
+
+@spec("Delivery rate: 60 per minute per webhook", "429: More than 60 deliveries per minute for the webhook")
+def test_the_61st_delivery_in_a_minute_is_429_and_says_when_to_come_again(world):
+    made = world.webhook()
+
+    first = [world.post(made, b"%d" % i).status for i in range(60)]
+    answer = world.post(made, b"60")
+
+    assert first == [202] * 60
+    assert (answer.status, answer.headers["retry-after"]) == (429, "60")
+
+
+def test_a_minute_after_the_first_delivery_and_not_a_microsecond_earlier_there_is_room_for_one(world):
+    made = world.webhook()
+    world.post(made, b"first")
+    world.clock.advance(seconds=10)
+    sent(world, made, 59)
+    world.clock.advance(seconds=50 - 0.000_001)
+
+    early = world.post(made, b'"next"')
+    world.clock.advance(seconds=0.000_001)
+    in_time = world.post(made, b'"next"')
+    too_many = world.post(made, b'"and another"')
+
+    assert (early.status, early.headers["retry-after"]) == (429, "1")
+    assert in_time.status == 202
+    assert (too_many.status, too_many.headers["retry-after"]) == (429, "10")
+
+
+def test_there_are_no_120_at_the_edge_of_a_minute(world):
+    made = world.webhook()
+    world.clock.now -= world.clock.now % 60_000_000
+    world.clock.advance(seconds=59)
+    before = sent(world, made, 60)
+    world.clock.advance(seconds=2)
+
+    after = sent(world, made, 60)
+
+    assert (before, after) == ([202] * 60, [429] * 60)
+    assert world.post(made, b"0").headers["retry-after"] == "58"
+
+
+def test_the_window_slides(world):
+    made = world.webhook()
+    sent(world, made, 30)
+    world.clock.advance(seconds=30)
+    sent(world, made, 30)
+    world.clock.advance(seconds=30)
+
+    answers = sent(world, made, 40)
+
+    assert sorted(answers) == [202] * 30 + [429] * 10
+    assert world.post(made, b"0").headers["retry-after"] == "30"
+
+
+def test_a_429_does_not_extend_the_window(world):
+    made = world.webhook()
+    sent(world, made, 60)
+    for _ in range(6):
+        world.clock.advance(seconds=9.9)
+        assert sent(world, made, 20) == [429] * 20
+    world.clock.advance(seconds=0.6)
+
+    assert sent(world, made, 60) == [202] * 60
+
+
+def test_a_429_leaves_no_row_and_is_counted(world):
+    made = world.webhook()
+    sent(world, made, 60)
+
+    sent(world, made, 14)
+
+    assert (len(world.log(made)), world.counted(made)) == (60, {"rate_limited": 14})
+
+
+def test_the_counts_are_kept_by_the_minute(world):
+    made = world.webhook()
+    sent(world, made, 60)
+    minutes = []
+    for count in (3, 4):
+        sent(world, made, count)
+        minutes.append(world.clock.now - world.clock.now % 60_000_000)
+        world.clock.advance(seconds=30)
+
+    world.counted(made)
+
+    counts = {row.minute: row.count for row in world.management.refusals(world.factory, "source")}
+    assert counts == {minutes[0]: 3, minutes[1]: 4}
+
+
+def test_the_senders_duplicates_and_junk_spend_its_budget(world):
+    made = world.webhook()
+    for i in range(15):
+        assert world.post(made, b"%d" % i).status == 202
+        assert world.post(made, b"%d" % i).status == 202
+        assert world.post(made, b"no json").status == 400
+        assert world.post(made, b" " * (BODY_MAX + 1)).status == 413
+
+    assert world.post(made, b"16").status == 429
+    assert len(world.log(made)) == 60
+
+
+def test_what_leaves_no_row_spends_nothing(world):
+    made = world.webhook()
+    path = f"/webhooks/w/{made.webhook.uid}"
+    world.has_room = False
+    assert {world.post(made).status for _ in range(70)} == {503}
+    world.has_room = True
+    assert {world.request("GET", path).status for _ in range(70)} == {405}
+    assert {world.post(made, headers={"Content-Length": "x"}).status for _ in range(70)} == {400}
+    world.management.set_webhook_enabled(world.factory, "source", False)
+    assert {world.post(made).status for _ in range(70)} == {404}
+    world.management.set_webhook_enabled(world.factory, "source", True)
+
+    assert sent(world, made, 61) == [202] * 60 + [429]
+
+
+def test_each_webhook_has_a_rate_of_its_own(world):
+    one, other = world.webhook("one"), world.webhook("other")
+
+    answers = world.post_many([(made, b"%d" % i) for i in range(70) for made in (one, other)])
+
+    assert sorted(answer.status for answer in answers) == [202] * 120 + [429] * 20
+
+
+def test_of_200_at_one_instant_60_are_taken(world):
+    made = world.webhook()
+
+    answers = world.post_many([(made, b"%d" % i) for i in range(200)])
+
+    assert sorted(answer.status for answer in answers) == [202] * 60 + [429] * 140
+    assert len(world.log(made)) == 60
+
+
+def test_of_200_at_two_processes_at_one_instant_60_are_taken(world):
+    other = world.beside()
+    made = world.webhook()
+
+    with ThreadPoolExecutor() as both:
+        halves = [both.submit(each.post_many, posts(made, half)) for half, each in enumerate((world, other))]
+        answers = [answer.status for half in halves for answer in half.result()]
+
+    assert sorted(answers) == [202] * 60 + [429] * 140
+    assert len(world.log(made)) == 60
+
+
+def test_the_rate_survives_a_restart(world):
+    made = world.webhook()
+    sent(world, made, 60)
+
+    assert world.beside().post(made, b"0").status == 429
+
+
+def test_a_slow_body_counts_when_it_was_begun_and_makes_no_61st(world):
+    made = world.webhook()
+
+    def slowly():
+        yield b"["
+        world.clock.advance(seconds=20)
+        with ThreadPoolExecutor() as others:
+            others.submit(world.beside().post_many, [(made, b"%d" % i) for i in range(60)]).result()
+        yield b"]"
+
+    assert world.post(made, slowly()).status == 429
+    assert len(world.log(made)) == 60
+
+
+JUMPS = pytest.mark.parametrize(
+    "jump",
+    [-10 * 365 * DAY, -HOUR, HOUR, 10 * 365 * DAY],
+    ids=["-10 years", "-1 h", "+1 h", "+10 years"],
+)
+
+
+@JUMPS
+def test_a_clock_that_jumps_opens_a_full_webhook_rather_than_shutting_it(world, jump):
+    made = world.webhook()
+    sent(world, made, 60)
+
+    world.clock.advance(seconds=jump)
+
+    assert sent(world, made, 61) == [202] * 60 + [429]
+
+
+@JUMPS
+def test_after_a_jump_of_the_clock_a_full_webhook_is_shut_for_its_minute_as_ever(world, jump):
+    made = world.webhook()
+    sent(world, made, 60)
+    world.clock.advance(seconds=jump)
+    sent(world, made, 60)
+
+    answer = world.post(made, b"0")
+    world.clock.advance(seconds=60)
+
+    assert (answer.status, answer.headers["retry-after"]) == (429, "60")
+    assert world.post(made, b"0").status == 202
+
+
+@JUMPS
+def test_a_clock_that_jumps_and_comes_back_leaves_nothing_shut(world, jump):
+    made = world.webhook()
+    world.clock.advance(seconds=jump)
+    sent(world, made, 60)
+
+    world.clock.advance(seconds=-jump)
+
+    assert sent(world, made, 61) == [202] * 60 + [429]
+
+
+@pytest.mark.parametrize("back", [0.5, 30.0, 59.0])
+def test_a_clock_set_back_by_less_than_a_minute_shuts_a_full_webhook_for_that_much_longer(world, back):
+    made = world.webhook()
+    sent(world, made, 60)
+
+    world.clock.advance(seconds=-back)
+    still = world.post(made, b"0")
+    world.clock.advance(seconds=60 + back)
+
+    assert (still.status, still.headers["retry-after"]) == (429, str(math.ceil(60 + back)))
+    assert world.post(made, b"0").status == 202
+
+
+@JUMPS
+def test_ids_are_never_given_twice_whatever_the_clock_does(world, jump):
+    made = world.webhook()
+
+    ids = []
+    for _ in range(2):
+        ids += [answer.delivery_id for answer in world.post_many([(made, b"%d" % i) for i in range(20)])]
+        world.clock.advance(seconds=jump)
+        ids += [answer.delivery_id for answer in world.post_many([(made, b"%d" % i) for i in range(20)])]
+        world.clock.advance(seconds=-jump)
+
+    assert len(set(ids)) == 80
+
+
+@spec("Webhooks per factory: 20")
+def test_a_factory_has_20_webhooks_and_no_21st(world):
+    for i in range(20):
+        world.webhook(f"source {i}")
+
+    with pytest.raises(LimitReached, match="has 20 webhooks, the most it may have"):
+        world.webhook("one more")
+
+    assert len(world.management.webhooks(world.factory)) == 20
+
+
+def test_of_40_webhooks_made_at_once_20_are_made(world):
+    with ThreadPoolExecutor(40) as people:
+        made = [people.submit(world.webhook, f"source {i}") for i in range(40)]
+        refused = [each for each in made if isinstance(each.exception(), LimitReached)]
+
+    assert len(refused) == 20
+    assert len(world.management.webhooks(world.factory)) == 20
+
+
+def test_disabled_webhooks_count_and_deleted_ones_do_not(world):
+    for i in range(20):
+        world.webhook(f"source {i}")
+    world.management.set_webhook_enabled(world.factory, "source 0", False)
+    with pytest.raises(LimitReached):
+        world.webhook("in place of a disabled one")
+    world.management.delete_webhook(world.factory, "source 0")
+
+    world.webhook("in place of a deleted one")
+
+    assert len(world.management.webhooks(world.factory)) == 20
+
+
+def test_another_factory_has_20_of_its_own(world):
+    for i in range(20):
+        world.webhook(f"source {i}")
+
+    world.management.create_webhook(world.another_factory(), "source 0")
+
+
+@spec("Delivery log retention")
+def test_seven_days_of_the_log_are_kept_however_many_rows_that_is(world, tmp_path):
+    made = world.webhook()
+    for _ in range(3):
+        sent(world, made, 60)
+        world.clock.advance(seconds=60)
+    world.clock.advance(days=6.9)
+
+    swept(world, tmp_path)
+
+    assert len(world.log(made)) == 180
+
+
+@spec("Delivery log retention")
+def test_of_older_rows_the_most_recent_50_are_kept(world, tmp_path):
+    made = world.webhook()
+    ids = []
+    for i in range(60):
+        ids.append(world.post(made, b"%d" % i).delivery_id)
+        world.clock.advance(seconds=1)
+    world.clock.advance(days=7)
+
+    swept(world, tmp_path)
+
+    assert [f"dlv_{row.key.hex()}" for row in world.log(made)] == ids[:9:-1]
+
+
+def test_payloads_are_not_pushed_out_by_refusals(world, tmp_path):
+    made = world.webhook()
+    ids = [world.post(made, b"%d" % i).delivery_id for i in range(50)]
+    world.clock.advance(days=1)
+    for _ in range(2):
+        world.clock.advance(seconds=61)
+        for _ in range(60):
+            world.post(made, token="wrong")
+    world.clock.advance(days=8)
+
+    swept(world, tmp_path)
+
+    assert [world.management.payload(world.factory, each) for each in ids] == [b"%d" % i for i in range(50)]
+
+
+def swept(world: World, packages) -> None:
+    sweep(world.database, packages, world.clock())
+
+
+def sent(world: World, made: WebhookWithSecret, count: int) -> list[int]:
+    """The statuses of so many different deliveries at one instant."""
+    bodies = [b"[%d, %d]" % (world.clock.now, i) for i in range(count)]
+    return [answer.status for answer in world.post_many([(made, body) for body in bodies])]
+
+
+def posts(made: WebhookWithSecret, half: int) -> list[tuple[WebhookWithSecret, bytes]]:
+    return [(made, b"[%d, %d]" % (half, i)) for i in range(100)]

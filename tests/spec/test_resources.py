@@ -1,0 +1,248 @@
+"""Webhooks as a factory's resources: their fields, their names, their secrets, and who may not see them."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hookmill.domain.errors import Conflict, Invalid, NotFound
+from hookmill.domain.webhook import AuthMode
+from tests.spec import spec
+
+
+@spec("The service gives a factory HTTPS URLs that external systems POST JSON to.")
+def test_a_factorys_webhook_has_an_https_url_that_takes_json(world):
+    made = world.webhook()
+
+    assert made.url.startswith("https://")
+    assert world.post(made, b'{"a": 1}').status == 202
+
+
+@spec("A webhook is a factory resource.")
+def test_a_webhook_belongs_to_its_factory_and_is_not_found_in_another(world):
+    stranger = world.another_factory()
+    made = world.webhook()
+
+    assert [each.uid for each in world.management.webhooks(world.factory)] == [made.webhook.uid]
+    assert world.management.webhooks(stranger) == []
+    for named in ("source", made.webhook.uid):
+        for operation in (
+            world.management.webhook,
+            world.management.rotate_webhook,
+            world.management.delete_webhook,
+            world.management.secret_for_sending,
+            lambda factory, uid: world.management.set_webhook_enabled(factory, uid, False),
+        ):
+            with pytest.raises(NotFound):
+                operation(stranger, named)
+    assert world.post(made).status == 202
+
+
+@spec("uid: Assigned by the service.", "uid: Format: not shown.")
+def test_a_uid_is_a_prefix_and_at_least_128_random_bits_fit_for_a_url(world):
+    uids = {world.webhook(f"source {i}").webhook.uid for i in range(20)}
+
+    assert len(uids) == 20
+    assert all(re.fullmatch(r"wh_[0-9a-z]{27}", uid) for uid in uids)
+
+
+@spec("uid: Appears in the ingress URL.", "ingress URL: Contains the uid.")
+@pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
+def test_the_uid_appears_in_the_url(sqlite_world, mode):
+    made = sqlite_world.webhook(auth_mode=mode)
+
+    assert f"/webhooks/w/{made.webhook.uid}" in made.url
+    assert f"/webhooks/w/{made.webhook.uid}" in sqlite_world.management.url(made.webhook)
+
+
+@spec("authMode: enum: `token` (default), `url_token`, `signature`")
+def test_the_modes_are_these_three_and_token_is_the_default(world):
+    assert [mode.value for mode in AuthMode] == ["token", "url_token", "signature"]
+    assert world.webhook().webhook.auth_mode is AuthMode.TOKEN
+
+
+def test_a_signature_webhook_can_not_be_made_before_there_is_a_scheme(world):
+    with pytest.raises(Invalid, match="authMode signature"):
+        world.webhook(auth_mode=AuthMode.SIGNATURE)
+
+
+def test_a_signature_scheme_goes_with_no_other_mode(world):
+    with pytest.raises(Invalid, match="signatureScheme goes with authMode signature alone"):
+        world.webhook(signature_scheme="github")
+
+
+@spec("secret: Generated for `token` and `url_token`; shown once at creation and never again.")
+@pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
+def test_a_generated_secret_is_shown_once(world, mode):
+    made = world.webhook(auth_mode=mode)
+    secret = made.secret.reveal()
+
+    assert re.fullmatch(r"[A-Za-z0-9_-]{43}", secret)
+    shown_later = [
+        made.webhook,
+        world.management.webhook(world.factory, "source"),
+        world.management.webhooks(world.factory),
+        world.management.url(made.webhook),
+        world.management.set_webhook_enabled(world.factory, "source", False),
+        world.management.delete_webhook(world.factory, "source"),
+    ]
+    assert [each for each in shown_later if secret in repr(each)] == []
+
+
+def test_no_two_webhooks_have_the_same_generated_secret(world):
+    assert len({world.webhook(f"source {i}").secret.reveal() for i in range(20)}) == 20
+
+
+def test_printing_a_webhook_with_its_secret_shows_no_secret(world):
+    made = world.webhook()
+
+    assert made.secret.reveal() not in f"{made} {made!r}"
+
+
+@spec("ingress URL: For a `url_token` webhook it also contains the token; after creation it renders the token as a")
+def test_the_url_of_a_url_token_webhook_shows_its_token_once_and_a_placeholder_ever_after(world):
+    made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
+    rotated = world.management.rotate_webhook(world.factory, "source")
+
+    assert made.url.endswith(f"/{made.secret.reveal()}")
+    assert rotated.url.endswith(f"/{rotated.secret.reveal()}")
+    assert world.management.url(rotated.webhook) == f"https://hooks.test/webhooks/w/{made.webhook.uid}/{{token}}"
+
+
+@spec("secretName: Name of a managed secret that stores the credential.")
+def test_the_webhook_names_the_secret_that_stores_its_credential(world):
+    made = world.webhook(secret_name="OUR_OWN_NAME")
+
+    assert made.webhook.secret_name == "OUR_OWN_NAME"
+    assert world.post(made).status == 202
+
+
+@spec("secretName: A suggested name is offered at creation; an existing team secret may be named instead.")
+def test_a_name_is_suggested_for_the_secret_or_an_existing_one_is_named(world):
+    first = world.webhook("Build status")
+    second = world.webhook("other", secret_name="WEBHOOK_BUILD_STATUS_SECRET")
+
+    assert first.webhook.secret_name == second.webhook.secret_name == "WEBHOOK_BUILD_STATUS_SECRET"
+    assert world.post(second, token=first.secret.reveal()).status == 202
+
+
+def test_a_suggested_name_that_is_taken_gets_a_number(world):
+    names = []
+    for _ in range(3):
+        names.append(world.webhook().webhook.secret_name)
+        world.management.delete_webhook(world.factory, "source")
+
+    assert names == ["WEBHOOK_SOURCE_SECRET", "WEBHOOK_SOURCE_2_SECRET", "WEBHOOK_SOURCE_3_SECRET"]
+
+
+def test_a_shared_secret_that_is_rotated_through_one_webhook_waits_for_the_others_sync(world):
+    first = world.webhook("first")
+    second = world.webhook("second", secret_name=first.webhook.secret_name)
+
+    rotated = world.management.rotate_webhook(world.factory, "first")
+
+    assert (world.post(first).status, world.post(rotated).status) == (401, 202)
+    assert (world.post(second, token=first.secret.reveal()).status, world.post(second, b"[]").status) == (202, 202)
+    current = {each.name: each.secret_is_current for each in world.management.webhooks(world.factory)}
+    assert current == {"first": True, "second": False}
+
+
+def test_two_values_for_one_secret_are_refused(world):
+    world.webhook(secret_name="SHARED")
+
+    with pytest.raises(Conflict, match="has its own value"):
+        world.webhook("second", secret_name="SHARED", secret="another")
+
+
+@pytest.mark.parametrize("name", ["", "1st", "with space", "with-dash", "x" * 65])
+def test_a_name_that_can_name_no_secret_is_refused(sqlite_world, name):
+    with pytest.raises(Invalid, match="can't name a team secret"):
+        sqlite_world.webhook(secret_name=name)
+
+
+def test_a_supplied_secret_authenticates(world):
+    made = world.webhook(secret="  a secret of our own ü \n")
+
+    assert world.post(made, token="a secret of our own \xc3\xbc").status == 202
+
+
+@pytest.mark.parametrize("secret", ["", "  ", "a\x00b"])
+def test_a_supplied_secret_that_would_let_anybody_in_is_refused(sqlite_world, secret):
+    with pytest.raises(Invalid):
+        sqlite_world.webhook(secret=secret)
+
+    assert sqlite_world.management.webhooks(sqlite_world.factory) == []
+
+
+@pytest.mark.parametrize("secret", ["a/b", "a b", "..", "a?b", "ü", "a%2Fb"])
+def test_a_url_tokens_secret_must_be_fit_for_a_url(world, secret):
+    with pytest.raises(Invalid, match="url_token"):
+        world.webhook(auth_mode=AuthMode.URL_TOKEN, secret=secret)
+    world.webhook("shared", secret=secret)
+    with pytest.raises(Invalid, match="not URL-safe"):
+        world.webhook(auth_mode=AuthMode.URL_TOKEN, secret_name="WEBHOOK_SHARED_SECRET")
+    world.webhook(auth_mode=AuthMode.URL_TOKEN)
+    with pytest.raises(Invalid, match="url_token"):
+        world.management.rotate_webhook(world.factory, "source", secret)
+
+
+def test_a_name_is_taken_once_in_a_factory_and_again_in_another(world):
+    world.webhook()
+
+    with pytest.raises(Conflict, match="already has a webhook named 'source'"):
+        world.webhook()
+    world.management.create_webhook(world.another_factory(), "source")
+
+    assert len(world.management.webhooks(world.factory)) == 1
+
+
+@pytest.mark.parametrize("name", ["", "   ", "x" * 101, "a\nb", "a\x1b[31mb"])
+def test_a_name_that_can_not_be_shown_is_refused(sqlite_world, name):
+    with pytest.raises(Invalid, match="name has 1 to 100 characters"):
+        sqlite_world.webhook(name)
+
+
+@pytest.mark.parametrize("name", ["wh_", "aut_x", "Ünï çødé", "日本", "'; DROP TABLE webhooks; --", "<b>", "%s"])
+def test_a_webhook_is_found_by_whatever_name_it_has(world, name):
+    made = world.webhook(name)
+
+    assert world.management.webhook(world.factory, name).uid == made.webhook.uid
+
+
+def test_a_webhook_made_in_one_process_takes_deliveries_in_all(world):
+    other = world.beside()
+
+    made = world.webhook()
+
+    assert other.post(made).status == 202
+
+
+def test_the_first_start_makes_the_default_factory_and_the_next_finds_it(world):
+    assert world.management.factory("default") == world.factory
+    assert world.management.set_up() == (world.factory, False)
+
+
+def test_a_factory_that_is_not_there_is_not_found_and_those_that_are_are_named(world):
+    with pytest.raises(NotFound, match="There are: default"):
+        world.management.factory("other")
+
+
+def test_of_rotations_at_once_each_is_done_and_one_secret_opens(world):
+    world.webhook()
+
+    with ThreadPoolExecutor(10) as people:
+        rotations = [people.submit(world.management.rotate_webhook, world.factory, "source") for _ in range(10)]
+        made = [rotation.result() for rotation in rotations]
+
+    assert sorted(world.post(each).status for each in made) == [202] + [401] * 9
+
+
+def test_webhooks_made_at_once_in_several_factories_may_name_the_same_new_secret(world):
+    wanted = [world.factory, *(world.another_factory(f"factory {i}") for i in range(7))]
+
+    with ThreadPoolExecutor(8) as people:
+        create = world.management.create_webhook
+        made = list(people.map(lambda factory: create(factory, "source", secret_name="SHARED"), wanted))
+
+    assert len({each.secret.reveal() for each in made}) == 1
+    assert {world.post(each).status for each in made} == {202}

@@ -1,0 +1,337 @@
+"""Enabled, disabled, deleted: each change holds in every process from the moment that it returns."""
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hookmill.domain.errors import Conflict, NotFound
+from hookmill.domain.webhook import AuthMode
+from hookmill.management import WebhookWithSecret
+from tests.spec import spec
+from tests.support.world import World
+
+
+def disable(world: World) -> None:
+    world.management.set_webhook_enabled(world.factory, "source", False)
+
+
+def enable(world: World) -> None:
+    world.management.set_webhook_enabled(world.factory, "source", True)
+
+
+def delete(world: World) -> None:
+    world.management.delete_webhook(world.factory, "source")
+
+
+STOPPING = pytest.mark.parametrize("stop", [disable, delete])
+
+
+@spec("Webhook states: enabled, disabled, deleted.")
+def test_a_webhook_is_enabled_when_it_is_made_and_then_disabled_or_deleted(world):
+    made = world.webhook()
+    states = [made.webhook.state]
+    for change in (disable, enable, disable, delete):
+        change(world)
+        states.append(world.management.webhook(world.factory, made.webhook.uid).state)
+
+    assert states == ["enabled", "disabled", "enabled", "disabled", "deleted"]
+
+
+@spec("Deliveries stop immediately; senders get 404.")
+@pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
+def test_a_disabled_webhook_answers_404_at_once(world, mode):
+    made = world.webhook(auth_mode=mode)
+    before = world.post(made, b"1").status
+
+    disable(world)
+
+    assert (before, world.post(made, b"2").status, len(world.log(made))) == (202, 404, 1)
+
+
+@spec("disabled: enable (toggle on): none: enabled: Deliveries resume.", "enabled: Toggle.")
+def test_an_enabled_webhook_takes_deliveries_again(world):
+    made = world.webhook()
+    disable(world)
+    stopped = world.post(made).status
+
+    enable(world)
+
+    assert (stopped, world.post(made).status) == (404, 202)
+
+
+def test_a_toggle_that_stands_already_stays(world):
+    made = world.webhook()
+    enable(world)
+    still_enabled = world.post(made).status
+    disable(world)
+    disable(world)
+
+    assert (still_enabled, world.post(made).status) == (202, 404)
+
+
+@spec("disable (Enabled toggle off): Automations and delivery history untouched.")
+def test_disabling_touches_neither_automations_nor_history(world):
+    made = world.webhook()
+    world.automation("triage", made)
+    answer = world.post(made, b"[1]")
+    before = world.management.automations(world.factory), world.log(made), world.runs(made)
+
+    disable(world)
+
+    assert (world.management.automations(world.factory), world.log(made), world.runs(made)) == before
+    assert world.management.payload(world.factory, answer.delivery_id) == b"[1]"
+
+
+@spec("enabled or disabled: delete: none: deleted: Senders get 404 immediately.")
+@pytest.mark.parametrize("before", [enable, disable])
+def test_a_deleted_webhook_answers_404_at_once_whatever_it_was(world, before):
+    made = world.webhook()
+    world.post(made)
+    before(world)
+
+    delete(world)
+
+    assert world.post(made).status == 404
+
+
+@spec("Automations selecting it stay visible but stop firing.")
+def test_automations_that_select_a_deleted_webhook_stay_visible_warn_and_start_nothing(world):
+    made, other = world.webhook(), world.webhook("other")
+    automation = world.automation("triage", made, other)
+
+    delete(world)
+
+    assert [each.name for each in world.management.automations(world.factory)] == ["triage"]
+    assert world.management.warnings(world.factory, automation) == [
+        f"'source' ({made.webhook.uid}) is deleted: nothing will come from it."
+    ]
+    assert (world.post(made).status, world.runs(made)) == (404, [])
+    assert (world.post(other).status, len(world.runs(other))) == (202, 1)
+
+
+def test_a_deleted_webhooks_history_stays_readable(world):
+    made = world.webhook()
+    world.automation("triage", made)
+    answer = world.post(made, b"[1]")
+
+    delete(world)
+
+    assert world.labels(made) == ["Accepted"]
+    assert world.management.payload(world.factory, answer.delivery_id) == b"[1]"
+    assert len(world.runs(made)) == 1
+
+
+def test_a_deleted_webhook_stays_deleted(world):
+    made = world.webhook()
+    delete(world)
+    uid = made.webhook.uid
+
+    for change in (
+        lambda: world.management.set_webhook_enabled(world.factory, uid, True),
+        lambda: world.management.set_webhook_enabled(world.factory, uid, False),
+        lambda: world.management.rotate_webhook(world.factory, uid),
+        lambda: world.management.delete_webhook(world.factory, uid),
+    ):
+        with pytest.raises(Conflict, match="is deleted, and stays so"):
+            change()
+
+    assert world.management.webhook(world.factory, uid).state == "deleted"
+
+
+def test_a_deleted_webhooks_name_is_free_and_its_uid_is_never_used_again(world):
+    old = world.webhook()
+    delete(world)
+
+    new = world.webhook()
+
+    assert new.webhook.uid != old.webhook.uid
+    assert (world.post(old).status, world.post(new).status) == (404, 202)
+    assert world.management.webhook(world.factory, "source").uid == new.webhook.uid
+
+
+def test_a_deleted_webhook_is_not_found_by_its_name_and_not_listed_unless_asked_for(world):
+    made = world.webhook()
+    delete(world)
+
+    with pytest.raises(NotFound):
+        world.management.webhook(world.factory, "source")
+    assert world.management.webhooks(world.factory) == []
+    assert [each.uid for each in world.management.webhooks(world.factory, with_deleted=True)] == [made.webhook.uid]
+
+
+@STOPPING
+def test_what_is_stopped_in_one_process_is_stopped_in_all(world, stop):
+    other = world.beside()
+    made = world.webhook()
+    before = [each.post(made, b"%d" % i).status for i, each in enumerate((world, other))]
+
+    stop(other)
+
+    assert before == [202, 202]
+    assert [each.post(made, b"2").status for each in (world, other)] == [404, 404]
+
+
+def test_what_is_enabled_in_one_process_takes_deliveries_in_all(world):
+    other = world.beside()
+    made = world.webhook()
+    disable(world)
+    before = [each.post(made).status for each in (world, other)]
+
+    enable(other)
+
+    assert before == [404, 404]
+    assert [each.post(made).status for each in (world, other)] == [202, 202]
+
+
+@STOPPING
+def test_a_webhook_that_is_stopped_while_a_delivery_is_on_its_way_is_a_404_for_it(world, stop):
+    made = world.webhook()
+    world.automation("triage", made)
+    world.post(made, b"0")
+
+    answer = world.post(made, in_the_middle(lambda: stop(world)))
+
+    assert answer.status == 404
+    assert (len(world.log(made)), len(world.runs(made))) == (1, 1)
+
+
+def test_a_webhook_that_is_stopped_and_started_while_a_delivery_is_on_its_way_takes_it(world):
+    made = world.webhook()
+
+    answer = world.post(made, in_the_middle(lambda: (disable(world), enable(world))))
+
+    assert (answer.status, len(world.log(made))) == (202, 1)
+
+
+def test_an_automation_that_appears_while_a_delivery_is_on_its_way_gets_it(world):
+    made = world.webhook()
+    world.post(made, b"0")
+
+    world.post(made, in_the_middle(lambda: world.automation("triage", made)))
+
+    assert len(world.runs(made)) == 1
+
+
+@pytest.mark.parametrize("how", ["disabled", "deleted", "turned elsewhere"])
+def test_an_automation_that_goes_while_a_delivery_is_on_its_way_does_not_get_it(world, how):
+    made, elsewhere = world.webhook(), world.webhook("elsewhere")
+    automation = world.automation("triage", made)
+    world.post(elsewhere)
+    triggers = [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [elsewhere.webhook.uid]}}]
+    changes: dict[str, Callable[[], object]] = {
+        "disabled": lambda: world.management.set_automation_enabled(world.factory, "triage", False),
+        "deleted": lambda: world.management.delete_automation(world.factory, "triage"),
+        "turned elsewhere": lambda: world.management.change_automation(world.factory, "triage", triggers=triggers),
+    }
+
+    answer = world.post(made, in_the_middle(changes[how]))
+
+    assert (answer.status, world.runs(made)) == (202, [])
+    assert automation.name == "triage"
+
+
+def test_a_webhook_that_never_stops_changing_is_a_503_and_not_a_wrong_answer(world):
+    made = world.webhook()
+    world.post(made, b"0")
+    world.clock.advance(seconds=1)
+    confirmed = world.snapshot.confirmed
+
+    def confirmed_and_changed_again(uid):
+        answer = confirmed(uid)
+        answer.add_done_callback(lambda _: (disable(world), enable(world)))
+        return answer
+
+    world.snapshot.confirmed = confirmed_and_changed_again
+
+    assert world.post(made, in_the_middle(lambda: (disable(world), enable(world)))).status == 503
+    assert world.labels(made) == ["Accepted"]
+
+
+ROUNDS = 15
+
+
+@STOPPING
+def test_of_deliveries_that_race_a_stop_none_is_taken_after_it(world, stop):
+    """From the moment `stop` has returned: 404, and no row, in this process and in another."""
+    other = world.beside()
+    for made, after in racing(world, lambda: stop(world)):
+        rows = len(world.log(made))
+        assert [each.post(made, after).status for each in (world, other)] == [404, 404]
+        assert len(world.log(made)) == rows
+        delete_if_there(world)
+
+
+def test_of_deliveries_that_race_a_rotation_the_old_secret_is_good_for_none_after_it(world):
+    other = world.beside()
+    rotated: list[WebhookWithSecret] = []
+    for made, after in racing(world, lambda: rotated.append(world.management.rotate_webhook(world.factory, "source"))):
+        assert [each.post(made, after).status for each in (world, other)] == [401, 401]
+        assert [each.post(rotated[-1], after).status for each in (world, other)] == [202, 202]
+        delete(world)
+
+
+def test_of_deliveries_that_race_an_automation_each_is_seen_by_it_whole_or_not_at_all(world):
+    for made, after in racing(world, lambda: world.automation("triage", world.made)):
+        seen = {run.delivery_id for run in world.runs(made)}
+        answer = world.post(made, after)
+        assert len(world.management.runs_of(world.factory, answer.delivery_id)) == 1
+        assert seen <= {row.key for row in world.log(made)}
+        world.management.delete_automation(world.factory, "triage")
+        delete(world)
+
+
+def test_a_webhook_that_is_deleted_while_somebody_toggles_it_stays_deleted(world):
+    for _ in range(ROUNDS):
+        made = world.webhook()
+        with ThreadPoolExecutor() as people:
+            toggling = people.submit(toggled_until_deleted, world, made.webhook.uid)
+            world.management.delete_webhook(world.factory, made.webhook.uid)
+            toggling.result()
+        assert world.management.webhook(world.factory, made.webhook.uid).state == "deleted"
+        assert world.post(made).status == 404
+
+
+def toggled_until_deleted(world: World, uid: str) -> None:
+    with contextlib.suppress(Conflict):
+        while True:
+            for enabled in (False, True):
+                world.management.set_webhook_enabled(world.factory, uid, enabled)
+
+
+def racing(world: World, change: Callable[[], object]) -> Iterator[tuple[WebhookWithSecret, bytes]]:
+    """Rounds, each with a webhook at which deliveries were arriving while `change` happened, and a body for one more."""
+    seed = time.time_ns()
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    for no in range(ROUNDS):
+        world.made = made = world.webhook()
+        world.post(made, b'"first"')
+        pause = chance.random() * 0.01
+        changed = threading.Thread(target=lambda pause=pause: (time.sleep(pause), change()))
+        changed.start()
+        answers = world.post_many([(made, b"[%d, %d]" % (no, i)) for i in range(25)])
+        changed.join()
+        accepted = [answer.delivery_id for answer in answers if answer.status == 202]
+        assert {answer.status for answer in answers} <= {202, 401, 404}
+        kept = {f"dlv_{row.key.hex()}" for row in world.log(made) if row.label.shown == "Accepted"}
+        assert kept >= set(accepted)
+        assert len(kept) == len(accepted) + 1
+        world.clock.advance(seconds=61)
+        yield made, b"[%d]" % no
+
+
+def delete_if_there(world: World) -> None:
+    for webhook in world.management.webhooks(world.factory):
+        world.management.delete_webhook(world.factory, webhook.uid)
+
+
+def in_the_middle(change: Callable[[], object]) -> Iterator[bytes]:
+    """A body during whose arrival something changes."""
+    yield b"[1"
+    change()
+    yield b"]"

@@ -1,0 +1,415 @@
+"""Automations: which deliveries start a run, by selection and by payload filter, and how a filter is tried out."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hookmill.domain.errors import Conflict, Invalid, InvalidFilter, NotFound
+from tests.spec import spec
+
+
+@spec("An automation subscribes to one or more webhooks through a Webhook trigger.")
+def test_an_automation_gets_the_deliveries_of_every_webhook_it_selects_and_of_no_other(world):
+    one, two, other = [world.webhook(name) for name in ("one", "two", "other")]
+    world.automation("triage", one, two)
+
+    for made in (one, two, other):
+        world.post(made)
+
+    assert [len(world.runs(made)) for made in (one, two, other)] == [1, 1, 0]
+
+
+@spec("For each accepted delivery the service checks which enabled automations have a matching Webhook trigger")
+@spec("starts one run per matching automation, with the payload attached as `event-payload.json`.")
+@spec("The service consumes inbound deliveries; each is an event for automations.")
+def test_a_delivery_starts_a_run_of_each_enabled_automation_that_matches(world):
+    made, other = world.webhook(), world.webhook("other")
+    world.automation("all of it", made)
+    world.automation("opened ones", made, payload={"action": ["opened"]})
+    world.automation("closed ones", made, payload={"action": ["closed"]})
+    world.automation("of another webhook", other)
+    world.automation("switched off", made, enabled=False)
+
+    answer = world.post(made, b'{"action": "opened"}')
+
+    started = world.management.runs_of(world.factory, answer.delivery_id)
+    assert sorted(run.automation_name for run in started) == ["all of it", "opened ones"]
+
+
+@spec("Without a payload filter, every delivery from the selected webhooks starts a run.")
+def test_without_a_payload_filter_every_delivery_starts_a_run(world):
+    made = world.webhook()
+    world.automation("triage", made)
+
+    for body in (b"{}", b"[]", b"0", b'"text"', b"null", b'{"action": "opened"}'):
+        world.post(made, body)
+
+    assert len(world.runs(made)) == 6
+
+
+@spec("A delivery that matches no automation is still accepted and logged.")
+@spec("A 202 response means accepted for evaluation, not that a run started.")
+def test_a_delivery_that_nobody_waits_for_is_accepted_and_logged(world):
+    made = world.webhook()
+    world.automation("triage", made, payload={"action": ["opened"]})
+
+    answer = world.post(made, b'{"action": "closed"}')
+
+    assert (answer.status, world.labels(made), world.runs(made)) == (202, ["Accepted"], [])
+
+
+@spec("Each accepted delivery starts new runs or nothing.")
+@spec("Deliveries are independent: no ordering guarantee, no reply, no thread continuation.")
+def test_every_accepted_delivery_starts_a_run_of_its_own(world):
+    made = world.webhook()
+    world.automation("triage", made)
+
+    answers = [world.post(made, b'{"thread": 1, "no": %d}' % i) for i in range(3)]
+
+    runs = world.runs(made)
+    assert len({run.id for run in runs}) == 3
+    assert {f"dlv_{run.delivery_id.hex()}" for run in runs} == {answer.delivery_id for answer in answers}
+    assert {tuple(answer.json) for answer in answers} == {("delivery_id",)}
+
+
+def test_only_an_accepted_delivery_starts_runs(world):
+    made = world.webhook()
+    world.automation("triage", made)
+    world.post(made, b"[1]")
+
+    world.post(made, b"[1]")
+    world.post(made, b"[2", headers={})
+    world.post(made, b"[2]", token="wrong")
+    world.post(made, b" " * 262_145)
+
+    assert len(world.runs(made)) == 1
+
+
+def test_several_triggers_that_match_start_one_run_of_their_automation(world):
+    made = world.webhook()
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
+    world.management.create_automation(world.factory, "triage", prompt="Look.", triggers=[trigger, trigger, trigger])
+
+    world.post(made)
+
+    assert len(world.runs(made)) == 1
+
+
+@spec("provider: the value `webhook`", "event: the value `received`")
+@spec("The automation trigger is `provider: webhook`, `event: received`.")
+@pytest.mark.parametrize("change", [{"provider": "email"}, {"event": "sent"}, {"provider": None}, {"event": ""}])
+def test_there_is_one_kind_of_trigger(world, change):
+    made = world.webhook()
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
+    create = world.management.create_automation
+
+    with pytest.raises(Invalid, match="provider: webhook, event: received"):
+        create(world.factory, "another kind", prompt="Look.", triggers=[trigger | change])
+
+    create(world.factory, "this kind", prompt="Look.", triggers=[trigger])
+    assert [each.name for each in world.management.automations(world.factory)] == ["this kind"]
+
+
+@spec("filter.webhook_ids: list of webhook UIDs (not file names)")
+@pytest.mark.parametrize("ids", [["source"], ["webhooks/source.yaml"], "wh_1", [], None])
+def test_webhooks_are_selected_by_uid_and_not_by_name(world, ids):
+    world.webhook()
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": ids}}
+
+    with pytest.raises(Invalid, match="webhook_ids"):
+        world.management.create_automation(world.factory, "triage", prompt="Look.", triggers=[trigger])
+
+
+def test_a_uid_that_is_unknown_or_anothers_or_disabled_is_a_warning_and_not_silence(world):
+    made, disabled = world.webhook(), world.webhook("disabled")
+    world.management.set_webhook_enabled(world.factory, "disabled", False)
+    anothers = world.management.create_webhook(world.another_factory(), "source")
+    unknown = "wh_" + "0" * 27
+    uids = [made.webhook.uid, disabled.webhook.uid, anothers.webhook.uid, unknown]
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": uids}}
+
+    automation = world.management.create_automation(world.factory, "triage", prompt="Look.", triggers=[trigger])
+
+    assert set(world.management.warnings(world.factory, automation)) == {
+        f"'disabled' ({disabled.webhook.uid}) is disabled: nothing comes from it until it is enabled.",
+        f"{anothers.webhook.uid} is not a webhook of factory 'default': nothing will come from it.",
+        f"{unknown} is not a webhook of factory 'default': nothing will come from it.",
+    }
+
+
+def test_an_automation_starts_nothing_from_another_factorys_webhook(world):
+    stranger = world.another_factory()
+    made = world.webhook()
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
+    world.management.create_automation(stranger, "listening in", prompt="Look.", triggers=[trigger])
+
+    world.post(made)
+
+    assert (world.runs(made), world.management.runs(stranger)) == ([], [])
+
+
+@spec("filter.payload: optional payload filter (below)")
+@spec("A JSON object mirroring the delivery body's shape.")
+def test_a_payload_filter_mirrors_the_bodys_shape(world):
+    made = world.webhook()
+    world.automation("triage", made, payload={"repository": {"owner": {"login": ["ada"]}}})
+
+    world.post(made, b'{"repository": {"owner": {"login": "ada"}}, "more": 1}')
+    world.post(made, b'{"repository": {"owner": {"login": "bob"}}}')
+    world.post(made, b'{"repository": {"login": "ada"}}')
+
+    assert len(world.runs(made)) == 1
+
+
+@spec("Each key names a payload field; every key must match.")
+@pytest.mark.parametrize(
+    ("body", "runs"),
+    [(b'{"a": 1, "b": 2}', 1), (b'{"a": 1, "b": 3}', 0), (b'{"a": 0, "b": 2}', 0), (b'{"a": 1}', 0), (b"{}", 0)],
+)
+def test_every_key_must_match(sqlite_world, body, runs):
+    made = sqlite_world.webhook()
+    sqlite_world.automation("triage", made, payload={"a": [1], "b": [2]})
+
+    sqlite_world.post(made, body)
+
+    assert len(sqlite_world.runs(made)) == runs
+
+
+@spec("A key's value is an array of values the field may hold (same as `in`), or an operator object, or a nested object")
+@spec("Operators: `in` (array, same as a bare array), `not_in` (array), `exists` (boolean).")
+@spec("Behavior on missing keys and on array-valued payload fields: not shown.")
+@pytest.mark.parametrize(
+    ("chosen", "body", "runs"),
+    [
+        ({"a": ["x", 1]}, b'{"a": "x"}', 1),
+        ({"a": ["x", 1]}, b'{"a": 1.0}', 1),
+        ({"a": ["x", 1]}, b'{"a": true}', 0),
+        ({"a": {"in": ["x", 1]}}, b'{"a": "x"}', 1),
+        ({"a": {"in": ["x", 1]}}, b'{"a": "y"}', 0),
+        ({"a": {"not_in": ["x"]}}, b'{"a": "y"}', 1),
+        ({"a": {"not_in": ["x"]}}, b'{"a": "x"}', 0),
+        ({"a": {"exists": True}}, b'{"a": null}', 1),
+        ({"a": {"exists": True}}, b"{}", 0),
+        ({"a": {"exists": False}}, b"{}", 1),
+        ({"a": {"exists": False}}, b'{"a": null}', 0),
+        ({"a": {"b": ["x"]}}, b'{"a": {"b": "x"}}', 1),
+        ({"a": {"b": ["x"]}}, b'{"a": "x"}', 0),
+        ({"a": {"exists": True, "not_in": ["x"]}}, b'{"a": "y"}', 1),
+        # A missing key fails `in` and passes `not_in`.
+        ({"a": ["x"]}, b"{}", 0),
+        ({"a": {"not_in": ["x"]}}, b"{}", 1),
+        # Of an array, `in` asks for any element, `not_in` for none, a nested object for one that satisfies all of it.
+        ({"a": ["x"]}, b'{"a": ["y", "x"]}', 1),
+        ({"a": {"not_in": ["x"]}}, b'{"a": ["y", "x"]}', 0),
+        ({"a": {"b": [1], "c": [2]}}, b'{"a": [{"b": 1, "c": 2}]}', 1),
+        ({"a": {"b": [1], "c": [2]}}, b'{"a": [{"b": 1}, {"c": 2}]}', 0),
+        ({"a": ["x"]}, b'[{"a": "x"}]', 1),
+        ({}, b"0", 1),
+        ({"a": {"not_in": ["x"]}}, b"0", 0),
+    ],
+)
+def test_a_payload_filter_decides_what_starts_a_run(sqlite_world, chosen, body, runs):
+    made = sqlite_world.webhook()
+    sqlite_world.automation("triage", made, payload=chosen)
+
+    answer = sqlite_world.post(made, body)
+
+    assert (answer.status, len(sqlite_world.runs(made))) == (202, runs)
+
+
+@pytest.mark.parametrize("chosen", [[], "x", {"a": 1}, {"a": []}, {"a": {}}, {"a": {"in": [1], "b": [1]}}])
+def test_a_filter_that_can_not_be_used_is_refused_when_it_is_saved(sqlite_world, chosen):
+    made = sqlite_world.webhook()
+
+    with pytest.raises(InvalidFilter, match="/triggers/0/filter/payload"):
+        sqlite_world.automation("triage", made, payload=chosen)
+
+    assert sqlite_world.management.automations(sqlite_world.factory) == []
+
+
+def test_the_filter_of_the_next_version_decides_from_then_on(world):
+    made = world.webhook()
+    world.automation("triage", made, payload={"a": [1]})
+    world.post(made, b'{"a": 1}')
+    chosen = {"webhook_ids": [made.webhook.uid], "payload": {"a": [2]}}
+    triggers = [{"provider": "webhook", "event": "received", "filter": chosen}]
+
+    world.management.change_automation(world.factory, "triage", triggers=triggers)
+
+    for body in (b'{"a": 1, "again": true}', b'{"a": 2}'):
+        world.post(made, body)
+    assert sorted(run.automation_version for run in world.runs(made)) == [1, 2]
+
+
+def test_an_automation_is_switched_off_and_on_in_every_process_at_once(world):
+    other = world.beside()
+    made = world.webhook()
+    world.automation("triage", made)
+    for i, each in enumerate((world, other)):
+        each.post(made, b"%d" % i)
+
+    world.management.set_automation_enabled(world.factory, "triage", False)
+    for i, each in enumerate((world, other), start=2):
+        each.post(made, b"%d" % i)
+    world.management.set_automation_enabled(world.factory, "triage", True)
+    for i, each in enumerate((world, other), start=4):
+        each.post(made, b"%d" % i)
+
+    assert len(world.runs(made)) == 4
+
+
+def test_a_deleted_automation_starts_nothing_and_its_runs_stay(world):
+    made = world.webhook()
+    world.automation("triage", made)
+    world.post(made, b"1")
+
+    world.management.delete_automation(world.factory, "triage")
+
+    world.post(made, b"2")
+    assert len(world.runs(made)) == 1
+    with pytest.raises(NotFound, match="has no automation 'triage'"):
+        world.management.automation(world.factory, "triage")
+
+
+def test_a_deleted_automations_name_is_free_again(world):
+    made = world.webhook()
+    world.automation("triage", made)
+    world.management.delete_automation(world.factory, "triage")
+
+    world.automation("triage", made)
+
+    world.post(made)
+    assert len(world.runs(made)) == 1
+
+
+def test_two_automations_of_one_name_are_refused(world):
+    made = world.webhook()
+    world.automation("triage", made)
+    world.automation("answer", made)
+
+    with pytest.raises(Conflict, match="already has an automation named 'triage'"):
+        world.automation("triage", made)
+    with pytest.raises(Conflict, match="already has an automation named 'triage'"):
+        world.management.change_automation(world.factory, "answer", new_name="triage")
+
+    assert [each.name for each in world.management.automations(world.factory)] == ["answer", "triage"]
+
+
+def test_of_automations_of_one_name_made_at_once_one_is_made(world):
+    made = world.webhook()
+
+    with ThreadPoolExecutor(10) as people:
+        attempts = [people.submit(world.automation, "triage", made) for _ in range(10)]
+        refused = [attempt for attempt in attempts if isinstance(attempt.exception(), Conflict)]
+
+    assert (len(refused), len(world.management.automations(world.factory))) == (9, 1)
+
+
+def test_of_changes_at_once_each_makes_a_version(world):
+    made = world.webhook()
+    world.automation("triage", made)
+    change = world.management.change_automation
+
+    with ThreadPoolExecutor(10) as people:
+        changed = [people.submit(change, world.factory, "triage", prompt=f"Version {i}.") for i in range(10)]
+        versions = sorted(each.result().version for each in changed)
+
+    assert versions == list(range(2, 12))
+
+
+def test_another_factorys_automation_is_not_found(world):
+    stranger = world.another_factory()
+    automation = world.automation("triage", world.webhook())
+
+    for named in ("triage", automation.id):
+        with pytest.raises(NotFound):
+            world.management.automation(stranger, named)
+        with pytest.raises(NotFound):
+            world.management.delete_automation(stranger, named)
+
+    assert world.management.automations(stranger) == []
+
+
+@pytest.mark.parametrize("prompt", ["", "  \n", "x\x00y", "x" * 100_001])
+def test_an_automation_without_a_usable_prompt_is_refused(sqlite_world, prompt):
+    made = sqlite_world.webhook()
+
+    with pytest.raises(Invalid, match="prompt"):
+        sqlite_world.automation("triage", made, prompt=prompt)
+
+
+def test_a_runner_that_the_operator_did_not_configure_is_refused(sqlite_world):
+    made = sqlite_world.webhook()
+
+    with pytest.raises(Invalid, match="No runner is named '/bin/sh'"):
+        sqlite_world.automation("triage", made, runner="/bin/sh")
+
+
+@spec("The editor's Test filter evaluates a filter against a stored delivery and reports Would trigger or Would not")
+@pytest.mark.parametrize(
+    ("chosen", "selects", "verdict"),
+    [
+        ({"a": [1]}, True, (True, True, True)),
+        ({"a": [2]}, True, (False, True, False)),
+        ({"a": [1]}, False, (False, False, True)),
+        ({"a": [2]}, False, (False, False, False)),
+        (None, True, (True, True, True)),
+    ],
+)
+def test_a_filter_is_tried_on_a_stored_delivery_with_the_outcome_of_both_checks(world, chosen, selects, verdict):
+    made, other = world.webhook(), world.webhook("other")
+    answer = world.post(made, b'{"a": 1}')
+    uids = [made.webhook.uid if selects else other.webhook.uid]
+
+    test = world.management.test_filter(world.factory, answer.delivery_id, given=chosen, webhook_ids=uids)
+
+    assert (test.would_trigger, test.webhook_check, test.payload_check) == verdict
+
+
+def test_a_test_tells_of_every_condition_what_was_found(world):
+    answer = world.post(world.webhook(), b'{"action": "closed", "n": [1, 2]}')
+
+    test = world.management.test_filter(
+        world.factory, answer.delivery_id, given={"action": ["opened"], "n": [2], "gone": {"exists": False}}
+    )
+
+    assert test.explanation is not None
+    assert [
+        (condition.pointer, condition.operator, condition.found, condition.held)
+        for condition in test.explanation.conditions
+    ] == [("/action", "in", '"closed"', False), ("/n/1", "in", "2", True), ("/gone", "exists", "missing", True)]
+
+
+def test_a_test_reaches_the_verdict_of_the_trigger(world):
+    made = world.webhook()
+    filters = [{"a": [1]}, {"a": {"not_in": [1]}}, {"a": {"b": [1]}}, {"b": {"exists": False}}, {}]
+    for no, chosen in enumerate(filters):
+        world.automation(f"automation {no}", made, payload=chosen)
+
+    for body in (b'{"a": 1}', b'{"a": {"b": 1}}', b'[{"a": [1]}]', b'{"b": null}', b"7"):
+        answer = world.post(made, body)
+        started = {run.automation_name for run in world.management.runs_of(world.factory, answer.delivery_id)}
+        tried = {
+            f"automation {no}"
+            for no, chosen in enumerate(filters)
+            if world.management.test_filter(world.factory, answer.delivery_id, given=chosen).would_trigger
+        }
+        assert started == tried
+
+
+def test_a_delivery_without_a_payload_can_not_be_tried_on(world):
+    made = world.webhook()
+    world.post(made, token="wrong")
+    [row] = world.log(made)
+
+    with pytest.raises(NotFound, match="payloads are kept for Accepted deliveries only"):
+        world.management.test_filter(world.factory, f"dlv_{row.key.hex()}", given={"a": [1]})
+
+
+def test_trying_a_filter_changes_nothing(world):
+    made = world.webhook()
+    answer = world.post(made, b'{"a": 1}')
+
+    world.management.test_filter(world.factory, answer.delivery_id, given={"a": [1]})
+
+    assert (world.labels(made), world.runs(made)) == (["Accepted"], [])
