@@ -12,7 +12,7 @@ from time import monotonic
 from bench.load import LoadFailed
 from bench.machine import describe
 from bench.process import REPOSITORY, ServerFailed
-from bench.scenarios import QUICK, SCENARIOS, THOROUGH
+from bench.scenarios import CONNECTIONS, QUICK, SCENARIOS, THOROUGH
 from bench.table import Row, in_columns
 
 PAGE = REPOSITORY / "docs" / "performance.md"
@@ -20,17 +20,19 @@ PAGE = REPOSITORY / "docs" / "performance.md"
 PAGE_TEXT = """\
 # Performance
 
-Measured with `make bench`, which sends its load from one process over 128 connections to a server on the
+Measured with `make bench`, which sends its load from one process over {connections} connections to a server on the
 same machine. `(a)` is an app that reads the body and answers, on the same server with the same settings: what
 `(b)` and `(c)` take longer is the price of accepting durably. Every acceptance is judged in full (credential,
 limit, identity, filters), is on disk before its 202, and one in ten starts a run.
 
 The servers take turns, round after round, and are started anew each time; figures are medians over the
 rounds, and a ratio is the median of the ratios of neighbouring rounds. *Flat out* means that every connection
-sends its next request as soon as it has its answer, so a latency says how long 128 requests queue. *Steady*
+sends its next request as soon as it has its answer, so a latency says how long so many requests queue. *Steady*
 means that requests are sent by the clock, and a latency runs from the moment the request was due.
 
-Cores are those used by the server, by the load generator and by everything else on the machine, on average.
+Cores are those used by the server, by the load generator and by everything else on the machine (which is where
+PostgreSQL counts), on average. *µs each* is the server's processor time for one request, which a busy machine
+changes least.
 
 ## The machine
 
@@ -61,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     print(table)
     if asked.write:
         lines = [f"- {name}: {value}" for name, value in machine.items()]
-        PAGE.write_text(PAGE_TEXT.format(machine="\n".join(lines), table=table))
+        PAGE.write_text(PAGE_TEXT.format(connections=CONNECTIONS, machine="\n".join(lines), table=table))
     short = [row for row in rows if row.falls_short]
     for row in short:
         print(f"{row.what}: {row.of_yardstick:.3f} of (a), wanted {row.wanted_of_yardstick}", file=sys.stderr)

@@ -25,6 +25,9 @@ LARGE_BODY = 100_000
 LARGE_BODY_SHARE = 0.2
 """No server takes more than this share of the requests when they carry the large body."""
 
+CONNECTIONS = 256
+"""Senders that are served at the same time."""
+
 STEADY_RATE_PER_SECOND = 500.0
 WANTED_OF_YARDSTICK = 0.35
 """What durable acceptance on SQLite has to reach with the small body."""
@@ -144,6 +147,7 @@ def _plan(served: Served, webhooks: Sequence[Target], size: int, seconds: float,
         seconds=seconds,
         requests_per_target=DELIVERIES_PER_WEBHOOK,
         rate_per_second=rate,
+        connections=CONNECTIONS,
     )
 
 

@@ -5,7 +5,8 @@ returns.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,6 +85,7 @@ class Management:
     def set_up(self) -> tuple[Factory, bool]:
         """The factory `default`, and whether this call made it, with its team."""
         with self._database.write() as tx:
+            factories.hold_all(tx)
             if (known := factories.factory_named(tx, DEFAULT_FACTORY)) is not None:
                 return known, False
             team = TeamId(_random("team"))
@@ -129,8 +131,7 @@ class Management:
         if given is not None and auth_mode is AuthMode.URL_TOKEN and not url_safe(given):
             raise Invalid("A url_token secret stands in the URL: use letters, digits and - . _ ~ only.")
         now = self._now()
-        with self._database.write() as tx:
-            factories.hold(tx, factory.id)
+        with self._changing(factory) as tx:
             limit = self._house.webhooks_per_factory
             if webhooks.count_live(tx, factory.id) >= limit:
                 raise LimitReached(
@@ -170,7 +171,7 @@ class Management:
     def set_webhook_enabled(self, factory: Factory, named: str, enabled: bool) -> Webhook:
         """Deliveries resume, or stop: senders get 404 from the moment this returns. Deleted webhooks stay deleted."""
         state = WebhookState.ENABLED if enabled else WebhookState.DISABLED
-        with self._database.write() as tx:
+        with self._changing(factory) as tx:
             webhook = self._not_deleted(tx, factory, named)
             if webhook.state is not state:
                 webhooks.set_state(tx, webhook.uid, state, self._now())
@@ -180,7 +181,7 @@ class Management:
         """A new secret, generated or given. The old one stops working everywhere before this returns; the state
         stays."""
         given = usable_secret(secret) if secret is not None else None
-        with self._database.write() as tx:
+        with self._changing(factory) as tx:
             webhook = self._not_deleted(tx, factory, named)
             value = given or generated(os.urandom(GENERATED_BYTES))
             if webhook.auth_mode is AuthMode.URL_TOKEN and not url_safe(value):
@@ -193,7 +194,7 @@ class Management:
 
     def delete_webhook(self, factory: Factory, named: str) -> Webhook:
         """Senders get 404 from the moment this returns. The log stays until retention takes it."""
-        with self._database.write() as tx:
+        with self._changing(factory) as tx:
             webhook = self._not_deleted(tx, factory, named)
             webhooks.set_state(tx, webhook.uid, WebhookState.DELETED, self._now())
             return _found(webhooks.by_uid(tx, webhook.uid), named)
@@ -236,11 +237,8 @@ class Management:
             created_at=now,
             updated_at=now,
         )
-        with self._database.write() as tx:
-            if automations.live_by_name(tx, factory.id, automation.name) is not None:
-                raise Conflict(
-                    f"Factory {factory.name!r} already has an automation named {name!r}. Choose another name."
-                )
+        with self._changing(factory) as tx:
+            _refuse_taken_name(tx, factory, automation.name)
             automations.add(tx, automation)
         return automation
 
@@ -255,7 +253,7 @@ class Management:
         new_name: str | None = None,
     ) -> Automation:
         """The automation's next version. What is None stays."""
-        with self._database.write() as tx:
+        with self._changing(factory) as tx:
             before = self._automation(tx, factory, named)
             after = replace(
                 before,
@@ -266,6 +264,8 @@ class Management:
                 runner=self._usable_runner(runner) if runner is not None else before.runner,
                 triggers=triggers_from_json(triggers) if triggers is not None else before.triggers,
             )
+            if after.name != before.name:
+                _refuse_taken_name(tx, factory, after.name)
             automations.save(tx, before, after)
         return after
 
@@ -278,14 +278,14 @@ class Management:
             return self._automation(tx, factory, named)
 
     def set_automation_enabled(self, factory: Factory, named: str, enabled: bool) -> Automation:
-        with self._database.write() as tx:
+        with self._changing(factory) as tx:
             automation = self._automation(tx, factory, named)
             automations.set_enabled(tx, automation, enabled, self._now())
             return self._automation(tx, factory, automation.id)
 
     def delete_automation(self, factory: Factory, named: str) -> Automation:
         """It starts nothing from the moment this returns. Its runs stay, and those under way go on."""
-        with self._database.write() as tx:
+        with self._changing(factory) as tx:
             automation = self._automation(tx, factory, named)
             automations.delete(tx, automation, self._now())
         return automation
@@ -401,6 +401,13 @@ class Management:
             runs.request_cancel(tx, run.id, factory=factory.id, now=self._now())
             return self._run(tx, factory, shown_id)
 
+    @contextmanager
+    def _changing(self, factory: Factory) -> Iterator[Transaction]:
+        """A transaction between whose looks and writes no other change to the factory can come."""
+        with self._database.write() as tx:
+            factories.hold(tx, factory.id)
+            yield tx
+
     # Looking things up
 
     def _webhook(self, tx: Transaction, factory: Factory, named: str) -> Webhook:
@@ -511,6 +518,11 @@ def compiled_filter(given: Any) -> CompiledFilter:
     if isinstance(compiled, CompiledFilter):
         return compiled
     raise InvalidFilter([f"{problem.pointer or '/'}: {problem.message}" for problem in compiled])
+
+
+def _refuse_taken_name(tx: Transaction, factory: Factory, name: str) -> None:
+    if automations.live_by_name(tx, factory.id, name) is not None:
+        raise Conflict(f"Factory {factory.name!r} already has an automation named {name!r}. Choose another name.")
 
 
 def _usable_prompt(prompt: str) -> str:

@@ -36,11 +36,11 @@ def parts_of(service: Service) -> dict[Part, list[psutil.Process]]:
 
 def _part(process: psutil.Process, supervisor: psutil.Process) -> Part | None:
     line = process.cmdline()
-    if "hookmill.store.writer" in line:
+    if any("hookmill.store.writer" in word for word in line):
         return Part.WRITER
     if any("work_beside_serve" in word for word in line):
         return Part.WORKER
-    if process.ppid() == supervisor.pid and "serve" in line:
+    if process.ppid() == supervisor.pid and line[-1:] == ["serve"]:
         return Part.INGRESS
     return None
 

@@ -8,6 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from hookmill.management import WebhookWithSecret
 from tests.support.service import Answer
@@ -75,6 +76,12 @@ class Line:
             self._socket.close()
             self._socket = None
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _take_to(self, end: bytes) -> bytes:
         while end not in self._unread:
             self._more()
@@ -93,6 +100,12 @@ class Line:
         if not piece:
             raise ConnectionResetError
         self._unread += piece
+
+
+def ask(port: int, sent: bytes) -> Answer | None:
+    """On a connection of its own."""
+    with Line(port) as line:
+        return line.ask(sent)
 
 
 @dataclass(slots=True, eq=False)

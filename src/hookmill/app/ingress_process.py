@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import os
+import signal
 import sys
 from collections.abc import Awaitable
 from typing import Final
@@ -18,6 +20,8 @@ from hookmill.web.routes import Routes
 
 REFUSALS_SECONDS: Final = 1.0
 """How often the counters of attempts without a log row are written down."""
+ORPHANED_SECONDS: Final = 0.5
+"""How soon this process notices that its supervisor was killed."""
 SWITCH_SECONDS: Final = 0.0002
 
 
@@ -64,6 +68,7 @@ class IngressService:
         )
         self._routes = Routes(IngressDoor(self._ingress, now_us), self._is_ready)
         self._counting = asyncio.create_task(self._write_down_refusals())
+        self._orphaned = asyncio.create_task(self._end_with(os.getppid()))
         _tune_the_interpreter()
 
     async def _write_down_refusals(self) -> None:
@@ -71,9 +76,17 @@ class IngressService:
             await asyncio.sleep(REFUSALS_SECONDS)
             self._ingress.write_down_refusals()
 
+    async def _end_with(self, supervisor: int) -> None:
+        """The server's own processes outlive a supervisor that was killed, and its port would be served by two."""
+        while os.getppid() == supervisor:  # noqa: ASYNC110 - nothing tells a process that it was orphaned
+            await asyncio.sleep(ORPHANED_SECONDS)
+        log.trouble("supervisor", "the process that started this one is gone; ending")
+        os.kill(os.getpid(), signal.SIGKILL)
+
     async def _stop(self) -> None:
         """In the order of dependence: what writes stops before what it writes to."""
         self._counting.cancel()
+        self._orphaned.cancel()
         self._ingress.write_down_refusals()
         await self._group_commit.close()
         self._snapshot.close()

@@ -1,10 +1,12 @@
 """The service as one command: an HTTP server's processes, and a worker beside them."""
 
+import fcntl
+import resource
 import threading
 import time
 from collections.abc import Callable
 from http.client import HTTPConnection
-from typing import Final
+from typing import IO, Final
 
 from granian import Granian
 from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
@@ -13,11 +15,17 @@ from granian.log import LogLevels
 
 from hookmill.app import log
 from hookmill.app.worker_process import DRAIN_SECONDS, Companion
+from hookmill.domain.errors import Conflict
 from hookmill.settings import Settings
 
 HEADER_MILLISECONDS: Final = 10_000
 """How long a request's header lines may take to arrive."""
 HEADER_BYTES: Final = 32 * 1024
+CONNECTIONS_MAX: Final = 16_384
+"""How many connections one process holds; an idle one costs it 3 KB. Whoever comes then waits until another ends."""
+FILES_KEPT_BACK: Final = 128
+"""Open files that connections leave to the store. A server that has none left to accept with spins, and serves
+nobody."""
 
 
 def serve(settings: Settings, announce: Callable[[], None]) -> None:
@@ -35,6 +43,7 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
         loop=Loops.uvloop,
         runtime_mode=RuntimeModes.st,
         backlog=2048,
+        backpressure=_connections_max(),
         log_access=False,
         log_level=LogLevels.warning,
         respawn_failed_workers=True,
@@ -42,12 +51,40 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
         workers_kill_timeout=DRAIN_SECONDS + 5,
     )
     log.configure(settings)
+    lock = None if settings.on_postgres else _hold_data(settings)
     companion = Companion()
     threading.Thread(target=_announce_when_ready, args=(settings, companion, announce), daemon=True).start()
     try:
         server.serve()
     finally:
         companion.close()
+        if lock is not None:
+            lock.close()
+
+
+def _hold_data(settings: Settings) -> IO[bytes]:
+    """Keep other services off this data directory: SQLite takes deliveries from one only. Raises `Conflict`.
+
+    The server's processes inherit the lock, so it is held for as long as any of them lives.
+    """
+    lock = (settings.data_dir / "serve.lock").open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise Conflict(
+            f"Another `hookmill serve` runs with the data in {settings.data_dir.absolute()}. Stop it first, "
+            "or set HOOKMILL_DATA_DIR to another directory."
+        ) from None
+    return lock
+
+
+def _connections_max() -> int:
+    # The server itself raises its limit to what the system allows at most.
+    _, files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files_max == resource.RLIM_INFINITY:
+        return CONNECTIONS_MAX
+    return max(FILES_KEPT_BACK, min(CONNECTIONS_MAX, files_max - FILES_KEPT_BACK))
 
 
 def _announce_when_ready(settings: Settings, companion: Companion, announce: Callable[[], None]) -> None:

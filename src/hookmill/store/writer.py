@@ -3,12 +3,16 @@
 There is no artificial delay: while one batch is being made durable, the next one gathers in the socket.
 """
 
+import fcntl
 import select
 import signal
 import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -133,6 +137,17 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     line = socket.socket(fileno=int(sys.argv[1]))
-    with Database(sys.stdin.read(), checkpoints=True) as database:
+    url = sys.stdin.read()
+    with _alone(url), Database(url, checkpoints=True) as database:
         write(line, database)
 
+
+@contextmanager
+def _alone(url: str) -> Iterator[None]:
+    """On SQLite there is one writer: after a crash, the next one waits here until the last one's batch has ended."""
+    if not url.startswith("sqlite:"):
+        yield
+        return
+    with Path(url.removeprefix("sqlite:///") + ".writer").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

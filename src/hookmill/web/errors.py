@@ -9,7 +9,11 @@ Header = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error answer, made once. `closes` ends the connection: what follows on it can't be trusted."""
+    """An error answer, made once.
+
+    `closes` ends the connection: what follows on it can't be trusted, or comes from somebody who has proven nothing and
+    could ask on and on, never reading an answer, at our memory's cost.
+    """
 
     status: int
     headers: tuple[Header, ...]
@@ -38,13 +42,15 @@ MALFORMED_REQUEST: Final = problem(400, "malformed_request", "The request is not
 BODY_CUT_SHORT: Final = problem(400, "body_cut_short", "The body did not arrive whole.", closes=True)
 INVALID_JSON: Final = problem(400, "invalid_json", "The body is not valid JSON.")
 UNAUTHENTICATED: Final = problem(
-    401, "authentication_failed", "The delivery is not authenticated.", (b"www-authenticate", b"Bearer")
+    401, "authentication_failed", "The delivery is not authenticated.", (b"www-authenticate", b"Bearer"), closes=True
 )
-NOT_FOUND: Final = problem(404, "not_found", "There is nothing here.")
-METHOD_NOT_ALLOWED: Final = problem(405, "method_not_allowed", "Deliveries are sent with POST.", (b"allow", b"POST"))
+NOT_FOUND: Final = problem(404, "not_found", "There is nothing here.", closes=True)
+METHOD_NOT_ALLOWED: Final = problem(
+    405, "method_not_allowed", "Deliveries are sent with POST.", (b"allow", b"POST"), closes=True
+)
 BODY_TOO_SLOW: Final = problem(408, "body_too_slow", "The body took too long to arrive.", closes=True)
 TOO_LARGE: Final = problem(413, "body_too_large", "The body is larger than 262144 bytes.", closes=True)
-TOO_MANY: Final = problem(429, "too_many_requests", "Too many deliveries for now. Repeat this one later.")
+TOO_MANY: Final = problem(429, "too_many_requests", "Too many deliveries for now. Repeat this one later.", closes=True)
 UNAVAILABLE: Final = problem(
     503, "unavailable", "The delivery could not be recorded. Repeat it later.", (b"retry-after", b"5")
 )

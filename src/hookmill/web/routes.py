@@ -40,6 +40,7 @@ class Routes:
 
 
 async def _plain(send: Send, status: int, body: bytes) -> None:
-    headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
+    length = str(len(body)).encode()
+    headers = [(b"content-type", b"text/plain"), (b"content-length", length), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -111,7 +111,7 @@ def _plant() -> None:
     line = sys.orig_argv
     if line[-1:] == ["serve"] and (command := os.environ.pop("HOOKMILL_TEST_TRACE", "")):
         _trace(command.split())
-    if "hookmill.store.writer" not in line:
+    if not any("hookmill.store.writer" in word for word in line):
         return
     if statements := os.environ.get("HOOKMILL_TEST_PRAGMAS"):
         _set_pragmas(statements)

@@ -1,0 +1,73 @@
+"""Hundreds of bodies, each decided by RFC 8259: what is JSON is accepted and kept as it came, all else is a 400."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from hookmill.management import Management, WebhookWithSecret
+from tests.domain.json_corpus import CORPUS, Body
+from tests.http.conftest import ENOUGH
+from tests.support.service import Answer, Service, default_factory, serving
+
+
+@pytest.fixture(scope="module")
+def webhook(management: Management) -> WebhookWithSecret:
+    return management.create_webhook(default_factory(management), "JSON")
+
+
+@pytest.mark.parametrize("body", CORPUS, ids=lambda body: body.name)
+def test_a_body_is_answered_as_the_grammar_decides(
+    service: Service, management: Management, webhook: WebhookWithSecret, body: Body
+):
+    answer = post(service, webhook, body)
+
+    assert verdict(answer) == ("accepted" if body.accepted else "invalid_json")
+    newest = management.deliveries(default_factory(management), webhook=webhook.webhook.uid, limit=1)[0]
+    assert newest.label.shown == ("Accepted" if body.accepted else "Rejected (invalid JSON)")
+    assert newest.size == len(body.body)
+    if body.accepted:
+        assert management.payload(default_factory(management), answer.delivery_id) == body.body
+
+
+def test_many_bodies_at_once_are_decided_the_same(tmp_path: Path, postgres_url: str):
+    with serving(tmp_path, database_url=postgres_url, **ENOUGH) as service, service.management() as management:
+        factory = default_factory(management)
+        webhook = management.create_webhook(factory, "JSON")
+
+        with ThreadPoolExecutor(16) as senders:
+            answers = list(senders.map(lambda body: post(service, webhook, body), CORPUS))
+
+        wrong = [
+            (body.name, answer.status)
+            for body, answer in zip(CORPUS, answers, strict=True)
+            if verdict(answer) != ("accepted" if body.accepted else "invalid_json")
+        ]
+        assert wrong == []
+        changed = [
+            body.name
+            for body, answer in zip(CORPUS, answers, strict=True)
+            if body.accepted and management.payload(factory, answer.delivery_id) != body.body
+        ]
+        assert changed == []
+
+
+def test_there_are_hundreds_of_bodies_of_both_kinds():
+    accepted = [body for body in CORPUS if body.accepted]
+
+    assert len(accepted) >= 100
+    assert len(CORPUS) - len(accepted) >= 200
+
+
+def post(service: Service, webhook: WebhookWithSecret, body: Body) -> Answer:
+    """The body as an event of its own: equal bodies would be duplicates, and only the first of them kept."""
+    return service.post(webhook, body.body, headers={"X-Service-Delivery-Id": f"body {CORPUS.index(body)}"})
+
+
+def verdict(answer: Answer) -> str:
+    """`accepted`, or the code of the problem; the status and the content type must agree with it."""
+    if answer.status == 202:
+        assert set(answer.json) == {"delivery_id"}
+        return "accepted"
+    assert (answer.status, answer.headers["content-type"]) == (400, "application/problem+json")
+    return str(answer.json["code"])
