@@ -680,6 +680,34 @@ def test_pythons_numbers_are_stored_as_json():
     )
 
 
+@pytest.mark.parametrize(
+    ("filter_text", "payload_text"),
+    [
+        ('{"a": ["matching"]}', r'{"a": "\u006datching"}'),
+        ('{"a": ["a/b"]}', r'{"a": "a\/b"}'),
+        (r'{"a": ["say \"hi\""]}', r'{"a": "say \"hi\""}'),
+        (r'{"a": ["two\nlines"]}', r'{"a": "two\nlines"}'),
+        ('{"a": ["grüße"]}', r'{"a": "gr\u00fc\u00dfe"}'),
+        ('{"a": ["grüße"]}', '{"a": "grüße"}'),
+        ('{"a": ["😀"]}', r'{"a": "\ud83d\ude00"}'),
+        (r'{"a": ["\ud83d"]}', r'{"a": "\ud83d"}'),
+        ('{"a": [""]}', '{"a": ""}'),
+        ('{"a": ["x", 7]}', '{"a": 7}'),
+        ('{"a": {"b": ["x"]}, "c": {"not_in": ["y"]}}', '{"a": [{"b": "x"}]}'),
+    ],
+)
+def test_a_string_is_found_however_the_sender_spells_it(filter_text: str, payload_text: str):
+    assert matches(filter_text, payload_text)
+
+
+def test_a_body_without_the_wanted_word_is_judged_without_being_decoded():
+    body = payload('{"action": "closed"}')
+
+    assert not compiled('{"action": ["opened"]}').matches(body)
+
+    assert not hasattr(body, "_value")
+
+
 def repeated(unit: str, size: int = 262_000) -> str:
     return "[" + ",".join([unit] * (size // (len(unit) + 1))) + "]"
 

@@ -174,7 +174,14 @@ class Fleet:
         open_ = [event for event in self.events if not event.taken_as]
         assert not open_, f"{len(open_)} events were never taken within {seconds:g} s: {dict(self.answers)}"
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
     def leave(self) -> None:
+        """Stop, whatever is owed."""
         self._leaving.set()
         for thread in self._threads:
             thread.join(ANSWER_SECONDS + 5)

@@ -13,7 +13,7 @@ import pytest
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import WebhookWithSecret
 from tests.faults.audit import Findings, audit, sqlite_is_whole, wait_until_runs_have_ended
-from tests.faults.parts import Part, kill_part
+from tests.faults.parts import Part, kill_part, until
 from tests.faults.senders import Event, Fleet
 from tests.support.service import Service, default_factory, serving
 
@@ -115,18 +115,14 @@ def run_the_kills(services: Sequence[Service], where: str, url: str) -> Findings
     print(f"seed {seed}")
     chance = random.Random(seed)
     sources = furnish(services[0])
-    fleet = Fleet(
+    with Fleet(
         [service.port for service in services],
         lambda chance, number: chance.choice(sources).draw(chance, number),
         chance,
-    )
-    try:
+    ) as fleet:
         killed = kill_again_and_again(services, fleet, chance)
-        while fleet.taken < ACCEPTED_MIN:
-            time.sleep(0.05)
+        until(lambda: fleet.taken >= ACCEPTED_MIN, f"{ACCEPTED_MIN} events were taken", seconds=60)
         fleet.settle(60)
-    finally:
-        fleet.leave()
     wait_until_runs_have_ended(url, seconds=60)
 
     findings = audit(url, fleet.events)

@@ -200,8 +200,8 @@ def attack(port: int, target: Target, case: Hostile) -> set[str]:
             assert wire.ends(), f"{case.name}: the connection goes on"
         elif not case.alone:
             answer = wire.answer()
-            allowed = {202} if case.then is Then.SERVED else {CLOSED, 202}
-            assert (answer.status if answer else CLOSED) in allowed, f"behind {case.name}: {answer}"
+            fair = {202} if case.then is Then.SERVED else {CLOSED, 202}
+            assert (answer.status if answer else CLOSED) in fair, f"behind {case.name}: {answer}"
             if answer:
                 taken.add(behind)
     return taken

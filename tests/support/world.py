@@ -68,7 +68,7 @@ class World:
             deliveries_per_minute=deliveries_per_minute,
             failed_authentications_per_minute=failed_authentications_per_minute,
         )
-        self.database = open_database(url, checkpoints=key is None)
+        self.database = open_database(url)
         migrate(self.database)
         house = House(
             public_url="https://hooks.test",

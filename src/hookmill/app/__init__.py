@@ -31,7 +31,7 @@ class Store:
         self.database.close()
 
 
-def open_store(settings: Settings, *, create: bool = False) -> Store:
+def open_store(settings: Settings, *, create: bool = False, syncs: bool = True) -> Store:
     """Open what the settings name. `create` makes what isn't there yet, at this version's schema, as a first start
     does."""
     data_dir = settings.data_dir
@@ -43,7 +43,7 @@ def open_store(settings: Settings, *, create: bool = False) -> Store:
             "or set HOOKMILL_DATA_DIR to where its data is."
         )
     key = _master_key(settings, create=create)
-    database = open_database(settings.store_url())
+    database = open_database(settings.store_url(), syncs=syncs)
     try:
         if create:
             # Only a start needs it, and the command line starts faster without.

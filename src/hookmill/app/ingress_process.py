@@ -93,6 +93,8 @@ class IngressService:
         self._store.close()
 
     def _is_ready(self) -> bool:
+        if not self._group_commit.is_ready:
+            return False
         try:
             with self._store.database.read() as tx:
                 return tx.one("SELECT 1 AS one") is not None

@@ -23,6 +23,7 @@ HEADER_MILLISECONDS: Final = 10_000
 HEADER_BYTES: Final = 32 * 1024
 CONNECTIONS_MAX: Final = 16_384
 """How many connections one process holds; an idle one costs it 3 KB. Whoever comes then waits until another ends."""
+AGAIN_SECONDS: Final = 1.0
 FILES_KEPT_BACK: Final = 128
 """Open files that connections leave to the store. A server that has none left to accept with spins, and serves
 nobody."""
@@ -30,36 +31,55 @@ nobody."""
 
 def serve(settings: Settings, announce: Callable[[], None]) -> None:
     """Serve until told to stop. `announce` is called once the service answers."""
-    server = Granian(
-        "hookmill.app.ingress_process:asgi",
-        factory=True,
-        interface=Interfaces.ASGI,
-        address=settings.host,
-        port=settings.port,
-        workers=settings.processes,
-        http=HTTPModes.http1,
-        http1_settings=HTTP1Settings(header_read_timeout=HEADER_MILLISECONDS, max_buffer_size=HEADER_BYTES),
-        websockets=False,
-        loop=Loops.uvloop,
-        runtime_mode=RuntimeModes.st,
-        backlog=2048,
-        backpressure=_connections_max(),
-        log_access=False,
-        log_level=LogLevels.warning,
-        respawn_failed_workers=True,
-        respawn_interval=0.5,
-        workers_kill_timeout=DRAIN_SECONDS + 5,
-    )
     log.configure(settings)
     lock = None if settings.on_postgres else _hold_data(settings)
     companion = Companion()
-    threading.Thread(target=_announce_when_ready, args=(settings, companion, announce), daemon=True).start()
+    has_served = threading.Event()
+    told = (settings, companion, has_served, announce)
+    threading.Thread(target=_announce_when_ready, args=told, daemon=True).start()
     try:
-        server.serve()
+        _serve_until_told(settings, has_served)
     finally:
         companion.close()
         if lock is not None:
             lock.close()
+
+
+def _serve_until_told(settings: Settings, has_served: threading.Event) -> None:
+    """The server gives up when one of its processes ends twice within seconds. A service that has served does not: a
+    request that can end a process must not be able to end them all."""
+    while True:
+        server = Granian(
+            "hookmill.app.ingress_process:asgi",
+            factory=True,
+            interface=Interfaces.ASGI,
+            address=settings.host,
+            port=settings.port,
+            workers=settings.processes,
+            http=HTTPModes.http1,
+            http1_settings=HTTP1Settings(header_read_timeout=HEADER_MILLISECONDS, max_buffer_size=HEADER_BYTES),
+            websockets=False,
+            loop=Loops.uvloop,
+            runtime_mode=RuntimeModes.st,
+            backlog=2048,
+            backpressure=_connections_max(),
+            log_access=False,
+            log_level=LogLevels.warning,
+            respawn_failed_workers=True,
+            respawn_interval=0.5,
+            workers_kill_timeout=DRAIN_SECONDS + 5,
+        )
+        try:
+            server.serve()
+        except SystemExit:
+            if not has_served.is_set() and not server.interrupt_signal:
+                raise
+        if server.interrupt_signal:
+            return
+        log.trouble("ingress", "the ingress ended again and again; starting it anew")
+        time.sleep(AGAIN_SECONDS)
+        if server.interrupt_signal:
+            return
 
 
 def _hold_data(settings: Settings) -> IO[bytes]:
@@ -87,17 +107,22 @@ def _connections_max() -> int:
     return max(FILES_KEPT_BACK, min(CONNECTIONS_MAX, files_max - FILES_KEPT_BACK))
 
 
-def _announce_when_ready(settings: Settings, companion: Companion, announce: Callable[[], None]) -> None:
+def _announce_when_ready(
+    settings: Settings, companion: Companion, has_served: threading.Event, announce: Callable[[], None]
+) -> None:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - asked of, not bound
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         connection = HTTPConnection(host, settings.port, timeout=2)
         try:
             connection.request("GET", "/readyz")
-            if connection.getresponse().status == 200 and companion.wait_until_ready(deadline - time.monotonic()):
-                announce()
-                return
+            if connection.getresponse().status == 200:
+                has_served.set()
+                if companion.wait_until_ready(deadline - time.monotonic()):
+                    announce()
+                    return
         except OSError:
-            time.sleep(0.05)
+            pass
         finally:
             connection.close()
+        time.sleep(0.05)

@@ -24,7 +24,8 @@ _READY: Final = "ready"
 def work(settings: Settings, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
     """Perform runs and keep house until `stop` is set. `ready` is called once runs are performed."""
     log.configure(settings)
-    store = open_store(settings)
+    # What a run came to is found out again, should a power cut take it; a run's start is synced with its delivery.
+    store = open_store(settings, syncs=False)
     engine = _engine(settings, store) if settings.performs_runs else None
     housekeeping = Housekeeping(store.database, settings.data_dir / "runs", now_us, failed=log.failure)
     try:

@@ -24,7 +24,7 @@ from enum import Enum
 from itertools import islice
 from typing import Any, Final
 
-from hookmill.domain.payload import Json, Parsed, VastNumber
+from hookmill.domain.payload import Json, Parsed, VastNumber, plain_spelling
 
 DEPTH_MAX: Final = 10
 """Field names on the way from the top to a condition."""
@@ -37,6 +37,8 @@ SHOWN_CHARACTERS_MAX: Final = 200
 """Length of a value in an explanation; a longer one is cut and ends with an ellipsis."""
 CLOSEST_OF: Final = 1_000
 """Objects of an array that an explanation compares when none of them matches."""
+TELLING_MAX: Final = 4
+"""Groups of strings that are looked for before a body is decoded, and strings in a group."""
 _READ_MAX: Final = 1_000
 """Conditions and problems after which the rest of a hopeless filter is left unread."""
 
@@ -81,10 +83,18 @@ class CompiledFilter:
     source_json: str
     """The same as JSON in ASCII, every number exact: the form to store."""
     rule: "_ObjectRule" = field(compare=False, repr=False)
+    telling: tuple[tuple[bytes, ...], ...] = field(default=(), compare=False, repr=False)
+    """Groups of strings, as bodies spell them: of each group one must be in a body that passes."""
 
     def matches(self, payload: Parsed) -> bool:
         """Whether the payload passes."""
-        return not self.rule.fields or self.rule.holds(payload.value)
+        if not self.rule.fields:
+            return True
+        # Most deliveries fail on a word that isn't even in them. Seeing that takes no decoding.
+        for spellings in self.telling:
+            if payload.holds_none_of(spellings):
+                return False
+        return self.rule.holds(payload.value)
 
     def explain(self, payload: Parsed) -> Explanation:
         """Whether the payload passes, and why."""
@@ -109,7 +119,9 @@ def compile_filter(source: Json) -> CompiledFilter | list[FilterProblem]:
     if len(source_json) > SOURCE_CHARACTERS_MAX:
         reader.refuse("", f"The filter has more than {SOURCE_CHARACTERS_MAX:,} characters. Shorten it.")
         return reader.problems
-    return CompiledFilter(source=source, source_json=source_json, rule=top)
+    groups = (condition.operator.spellings(condition.operand) for condition in reader.conditions)
+    telling = tuple(group for group in groups if group and len(group) <= TELLING_MAX)[:TELLING_MAX]
+    return CompiledFilter(source=source, source_json=source_json, rule=top, telling=telling)
 
 
 def filter_to_json(source: Json) -> str:
@@ -160,6 +172,8 @@ class _Operator:
     """What was given to the operator, checked: its operand, or None once the problems are noted."""
     holds: Callable[[Any, Json], bool]
     """Whether a field's value, which may be `_MISSING`, satisfies the operand."""
+    spellings: Callable[[Any], tuple[bytes, ...]] = lambda _: ()
+    """The strings of which a body must hold one for the operator to hold; none where that can't be told."""
 
 
 def _in_set(expected: _ValueSet, value: Json) -> bool:
@@ -167,6 +181,11 @@ def _in_set(expected: _ValueSet, value: Json) -> bool:
         return any((_KINDS[type(one)], one) in expected for one in value if type(one) in _KINDS)
     kind = _KINDS.get(type(value))
     return kind is not None and (kind, value) in expected
+
+
+def _spellings(expected: _ValueSet) -> tuple[bytes, ...]:
+    found = [plain_spelling(value) if kind == "string" else None for kind, value in expected]
+    return () if None in found else tuple(spelling for spelling in found if spelling is not None)
 
 
 def _not_in_set(expected: _ValueSet, value: Json) -> bool:
@@ -391,7 +410,7 @@ def _read_flag(reader: _Reader, given: Json, at: str) -> bool | None:
 OPERATORS: Final[Mapping[str, _Operator]] = {
     operator.name: operator
     for operator in (
-        _Operator(name="in", read=_read_set, holds=_in_set),
+        _Operator(name="in", read=_read_set, holds=_in_set, spellings=_spellings),
         _Operator(name="not_in", read=_read_set, holds=_not_in_set),
         _Operator(name="exists", read=_read_flag, holds=_exists),
     )

@@ -5,6 +5,7 @@ The verdict is cheap and builds no values; the values, every number exact, are d
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, InvalidOperation
 from itertools import accumulate
@@ -57,6 +58,24 @@ class Parsed:
         except AttributeError:
             self._value: Json = _exact_value(self._body)
             return self._value
+
+    def holds_none_of(self, spellings: Iterable[bytes]) -> bool:
+        """True when none of the strings with these `plain_spelling`s is in the body; False says nothing.
+
+        Takes a tenth of the time that decoding takes. Only an escape by number could hide one of them.
+        """
+        body = self._body
+        return not any(spelling in body for spelling in spellings) and b"\\u" not in body
+
+
+def plain_spelling(text: str) -> bytes | None:
+    """How a body spells this string, quotes included, unless it escapes by number. None where other spellings are usual."""
+    if any(character in _ESCAPED or character < " " or "\ud800" <= character <= "\udfff" for character in text):
+        return None
+    return f'"{text}"'.encode()
+
+
+_ESCAPED: Final = frozenset('"\\/')
 
 
 def parse(body: bytes) -> Parsed | NotJson:

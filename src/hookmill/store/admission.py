@@ -354,9 +354,12 @@ def _settle(plan: Plan, owners: dict[tuple[int, bytes], bytes]) -> tuple[Admissi
 
 def add_refusals(tx: Transaction, counts: Iterable[tuple[int, int, str, int]]) -> None:
     """Add to the counters of attempts without a log row: (webhook, start of the minute, kind, how many)."""
-    rows = sorted(counts)
-    if rows:
-        _COUNT_REFUSALS.execute(tx, rows)
+    # PostgreSQL adds to a row once in a statement.
+    totals: dict[tuple[int, int, str], int] = defaultdict(int)
+    for webhook_no, minute, kind, count in counts:
+        totals[webhook_no, minute, kind] += count
+    if totals:
+        _COUNT_REFUSALS.execute(tx, sorted((*key, count) for key, count in totals.items()))
 
 
 _COUNT_REFUSALS: Final = RowStatement(

@@ -59,7 +59,7 @@ class Became(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):
-    """What the writer sends back. `failure` is why a batch was not kept, for the log."""
+    """What the writer sends back; an empty one is its greeting. `failure` is why a batch was not kept, for the log."""
 
     became: list[Became]
     failure: str = ""
@@ -134,6 +134,8 @@ class GroupCommit(asyncio.Protocol):
         self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self.is_ready = False
+        """Whether the writer is there. A delivery that comes before waits for it, but not for long."""
         self._unframer = Unframer()
         self._number = 0
         self._outgoing: list[Numbered] = []
@@ -186,6 +188,7 @@ class GroupCommit(asyncio.Protocol):
             self._transport.close()
 
     def data_received(self, data: bytes) -> None:
+        self.is_ready = True
         for content in self._unframer.frames(data):
             report = _decode(content)
             if report.failure:
@@ -198,6 +201,7 @@ class GroupCommit(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Whether the writer's last batch was kept can't be known: 503, and a repeat is absorbed."""
         self._transport = None
+        self.is_ready = False
         self._unframer = Unframer()
         self._outgoing.clear()
         lost, self._waiting = self._waiting, {}

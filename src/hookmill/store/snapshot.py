@@ -80,14 +80,22 @@ class Snapshot:
                 asked.append(self._questions.popleft())
             if not asked:
                 continue
-            try:
-                self._refresh({uid for uid, _ in asked})
-            except Exception as error:
-                self._failed("snapshot", error)
-                self._loop.call_soon_threadsafe(_fail, [answer for _, answer in asked])
-                continue
-            answers = [(answer, self._webhooks.get(uid)) for uid, answer in asked]
-            self._loop.call_soon_threadsafe(_tell, answers)
+            self._reply(asked)
+
+    def _reply(self, asked: list[tuple[str, "asyncio.Future[Answer]"]]) -> None:
+        try:
+            self._refresh({uid for uid, _ in asked})
+        except Exception as error:
+            if len(asked) > 1 and not isinstance(error, StoreUnavailable):
+                # A webhook whose row can't be read must not fail those who asked for others.
+                for question in asked:
+                    self._reply([question])
+                return
+            self._failed("snapshot", error)
+            self._loop.call_soon_threadsafe(_fail, [answer for _, answer in asked])
+            return
+        answers = [(answer, self._webhooks.get(uid)) for uid, answer in asked]
+        self._loop.call_soon_threadsafe(_tell, answers)
 
     def _read_ahead(self) -> Iterator[int]:
         """Read every enabled webhook once, a few at a time. Yields how many: nobody waits for this, so any trouble

@@ -45,6 +45,7 @@ _UNAVAILABLE: Final = Unavailable()
 
 def write(line: socket.socket, database: Database) -> None:
     """Serve one event loop until it closes its end of the line."""
+    _say(line, Report([]))
     unframer = Unframer()
     waiting: deque[Numbered] = deque()
     refusals: list[RefusalCount] = []
@@ -56,7 +57,7 @@ def write(line: socket.socket, database: Database) -> None:
                 work = _decode(content)
                 waiting.extend(work.plans)
                 refusals.extend(work.refusals)
-        if pieces and not pieces[-1] and not waiting:
+        if pieces and not pieces[-1] and not waiting and not refusals:
             return
         batch = _next_batch(waiting)
         if not batch and not refusals:
@@ -124,11 +125,15 @@ def _commit(
 
 def _report(line: socket.socket, told: list[Became], failure: str) -> None:
     if told or failure:
-        try:
-            line.sendall(frame(Report(told, failure)))
-        except OSError:
-            # Nobody is left to be told. What was committed stays, and the next read ends this.
-            return
+        _say(line, Report(told, failure))
+
+
+def _say(line: socket.socket, report: Report) -> None:
+    try:
+        line.sendall(frame(report))
+    except OSError:
+        # Nobody is left to be told. What was committed stays, and the next read ends this.
+        return
 
 
 def main() -> None:

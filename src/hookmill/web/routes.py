@@ -14,7 +14,7 @@ class Routes:
 
     /webhooks/w/…   deliveries
     /healthz        the process answers
-    /readyz         the process answers and its database does
+    /readyz         the process answers, its database does, and its writer is there
     """
 
     def __init__(self, ingress: IngressDoor, is_ready: Callable[[], bool]) -> None:

@@ -5,8 +5,8 @@ Only PYTHONPATH leads here: the command, the wiring and the code that keeps the 
 
 import os
 
-from hookmill import app
+from hookmill.app import serve
 from hookmill.web import ingress
 
-vars(app)["HEADER_MILLISECONDS"] = int(os.environ["HOOKMILL_TEST_HEADER_MILLISECONDS"])
+vars(serve)["HEADER_MILLISECONDS"] = int(os.environ["HOOKMILL_TEST_HEADER_MILLISECONDS"])
 vars(ingress)["BODY_SECONDS"] = float(os.environ["HOOKMILL_TEST_BODY_SECONDS"])

@@ -1,0 +1,372 @@
+"""The one transaction that decides: state, rate, identity, log row and runs, for many attempts at once, on both databases."""
+
+import random
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from hookmill.domain.delivery import Accepted, Budget, Duplicate, Label, RateLimited, Rejected
+from hookmill.store.admission import WINDOW_US, Attempted, Plan, Stale, add_refusals
+from tests.store.shelf import Shelf
+
+REJECTED = [Label.REJECTED_AUTH, Label.REJECTED_INVALID_JSON, Label.REJECTED_TOO_LARGE]
+
+
+def test_an_accepted_attempt_has_a_row_a_body_an_identity_and_its_runs(shelf):
+    webhook = shelf.webhook()
+    plan = shelf.plan(webhook, "event-1", body=b"[1]", runs=[shelf.run("aut_a"), shelf.run("aut_b")])
+
+    [outcome] = shelf.admit(plan)
+
+    assert outcome == Accepted(plan.delivery)
+    [row] = shelf.rows("deliveries")
+    assert (bytes(row["id"]), row["webhook_no"], row["received_at"]) == (plan.delivery, webhook.no, shelf.clock.now)
+    assert (row["label"], row["budget"], row["size"], row["identity"]) == (1, 1, 3, "event-1")
+    assert (row["duplicate_of"], row["reason"]) == (None, None)
+    assert [bytes(row["body"]) for row in shelf.rows("payloads")] == [b"[1]"]
+    assert [bytes(row["delivery_id"]) for row in shelf.rows("identities")] == [plan.delivery]
+    assert sorted((row["automation_id"], row["state"], row["attempt"]) for row in shelf.rows("runs")) == [
+        ("aut_a", "queued", 0),
+        ("aut_b", "queued", 0),
+    ]
+
+
+@pytest.mark.parametrize("label", REJECTED)
+def test_a_rejected_attempt_has_a_row_with_its_reason_and_nothing_else(shelf, label):
+    webhook = shelf.webhook()
+
+    outcomes = shelf.admit(shelf.plan(webhook, label=label, reason="because"))
+
+    assert outcomes == [Rejected(label)]
+    [row] = shelf.rows("deliveries")
+    assert (row["label"], row["reason"]) == (int(label), "because")
+    assert (row["identity_kind"], row["identity"], row["identity_digest"]) == (None, None, None)
+    assert [shelf.count(table) for table in ("payloads", "identities", "runs")] == [0, 0, 0]
+
+
+def test_outcomes_come_in_the_order_of_the_plans(shelf):
+    one, other, full = [shelf.webhook(name) for name in ("one", "other", "full")]
+    shelf.admit(shelf.plan(full))
+
+    outcomes = shelf.admit(
+        shelf.plan(other, "a"),
+        shelf.plan(one, revision=99),
+        shelf.plan(one, "a"),
+        shelf.plan(other, label=Label.REJECTED_AUTH),
+        shelf.plan(one, "a"),
+        shelf.plan(full, budget_size=1),
+        shelf.plan(full, budget_size=1, label=Label.REJECTED_AUTH),
+    )
+
+    assert [type(each) for each in outcomes] == [Accepted, Stale, Accepted, Rejected, Duplicate, RateLimited, Rejected]
+
+
+def test_no_plans_are_no_outcomes(shelf):
+    assert shelf.admit() == []
+
+
+def test_of_copies_in_one_batch_the_first_is_accepted_and_named_by_the_others(shelf):
+    webhook = shelf.webhook()
+    first, *copies = [shelf.plan(webhook, "event-1", runs=[shelf.run("aut_a")]) for _ in range(4)]
+
+    outcomes = shelf.admit(first, *copies)
+
+    assert outcomes == [Accepted(first.delivery), *(Duplicate(copy.delivery, first.delivery) for copy in copies)]
+    assert (shelf.count("runs"), shelf.count("payloads"), shelf.count("identities")) == (1, 1, 1)
+
+
+def test_a_copy_in_a_later_batch_names_the_first(shelf):
+    webhook = shelf.webhook()
+    first, again, new = shelf.plan(webhook, "a"), shelf.plan(webhook, "a"), shelf.plan(webhook, "b")
+    shelf.admit(first)
+
+    assert shelf.admit(again, new) == [Duplicate(again.delivery, first.delivery), Accepted(new.delivery)]
+
+
+def test_a_copy_of_a_copy_names_the_original(shelf):
+    webhook = shelf.webhook()
+    first, *copies = [shelf.plan(webhook, "a") for _ in range(3)]
+
+    for plan in (first, *copies):
+        shelf.admit(plan)
+
+    named = {bytes(row["duplicate_of"]) for row in shelf.rows("deliveries") if row["duplicate_of"] is not None}
+    assert named == {first.delivery}
+
+
+def test_a_duplicate_keeps_its_identity_but_no_body(shelf):
+    webhook = shelf.webhook()
+    shelf.admit(shelf.plan(webhook, "a"), shelf.plan(webhook, "a"))
+
+    rows = shelf.rows("deliveries")
+
+    assert sorted((row["label"], row["identity"]) for row in rows) == [(1, "a"), (2, "a")]
+    assert shelf.count("payloads") == 1
+
+
+def test_one_event_of_two_webhooks_is_two_events(shelf):
+    one, other = shelf.webhook("one"), shelf.webhook("other")
+    plans = [shelf.plan(one, "a"), shelf.plan(other, "a")]
+
+    assert shelf.admit(*plans) == [Accepted(plan.delivery) for plan in plans]
+
+
+@pytest.mark.parametrize("batches", [[61], [60, 1], [1, 60], [30, 31], [1] * 61], ids=["61", "60+1", "1+60", "30+31", "1+1+…"])
+def test_the_61st_in_a_minute_is_over_the_limit_however_they_are_batched(shelf, batches):
+    webhook = shelf.webhook()
+
+    outcomes: list[Attempted] = []
+    for count in batches:
+        outcomes += shelf.admit(*(shelf.plan(webhook, budget_size=60) for _ in range(count)))
+
+    assert [type(outcome) for outcome in outcomes] == [Accepted] * 60 + [RateLimited]
+    assert outcomes[-1] == RateLimited(60, shelf.clock.now + WINDOW_US)
+    assert shelf.count("deliveries") == 60
+
+
+def test_a_batch_that_spans_the_edge_of_a_window_is_judged_attempt_by_attempt(shelf):
+    webhook = shelf.webhook()
+    shelf.admit(*(shelf.plan(webhook, budget_size=60, at=0.0) for _ in range(59)))
+
+    times = [59.0, 59.5, 59.999_999, 60.0, 60.1]
+    outcomes = shelf.admit(*(shelf.plan(webhook, budget_size=60, at=at) for at in times))
+
+    assert [type(outcome) for outcome in outcomes] == [Accepted, RateLimited, RateLimited, Accepted, Accepted]
+    assert [outcome.retry_after_seconds for outcome in outcomes if isinstance(outcome, RateLimited)] == [1, 1]
+
+
+def test_an_attempt_that_was_received_earlier_than_what_is_written_already_makes_no_61st(shelf):
+    webhook = shelf.webhook()
+    shelf.admit(*(shelf.plan(webhook, budget_size=60, at=30.0) for _ in range(60)))
+
+    [outcome] = shelf.admit(shelf.plan(webhook, budget_size=60, at=0.0))
+
+    assert outcome == RateLimited(90, shelf.clock.now + 90_000_000)
+
+
+def test_rows_from_far_ahead_of_a_clock_that_was_set_back_do_not_count(shelf):
+    webhook = shelf.webhook()
+    shelf.admit(*(shelf.plan(webhook, budget_size=60, at=3_600.0) for _ in range(60)))
+
+    assert [type(each) for each in shelf.admit(shelf.plan(webhook, budget_size=60))] == [Accepted]
+
+
+def test_the_two_budgets_of_a_webhook_do_not_touch_each_other(shelf):
+    webhook = shelf.webhook()
+    mixed = [
+        shelf.plan(webhook, budget_size=5, label=label)
+        for _ in range(6)
+        for label in (Label.ACCEPTED, Label.REJECTED_AUTH)
+    ]
+
+    outcomes = shelf.admit(*mixed)
+
+    assert [type(outcome) for outcome in outcomes] == [Accepted, Rejected] * 5 + [RateLimited, RateLimited]
+
+
+def test_what_the_sender_sent_counts_whatever_its_label(shelf):
+    webhook = shelf.webhook()
+    labels = [Label.ACCEPTED, Label.ACCEPTED, Label.REJECTED_INVALID_JSON, Label.REJECTED_TOO_LARGE, Label.ACCEPTED]
+
+    outcomes = shelf.admit(*(shelf.plan(webhook, "same", budget_size=4, label=label) for label in labels))
+
+    assert [type(outcome) for outcome in outcomes] == [Accepted, Duplicate, Rejected, Rejected, RateLimited]
+
+
+def test_an_attempt_over_the_limit_writes_nothing_and_claims_nothing(shelf):
+    webhook = shelf.webhook()
+    shelf.admit(shelf.plan(webhook))
+    shelf.admit(shelf.plan(webhook, "a", budget_size=1, runs=[shelf.run("aut_a")]))
+
+    assert [shelf.count(table) for table in ("deliveries", "payloads", "identities", "runs")] == [1, 1, 1, 0]
+    later = shelf.plan(webhook, "a")
+    assert shelf.admit(later) == [Accepted(later.delivery)]
+
+
+@pytest.mark.parametrize("stale", [0, 2, 99])
+def test_a_plan_that_was_made_for_another_revision_writes_nothing(shelf, stale):
+    webhook, other = shelf.webhook(), shelf.webhook("other")
+    outdated = shelf.plan(webhook, "a", revision=stale)
+    current = shelf.plan(other, "a")
+
+    assert shelf.admit(outdated, current) == [Stale(), Accepted(current.delivery)]
+    assert shelf.count("deliveries") == 1
+
+
+def test_of_one_webhooks_plans_in_a_batch_only_those_of_its_revision_are_admitted(shelf):
+    webhook = shelf.webhook()
+    before = shelf.plan(webhook, "a")
+    changed = shelf.management.set_webhook_enabled(shelf.factory, "source", False)
+    after = shelf.plan(changed, "a")
+
+    assert shelf.admit(before, after) == [Stale(), Accepted(after.delivery)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda management, factory: management.set_webhook_enabled(factory, "source", False),
+        lambda management, factory: management.rotate_webhook(factory, "source"),
+        lambda management, factory: management.delete_webhook(factory, "source"),
+        lambda management, factory: management.set_automation_enabled(factory, "triage", False),
+        lambda management, factory: management.change_automation(factory, "triage", prompt="Look again."),
+        lambda management, factory: management.delete_automation(factory, "triage"),
+    ],
+    ids=["disable", "rotate", "delete", "disable automation", "change automation", "delete automation"],
+)
+def test_whatever_changes_what_a_delivery_would_meet_makes_plans_stale(shelf, change):
+    webhook, other = shelf.webhook(), shelf.webhook("other")
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.uid]}}
+    shelf.management.create_automation(shelf.factory, "triage", prompt="Look.", triggers=[trigger])
+    webhook = shelf.management.webhook(shelf.factory, "source")
+    plans = [shelf.plan(webhook), shelf.plan(other)]
+
+    change(shelf.management, shelf.factory)
+
+    assert [type(outcome) for outcome in shelf.admit(*plans)] == [Stale, Accepted]
+
+
+def test_a_delivery_starts_an_automation_once(shelf):
+    webhook = shelf.webhook()
+    twice = shelf.plan(webhook, runs=[shelf.run("aut_a"), shelf.run("aut_a")])
+
+    with pytest.raises(IntegrityError):
+        shelf.admit(shelf.plan(webhook), twice)
+
+    assert [shelf.count(table) for table in ("deliveries", "payloads", "identities", "runs")] == [0, 0, 0, 0]
+
+
+def test_a_batch_may_have_any_size(shelf):
+    webhook = shelf.webhook()
+    kept: dict[bytes, bytes | None] = {}
+    for count in (1, 2, 3, 255, 256, 1_023, 1_025, 2_100):
+        plans = [shelf.plan(webhook, body=b"%d" % i, runs=[shelf.run("aut_a")]) for i in range(count)]
+
+        assert shelf.admit(*plans) == [Accepted(plan.delivery) for plan in plans]
+
+        kept |= {plan.delivery: plan.body for plan in plans}
+    assert {bytes(row["delivery_id"]): bytes(row["body"]) for row in shelf.rows("payloads")} == kept
+    assert shelf.count("runs") == len(kept)
+
+
+def test_bodies_are_kept_byte_for_byte(shelf):
+    webhook = shelf.webhook()
+    bodies = [bytes(range(256)), b"\x00", b"", b"\xff" * 262_144, "ü".encode()]
+    plans = [shelf.plan(webhook, body=body) for body in bodies]
+
+    shelf.admit(*plans)
+
+    kept = {bytes(row["delivery_id"]): bytes(row["body"]) for row in shelf.rows("payloads")}
+    assert [kept[plan.delivery] for plan in plans] == bodies
+
+
+def test_counts_of_refusals_add_up_by_webhook_minute_and_kind(shelf):
+    one, other = shelf.webhook("one").no, shelf.webhook("other").no
+    for counts in (
+        [(one, 0, "not_found", 2), (one, 60, "not_found", 1), (other, 0, "not_found", 1)],
+        [(one, 0, "not_found", 3), (one, 0, "rate_limited", 5)],
+        [],
+    ):
+        with shelf.database.write() as tx:
+            add_refusals(tx, counts)
+
+    kept = {(row["webhook_no"], row["minute"], row["kind"]): row["count"] for row in shelf.rows("refusals")}
+    assert kept == {
+        (one, 0, "not_found"): 5,
+        (one, 60, "not_found"): 1,
+        (other, 0, "not_found"): 1,
+        (one, 0, "rate_limited"): 5,
+    }
+
+
+def test_a_count_that_is_handed_over_twice_at_once_is_added_twice(shelf):
+    no = shelf.webhook().no
+
+    with shelf.database.write() as tx:
+        add_refusals(tx, [(no, 0, "not_found", 2), (no, 0, "not_found", 3)])
+
+    assert [row["count"] for row in shelf.rows("refusals")] == [5]
+
+
+def test_random_batches_are_admitted_as_if_one_by_one(shelf):
+    seed = time.time_ns()
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    webhooks = [shelf.webhook(name) for name in "abc"]
+    model = Model()
+
+    now = 0.0
+    for _ in range(60):
+        now += chance.choice([0.0, 0.0, 1.0, 7.5, 60.0])
+        plans = []
+        for _ in range(chance.randrange(1, 9)):
+            plan = shelf.plan(
+                chance.choice(webhooks),
+                chance.choice("vwxyz"),
+                at=now - chance.choice([0.0, 0.0, 0.0, 3.0, 59.999_999, 60.0]),
+                label=chance.choice([Label.ACCEPTED, Label.ACCEPTED, *REJECTED]),
+                budget_size=5,
+            )
+            plan.revision += chance.random() < 0.1
+            plans.append(plan)
+        assert shelf.admit(*plans) == [model.admit(plan) for plan in plans]
+    assert shelf.count("deliveries") == len(model.log)
+
+
+class Model:
+    """The rules, one attempt at a time and in memory."""
+
+    def __init__(self) -> None:
+        self.log: list[Plan] = []
+        self.owners: dict[tuple[int, bytes], bytes] = {}
+        self.counted: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+
+    def admit(self, plan: Plan) -> Attempted:
+        if plan.revision != 1:
+            return Stale()
+        counted = self.counted[plan.webhook_no, plan.budget]
+        live = sorted(at for at in counted if abs(at - plan.received_at) < WINDOW_US)
+        if len(live) >= plan.budget_size:
+            opens_at = live[-plan.budget_size] + WINDOW_US
+            return RateLimited(max(1, -(-(opens_at - plan.received_at) // 1_000_000)), opens_at)
+        counted.append(plan.received_at)
+        self.log.append(plan)
+        if plan.identity_digest is None:
+            return Rejected(plan.label)
+        owner = self.owners.setdefault((plan.webhook_no, plan.identity_digest), plan.delivery)
+        return Accepted(plan.delivery) if owner == plan.delivery else Duplicate(plan.delivery, owner)  # type: ignore[arg-type]
+
+
+def test_no_minute_of_the_log_ever_holds_more_than_the_limit(shelf):
+    seed = time.time_ns()
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    webhook = shelf.webhook()
+    for batch in range(40):
+        times = [batch * 4 + chance.random() * 60 for _ in range(chance.randrange(1, 12))]
+        shelf.admit(*(shelf.plan(webhook, at=at, budget_size=10) for at in times))
+
+    times = sorted(row["received_at"] for row in shelf.rows("deliveries"))
+
+    assert most_in_a_window(times) == 10
+
+
+def most_in_a_window(times: Sequence[int]) -> int:
+    return max(sum(start <= at < start + WINDOW_US for at in times) for start in times)
+
+
+def test_the_admission_of_a_deleted_webhook_is_stale_and_not_an_error(shelf):
+    webhook = shelf.webhook()
+    shelf.management.delete_webhook(shelf.factory, webhook.uid)
+
+    assert shelf.admit(shelf.plan(webhook)) == [Stale()]
+
+
+def test_plans_travel_as_they_are(shelf: Shelf):
+    plan = shelf.plan(shelf.webhook(), "event-1", body=b"\x00\xff", runs=[shelf.run("aut_a")])
+
+    assert msgspec.msgpack.Decoder(Plan).decode(msgspec.msgpack.Encoder().encode(plan)) == plan

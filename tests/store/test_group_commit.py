@@ -1,0 +1,494 @@
+"""Group commit and its writer: everybody is told what became of theirs, whatever happens to the database or the writer."""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import msgspec
+import psutil
+import psycopg
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+from hookmill.domain.delivery import Accepted, Duplicate, Label, RateLimited, Rejected, Unavailable
+from hookmill.store import database as database_module
+from hookmill.store import group_commit
+from hookmill.store.admission import Plan, Stale
+from hookmill.store.database import open_database
+from hookmill.store.group_commit import GroupCommit, Numbered, Report, Unframer, Work, frame, in_a_process
+from hookmill.store.writer import write
+from tests.store.shelf import Shelf
+
+
+class Line:
+    """A group commit whose writer is a thread of this process, and what it complained of."""
+
+    def __init__(self, group: GroupCommit, failures: list[tuple[str, str]]) -> None:
+        self.group = group
+        self.failures = failures
+
+    async def admit(self, *plans: Plan) -> list[Any]:
+        return await asyncio.gather(*(self.group.admit(plan) for plan in plans))
+
+
+@contextlib.asynccontextmanager
+async def line_to(shelf: Shelf) -> AsyncIterator[Line]:
+    writers: list[threading.Thread] = []
+
+    def start(theirs: socket.socket) -> None:
+        mine = theirs.dup()
+        writers.append(threading.Thread(target=lambda: (write(mine, shelf.database), mine.close())))
+        writers[-1].start()
+
+    async with opened(start) as line:
+        yield line
+    for writer in writers:
+        writer.join()
+
+
+@contextlib.asynccontextmanager
+async def opened(start: Callable[[socket.socket], None]) -> AsyncIterator[Line]:
+    failures: list[tuple[str, str]] = []
+    group = GroupCommit(start, failed=lambda where, why: failures.append((where, why)))
+    await group.open()
+    try:
+        yield Line(group, failures)
+    finally:
+        await group.close()
+        # The transport is closed by the loop's next turn.
+        await asyncio.sleep(0)
+
+
+def test_everybody_is_told_what_became_of_their_own(shelf):
+    webhook = shelf.webhook()
+    plans = [
+        shelf.plan(webhook, "a"),
+        shelf.plan(webhook, "a"),
+        shelf.plan(webhook, "b", revision=7),
+        shelf.plan(webhook, label=Label.REJECTED_INVALID_JSON, reason="because"),
+        shelf.plan(webhook, budget_size=3),
+    ]
+
+    async def scene():
+        async with line_to(shelf) as line:
+            return await line.admit(*plans)
+
+    assert asyncio.run(scene()) == [
+        Accepted(plans[0].delivery),
+        Duplicate(plans[1].delivery, plans[0].delivery),
+        Stale(),
+        Rejected(Label.REJECTED_INVALID_JSON),
+        RateLimited(60, shelf.clock.now + 60_000_000),
+    ]
+
+
+def test_a_thousand_plans_are_answered_each_once_and_kept(shelf):
+    webhook = shelf.webhook()
+    plans = [shelf.plan(webhook, body=b"x" * (i % 3_000)) for i in range(1_000)]
+
+    async def scene():
+        async with line_to(shelf) as line:
+            return await line.admit(*plans)
+
+    assert asyncio.run(scene()) == [Accepted(plan.delivery) for plan in plans]
+    assert shelf.count("deliveries") == 1_000
+
+
+def test_plans_that_wait_together_are_committed_together(shelf):
+    webhook = shelf.webhook()
+
+    async def scene():
+        async with line_to(shelf) as line:
+            return await line.admit(*(shelf.plan(webhook) for _ in range(200)))
+
+    with commits() as counted:
+        asyncio.run(scene())
+
+    assert counted() <= 3
+
+
+def test_a_fault_in_a_batch_is_unavailable_for_its_members_and_the_next_batch_is_kept(shelf):
+    webhook = shelf.webhook()
+    # Two runs of one automation by one delivery can't be.
+    faulty = shelf.plan(webhook, runs=[shelf.run("aut_a"), shelf.run("aut_a")])
+    beside, later = shelf.plan(webhook, "beside"), shelf.plan(webhook, "later")
+
+    async def scene():
+        async with line_to(shelf) as line:
+            return await line.admit(faulty, beside), await line.admit(later), line.failures
+
+    together, afterwards, failures = asyncio.run(scene())
+
+    assert together == [Unavailable(), Unavailable()]
+    assert afterwards == [Accepted(later.delivery)]
+    assert failures == [("admission", "a fault of type IntegrityError")]
+    assert shelf.count("deliveries") == 1
+
+
+def test_a_commit_that_fails_keeps_nothing_and_the_repetition_is_accepted(shelf):
+    webhook = shelf.webhook()
+    failing_commit(shelf, "poison")
+
+    async def scene():
+        async with line_to(shelf) as line:
+            failed = await line.admit(shelf.plan(webhook, "poison"), shelf.plan(webhook, "a"))
+            return failed, await line.admit(shelf.plan(webhook, "a"), shelf.plan(webhook, "b"))
+
+    failed, repeated = asyncio.run(scene())
+
+    assert failed == [Unavailable(), Unavailable()]
+    assert [type(outcome) for outcome in repeated] == [Accepted, Accepted]
+    assert sorted(row["identity"] for row in shelf.rows("deliveries")) == ["a", "b"]
+
+
+def test_a_commit_whose_answer_is_lost_is_unavailable_and_the_repetition_a_duplicate(shelf):
+    webhook = shelf.webhook()
+    plan, repeated = shelf.plan(webhook, "a"), shelf.plan(webhook, "a")
+
+    async def scene():
+        ours: list[socket.socket] = []
+        async with opened(lambda theirs: ours.append(theirs.dup())) as line:
+            answer = line.group.admit(plan)
+            await asyncio.sleep(0)
+            # A writer that dies between its commit and its report.
+            ours[0].setblocking(True)
+            [work] = await asyncio.to_thread(works, ours[0])
+            shelf.admit(*(item.plan for item in work.plans))
+            ours[0].close()
+            outcome = await answer
+        async with line_to(shelf) as line:
+            return outcome, await line.admit(repeated)
+
+    assert asyncio.run(scene()) == (Unavailable(), [Duplicate(repeated.delivery, plan.delivery)])
+
+
+def test_closing_writes_what_is_waiting(shelf):
+    webhook = shelf.webhook()
+    plans = [shelf.plan(webhook) for _ in range(300)]
+
+    async def scene():
+        async with line_to(shelf) as line:
+            answers = [line.group.admit(plan) for plan in plans]
+        return [await answer for answer in answers]
+
+    assert asyncio.run(scene()) == [Accepted(plan.delivery) for plan in plans]
+
+
+def test_closing_writes_down_what_was_counted(shelf):
+    no = shelf.webhook().no
+
+    async def scene():
+        async with line_to(shelf) as line:
+            line.group.count_refusals([(no, 0, "not_found", 2)])
+
+    asyncio.run(scene())
+
+    assert [row["count"] for row in shelf.rows("refusals")] == [2]
+
+
+def test_what_is_counted_twice_while_the_writer_is_busy_adds_up_and_fails_nobody(shelf):
+    webhook = shelf.webhook()
+    plan = shelf.plan(webhook)
+
+    async def scene():
+        async with line_to(shelf) as line:
+            for _ in range(3):
+                line.group.count_refusals([(webhook.no, 0, "not_found", 2)])
+            return await line.admit(plan)
+
+    assert asyncio.run(scene()) == [Accepted(plan.delivery)]
+    assert [row["count"] for row in shelf.rows("refusals")] == [6]
+
+
+def test_after_closing_everything_is_unavailable(shelf):
+    plan = shelf.plan(shelf.webhook())
+
+    async def scene():
+        async with line_to(shelf) as line:
+            pass
+        await asyncio.sleep(0.05)
+        return await line.group.admit(plan)
+
+    assert asyncio.run(scene()) == Unavailable()
+
+
+def test_who_has_waited_too_long_is_answered_although_the_database_hangs(monkeypatch):
+    monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.05)
+    held: list[socket.socket] = []
+
+    async def scene():
+        async with opened(lambda theirs: held.append(theirs.dup())) as line:
+            began = time.monotonic()
+            outcome = await line.group.admit(a_plan())
+            return outcome, time.monotonic() - began
+
+    outcome, waited = asyncio.run(scene())
+    held[0].close()
+
+    assert outcome == Unavailable()
+    assert 0.2 <= waited < 2.0
+
+
+def test_five_seconds_are_as_long_as_a_sender_waits():
+    assert group_commit.PATIENCE_SECONDS == 5.0
+
+
+def test_a_plan_whose_sender_was_answered_already_is_not_begun(shelf):
+    webhook = shelf.webhook()
+    late, in_time = shelf.plan(webhook, "late"), shelf.plan(webhook, "in time")
+    ours, theirs = socket.socketpair()
+
+    with ours, theirs:
+        now = time.monotonic()
+        ours.sendall(frame(Work([Numbered(1, now - 1, late), Numbered(2, now + 60, in_time)], [])))
+        ours.shutdown(socket.SHUT_WR)
+        write(theirs, shelf.database)
+        [report] = reports(ours)
+
+    assert [became.number for became in report.became] == [2]
+    assert [row["identity"] for row in shelf.rows("deliveries")] == ["in time"]
+
+
+def test_a_queue_that_does_not_drain_is_unavailable_at_once(monkeypatch):
+    monkeypatch.setattr(group_commit, "OUTSTANDING_BYTES_MAX", 10_000)
+    monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.05)
+    held: list[socket.socket] = []
+
+    async def scene():
+        async with opened(lambda theirs: held.append(theirs.dup())) as line:
+            answers = [line.group.admit(a_plan()) for _ in range(10)]
+            at_once = [answer.done() for answer in answers]
+            await asyncio.gather(*answers)
+            afterwards = line.group.admit(a_plan()).done()
+            return at_once, afterwards
+
+    at_once, afterwards = asyncio.run(scene())
+    held[0].close()
+
+    # Each takes 2,000 bytes without a body: the seventh finds more than 10,000 outstanding.
+    assert at_once == [False] * 6 + [True] * 4
+    assert afterwards is False
+
+
+def test_a_strangers_claim_of_a_size_takes_no_room():
+    plan = a_plan()
+    plan.size = 10**9
+
+    assert group_commit.held_bytes(plan) == group_commit.PLAN_OVERHEAD_BYTES
+
+
+def test_a_database_that_somebody_else_holds_is_unavailable_and_then_goes_on(shelf, monkeypatch):
+    monkeypatch.setattr(database_module, "BUSY_SECONDS", 1)
+    webhook = shelf.webhook()
+    again = shelf.plan(webhook, "b")
+
+    async def scene():
+        with contextlib.closing(open_database(shelf.url)) as impatient:
+            shelf.database.close()
+            shelf.database = impatient
+            async with line_to(shelf) as line:
+                with somebody_holding(shelf):
+                    began = time.monotonic()
+                    refused = await line.admit(shelf.plan(webhook, "a"))
+                    waited = time.monotonic() - began
+                return refused, waited, await line.admit(again)
+
+    refused, waited, afterwards = asyncio.run(scene())
+
+    assert refused == [Unavailable()]
+    assert waited < 3.0
+    assert afterwards == [Accepted(again.delivery)]
+
+
+def test_one_webhook_that_is_held_delays_no_other_and_is_unavailable_in_the_end(on_postgres, monkeypatch):
+    monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 1.5)
+    monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.1)
+    held, other = on_postgres.webhook("held"), on_postgres.webhook("other")
+
+    async def scene():
+        async with line_to(on_postgres) as line:
+            with holding(on_postgres, held.no):
+                waiting = line.group.admit(on_postgres.plan(held, "a"))
+                began = time.monotonic()
+                others = [await line.group.admit(on_postgres.plan(other)) for _ in range(50)]
+                others_waited = time.monotonic() - began
+                together = await line.admit(*(on_postgres.plan(each) for each in (other, held, other)))
+                outcome = await waiting
+                waited = time.monotonic() - began
+            return others, others_waited, together, outcome, waited, await line.admit(on_postgres.plan(held, "a"))
+
+    others, others_waited, together, outcome, waited, afterwards = asyncio.run(scene())
+
+    assert {type(each) for each in others} == {Accepted}
+    assert others_waited < 1.0
+    assert [type(each) for each in together] == [Accepted, Unavailable, Accepted]
+    assert outcome == Unavailable()
+    assert waited < 3.0
+    assert [type(each) for each in afterwards] == [Accepted]
+
+
+def test_a_webhook_that_is_held_for_a_moment_is_only_waited_for(on_postgres):
+    webhook = on_postgres.webhook()
+    plan = on_postgres.plan(webhook)
+
+    async def scene():
+        async with line_to(on_postgres) as line:
+            with holding(on_postgres, webhook.no):
+                waiting = line.group.admit(plan)
+                await asyncio.sleep(0.05)
+                still_waiting = not waiting.done()
+            return still_waiting, await waiting
+
+    assert asyncio.run(scene()) == (True, Accepted(plan.delivery))
+
+
+def test_a_writing_process_that_is_killed_is_unavailable_for_those_who_wait_and_is_replaced(shelf, monkeypatch):
+    monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.05)
+    webhook = shelf.webhook()
+    first, last = shelf.plan(webhook, "first"), shelf.plan(webhook, "last")
+
+    async def scene():
+        async with opened(in_a_process(shelf.url)) as line:
+            before = await line.admit(first)
+            [writer] = writing_processes()
+            os.kill(writer.pid, signal.SIGSTOP)
+            waiting = line.group.admit(shelf.plan(webhook, "lost"))
+            await asyncio.sleep(0)
+            writer.kill()
+            lost = await waiting
+            while (afterwards := await line.admit(last)) == [Unavailable()]:
+                await asyncio.sleep(0.02)
+            return before, lost, afterwards, line.failures, writing_processes()
+
+    before, lost, afterwards, failures, writers = asyncio.run(scene())
+
+    assert before == [Accepted(first.delivery)]
+    assert lost == Unavailable()
+    assert type(afterwards[0]) in {Accepted, Duplicate}
+    assert failures == [("writer", "the writing process ended; starting another")]
+    _, still_there = psutil.wait_procs(writers, timeout=10)
+    assert still_there == []
+
+
+def test_the_writing_process_does_not_show_the_databases_password(on_postgres):
+    async def scene():
+        async with opened(in_a_process(on_postgres.url)) as line:
+            await line.admit(on_postgres.plan(on_postgres.webhook()))
+            return [process.cmdline() for process in writing_processes()]
+
+    [command] = asyncio.run(scene())
+
+    assert "postgres" not in " ".join(command)
+
+
+def test_frames_are_whole_again_however_they_were_cut():
+    seed = time.time_ns()
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    frames = [chance.randbytes(chance.choice([0, 1, 3, 4, 5, 1_000, 70_000])) for _ in range(50)]
+    stream = b"".join(len(each).to_bytes(4, "big") + each for each in frames)
+
+    unframer, whole = Unframer(), []
+    while stream:
+        cut = chance.choice([1, 2, 3, 4, 5, 100, 65_536])
+        whole += unframer.frames(stream[:cut])
+        stream = stream[cut:]
+
+    assert whole == frames
+
+
+def a_plan() -> Plan:
+    return Plan(
+        delivery=bytes(16),  # type: ignore[arg-type]
+        webhook_no=1,
+        factory_id="fac_1",  # type: ignore[arg-type]
+        revision=1,
+        received_at=0,
+        label=Label.REJECTED_AUTH,
+        budget=2,
+        budget_size=60,
+        size=0,
+    )
+
+
+def works(line: socket.socket) -> list[Work]:
+    unframer = Unframer()
+    while not (frames := unframer.frames(line.recv(1 << 20))):
+        pass
+    return [msgspec.msgpack.decode(each, type=Work) for each in frames]
+
+
+def reports(line: socket.socket) -> list[Report]:
+    return [msgspec.msgpack.decode(each, type=Report) for each in Unframer().frames(line.recv(1 << 20))]
+
+
+def writing_processes() -> list[psutil.Process]:
+    return [each for each in psutil.Process().children() if "hookmill.store.writer" in each.cmdline()]
+
+
+@contextlib.contextmanager
+def commits() -> Iterator[Callable[[], int]]:
+    """How often something has been committed since the block began."""
+    counted = 0
+
+    def count(_connection: object) -> None:
+        nonlocal counted
+        counted += 1
+
+    event.listen(Engine, "commit", count)
+    try:
+        yield lambda: counted
+    finally:
+        event.remove(Engine, "commit", count)
+
+
+def failing_commit(shelf: Shelf, identity: str) -> None:
+    """From here on a transaction that logs this identity fails at COMMIT, and not before."""
+    with shelf.database.write() as tx:
+        if tx.on_sqlite:
+            tx.run("CREATE TABLE nobody (id INTEGER PRIMARY KEY)")
+            tx.run("CREATE TABLE late (id INTEGER REFERENCES nobody (id) DEFERRABLE INITIALLY DEFERRED)")
+            tx.run(
+                f"""
+                CREATE TRIGGER poisoned AFTER INSERT ON deliveries WHEN NEW.identity = '{identity}'
+                BEGIN INSERT INTO late VALUES (1); END
+                """
+            )
+        else:
+            tx.run(
+                """
+                CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN RAISE EXCEPTION 'refused at commit'; END $$
+                """
+            )
+            tx.run(
+                f"""
+                CREATE CONSTRAINT TRIGGER poisoned AFTER INSERT ON deliveries DEFERRABLE INITIALLY DEFERRED
+                FOR EACH ROW WHEN (NEW.identity = '{identity}') EXECUTE FUNCTION refuse()
+                """
+            )
+
+
+@contextlib.contextmanager
+def somebody_holding(shelf: Shelf) -> Iterator[None]:
+    """Another process has the writer's place on SQLite, or the log on PostgreSQL."""
+    with contextlib.closing(open_database(shelf.url)) as somebody, somebody.write() as tx:
+        if not tx.on_sqlite:
+            tx.run("LOCK TABLE deliveries IN ACCESS EXCLUSIVE MODE")
+        yield
+
+
+@contextlib.contextmanager
+def holding(shelf: Shelf, webhook_no: int) -> Iterator[None]:
+    with psycopg.connect(shelf.url) as somebody:
+        somebody.execute("SELECT * FROM webhooks WHERE no = %s FOR UPDATE", [webhook_no])
+        yield
