@@ -72,7 +72,8 @@ class Housekeeping:
             wait = RETENTION_SECONDS
             try:
                 sweep(self._database, self._packages, self._now(), rest=self._rest)
-            except (HookmillError, OSError) as error:
+            except Exception as error:
+                # A pass that failed, for whatever reason, must not be the last one.
                 self._failed("retention", error)
 
     def _rest(self) -> bool:
@@ -92,7 +93,8 @@ def sweep(database: Database, packages: Path, now: int, *, rest: Callable[[], bo
                     return removed
                 gone = deliveries.thin_out(tx, webhook_no, now, ROWS_PER_STEP)
             removed += gone
-            steps += 1
+            # Looking costs nearly nothing: webhooks that have nothing to remove must not use up the others' steps.
+            steps += gone > 0
             if rest():
                 return removed
             if gone < ROWS_PER_STEP:

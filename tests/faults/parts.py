@@ -52,6 +52,11 @@ def kill_part(service: Service, part: Part, *, seconds: float = 10.0) -> psutil.
     return process
 
 
+def wait_until_announced(service: Service, *, since: int = 0, seconds: float = 60.0) -> None:
+    """Until it has said that it is ready, after so many bytes of its log: from then on it stands a crash."""
+    until(lambda: "is ready at" in service.log()[since:], "the service says that it is ready", seconds=seconds)
+
+
 def everything_of(service: Service) -> list[psutil.Process]:
     return [process for processes in parts_of(service).values() for process in processes]
 

@@ -14,6 +14,7 @@ from hookmill.management import WebhookWithSecret
 from tests.support.service import Answer
 
 ANSWER_SECONDS = 20.0
+BURST_SECONDS = 0.2
 UNAVAILABLE = 503
 
 
@@ -135,15 +136,16 @@ class Fleet:
         chance: random.Random,
         *,
         senders: int = 24,
-        pause_seconds: float = 0.02,
+        per_second: float = 180.0,
         repeats: float = 0.03,
     ) -> None:
-        """`draw` makes the next event out of chance and its number. `repeats` is the share of events that are sent
-        again although they were taken."""
+        """`draw` makes the next event out of chance and its number. Events happen in bursts, `per_second` on average.
+        `repeats` is the share of them that are sent again although they were taken."""
         self._ports = ports
         self._draw = draw
         self._chance = chance
-        self._pause_seconds = pause_seconds
+        self._per_second = per_second
+        self._began = time.monotonic()
         self._repeats = repeats
         self._guard = threading.Lock()
         self._owed: deque[Event] = deque()
@@ -192,11 +194,13 @@ class Fleet:
         lines = [Line(port) for port in self._ports]
         while not self._leaving.is_set():
             event = self._next(chance)
-            if event is not None:
-                self._settle(event, chance.choice(lines).ask(request(event.made, event.body, headers=event.headers)))
-            # Bursts and rests, as senders have them.
-            if event is None or chance.random() < 0.5:
-                self._leaving.wait(chance.uniform(0, 2 * self._pause_seconds))
+            if event is None:
+                self._leaving.wait(chance.uniform(0.001, 0.02))
+                continue
+            answer = chance.choice(lines).ask(request(event.made, event.body, headers=event.headers))
+            self._settle(event, answer)
+            if answer is None or answer.status == UNAVAILABLE:
+                self._leaving.wait(chance.uniform(0.02, 0.2))
         for line in lines:
             line.close()
 
@@ -204,13 +208,17 @@ class Fleet:
         with self._guard:
             if self._owed and (not self._fresh or chance.random() < 0.5):
                 event = self._owed.popleft()
-            elif self._fresh:
+            elif self._fresh and len(self.events) < self._happened():
                 event = self._draw(chance, len(self.events))
                 self.events.append(event)
             else:
                 return None
             self._under_way += 1
             return event
+
+    def _happened(self) -> int:
+        bursts = int((time.monotonic() - self._began) / BURST_SECONDS) + 1
+        return int(bursts * BURST_SECONDS * self._per_second)
 
     def _settle(self, event: Event, answer: Answer | None) -> None:
         with self._guard:

@@ -4,6 +4,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import WebhookWithSecret
 from tests.faults.audit import Findings, audit, sqlite_is_whole, wait_until_runs_have_ended
-from tests.faults.parts import Part, kill_part, until
+from tests.faults.parts import Part, kill_part, until, wait_until_announced
 from tests.faults.senders import Event, Fleet
 from tests.support.service import Service, default_factory, serving
 
@@ -29,7 +30,7 @@ SETTINGS = {
 }
 
 # How often each is taken away. A supervisor goes together with everything: that is a machine that went down.
-VICTIMS = [Part.SUPERVISOR] * 10 + [Part.WRITER] * 10 + [Part.INGRESS] * 5 + [Part.WORKER] * 5
+VICTIMS = [Part.SUPERVISOR] * 9 + [Part.WRITER] * 11 + [Part.INGRESS] * 5 + [Part.WORKER] * 5
 assert len(VICTIMS) == KILLS
 
 
@@ -91,23 +92,38 @@ def furnish(service: Service) -> list[Source]:
 
 
 def kill_again_and_again(services: Sequence[Service], fleet: Fleet, chance: random.Random) -> Counter[str]:
-    """One victim after the other, at moments of chance. What nobody starts again by itself is started here."""
-    victims = chance.sample(VICTIMS, len(VICTIMS))
+    """One victim after the other, at moments of chance. What nobody starts again by itself is started here, while the
+    killing goes on where there is another service."""
     killed: Counter[str] = Counter()
-    for victim in victims:
-        time.sleep(chance.uniform(0.05, 1.0))
-        service = chance.choice(services)
-        if victim is Part.SUPERVISOR:
-            down = services if chance.random() < 0.3 else [service]
-            for each in down:
-                each.kill()
-            for each in down:
-                each.start()
-        else:
-            kill_part(service, victim, seconds=30)
-        killed[victim] += 1
-        assert fleet.unexpected == []
+    logged_before = {service.port: 0 for service in services}
+    starting: dict[int, Future[Service]] = {}
+    with ThreadPoolExecutor() as starters:
+        for victim in chance.sample(VICTIMS, len(VICTIMS)):
+            time.sleep(chance.uniform(0.05, 1.0))
+            service = _one_that_runs(services, starting, chance)
+            if victim is Part.SUPERVISOR:
+                service.kill()
+                logged_before[service.port] = len(service.log())
+                starting[service.port] = starters.submit(service.start)
+            else:
+                if victim is Part.INGRESS:
+                    # A service that never was ready may give up.
+                    wait_until_announced(service, since=logged_before[service.port])
+                kill_part(service, victim, seconds=30)
+            killed[victim] += 1
+            assert fleet.unexpected == []
+        for started in starting.values():
+            started.result()
     return killed
+
+
+def _one_that_runs(services: Sequence[Service], starting: dict[int, Future[Service]], chance: random.Random) -> Service:
+    def running() -> list[Service]:
+        for port in [port for port, started in starting.items() if started.done()]:
+            starting.pop(port).result()
+        return [service for service in services if service.port not in starting]
+
+    return chance.choice(until(running, "a service runs", seconds=60))
 
 
 def run_the_kills(services: Sequence[Service], where: str, url: str) -> Findings:

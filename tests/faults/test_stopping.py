@@ -22,6 +22,7 @@ from tests.faults.parts import (
     still_running,
     taken_away_afterwards,
     until,
+    wait_until_announced,
 )
 from tests.faults.senders import Event, Fleet, Line, ask, request
 from tests.support.service import Service, default_factory, serving
@@ -100,7 +101,7 @@ def test_what_was_taken_before_a_stop_is_there_after_it(tmp_path: Path):
             lambda _chance, number: Event(made, b'{"number": %d}' % number, starts=starts),
             random.Random(2),
             senders=8,
-            pause_seconds=0.1,
+            per_second=100,
         ) as fleet:
             for _ in range(2):
                 time.sleep(0.7)
@@ -159,12 +160,13 @@ def test_a_killed_supervisor_leaves_nobody_behind_and_a_new_start_works(service,
 
 @pytest.mark.parametrize("part", [Part.WRITER, Part.INGRESS])
 def test_deliveries_are_taken_again_soon_after_a_part_was_killed(service, webhook, part):
+    wait_until_announced(service)
     assert service.post(webhook).status == 202
     for round_ in range(3):
         killed = kill_part(service, part)
         since = time.monotonic()
 
-        until(lambda: is_taken(service, webhook, b"[%d]" % time.time_ns()), "a delivery is taken", seconds=BACK_SECONDS)  # noqa: B023
+        until(lambda: is_taken(service, webhook, b"[%d]" % time.time_ns()), "a delivery is taken", seconds=BACK_SECONDS)
 
         print(f"202 again {time.monotonic() - since:.2f} s after the {part} was killed, round {round_}")
         assert not still_running([killed])
@@ -180,6 +182,7 @@ def test_deliveries_are_taken_without_a_pause_while_the_worker_is_killed(service
 
 def test_the_service_goes_on_however_often_its_ingress_is_killed(service, webhook):
     # A request that could end the ingress must not be able to end the service.
+    wait_until_announced(service)
     supervisor = service.process.pid
     for number in range(4):
         kill_part(service, Part.INGRESS)

@@ -35,10 +35,10 @@ def target(management: Management) -> Target:
     return new_target(management)
 
 
-def new_target(management: Management) -> Target:
+def new_target(management: Management, name: str = "target") -> Target:
     factory = default_factory(management)
-    by_header = management.create_webhook(factory, "by header")
-    by_url = management.create_webhook(factory, "by URL", auth_mode=AuthMode.URL_TOKEN)
+    by_header = management.create_webhook(factory, f"{name} by header")
+    by_url = management.create_webhook(factory, f"{name} by URL", auth_mode=AuthMode.URL_TOKEN)
     return Target(
         uid=by_header.webhook.uid.encode(),
         token=by_header.secret.reveal().encode(),

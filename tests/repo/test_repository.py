@@ -195,9 +195,7 @@ def _lint(folder: Path, files: dict[str, str]) -> str:
     lint = str(Path(sys.executable).with_name("lint-imports"))
     options = ["--no-cache", "--no-logo", "--config", str(ROOT / ".importlinter")]
     environment = {"PYTHONPATH": str(folder), "COLUMNS": "300"}
-    return subprocess.run(
-        [lint, *options], cwd=folder, env=environment, capture_output=True, text=True
-    ).stdout
+    return subprocess.run([lint, *options], cwd=folder, env=environment, capture_output=True, text=True).stdout
 
 
 def _verdicts(report: str) -> set[str]:
@@ -214,6 +212,4 @@ def _pins(lock: str) -> dict[str, str]:
 def _unmet(wanted: Iterable[str], lock: str) -> list[str]:
     pins = _pins(lock)
     requirements = [Requirement(each) for each in wanted]
-    return [
-        str(each) for each in requirements if each.name not in pins or pins[each.name] not in each.specifier
-    ]
+    return [str(each) for each in requirements if each.name not in pins or pins[each.name] not in each.specifier]

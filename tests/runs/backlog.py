@@ -184,7 +184,9 @@ class Worker:
         self._process = _FORKS.Process(target=perform_until_told, args=(asked, theirs))
         self._process.start()
         theirs.close()
-        self.executor: str = self._control.recv()
+        told = self._control.recv()
+        assert "executor" in told, told["trouble"]
+        self.executor: str = told["executor"]
 
     @property
     def is_alive(self) -> bool:

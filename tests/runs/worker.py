@@ -2,6 +2,7 @@
 
 import sys
 import time
+import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,12 @@ def perform_until_told(order: dict[str, Any], control: Connection) -> None:
     engine = Engine(
         database, settings, microseconds, failed=lambda where, error: failures.append(f"{where}: {error!r}")
     )
-    engine.launch()
-    control.send(engine.executor)
+    try:
+        engine.launch()
+    except BaseException:
+        control.send({"trouble": traceback.format_exc()})
+        raise
+    control.send({"executor": engine.executor})
     control.recv()
     engine.shutdown(0)
     database.close()

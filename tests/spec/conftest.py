@@ -1,4 +1,5 @@
-"""What the contract's tests share. Most take `world`, on both kinds of store; what no store has a part in takes one of them."""
+"""What the contract's tests share. Most take `world`, on both kinds of store; what no store has a part in takes one
+of them."""
 
 from collections.abc import Iterator
 

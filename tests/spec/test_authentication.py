@@ -1,4 +1,5 @@
-"""How a sender proves itself, what happens to one that does not, and what strangers can never do to the one that does."""
+"""How a sender proves itself, what happens to one that does not, and what strangers can never do to the one that
+does."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -208,7 +209,9 @@ def test_a_refusal_that_a_change_overtakes_is_judged_again(world):
     assert world.post(made, b"1", token="the new value").status == 202
 
 
-@spec("Failed authentication attempts count against a separate rate budget", "Budget for failed authentication attempts")
+@spec(
+    "Failed authentication attempts count against a separate rate budget", "Budget for failed authentication attempts"
+)
 @BOTH_MODES
 def test_after_60_failures_in_a_minute_a_failure_is_429_and_says_when_to_come_again(world, mode):
     made = world.webhook(auth_mode=mode)

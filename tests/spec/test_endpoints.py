@@ -104,9 +104,7 @@ def test_a_path_that_is_not_the_webhooks_own_to_the_letter_is_not_found(sqlite_w
 def test_a_query_string_is_ignored(world):
     made = world.webhook()
 
-    answer = world.request(
-        "POST", f"/webhooks/w/{made.webhook.uid}?token=x&uid=/y", headers=bearer(made), body=b"{}"
-    )
+    answer = world.request("POST", f"/webhooks/w/{made.webhook.uid}?token=x&uid=/y", headers=bearer(made), body=b"{}")
 
     assert answer.status == 202
 

@@ -12,7 +12,9 @@ from tests.spec import spec
 SENDERS = "X-Service-Delivery-Id"
 
 
-@spec("When a delivery's identity was already accepted, the response is 202, no run starts, and the log entry is labeled")
+@spec(
+    "When a delivery's identity was already accepted, the response is 202, no run starts, and the log entry is labeled"
+)
 def test_an_event_that_was_accepted_is_a_duplicate_ever_after_and_starts_nothing(world):
     made = world.webhook()
     world.automation("triage", made)

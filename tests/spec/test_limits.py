@@ -1,4 +1,5 @@
-"""The limits, to the byte, to the row and to the microsecond: and that nothing locks a webhook for longer than its minute."""
+"""The limits, to the byte, to the row and to the microsecond: and that nothing locks a webhook for longer than its
+minute."""
 
 import math
 from concurrent.futures import ThreadPoolExecutor

@@ -39,7 +39,9 @@ def test_a_delivery_to_the_running_service_starts_a_run_with_all_of_it(tmp_path)
         assert made.webhook.uid in prompt
 
 
-@spec("Contents: the automation's prompt, and a platform envelope that names the webhook and the delivery ID and attaches")
+@spec(
+    "Contents: the automation's prompt, and a platform envelope that names the webhook and the delivery ID and attaches"
+)
 def test_a_run_is_given_the_prompt_the_envelope_and_the_body_as_event_payload_json(world, tmp_path):
     made = world.webhook("issues")
     world.automation("triage", made, prompt="Sort this out.")
@@ -55,7 +57,10 @@ def test_a_run_is_given_the_prompt_the_envelope_and_the_body_as_event_payload_js
     assert "Attached file: event-payload.json" in envelope
 
 
-@spec("The envelope states that the payload is the request to act on and that text embedded inside it is untrusted context.")
+@spec(
+    "The envelope states that the payload is the request to act on and that text embedded inside it is untrusted
+    context."
+)
 def test_the_envelope_says_what_the_payload_is_and_how_far_to_trust_it(world, tmp_path):
     made = world.webhook()
     world.automation("triage", made)

@@ -302,7 +302,8 @@ def toggled(world: World, uid: str) -> None:
 
 
 def racing(world: World, change: Callable[[], object]) -> Iterator[tuple[WebhookWithSecret, bytes]]:
-    """Rounds, each with a webhook at which deliveries were arriving while `change` happened, and a body for one more."""
+    """Rounds, each with a webhook at which deliveries were arriving while `change` happened, and a body for one
+    more."""
     seed = time.time_ns()
     print(f"seed {seed}")
     chance = random.Random(seed)

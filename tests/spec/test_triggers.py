@@ -175,7 +175,9 @@ def test_every_key_must_match(sqlite_world, body, runs):
     assert len(sqlite_world.runs(made)) == runs
 
 
-@spec("A key's value is an array of values the field may hold (same as `in`), or an operator object, or a nested object")
+@spec(
+    "A key's value is an array of values the field may hold (same as `in`), or an operator object, or a nested object"
+)
 @spec("Operators: `in` (array, same as a bare array), `not_in` (array), `exists` (boolean).")
 @spec("Behavior on missing keys and on array-valued payload fields: not shown.")
 @pytest.mark.parametrize(

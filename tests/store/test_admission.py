@@ -1,4 +1,5 @@
-"""The one transaction that decides: state, rate, identity, log row and runs, for many attempts at once, on both databases."""
+"""The one transaction that decides: state, rate, identity, log row and runs, for many attempts at once, on both
+databases."""
 
 import random
 import time
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from hookmill.domain.delivery import Accepted, Budget, Duplicate, Label, RateLimited, Rejected
+from hookmill.domain.delivery import Accepted, Duplicate, Label, RateLimited, Rejected
 from hookmill.store.admission import WINDOW_US, Attempted, Plan, Stale, add_refusals
 from tests.store.shelf import Shelf
 
@@ -115,7 +116,9 @@ def test_one_event_of_two_webhooks_is_two_events(shelf):
     assert shelf.admit(*plans) == [Accepted(plan.delivery) for plan in plans]
 
 
-@pytest.mark.parametrize("batches", [[61], [60, 1], [1, 60], [30, 31], [1] * 61], ids=["61", "60+1", "1+60", "30+31", "1+1+…"])
+@pytest.mark.parametrize(
+    "batches", [[61], [60, 1], [1, 60], [30, 31], [1] * 61], ids=["61", "60+1", "1+60", "30+31", "1+1+…"]
+)
 def test_the_61st_in_a_minute_is_over_the_limit_however_they_are_batched(shelf, batches):
     webhook = shelf.webhook()
 

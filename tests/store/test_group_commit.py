@@ -1,4 +1,5 @@
-"""Group commit and its writer: everybody is told what became of theirs, whatever happens to the database or the writer."""
+"""Group commit and its writer: everybody is told what became of theirs, whatever happens to the database or the
+writer."""
 
 import asyncio
 import contextlib
@@ -251,7 +252,7 @@ def test_a_plan_whose_sender_was_answered_already_is_not_begun(shelf):
         ours.sendall(frame(Work([Numbered(1, now - 1, late), Numbered(2, now + 60, in_time)], [])))
         ours.shutdown(socket.SHUT_WR)
         write(theirs, shelf.database)
-        [report] = reports(ours)
+        _ready, report = reports(ours)
 
     assert [became.number for became in report.became] == [2]
     assert [row["identity"] for row in shelf.rows("deliveries")] == ["in time"]
@@ -432,7 +433,12 @@ def reports(line: socket.socket) -> list[Report]:
 
 
 def writing_processes() -> list[psutil.Process]:
-    return [each for each in psutil.Process().children() if "hookmill.store.writer" in each.cmdline()]
+    found = []
+    for process in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "hookmill.store.writer" in " ".join(process.cmdline()):
+                found.append(process)
+    return found
 
 
 @contextlib.contextmanager

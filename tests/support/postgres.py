@@ -282,15 +282,11 @@ def _programs_for(account: pwd.struct_passwd | None, directory: Path) -> Path:
     if account is None or installation.is_open_to_everybody():
         return installation.bin
     if installation.root is None:
-        raise PostgresUnavailable(
-            f"{installation.bin} can't be read by {account.pw_name}, and root may not run it."
-        )
+        raise PostgresUnavailable(f"{installation.bin} can't be read by {account.pw_name}, and root may not run it.")
     copy = directory / "installation"
     for part in installation.parts:
         if (installation.root / part).exists():
-            shutil.copytree(
-                installation.root / part, copy / part, ignore=shutil.ignore_patterns("*.a", "doc")
-            )
+            shutil.copytree(installation.root / part, copy / part, ignore=shutil.ignore_patterns("*.a", "doc"))
     for path in (copy, *copy.rglob("*")):
         os.chown(path, account.pw_uid, account.pw_gid)
     return copy / installation.bin.relative_to(installation.root)
@@ -313,9 +309,7 @@ def _new_directory(account: pwd.struct_passwd | None) -> Path:
     places = [Path(tempfile.gettempdir()).resolve(), Path("/tmp"), Path("/var/tmp")]
     parent = next((place for place in places if _may_enter(place / "anything")), None)
     if parent is None:
-        raise PostgresUnavailable(
-            f"{account.pw_name} can't reach /tmp, so root has no place to run PostgreSQL in."
-        )
+        raise PostgresUnavailable(f"{account.pw_name} can't reach /tmp, so root has no place to run PostgreSQL in.")
     directory = Path(tempfile.mkdtemp(prefix="hookmill-postgres-", dir=parent))
     os.chown(directory, account.pw_uid, account.pw_gid)
     return directory

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from hookmill.app import Store, log, now_us, open_store
@@ -19,10 +20,26 @@ DRAIN_SECONDS: Final = 10
 STOPPING_SECONDS: Final = 10
 """How long, after that, the process may take to leave what is not over for the next start."""
 _READY: Final = "ready"
+_LEAVE: Final = "leave"
 
 
-def work(settings: Settings, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
-    """Perform runs and keep house until `stop` is set. `ready` is called once runs are performed."""
+class Stop:
+    """When to end, and how long what is under way may take then."""
+
+    def __init__(self) -> None:
+        self._told = threading.Event()
+        self.grace_seconds: float = DRAIN_SECONDS
+
+    def tell(self, *, grace_seconds: float = DRAIN_SECONDS) -> None:
+        self.grace_seconds = grace_seconds
+        self._told.set()
+
+    def wait(self) -> None:
+        self._told.wait()
+
+
+def work(settings: Settings, stop: Stop, ready: Callable[[], None] = lambda: None) -> None:
+    """Perform runs and keep house until told to stop. `ready` is called once runs are performed."""
     log.configure(settings)
     # What a run came to is found out again, should a power cut take it; a run's start is synced with its delivery.
     store = open_store(settings, syncs=False)
@@ -35,7 +52,7 @@ def work(settings: Settings, stop: threading.Event, ready: Callable[[], None] = 
         stop.wait()
     finally:
         if engine is not None:
-            engine.shutdown(DRAIN_SECONDS)
+            engine.shutdown(stop.grace_seconds)
         housekeeping.close()
         store.close()
 
@@ -66,21 +83,23 @@ def _engine(settings: Settings, store: Store) -> Engine:
 
 def work_until_told() -> None:
     """A worker of its own: it ends, with what it does, when the operator says so."""
-    stop = threading.Event()
+    stop = Stop()
     for told in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(told, lambda *_: stop.set())
+        signal.signal(told, lambda *_: stop.tell())
     work(read_settings(), stop)
 
 
 def work_beside_serve() -> None:
-    """The worker that `serve` starts. It ends when `serve` closes its standard input, however `serve` ended."""
-    stop = threading.Event()
+    """The worker that `serve` starts. It ends when its standard input does.
+
+    Without a word before that, `serve` was killed, and the next one waits for this worker's place: runs are left to it.
+    """
+    stop = Stop()
     for told in (signal.SIGTERM, signal.SIGINT):
         signal.signal(told, signal.SIG_IGN)
 
     def listen() -> None:
-        sys.stdin.read()
-        stop.set()
+        stop.tell(grace_seconds=DRAIN_SECONDS if _LEAVE in sys.stdin.read() else 0)
 
     threading.Thread(target=listen, daemon=True).start()
     work(read_settings(), stop, ready=lambda: print(_READY, flush=True))
@@ -109,7 +128,8 @@ class Companion:
     def close(self) -> None:
         self._leaving.set()
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError), self._process.stdin as line:
+            line.write(_LEAVE.encode())
         try:
             self._process.wait(DRAIN_SECONDS + STOPPING_SECONDS)
         except subprocess.TimeoutExpired:

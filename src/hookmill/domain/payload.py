@@ -69,7 +69,8 @@ class Parsed:
 
 
 def plain_spelling(text: str) -> bytes | None:
-    """How a body spells this string, quotes included, unless it escapes by number. None where other spellings are usual."""
+    """How a body spells this string, quotes included, unless it escapes by number. None where other spellings are
+    usual."""
     if any(character in _ESCAPED or character < " " or "\ud800" <= character <= "\udfff" for character in text):
         return None
     return f'"{text}"'.encode()

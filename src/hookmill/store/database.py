@@ -26,7 +26,8 @@ BUSY_SECONDS: Final = 2
 """How long a statement waits for another process's lock before it counts as unavailable."""
 STATEMENT_SECONDS: Final = 5
 CHECKPOINT_PAGES: Final = 2_048
-"""WAL pages (4 KB each) between checkpoints. Eight times as many took as many deliveries a second, with twice the p99."""
+"""WAL pages (4 KB each) between checkpoints. Eight times as many took as many deliveries a second, with twice the
+p99."""
 WAL_BYTES_AHEAD: Final = 16 * 1024 * 1024
 """What the WAL is grown to before the first delivery. A sync of a file that grew waits for the file system's journal
 too, several times as long as a sync of one that was only written over."""

@@ -9,6 +9,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -291,16 +292,15 @@ WRITER: Final = (
 
 def in_a_process(url: str) -> StartWriter:
     """A writer in a process of its own, for the store at `url`. It ends with this process, however this one ends."""
-    started: list[subprocess.Popen[bytes]] = []
 
     def start(line: socket.socket) -> None:
-        started[:] = [earlier for earlier in started if earlier.poll() is None]
         writer = subprocess.Popen(
             [sys.executable, "-P", "-c", WRITER, str(line.fileno())],
             pass_fds=[line.fileno()],
             stdin=subprocess.PIPE,
         )
-        started.append(writer)
+        # A process that nobody waits for stays behind as a zombie.
+        threading.Thread(target=writer.wait, daemon=True).start()
         # The URL may hold a password, and arguments are everybody's to read.
         assert writer.stdin is not None
         with suppress(BrokenPipeError), writer.stdin as pipe:

@@ -1,6 +1,7 @@
 """Bring a database to this version's schema: all steps or none, one process at a time, and never a database from the
 future."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,9 @@ def migrate(database: Database) -> bool:
     """True when something was changed. Raises `Conflict` for a database that a newer version has written."""
     if database.path is not None:
         _refuse_what_is_no_database(database.path)
+        # SQLite gives the files beside it, which hold the same data, the mode that it finds here.
+        with suppress(OSError):
+            database.path.touch(mode=0o600)
     with database.write() as tx:
         connection = tx.connection
         if not tx.on_sqlite:

@@ -43,7 +43,7 @@ class MasterKey:
         """Raises `WrongKey` when the ciphertext is another row's, another key's, or altered."""
         try:
             value = AESGCM(self.value).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], row.encode())
-        except InvalidTag:
+        except (InvalidTag, ValueError):
             raise WrongKey(
                 f"The secret in row {row} can't be opened with master key {self.id}. "
                 "Start with the key that this database was set up with, or restore the row from a backup."

@@ -26,8 +26,8 @@ def _set_pragmas(statements: str) -> None:
 
     make_engine = database._sqlite_engine
 
-    def make(url: str, *, writes: bool, checkpoints: bool) -> Engine:
-        engine = make_engine(url, writes=writes, checkpoints=checkpoints)
+    def make(url: str, *, writes: bool, **choices: bool) -> Engine:
+        engine = make_engine(url, writes=writes, **choices)
         if writes:
 
             @event.listens_for(engine, "connect")

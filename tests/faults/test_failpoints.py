@@ -1,0 +1,135 @@
+"""A crash or an error at every step of the transaction that admits: afterwards it is as if nothing had been, or as if
+all had been."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from hookmill.management import Management, WebhookWithSecret
+from hookmill.store.database import open_database
+from hookmill.store.factories import Factory
+from tests.faults.parts import until
+from tests.faults.plant import Steps, serving_planted
+from tests.faults.senders import ask, request
+from tests.support.service import Answer, Service, default_factory
+
+STEPS_MAX = 30
+"""More steps than an admission has."""
+BATCH = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    service: Service
+    steps: Steps
+    url: str
+
+    def post(self, made: WebhookWithSecret, body: bytes) -> Answer:
+        answer = ask(self.service.port, request(made, body))
+        assert answer is not None
+        return answer
+
+    def repeat(self, made: WebhookWithSecret, body: bytes) -> Answer:
+        """As a sender does, until it is no longer told to come again."""
+
+        def taken() -> Answer | None:
+            answer = self.post(made, body)
+            return answer if answer.status != 503 else None
+
+        return until(taken, "the repeat is answered", seconds=20)
+
+    def webhook(self, management: Management, factory: Factory, name: str) -> WebhookWithSecret:
+        """One that an automation listens to."""
+        made = management.create_webhook(factory, name)
+        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
+        management.create_automation(factory, name, prompt="Look.", triggers=[trigger])
+        return made
+
+    def count(self, made: WebhookWithSecret) -> tuple[int, ...]:
+        """How many rows of each kind the webhook has: Accepted, Duplicate, others, identities, payloads, runs."""
+        with open_database(self.url) as database, database.read() as tx:
+            row = tx.one(
+                """
+                SELECT
+                    COUNT(CASE WHEN label = 1 THEN 1 END) AS accepted,
+                    COUNT(CASE WHEN label = 2 THEN 1 END) AS duplicate,
+                    COUNT(CASE WHEN label NOT IN (1, 2) THEN 1 END) AS other,
+                    (SELECT COUNT(*) FROM identities WHERE webhook_no = :no) AS identities,
+                    (SELECT COUNT(*) FROM payloads WHERE delivery_id IN
+                        (SELECT id FROM deliveries WHERE webhook_no = :no)) AS payloads,
+                    (SELECT COUNT(*) FROM runs WHERE webhook_no = :no) AS runs
+                FROM deliveries
+                WHERE webhook_no = :no
+                """,
+                no=made.webhook.no,
+            )
+        assert row is not None
+        return tuple(row.values())
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    directory = tmp_path_factory.mktemp("failpoints")
+    server = request.getfixturevalue("postgres_server") if request.param == "postgres" else None
+    url = server.create_database() if server is not None else None
+    steps = Steps(directory / "order")
+    with serving_planted(
+        directory / "data",
+        {"STEPS": str(steps.path)},
+        database_url=url,
+        deliveries_per_minute=BATCH,
+        webhooks_per_factory=1000,
+        master_key="A" * 43 + "=",
+    ) as service:
+        yield Scene(service, steps, service.read_settings().store_url())
+    if server is not None and url is not None:
+        server.drop_database(url)
+
+
+@pytest.mark.parametrize("how", ["kill", "raise"])
+@pytest.mark.timeout(240)
+def test_an_admission_that_fails_at_any_step_is_repeated_safely(scene: Scene, how: Literal["kill", "raise"]):
+    struck: list[str] = []
+    with scene.service.management() as management:
+        factory = default_factory(management)
+        for step in range(1, STEPS_MAX):
+            made = scene.webhook(management, factory, f"{how}-{step}")
+            scene.steps.fail_at(step, how)
+            first = scene.post(made, b'{"event": 1}')
+            name = scene.steps.struck
+            if name is None:
+                scene.steps.withdraw()
+                break
+            struck.append(name)
+            was_kept = name == "after COMMIT"
+
+            assert first.status == 503, name
+            assert first.headers["retry-after"]
+            assert scene.count(made) == ((1, 0, 0, 1, 1, 1) if was_kept else (0, 0, 0, 0, 0, 0)), name
+            second = scene.repeat(made, b'{"event": 1}')
+            assert second.status == 202, name
+            assert scene.count(made) == ((1, 1, 0, 1, 1, 1) if was_kept else (1, 0, 0, 1, 1, 1)), name
+            # What was rolled back has spent nothing of the minute's budget.
+            more = [scene.post(made, b"[%d]" % number).status for number in range(BATCH)]
+            spent = 2 if was_kept else 1
+            assert more == [202] * (BATCH - spent) + [429] * spent, name
+    print(f"{how}: {struck}")
+
+    assert struck[-2:] == ["COMMIT", "after COMMIT"]
+    assert len(struck) >= 7, "state, rate, identity, log, payload, run, COMMIT"
+
+
+def test_an_error_fails_those_who_shared_the_transaction_and_nobody_after_them(scene: Scene):
+    with scene.service.management() as management:
+        factory = default_factory(management)
+        made = [scene.webhook(management, factory, f"shared-{number}") for number in range(4)]
+    scene.steps.fail_at(3, "raise")
+
+    first = [scene.post(each, b"1").status for each in made]
+
+    assert scene.steps.struck is not None
+    assert first == [503, 202, 202, 202]
+    assert [scene.repeat(each, b"1").status for each in made] == [202] * 4
+    assert [scene.count(each)[0] for each in made] == [1] * 4

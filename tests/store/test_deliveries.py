@@ -1,0 +1,286 @@
+"""Retention: what the log promises to keep it keeps, what it does not it lets go in small steps, and identities go
+their own way."""
+
+import pytest
+
+from hookmill.domain.delivery import Accepted, Duplicate, IdentityKind, Label
+from hookmill.domain.ids import delivery_id
+from hookmill.domain.webhook import Webhook
+from hookmill.store import deliveries
+from hookmill.store.admission import add_refusals
+from tests.store.shelf import Shelf
+
+DAY = 86_400.0
+ALL_AT_ONCE = 100_000
+
+
+def test_nothing_of_the_last_seven_days_goes(shelf):
+    webhook = shelf.webhook()
+    logged(shelf, webhook, 200, at=0)
+    shelf.clock.advance(days=7)
+
+    assert thinned(shelf, webhook) == 0
+    assert shelf.count("deliveries") == 200
+
+
+def test_of_what_is_older_the_newest_50_stay(shelf):
+    webhook = shelf.webhook()
+    plans = logged(shelf, webhook, 70, at=0)
+    shelf.clock.advance(days=8)
+
+    assert thinned(shelf, webhook) == 20
+    assert kept(shelf) == {plan.delivery for plan in plans[20:]}
+
+
+def test_younger_rows_count_to_the_newest_50(shelf):
+    webhook = shelf.webhook()
+    logged(shelf, webhook, 70, at=0)
+    young = logged(shelf, webhook, 45, at=7 * DAY)
+    shelf.clock.advance(days=8)
+
+    assert thinned(shelf, webhook) == 65
+    assert len(kept(shelf)) == 50
+    assert kept(shelf) >= {plan.delivery for plan in young}
+
+
+@pytest.mark.parametrize("label", [Label.REJECTED_AUTH, Label.REJECTED_INVALID_JSON, Label.REJECTED_TOO_LARGE])
+def test_the_newest_50_accepted_are_counted_by_themselves(shelf, label):
+    webhook = shelf.webhook()
+    accepted = logged(shelf, webhook, 60, at=0)
+    logged(shelf, webhook, 300, at=DAY, label=label)
+    shelf.clock.advance(days=20)
+
+    assert thinned(shelf, webhook) == 10 + 250
+    assert kept(shelf) >= {plan.delivery for plan in accepted[10:]}
+    assert shelf.count("payloads") == 50
+
+
+def test_duplicates_push_no_payload_out(shelf):
+    webhook = shelf.webhook()
+    accepted = logged(shelf, webhook, 50, at=0, event=None)
+    logged(shelf, webhook, 1, at=60, event="again and again")
+    logged(shelf, webhook, 300, at=DAY, event="again and again")
+    shelf.clock.advance(days=20)
+
+    assert thinned(shelf, webhook) == 1 + 250
+    assert kept(shelf) >= {plan.delivery for plan in accepted[1:]}
+    assert shelf.count("payloads") == 50
+
+
+def test_old_refusals_beyond_the_newest_50_go_although_there_are_few_accepted(shelf):
+    webhook = shelf.webhook()
+    accepted = logged(shelf, webhook, 3, at=0)
+    logged(shelf, webhook, 80, at=DAY, label=Label.REJECTED_AUTH)
+    shelf.clock.advance(days=20)
+
+    assert thinned(shelf, webhook) == 30
+    assert kept(shelf) >= {plan.delivery for plan in accepted}
+
+
+def test_with_a_row_go_its_payload_and_its_finished_runs(shelf):
+    webhook = shelf.webhook()
+    [plan] = logged(shelf, webhook, 1, at=0, runs=[shelf.run("aut_a")])
+    finish(shelf)
+    logged(shelf, webhook, 50, at=1)
+    shelf.clock.advance(days=8)
+
+    assert thinned(shelf, webhook) == 1
+    assert plan.delivery not in kept(shelf)
+    assert (shelf.count("payloads"), shelf.count("runs")) == (50, 0)
+
+
+def test_a_delivery_with_an_unfinished_run_keeps_its_row_and_its_payload(shelf):
+    webhook = shelf.webhook()
+    [plan] = logged(shelf, webhook, 1, at=0, runs=[shelf.run("aut_a"), shelf.run("aut_b")])
+    finish(shelf, automation="aut_a")
+    logged(shelf, webhook, 60, at=1)
+    shelf.clock.advance(days=300)
+
+    assert thinned(shelf, webhook) == 10
+    assert plan.delivery in kept(shelf)
+    assert (shelf.count("payloads"), shelf.count("runs")) == (51, 2)
+
+    finish(shelf)
+    assert thinned(shelf, webhook) == 1
+    assert plan.delivery not in kept(shelf)
+
+
+def test_another_webhooks_rows_are_left_alone(shelf):
+    webhook, other = shelf.webhook(), shelf.webhook("other")
+    logged(shelf, webhook, 60, at=0)
+    logged(shelf, other, 60, at=0)
+    shelf.clock.advance(days=8)
+
+    assert thinned(shelf, webhook) == 10
+    assert sum(row["webhook_no"] == other.no for row in shelf.rows("deliveries")) == 60
+
+
+def test_a_step_takes_no_more_than_it_may_and_the_oldest_first(shelf):
+    webhook = shelf.webhook()
+    plans = logged(shelf, webhook, 80, at=0)
+    shelf.clock.advance(days=8)
+
+    steps = [(thinned(shelf, webhook, at_most=12), len(kept(shelf))) for _ in range(4)]
+
+    assert steps == [(12, 68), (12, 56), (6, 50), (0, 50)]
+    assert kept(shelf) == {plan.delivery for plan in plans[30:]}
+
+
+def test_a_body_is_forgotten_with_its_delivery(shelf):
+    webhook = shelf.webhook()
+    [plan] = logged(shelf, webhook, 1, at=0, event="a body", kind=IdentityKind.BODY_SHA256)
+    logged(shelf, webhook, 50, at=1)
+    again = shelf.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256)
+    assert shelf.admit(again) == [Duplicate(again.delivery, plan.delivery)]
+    shelf.clock.advance(days=8)
+    thinned(shelf, webhook)
+
+    after = shelf.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256)
+
+    assert shelf.admit(after) == [Accepted(after.delivery)]
+
+
+@pytest.mark.parametrize("kind", [IdentityKind.DELIVERY_ID_HEADER, IdentityKind.PROVIDER, IdentityKind.SENDER])
+def test_an_id_that_was_sent_is_remembered_when_its_delivery_has_gone(shelf, kind):
+    webhook = shelf.webhook()
+    [plan] = logged(shelf, webhook, 1, at=0, event="event-1", kind=kind)
+    logged(shelf, webhook, 50, at=1)
+    shelf.clock.advance(days=8)
+    thinned(shelf, webhook)
+    assert plan.delivery not in kept(shelf)
+
+    again = shelf.plan(webhook, "event-1", kind=kind)
+
+    assert shelf.admit(again) == [Duplicate(again.delivery, plan.delivery)]
+
+
+def test_ids_that_were_sent_are_forgotten_after_30_days_and_bodies_are_not(shelf):
+    webhook = shelf.webhook()
+    for no, kind in enumerate(IdentityKind):
+        logged(shelf, webhook, 1, at=no, event=f"old {kind}", kind=kind)
+        logged(shelf, webhook, 1, at=DAY, event=f"young {kind}", kind=kind)
+    shelf.clock.advance(days=30.5)
+
+    forgotten(shelf)
+
+    left = [
+        (row["kind"], row["claimed_at"] < shelf.clock.now - 30 * DAY * 1_000_000) for row in shelf.rows("identities")
+    ]
+    assert sorted(left) == [(1, False), (2, False), (3, False), (4, False), (4, True)]
+
+
+def test_at_30_days_to_the_microsecond_an_id_is_still_remembered(shelf):
+    logged(shelf, shelf.webhook(), 1, at=0, event="event-1")
+
+    shelf.clock.advance(days=30)
+    forgotten(shelf)
+    still = shelf.count("identities")
+    shelf.clock.now += 1
+    forgotten(shelf)
+
+    assert (still, shelf.count("identities")) == (1, 0)
+
+
+@pytest.mark.parametrize("at_most", [1, 7, 100])
+def test_identities_are_walked_a_stretch_at_a_time_and_each_is_looked_at(shelf, at_most):
+    for name in ("one", "other"):
+        logged(shelf, shelf.webhook(name), 25, at=0)
+    shelf.clock.advance(days=31)
+
+    stretches = forgotten(shelf, at_most=at_most)
+
+    assert shelf.count("identities") == 0
+    assert stretches == 50 // at_most + 1
+
+
+def test_counters_of_refusals_go_with_the_logs_days(shelf):
+    no = shelf.webhook().no
+    with shelf.database.write() as tx:
+        add_refusals(tx, [(no, shelf.clock.now + day * 86_400_000_000, "not_found", 1) for day in range(10)])
+    shelf.clock.advance(days=10)
+
+    with shelf.database.write() as tx:
+        assert deliveries.forget_refusals(tx, shelf.clock.now) == 3
+
+    assert shelf.count("refusals") == 7
+
+
+def test_webhooks_with_old_rows_are_found_and_others_are_not(shelf):
+    old, young, quiet = shelf.webhook("old"), shelf.webhook("young"), shelf.webhook("quiet")
+    logged(shelf, old, 1, at=0)
+    logged(shelf, young, 1, at=3 * DAY)
+    shelf.clock.advance(days=8)
+
+    with shelf.database.read() as tx:
+        found = deliveries.webhooks_with_old_rows(tx, shelf.clock.now)
+
+    assert found == [old.no]
+    assert quiet.no not in found
+
+
+def test_a_page_of_the_log_goes_on_where_the_last_one_ended(shelf):
+    webhook, other = shelf.webhook(), shelf.webhook("other")
+    logged(shelf, webhook, 30, at=0)
+    logged(shelf, other, 30, at=0.5)
+
+    with shelf.database.read() as tx:
+        whole = deliveries.newest(tx, shelf.factory.id, limit=100)
+        ours = deliveries.newest(tx, shelf.factory.id, webhook=webhook.uid, limit=100)
+        pages, before = [], None
+        while page := deliveries.newest(tx, shelf.factory.id, webhook=webhook.uid, before=before, limit=7):
+            pages += page
+            before = page[-1].key
+
+    assert (len(whole), len(ours)) == (60, 30)
+    assert pages == ours
+    assert [row.received_at for row in whole] == sorted((row.received_at for row in whole), reverse=True)
+
+
+def test_a_row_is_read_as_it_was_written(shelf):
+    webhook = shelf.webhook()
+    plan = shelf.plan(webhook, label=Label.REJECTED_INVALID_JSON, reason="because ü")
+    shelf.admit(plan)
+
+    with shelf.database.read() as tx:
+        row = deliveries.by_key(tx, shelf.factory.id, plan.delivery)
+
+    assert row is not None
+    assert delivery_id(row.key) == delivery_id(plan.delivery)
+    assert (row.webhook_uid, row.webhook_name, row.label) == (webhook.uid, "source", Label.REJECTED_INVALID_JSON)
+    assert (row.received_at, row.size, row.reason) == (shelf.clock.now, 2, "because ü")
+
+
+def logged(shelf: Shelf, webhook: Webhook, count: int, *, at: float, event: str | None = None, **choices):
+    """So many rows from `at` seconds after the clock, a second apart."""
+    plans = [shelf.plan(webhook, event, at=at + no, **choices) for no in range(count)]
+    shelf.admit(*plans)
+    return plans
+
+
+def thinned(shelf: Shelf, webhook: Webhook, at_most: int = ALL_AT_ONCE) -> int:
+    with shelf.database.write() as tx:
+        return deliveries.thin_out(tx, webhook.no, shelf.clock.now, at_most)
+
+
+def forgotten(shelf: Shelf, at_most: int = ALL_AT_ONCE) -> int:
+    """How many stretches it took."""
+    place: tuple[int, bytes] | None = (0, b"")
+    stretches = 0
+    while place is not None:
+        stretches += 1
+        with shelf.database.write() as tx:
+            place = deliveries.forget_identities(tx, place, shelf.clock.now, at_most)
+    return stretches
+
+
+def finish(shelf: Shelf, automation: str | None = None) -> None:
+    with shelf.database.write() as tx:
+        tx.run(
+            "UPDATE runs SET state = 'succeeded', finished_at = 1 WHERE automation_id = :id OR :every",
+            id=automation,
+            every=automation is None,
+        )
+
+
+def kept(shelf: Shelf) -> set[bytes]:
+    return {bytes(row["id"]) for row in shelf.rows("deliveries")}

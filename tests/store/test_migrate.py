@@ -1,0 +1,223 @@
+"""Migrations: all of it or none of it, once, and never over something that is not ours to write."""
+
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine
+
+from hookmill.domain.errors import Conflict, Invalid, StoreUnavailable
+from hookmill.store import database as module
+from hookmill.store.database import Database, open_database
+from hookmill.store.migrate import migrate
+from hookmill.store.schema import metadata
+
+DIES_AT = """
+import os, signal, sys
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+from hookmill.store.database import open_database
+from hookmill.store.migrate import migrate
+
+left = int(sys.argv[1])
+
+@event.listens_for(Engine, "after_cursor_execute")
+def die(connection, cursor, statement, *_):
+    global left
+    left -= statement.lstrip().upper().startswith("CREATE")
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with open_database(sys.stdin.read()) as database:
+    migrate(database)
+"""
+
+
+def test_an_empty_database_is_brought_to_this_versions_schema_once(empty_url):
+    with open_database(empty_url) as database:
+        assert [migrate(database) for _ in range(3)] == [True, False, False]
+        assert set(tables(database)) == {*metadata.tables, "alembic_version"}
+
+
+def test_the_migrated_schema_and_the_records_agree(store_url):
+    with open_database(store_url) as database, database.read() as tx:
+        context = MigrationContext.configure(tx.connection, opts={"compare_type": True, "compare_server_default": True})
+
+        assert compare_metadata(context, metadata) == []
+
+
+def test_the_migrated_schema_is_what_the_records_alone_would_make_on_sqlite(sqlite_store, tmp_path):
+    made = create_engine(f"sqlite:///{tmp_path / 'made.db'}")
+    metadata.create_all(made)
+    made.dispose()
+
+    with open_database(sqlite_store) as migrated, open_database(f"sqlite:///{tmp_path / 'made.db'}") as made_directly:
+        assert described_on_sqlite(migrated) == described_on_sqlite(made_directly)
+
+
+def test_the_migrated_schema_is_what_the_records_alone_would_make_on_postgres(postgres_store, postgres_url):
+    made = create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"))
+    metadata.create_all(made)
+    made.dispose()
+
+    with open_database(postgres_store) as migrated, open_database(postgres_url) as made_directly:
+        assert described_on_postgres(migrated) == described_on_postgres(made_directly)
+
+
+@pytest.mark.parametrize("statement", [3, 20])
+def test_a_migration_that_is_killed_half_way_leaves_nothing_and_is_done_by_the_next(empty_url, statement):
+    killed = subprocess.run([sys.executable, "-c", DIES_AT, str(statement)], input=empty_url, text=True, check=False)
+
+    assert killed.returncode == -signal.SIGKILL
+    with open_database(empty_url) as database:
+        assert tables(database) == []
+        assert migrate(database) is True
+        assert set(tables(database)) == {*metadata.tables, "alembic_version"}
+
+
+def test_of_several_that_migrate_at_once_one_does_it_and_the_others_wait(postgres_url):
+    def start(_: int) -> bool:
+        with open_database(postgres_url) as database:
+            return migrate(database)
+
+    with ThreadPoolExecutor(4) as starts:
+        assert sorted(starts.map(start, range(4))) == [False, False, False, True]
+
+
+def test_a_migration_waits_longer_than_a_statement_usually_may(postgres_url, monkeypatch):
+    monkeypatch.setattr(module, "STATEMENT_SECONDS", 1)
+    monkeypatch.setattr(module, "BUSY_SECONDS", 1)
+    with open_database(postgres_url) as first, open_database(postgres_url) as second, ThreadPoolExecutor(1) as others:
+        with first.write() as tx:
+            tx.run("SET LOCAL statement_timeout = 0")
+            tx.run("SELECT pg_advisory_xact_lock(:lock)", lock=0x686F6F6B)
+            waiting = others.submit(migrate, second)
+            tx.one("SELECT pg_sleep(1.5)")
+            assert not waiting.done()
+
+        assert waiting.result() is True
+
+
+def test_a_database_that_a_newer_version_has_written_is_refused_and_left_alone(store_url):
+    with open_database(store_url) as database:
+        with database.write() as tx:
+            tx.run("UPDATE alembic_version SET version_num = '9999'")
+            tx.run("DROP TABLE refusals")
+
+        with pytest.raises(Conflict, match="is at schema 9999, which this version of Hookmill does not know"):
+            migrate(database)
+
+        assert "refusals" not in tables(database)
+
+
+def test_a_wal_without_its_database_is_refused_and_no_database_is_made(tmp_path):
+    path = tmp_path / "hookmill.db"
+    (tmp_path / "hookmill.db-wal").write_bytes(b"something")
+
+    with open_database(f"sqlite:///{path}") as database, pytest.raises(Invalid, match="the database was moved away"):
+        migrate(database)
+
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["hookmill.db-wal"]
+
+
+@pytest.mark.parametrize("content", [b"canary", b"SQLite format 2\x00" + bytes(4_000), b"PK\x03\x04" * 1_000])
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path, content):
+    path = tmp_path / "hookmill.db"
+    path.write_bytes(content)
+
+    with open_database(f"sqlite:///{path}") as database, pytest.raises(Invalid, match="is not a SQLite database"):
+        migrate(database)
+
+    assert path.read_bytes() == content
+
+
+def test_a_database_that_is_cut_short_is_refused(sqlite_store, tmp_path):
+    path = tmp_path / "hookmill.db"
+    whole = Path(sqlite_store.removeprefix("sqlite:///")).read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+
+    with open_database(f"sqlite:///{path}") as database, pytest.raises(StoreUnavailable):
+        migrate(database)
+
+
+def test_a_directory_that_can_not_be_written_is_unavailable(tmp_path):
+    with open_database(f"sqlite:///{tmp_path}/nowhere/hookmill.db") as database, pytest.raises(StoreUnavailable):
+        migrate(database)
+
+
+def test_a_new_database_is_its_owners_alone(tmp_path):
+    path = tmp_path / "hookmill.db"
+    with open_database(f"sqlite:///{path}") as database:
+        migrate(database)
+        with database.write() as tx:
+            tx.run("INSERT INTO facts (name, value) VALUES ('a', :value)", value=b"")
+
+        modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
+
+    assert modes["hookmill.db"] == 0o600
+    assert set(modes.values()) == {0o600}
+
+
+def test_what_is_kept_is_there_after_the_next_start(sqlite_store, tmp_path):
+    with open_database(sqlite_store) as database, database.write() as tx:
+        tx.run("INSERT INTO facts (name, value) VALUES ('a', :value)", value=b"1")
+    copy = shutil.copy(sqlite_store.removeprefix("sqlite:///"), tmp_path)
+
+    with open_database(f"sqlite:///{copy}") as database:
+        assert migrate(database) is False
+        with database.read() as tx:
+            assert [row["name"] for row in tx.all("SELECT name FROM facts")] == ["a"]
+
+
+def tables(database: Database) -> list[str]:
+    with database.read() as tx:
+        if tx.on_sqlite:
+            rows = tx.all("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        else:
+            rows = tx.all("SELECT tablename AS name FROM pg_tables WHERE schemaname = 'public'")
+    return [row["name"] for row in rows]
+
+
+def described_on_sqlite(database: Database) -> dict[str, list[str]]:
+    """What made each table and index, but for white space and the order of a table's own constraints."""
+    with database.read() as tx:
+        rows = tx.all("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE '%alembic%'")
+    return {row["name"]: sorted(part.strip("() ") for part in re.split(r",|\s\(\s|\n", row["sql"])) for row in rows}
+
+
+def described_on_postgres(database: Database) -> set[tuple[object, ...]]:
+    with database.read() as tx:
+        columns = tx.all(
+            """
+            SELECT table_name, column_name, data_type, is_nullable, column_default
+            FROM information_schema.columns
+            WHERE table_schema = 'public' AND table_name <> 'alembic_version'
+            """
+        )
+        indexes = tx.all(
+            "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
+        )
+        constraints = tx.all(
+            """
+            SELECT conname, pg_get_constraintdef(oid)
+            FROM pg_constraint
+            WHERE connamespace = 'public'::regnamespace AND conname NOT LIKE 'alembic%'
+            """
+        )
+        comments = tx.all(
+            """
+            SELECT relname, obj_description(oid)
+            FROM pg_class
+            WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+            """
+        )
+    described = {tuple(row.values()) for rows in (columns, indexes, constraints, comments) for row in rows}
+    return described - {("alembic_version", None)}

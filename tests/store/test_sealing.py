@@ -1,0 +1,146 @@
+"""Secrets at rest: sealed to the row that they stand in, with a key that the database remembers by its fingerprint."""
+
+import base64
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hookmill.domain.errors import Invalid
+from hookmill.domain.secret import SecretValue
+from hookmill.store import facts, secrets
+from hookmill.store.sealing import MasterKey, WrongKey, master_key_from_file, master_key_from_text
+
+KEY = MasterKey(b"k" * 32)
+VALUE = SecretValue("the value ü")
+
+
+def test_what_was_sealed_for_a_row_opens_there():
+    assert KEY.open(KEY.seal(VALUE, "row.1"), "row.1") == VALUE
+
+
+@pytest.mark.parametrize("value", ["", "x" * 4_096, "ünïcödé", "\n"])
+def test_any_value_can_be_sealed(value):
+    assert KEY.open(KEY.seal(SecretValue(value), "row.1"), "row.1").reveal() == value
+
+
+def test_no_two_seals_are_alike():
+    assert len({KEY.seal(VALUE, "row.1") for _ in range(100)}) == 100
+
+
+def test_a_seal_shows_nothing_of_the_value():
+    assert b"the value" not in KEY.seal(VALUE, "row.1")
+
+
+@pytest.mark.parametrize("row", ["row.2", "row.", "", "ROW.1"])
+def test_what_was_moved_to_another_row_does_not_open(row):
+    with pytest.raises(WrongKey, match="can't be opened with master key"):
+        KEY.open(KEY.seal(VALUE, "row.1"), row)
+
+
+def test_another_key_opens_nothing():
+    with pytest.raises(WrongKey):
+        MasterKey(b"l" * 32).open(KEY.seal(VALUE, "row.1"), "row.1")
+
+
+def test_a_seal_that_was_altered_in_any_byte_or_cut_does_not_open():
+    sealed = KEY.seal(VALUE, "row.1")
+    altered = [sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :] for at in range(len(sealed))]
+    cut = [sealed[:-1], sealed[:12], sealed[:5], b""]
+
+    for each in (*altered, *cut):
+        with pytest.raises(WrongKey):
+            KEY.open(each, "row.1")
+
+
+def test_a_master_key_shows_a_fingerprint_and_nothing_of_itself():
+    assert KEY.id == MasterKey(b"k" * 32).id != MasterKey(b"l" * 32).id
+    assert "kkkk" not in f"{KEY} {KEY!r} {KEY.id}"
+
+
+def test_a_key_is_written_in_base64():
+    assert master_key_from_text(f" {base64.b64encode(KEY.value).decode()}\n") == KEY
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "canary", base64.b64encode(b"canary").decode(), base64.b64encode(b"k" * 33).decode(), "canary" * 8, "é"],
+)
+def test_what_is_no_key_is_refused_and_not_repeated(text):
+    with pytest.raises(Invalid, match="must be 32 bytes written in base64") as refused:
+        master_key_from_text(text)
+
+    assert "canary" not in str(refused.value)
+
+
+def test_the_first_start_makes_a_key_file_for_its_owner_alone_and_the_next_reads_it(tmp_path):
+    made = master_key_from_file(tmp_path / "master.key")
+
+    assert stat.S_IMODE((tmp_path / "master.key").stat().st_mode) == 0o600
+    assert master_key_from_file(tmp_path / "master.key") == made
+    assert master_key_from_file(tmp_path / "other.key") != made
+
+
+def test_a_key_file_that_holds_no_key_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "master.key").write_text("canary")
+
+    with pytest.raises(Invalid):
+        master_key_from_file(tmp_path / "master.key")
+
+    assert (tmp_path / "master.key").read_text() == "canary"
+
+
+def test_a_database_remembers_the_first_key_and_refuses_any_other(shelf):
+    for key in (KEY, KEY):
+        with shelf.database.write() as tx:
+            facts.bind_master_key(tx, key)
+
+    with pytest.raises(WrongKey, match=f"set up with master key {KEY.id}"), shelf.database.write() as tx:
+        facts.bind_master_key(tx, MasterKey(b"l" * 32))
+
+
+def test_of_first_starts_at_once_with_different_keys_one_key_stays(shelf):
+    keys = [MasterKey(os.urandom(32)) for _ in range(8)]
+
+    def start(key: MasterKey) -> bool:
+        try:
+            with shelf.database.write() as tx:
+                facts.bind_master_key(tx, key)
+        except WrongKey:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as starts:
+        bound = list(starts.map(start, keys))
+
+    assert bound.count(True) == 1
+    assert [bytes(row["value"]).decode() for row in shelf.rows("facts")] == [keys[bound.index(True)].id]
+
+
+def test_sealed_secrets_that_were_swapped_between_rows_do_not_open(shelf):
+    for name in ("one", "other"):
+        shelf.management.create_webhook(shelf.factory, name, secret=f"the secret of {name}")
+    first, second = shelf.rows("secret_versions")
+    with shelf.database.write() as tx:
+        for to, sealed in ((first["id"], second["sealed"]), (second["id"], first["sealed"])):
+            tx.run("UPDATE secret_versions SET sealed = :sealed WHERE id = :id", id=to, sealed=bytes(sealed))
+
+    for name in ("one", "other"):
+        with pytest.raises(WrongKey):
+            shelf.management.secret_for_sending(shelf.factory, name)
+
+
+def test_a_new_value_is_a_new_version_and_the_old_ones_stay(shelf):
+    webhook = shelf.webhook()
+    for _ in range(3):
+        shelf.management.rotate_webhook(shelf.factory, webhook.uid)
+
+    versions = sorted((row["version"], row["key_id"]) for row in shelf.rows("secret_versions"))
+
+    assert versions == [(version, shelf.key.id) for version in (1, 2, 3, 4)]
+
+
+def test_a_version_that_is_not_there_is_not_made_up(shelf):
+    with pytest.raises(LookupError), shelf.database.read() as tx:
+        secrets.reveal(tx, "sec_none.1", shelf.key)

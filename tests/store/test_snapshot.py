@@ -1,0 +1,214 @@
+"""Webhooks in memory: what is confirmed is what is stored, and trouble with one is trouble for that one."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from hashlib import sha256
+
+import pytest
+
+from hookmill.domain.delivery import Label
+from hookmill.domain.errors import StoreUnavailable
+from hookmill.domain.webhook import AuthMode
+from hookmill.store import snapshot as snapshot_module
+from hookmill.store.snapshot import Snapshot
+from tests.store.shelf import Shelf
+
+
+@contextlib.asynccontextmanager
+async def snapshot_of(shelf: Shelf) -> AsyncIterator[tuple[Snapshot, list[tuple[str, BaseException]]]]:
+    failures: list[tuple[str, BaseException]] = []
+    snapshot = Snapshot(shelf.database, shelf.key, failed=lambda where, error: failures.append((where, error)))
+    try:
+        yield snapshot, failures
+    finally:
+        await asyncio.to_thread(snapshot.close)
+
+
+def test_a_webhook_is_read_whole(shelf):
+    made = shelf.management.create_webhook(
+        shelf.factory, "source", auth_mode=AuthMode.URL_TOKEN, delivery_id_header="X-Event-Id"
+    )
+
+    async def scene():
+        async with snapshot_of(shelf) as (snapshot, _):
+            return await snapshot.confirmed(made.webhook.uid)
+
+    live = asyncio.run(scene())
+    assert (live.uid, live.no, live.factory_id, live.revision) == (
+        made.webhook.uid,
+        made.webhook.no,
+        shelf.factory.id,
+        1,
+    )
+    assert (live.auth_mode, live.accepts_deliveries, live.delivery_id_header) == ("url_token", True, b"x-event-id")
+    assert live.secret_digest == sha256(made.secret.reveal().encode()).digest()
+    assert (live.secret, live.signature_scheme, live.subscriptions) == (None, None, ())
+
+
+def test_an_unknown_uid_is_none_and_takes_no_place(shelf):
+    async def scene():
+        async with snapshot_of(shelf) as (snapshot, _):
+            answers = [await snapshot.confirmed(uid) for uid in ("wh_unknown", "", "'; --", "ü", "x" * 10_000)]
+            return answers, [snapshot.get(uid) for uid in ("wh_unknown", "")]
+
+    assert asyncio.run(scene()) == ([None] * 5, [None] * 2)
+
+
+def test_confirming_brings_what_has_changed_and_looking_does_not(shelf):
+    uid = shelf.webhook().uid
+
+    async def scene():
+        async with snapshot_of(shelf) as (snapshot, _):
+            await snapshot.confirmed(uid)
+            shelf.management.set_webhook_enabled(shelf.factory, uid, False)
+            looked = snapshot.get(uid)
+            confirmed = await snapshot.confirmed(uid)
+            return looked, confirmed, snapshot.get(uid)
+
+    looked, confirmed, afterwards = asyncio.run(scene())
+    assert (looked.accepts_deliveries, looked.revision) == (True, 1)
+    assert (confirmed.accepts_deliveries, confirmed.revision) == (False, 2)
+    assert afterwards is confirmed
+
+
+def test_what_has_not_changed_is_not_read_again(shelf):
+    uid = shelf.webhook().uid
+
+    async def scene():
+        async with snapshot_of(shelf) as (snapshot, _):
+            return [await snapshot.confirmed(uid) for _ in range(3)]
+
+    first, *again = asyncio.run(scene())
+    assert all(each is first for each in again)
+
+
+def test_a_rotation_brings_the_new_secret(shelf):
+    made = shelf.management.create_webhook(shelf.factory, "source")
+
+    async def scene():
+        async with snapshot_of(shelf) as (snapshot, _):
+            before = await snapshot.confirmed(made.webhook.uid)
+            rotated = shelf.management.rotate_webhook(shelf.factory, "source")
+            return before, rotated, await snapshot.confirmed(made.webhook.uid)
+
+    before, rotated, after = asyncio.run(scene())
+    assert before.secret_digest == sha256(made.secret.reveal().encode()).digest()
+    assert after.secret_digest == sha256(rotated.secret.reveal().encode()).digest()
+
+
+def test_subscriptions_are_the_enabled_automations_of_the_webhooks_own_factory(shelf):
+    uid = shelf.webhook().uid
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [uid]}}
+    create = shelf.management.create_automation
+    listening = create(shelf.factory, "listening", prompt="Look.", triggers=[trigger])
+    create(shelf.factory, "switched off", prompt="Look.", triggers=[trigger], enabled=False)
+    create(shelf.factory, "deleted", prompt="Look.", triggers=[trigger])
+    shelf.management.delete_automation(shelf.factory, "deleted")
+    create(shelf.factory, "elsewhere", prompt="Look.", triggers=[trigger | {"filter": {"webhook_ids": ["wh_other"]}}])
+
+    async def scene():
+        async with snapshot_of(shelf) as (snapshot, _):
+            return await snapshot.confirmed(uid)
+
+    live = asyncio.run(scene())
+    assert [(each.automation_id, each.version) for each in live.subscriptions] == [(listening.id, 1)]
+
+
+def test_an_automation_whose_stored_triggers_can_not_be_read_matches_nothing_and_harms_no_other(shelf):
+    uid = shelf.webhook().uid
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [uid]}}
+    broken = shelf.management.create_automation(shelf.factory, "broken", prompt="Look.", triggers=[trigger])
+    whole = shelf.management.create_automation(shelf.factory, "whole", prompt="Look.", triggers=[trigger])
+    with shelf.database.write() as tx:
+        tx.run("UPDATE automation_versions SET triggers = '[{' WHERE automation_id = :id", id=broken.id)
+
+    async def scene():
+        async with snapshot_of(shelf) as (snapshot, _):
+            return await snapshot.confirmed(uid)
+
+    filters = {each.automation_id: each.filters for each in asyncio.run(scene()).subscriptions}
+    assert filters == {broken.id: (), whole.id: (None,)}
+
+
+def test_many_who_ask_at_once_are_all_answered(shelf):
+    uids = [shelf.webhook(f"source {i}").uid for i in range(40)]
+    asked = (uids + ["wh_unknown"] * 10) * 20
+
+    async def scene():
+        async with snapshot_of(shelf) as (snapshot, _):
+            return await asyncio.gather(*(snapshot.confirmed(uid) for uid in asked))
+
+    answers = asyncio.run(scene())
+    assert [answer.uid if answer else "wh_unknown" for answer in answers] == asked
+
+
+def test_memory_is_bounded_and_what_was_let_go_is_read_again(shelf, monkeypatch):
+    monkeypatch.setattr(snapshot_module, "KEPT_MAX", 3)
+    uids = [shelf.webhook(f"source {i}").uid for i in range(5)]
+
+    async def scene():
+        async with snapshot_of(shelf) as (snapshot, _):
+            for uid in uids:
+                await snapshot.confirmed(uid)
+            kept = [uid for uid in uids if snapshot.get(uid) is not None]
+            return kept, [await snapshot.confirmed(uid) for uid in uids]
+
+    kept, again = asyncio.run(scene())
+    assert len(kept) == 3
+    assert [live.uid for live in again] == uids
+
+
+def test_a_database_that_fails_is_unavailable_for_those_who_asked_and_then_answers_again(shelf):
+    uid = shelf.webhook().uid
+
+    async def scene():
+        async with snapshot_of(shelf) as (snapshot, failures):
+            await snapshot.confirmed(uid)
+            with shelf.database.write() as tx:
+                tx.run("ALTER TABLE webhooks RENAME TO gone")
+            with pytest.raises(StoreUnavailable):
+                await snapshot.confirmed(uid)
+            with shelf.database.write() as tx:
+                tx.run("ALTER TABLE gone RENAME TO webhooks")
+            return await snapshot.confirmed(uid), [where for where, _ in failures]
+
+    live, failed = asyncio.run(scene())
+    assert (live.uid, failed) == (uid, ["snapshot"])
+
+
+def test_a_webhook_whose_secret_can_not_be_opened_is_unavailable_and_harms_no_other(shelf):
+    broken, *whole = [shelf.webhook(name).uid for name in "abcde"]
+    with shelf.database.write() as tx:
+        tx.run(
+            """
+            UPDATE secret_versions SET sealed = :altered
+            WHERE id = (SELECT secret_version_id FROM webhooks WHERE uid = :uid)
+            """,
+            altered=bytes(60),
+            uid=broken,
+        )
+
+    async def scene():
+        async with snapshot_of(shelf) as (snapshot, _):
+            answers = (snapshot.confirmed(uid) for uid in (whole[0], broken, *whole[1:]))
+            return await asyncio.gather(*answers, return_exceptions=True)
+
+    first, failed, *rest = asyncio.run(scene())
+    assert isinstance(failed, StoreUnavailable)
+    assert [live.uid for live in (first, *rest)] == whole
+
+
+def test_what_is_admitted_by_a_confirmed_reading_is_what_the_store_expects(shelf):
+    uid = shelf.webhook().uid
+    for _ in range(3):
+        shelf.management.rotate_webhook(shelf.factory, uid)
+
+    async def scene():
+        async with snapshot_of(shelf) as (snapshot, _):
+            return await snapshot.confirmed(uid)
+
+    live = asyncio.run(scene())
+    webhook = shelf.management.webhook(shelf.factory, uid)
+    [outcome] = shelf.admit(shelf.plan(webhook, revision=live.revision, label=Label.REJECTED_AUTH))
+    assert type(outcome).__name__ == "Rejected"
