@@ -45,9 +45,7 @@ COMPILE: Final = (
     " --no-header --no-annotate --no-emit-index-url"
 ).split()
 
-NETWORK_ADVICE: Final = (
-    " Check the network (or pip's proxy and index settings), then run the same command again."
-)
+NETWORK_ADVICE: Final = " Check the network (or pip's proxy and index settings), then run the same command again."
 
 Command = Sequence[str | Path]
 

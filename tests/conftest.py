@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.postgres import Postgres, PostgresUnavailable, postgres_for_a_session
+from tests.support.stores import Stores
 
 if TYPE_CHECKING:
     from tests.support.world import World
@@ -100,12 +101,19 @@ def sqlite_store(migrated_sqlite: Path) -> Iterator[str]:
         yield f"sqlite:///{shutil.copy(migrated_sqlite, directory)}"
 
 
+@pytest.fixture(scope="session")
+def postgres_stores(postgres_server: Postgres, migrated_postgres: str) -> Iterator[Stores]:
+    stores = Stores(postgres_server, migrated_postgres)
+    yield stores
+    stores.close()
+
+
 @pytest.fixture
-def postgres_store(postgres_server: Postgres, migrated_postgres: str) -> Iterator[str]:
+def postgres_store(postgres_stores: Stores) -> Iterator[str]:
     """The URL of a store of one's own on PostgreSQL, at this version's schema and empty."""
-    url = postgres_server.create_database(template=migrated_postgres)
+    url = postgres_stores.take()
     yield url
-    postgres_server.drop_database(url)
+    postgres_stores.give_back(url)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

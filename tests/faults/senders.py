@@ -60,6 +60,8 @@ class Line:
         return True
 
     def answer(self) -> Answer | None:
+        if self._socket is None:
+            return None
         try:
             head = self._take_to(b"\r\n\r\n")
             status_line, *lines = head.decode("latin-1").split("\r\n")
@@ -107,6 +109,15 @@ def ask(port: int, sent: bytes) -> Answer | None:
     """On a connection of its own."""
     with Line(port) as line:
         return line.ask(sent)
+
+
+def at_one_instant(lines: Sequence[Line], requests: Sequence[bytes]) -> list[Answer | None]:
+    """The answers to requests that all lack their last byte until every one of them is there."""
+    for line, sent in zip(lines, requests, strict=True):
+        line.say(sent[:-1])
+    for line, sent in zip(lines, requests, strict=True):
+        line.say(sent[-1:])
+    return [line.answer() for line in lines]
 
 
 @dataclass(slots=True, eq=False)

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ KILLS = 30
 ACCEPTED_MIN = 5_000
 SHARED_KEY = "A" * 43 + "="
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "deliveries_per_minute": 100_000,
     "webhooks_per_factory": 100,
     "runs_at_once": 24,

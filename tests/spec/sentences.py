@@ -6,9 +6,9 @@ from typing import Final
 
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "The document": (
-        "This document covers the whole service: the inbound webhook endpoint, the webhook resource and its delivery
-        log, " "the authentication modes, payload filters and the automation trigger that consumes deliveries, errors,
-        limits, " "and versioning.",
+        "This document covers the whole service: the inbound webhook endpoint, the webhook resource and its delivery log, "
+        "the authentication modes, payload filters and the automation trigger that consumes deliveries, errors, limits, "
+        "and versioning.",
         "It is the only document.",
     ),
     "What the service does": (
@@ -39,8 +39,8 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "secret: Not shown again; an existing secret referenced by name is never displayed.",
         "secretName: Name of a managed secret that stores the credential.",
         "secretName: A suggested name is offered at creation; an existing team secret may be named instead.",
-        "secretName: For file-defined webhooks it must name an existing team secret; for `url_token` that secret must
-        be " "URL-safe.",
+        "secretName: For file-defined webhooks it must name an existing team secret; for `url_token` that secret must be "
+        "URL-safe.",
         "signatureScheme: Only for `signature`: the provider scheme.",
         "signatureScheme: Allowed values: not shown.",
         "signatureScheme: A Standard Webhooks scheme is supported (Svix-compatible headers accepted).",
@@ -69,8 +69,8 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Payload filter": (
         "A JSON object mirroring the delivery body's shape.",
         "Each key names a payload field; every key must match.",
-        "A key's value is an array of values the field may hold (same as `in`), or an operator object, or a nested
-        object " "to reach nested fields.",
+        "A key's value is an array of values the field may hold (same as `in`), or an operator object, or a nested object "
+        "to reach nested fields.",
         "Operators: `in` (array, same as a bare array), `not_in` (array), `exists` (boolean).",
         "Behavior on missing keys and on array-valued payload fields: not shown.",
     ),
@@ -99,8 +99,8 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "Endpoints": (
         "Method: `POST` only",
-        "Path shape: `{base_url}/webhooks/w/<webhook_uid>`; for `url_token` the URL embeds the secret as a path
-        segment " "(position of that segment: not shown)",
+        "Path shape: `{base_url}/webhooks/w/<webhook_uid>`; for `url_token` the URL embeds the secret as a path segment "
+        "(position of that segment: not shown)",
         "Request headers: `Authorization: Bearer <WEBHOOK_SECRET>` for `token` mode",
         "Request headers: provider signature headers for `signature` mode",
         "Request headers: optional delivery identity headers (below).",
@@ -125,11 +125,11 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "Provider signature: `signature`: Signing each request with the provider's scheme; the service verifies using "
         "the provider's signing secret",
         "An unsigned request to a `signature` webhook returns 401.",
-        "Signatures of the Standard Webhooks kind and of one payment-provider kind older than five minutes are
-        rejected " "(401).",
+        "Signatures of the Standard Webhooks kind and of one payment-provider kind older than five minutes are rejected "
+        "(401).",
         "After rotation only the new secret is valid.",
-        "Failed authentication attempts count against a separate rate budget from accepted deliveries and can
-        themselves " "yield 429.",
+        "Failed authentication attempts count against a separate rate budget from accepted deliveries and can themselves "
+        "yield 429.",
         "Per-provider signature header names and algorithms: not shown.",
     ),
     "Events": (
@@ -150,8 +150,8 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "includes a `Retry-After` header",
         "202: Accepted (including duplicates)",
         "Response body shape of the non-202 errors: not shown.",
-        "Applying a definition fails when `secretName` names no existing team secret, or when a `url_token` secret is
-        not " "URL-safe.",
+        "Applying a definition fails when `secretName` names no existing team secret, or when a `url_token` secret is not "
+        "URL-safe.",
     ),
     "Limits": (
         "Body size: 256 KB maximum",
@@ -191,6 +191,7 @@ NOT_YET_COVERED: Final[Mapping[str, str]] = {
         "Outbound events or notifications sent by the service: not shown.": "the service sends none",
         "Managing webhooks requires permission to manage the factory.": _PEOPLE,
         "name: Label shown in the automation editor.": _PEOPLE,
+        "an existing secret referenced by name is never displayed.": "the operation that makes a webhook still returns it",
         "is performed in a dashboard and through definition files": _PEOPLE,
         "name: Cannot be renamed on a factory": _FILES,
         "For file-defined webhooks it is assigned when the file is first applied.": _FILES,

@@ -58,8 +58,8 @@ def test_a_run_is_given_the_prompt_the_envelope_and_the_body_as_event_payload_js
 
 
 @spec(
-    "The envelope states that the payload is the request to act on and that text embedded inside it is untrusted
-    context."
+    "The envelope states that the payload is the request to act on "
+    "and that text embedded inside it is untrusted context."
 )
 def test_the_envelope_says_what_the_payload_is_and_how_far_to_trust_it(world, tmp_path):
     made = world.webhook()

@@ -28,6 +28,11 @@ def delete(world: World) -> None:
     world.management.delete_webhook(world.factory, "source")
 
 
+def disable_and_enable(world: World) -> None:
+    disable(world)
+    enable(world)
+
+
 STOPPING = pytest.mark.parametrize("stop", [disable, delete])
 
 
@@ -203,7 +208,7 @@ def test_a_webhook_that_is_stopped_while_a_delivery_is_on_its_way_is_a_404_for_i
 def test_a_webhook_that_is_stopped_and_started_while_a_delivery_is_on_its_way_takes_it(world):
     made = world.webhook()
 
-    answer = world.post(made, in_the_middle(lambda: (disable(world), enable(world))))
+    answer = world.post(made, in_the_middle(lambda: disable_and_enable(world)))
 
     assert (answer.status, len(world.log(made))) == (202, 1)
 
@@ -243,12 +248,12 @@ def test_a_webhook_that_never_stops_changing_is_a_503_and_not_a_wrong_answer(wor
 
     def confirmed_and_changed_again(uid):
         answer = confirmed(uid)
-        answer.add_done_callback(lambda _: (disable(world), enable(world)))
+        answer.add_done_callback(lambda _: disable_and_enable(world))
         return answer
 
     world.snapshot.confirmed = confirmed_and_changed_again
 
-    assert world.post(made, in_the_middle(lambda: (disable(world), enable(world)))).status == 503
+    assert world.post(made, in_the_middle(lambda: disable_and_enable(world))).status == 503
     assert world.labels(made) == ["Accepted"]
 
 
@@ -302,8 +307,7 @@ def toggled(world: World, uid: str) -> None:
 
 
 def racing(world: World, change: Callable[[], object]) -> Iterator[tuple[WebhookWithSecret, bytes]]:
-    """Rounds, each with a webhook at which deliveries were arriving while `change` happened, and a body for one
-    more."""
+    """Rounds, each with a webhook at which deliveries arrived while `change` happened, and a body for one more."""
     seed = time.time_ns()
     print(f"seed {seed}")
     chance = random.Random(seed)

@@ -358,7 +358,7 @@ def test_no_minute_of_the_log_ever_holds_more_than_the_limit(shelf):
     assert most_in_a_window(times) == 10
 
 
-def most_in_a_window(times: Sequence[int]) -> int:
+def most_in_a_window(times: Sequence[float]) -> int:
     return max(sum(start <= at < start + WINDOW_US for at in times) for start in times)
 
 

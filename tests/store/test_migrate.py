@@ -219,5 +219,7 @@ def described_on_postgres(database: Database) -> set[tuple[object, ...]]:
             WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
             """
         )
-    described = {tuple(row.values()) for rows in (columns, indexes, constraints, comments) for row in rows}
+    described: set[tuple[object, ...]] = {
+        tuple(dict(row).values()) for rows in (columns, indexes, constraints, comments) for row in rows
+    }
     return described - {("alembic_version", None)}

@@ -51,6 +51,9 @@ class Clock:
 class World:
     """One process of the service. `World.beside()` makes another one on the same store, with the same clock."""
 
+    made: WebhookWithSecret
+    """What a round of a test is about, for those who race with it."""
+
     def __init__(
         self,
         url: str,
@@ -69,7 +72,6 @@ class World:
             failed_authentications_per_minute=failed_authentications_per_minute,
         )
         self.database = open_database(url)
-        migrate(self.database)
         house = House(
             public_url="https://hooks.test",
             webhooks_per_factory=webhooks_per_factory,
@@ -272,7 +274,10 @@ def living(url: str) -> Iterator[World]:
 
 
 def sqlite_world(directory: Path, **choices: Any) -> World:
-    return World(sqlite_url(directory / "hookmill.db"), **choices)
+    url = sqlite_url(directory / "hookmill.db")
+    with open_database(url) as database:
+        migrate(database)
+    return World(url, **choices)
 
 
 __all__ = ["Answer", "Clock", "World", "app", "sqlite_world"]

@@ -1,0 +1,66 @@
+"""PostgreSQL databases at this version's schema, each used by many tests in turn: to make one takes longer than most tests."""
+
+import psycopg
+
+from tests.support.postgres import Postgres
+
+_STRUCTURE = """
+    SELECT string_agg(thing, ' ' ORDER BY thing)
+    FROM (
+        SELECT relkind::text || relname AS thing FROM pg_class WHERE relnamespace = 'public'::regnamespace
+        UNION ALL
+        SELECT 'trigger ' || tgname FROM pg_trigger WHERE NOT tgisinternal
+        UNION ALL
+        SELECT 'function ' || proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+        UNION ALL
+        SELECT 'setting ' || setconfig::text
+        FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase
+        WHERE d.datname = current_database()
+    ) AS things
+"""
+_TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
+
+
+class Stores:
+    """Empty databases to be taken and given back."""
+
+    def __init__(self, server: Postgres, template: str) -> None:
+        """`template` is the URL of a database at this version's schema, which nobody uses."""
+        self._server = server
+        self._template = template
+        self._free: list[str] = []
+        with psycopg.connect(template) as connection:
+            self._structure = connection.execute(_STRUCTURE).fetchone()
+            tables = [name for (name,) in connection.execute(_TABLES)]
+        self._empty = "; ".join(
+            (
+                "SET lock_timeout = '1s'",
+                "SET session_replication_role = replica",
+                *(f"DELETE FROM {table}" for table in tables),
+                "SELECT setval(pg_get_serial_sequence('webhooks', 'no'), 1, false)",
+            )
+        )
+
+    def take(self) -> str:
+        return self._free.pop() if self._free else self._server.create_database(template=self._template)
+
+    def give_back(self, url: str) -> None:
+        """It is taken again if it can be emptied and nothing but its rows was changed."""
+        if self._is_as_before(url):
+            self._free.append(url)
+        else:
+            self._server.drop_database(url)
+
+    def close(self) -> None:
+        while self._free:
+            self._server.drop_database(self._free.pop())
+
+    def _is_as_before(self, url: str) -> bool:
+        try:
+            with psycopg.connect(url, autocommit=True) as connection:
+                if connection.execute(_STRUCTURE).fetchone() != self._structure:
+                    return False
+                connection.execute(self._empty.encode())
+                return True
+        except psycopg.Error:
+            return False
