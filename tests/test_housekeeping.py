@@ -70,7 +70,7 @@ def test_deliveries_come_in_between_two_steps(world, tmp_path, monkeypatch):
     made, busy = world.webhook(), world.webhook("busy")
     filled(world, made, 85)
     world.clock.advance(days=8)
-    answers = []
+    answers: list[int] = []
 
     def rest() -> bool:
         answers.append(world.post(busy, b"%d" % len(answers)).status)

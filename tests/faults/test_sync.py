@@ -1,101 +1,90 @@
-"""No 202 before the disk has said yes: what the service asked of the kernel, in the order in which it asked."""
+"""A 202 says that the delivery is on disk. kill -9 can't show a missing sync, as the kernel keeps what was written; the
+order of system calls can."""
 
-import re
-import shutil
-import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
+import secrets
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from hookmill.domain.ids import delivery_id
+from hookmill.management import WebhookWithSecret
+from tests.faults.audit import sqlite_is_whole
+from tests.faults.parts import until
 from tests.faults.plant import serving_planted
-from tests.support.service import default_factory
+from tests.faults.senders import Line, request
+from tests.faults.trace import Story, story, traced
+from tests.support.service import Service, default_factory
+from tests.support.strace import strace
 
-DELIVERIES = 20
-CALLS = "execve,pwrite64,fdatasync,fsync,write,writev,sendto,sendmsg"
-
-_LINE = re.compile(r"(?P<pid>\d+) +(?P<call>.*)")
-_RESUMED = re.compile(r"<\.\.\. (?P<name>\w+) resumed>(?P<rest>.*)")
-_UNFINISHED = " <unfinished ...>"
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One system call that has returned."""
-
-    pid: int
-    text: str
-
-    @property
-    def succeeded(self) -> bool:
-        return not re.search(r"= -1 ", self.text)
+SENDERS = 8
+DELIVERIES_EACH = 15
 
 
-def calls(trace: str) -> Iterator[Call]:
-    """The calls in the order in which they returned: a sync counts when it is done, not when it is begun."""
-    begun: dict[int, str] = {}
-    for line in trace.splitlines():
-        if not (found := _LINE.match(line)):
-            continue
-        pid, text = int(found["pid"]), found["call"]
-        if text.endswith(_UNFINISHED):
-            begun[pid] = text.removesuffix(_UNFINISHED)
-        elif resumed := _RESUMED.match(text):
-            yield Call(pid, begun.pop(pid, resumed["name"] + "(") + resumed["rest"])
-        else:
-            yield Call(pid, text)
-
-
-def acceptances_without_a_sync(trace: str) -> tuple[int, int]:
-    """How many deliveries were answered 202, and how many of them while the writer's last write was not yet synced."""
-    writers: set[int] = set()
-    wrote = synced = False
-    answered = unsynced = 0
-    for call in calls(trace):
-        if call.text.startswith("execve(") and "hookmill.store.writer" in call.text and call.succeeded:
-            writers.add(call.pid)
-        elif call.pid in writers and call.text.startswith("pwrite64(") and "hookmill.db-wal>" in call.text:
-            wrote, synced = True, False
-        elif call.pid in writers and call.text.startswith(("fdatasync(", "fsync(")) and "hookmill.db-wal>" in call.text:
-            synced = call.succeeded
-        elif "HTTP/1.1 202" in call.text:
-            answered += 1
-            unsynced += not (wrote and synced)
-            wrote = False
-    return answered, unsynced
-
-
-@pytest.fixture(scope="session")
-def strace() -> str:
-    """Path of the tracer. Root on a Debian gets it installed; elsewhere its absence is a failure."""
-    if (path := shutil.which("strace")) is None:
-        subprocess.run(["apt-get", "install", "-y", "-q", "strace"], check=True, stdin=subprocess.DEVNULL)
-        path = shutil.which("strace")
-    assert path is not None, "This test needs strace: install it with your system's package manager."
-    return path
-
-
-def traced_deliveries(strace: str, directory: Path, **planted: str) -> tuple[int, int]:
-    trace = directory / "trace"
-    command = f"{strace} -f -y -s 160 -e trace={CALLS} -e signal=none -o {trace}"
-    with serving_planted(
-        directory / "data", {"TRACE": command, **planted}, performs_runs=False, failed_authentications_per_minute=5
-    ) as service:
+def a_story_of_deliveries(directory: Path, planted: Mapping[str, str]) -> Story:
+    """Everything that the service asks the kernel for while deliveries come in on several connections."""
+    output = directory / "trace"
+    under_strace = {"TRACE": traced(strace(), output)}
+    taken: dict[str, str] = {}
+    with serving_planted(directory / "data", under_strace | dict(planted), deliveries_per_minute=10_000) as service:
         with service.management() as management:
-            webhook = management.create_webhook(default_factory(management), "source")
-        for number in range(DELIVERIES):
-            assert service.post(webhook, b'{"number": %d}' % number).status == 202
-    return acceptances_without_a_sync(trace.read_text(errors="replace"))
+            made = management.create_webhook(default_factory(management), "source")
+        senders = [threading.Thread(target=send, args=(service, made, taken)) for _ in range(SENDERS)]
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
+        assert len(taken) == SENDERS * DELIVERIES_EACH
+    told = story(output, "/hookmill.db-wal", taken)
+    assert told.answered == taken.keys(), "the trace has every answer"
+    assert told.unwritten == set(), "the trace has every write"
+    return told
 
 
-def test_a_sync_of_the_log_comes_before_every_202(strace: str, tmp_path: Path):
-    answered, unsynced = traced_deliveries(strace, tmp_path)
+def send(service: Service, made: WebhookWithSecret, taken: dict[str, str]) -> None:
+    with Line(service.port) as line:
+        for _ in range(DELIVERIES_EACH):
+            text = secrets.token_hex(16)
+            answer = line.ask(request(made, b'{"text": "%s"}' % text.encode()))
+            assert answer is not None
+            assert answer.status == 202
+            taken[answer.delivery_id] = text
 
-    assert (answered, unsynced) == (DELIVERIES, 0)
+
+def test_a_sync_of_the_log_precedes_every_202(tmp_path: Path):
+    told = a_story_of_deliveries(tmp_path, {})
+
+    assert told.unsynced == set()
 
 
-def test_without_syncs_the_same_check_finds_every_202_unsynced(strace: str, tmp_path: Path):
-    answered, unsynced = traced_deliveries(strace, tmp_path, PRAGMAS="PRAGMA synchronous = OFF")
+@pytest.mark.parametrize("synchronous", ["OFF", "NORMAL"])
+def test_the_check_above_sees_a_store_that_does_not_sync(tmp_path: Path, synchronous: str):
+    told = a_story_of_deliveries(tmp_path, {"PRAGMAS": f"PRAGMA synchronous = {synchronous}"})
 
-    assert (answered, unsynced) == (DELIVERIES, DELIVERIES)
+    assert len(told.unsynced) > 0.9 * len(told.answered)
+
+
+def test_a_sync_that_fails_is_never_answered_with_202(tmp_path: Path):
+    # From its third sync on the writing process meets a disk that is broken, three times.
+    broken_disk = f"{strace()} -f -o {tmp_path / 'trace'} -e trace=fdatasync -e inject=fdatasync:error=EIO:when=3..5"
+    with serving_planted(tmp_path / "data", {"TRACE_WRITER": broken_disk}, deliveries_per_minute=1_000) as service:
+        with service.management() as management:
+            factory = default_factory(management)
+            made = management.create_webhook(factory, "source")
+        first = [service.post(made, b"[%d]" % number) for number in range(12)]
+        assert (tmp_path / "trace").read_text().count("EIO") == 3, "the disk was broken"
+
+        refused = [number for number, answer in enumerate(first) if answer.status == 503]
+        for number in refused:
+            until(lambda: service.post(made, b"[%d]" % number).status == 202, "the repeat is taken", seconds=20)  # noqa: B023
+        service.kill()
+        service.start()
+        with service.management() as management:
+            log = management.deliveries(factory, webhook=made.webhook.uid, limit=100)
+
+    assert {answer.status for answer in first} == {202, 503}
+    accepted = [delivery_id(row.key) for row in log if row.label.shown == "Accepted"]
+    assert len(accepted) == len(first)
+    assert {answer.delivery_id for answer in first if answer.status == 202} <= set(accepted)
+    assert sqlite_is_whole(tmp_path / "data" / "hookmill.db")

@@ -166,10 +166,8 @@ def honest_sender(service: Service, webhook: WebhookWithSecret) -> Iterator[list
 
 @contextmanager
 def memory_grown(service: Service) -> Iterator[list[int]]:
-    """How many bytes the service's processes hold more than at the start, sampled while the block runs."""
-    assert service.process is not None
-    parent = psutil.Process(service.process.pid)
-    processes = [parent, *parent.children(recursive=True)]
+    """How many bytes more than at the start the ingress holds, sampled while the block runs."""
+    processes = ingress_processes(service)
 
     def held() -> int:
         return sum(process.memory_info().rss for process in processes)
@@ -189,6 +187,20 @@ def memory_grown(service: Service) -> Iterator[list[int]]:
         finally:
             leave.set()
             looking.result()
+
+
+def ingress_processes(service: Service) -> list[psutil.Process]:
+    """Who listens on the service's port, and whom that process has started."""
+    assert service.process is not None
+    family = psutil.Process(service.process.pid).children(recursive=True)
+    listening = [process for process in family if service.port in listened_ports(process)]
+    assert listening != []
+    return [each for process in listening for each in (process, *process.children(recursive=True))]
+
+
+def listened_ports(process: psutil.Process) -> set[int]:
+    found = process.net_connections(kind="tcp")
+    return {each.laddr.port for each in found if each.status == psutil.CONN_LISTEN}
 
 
 def worst_bodies() -> list[bytes]:

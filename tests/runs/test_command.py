@@ -72,7 +72,7 @@ def test_a_command_sees_its_own_environment_and_nothing_else(package, monkeypatc
     monkeypatch.setenv("AGENT_KEY", "for the agent")
     monkeypatch.setenv("LANG", "C.UTF-8")
     monkeypatch.setenv("TZ", "UTC")
-    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("HOME", "/srv/somebody")
 
     command = python(
         "import json, os; print(json.dumps(dict(os.environ)))",
@@ -84,7 +84,7 @@ def test_a_command_sees_its_own_environment_and_nothing_else(package, monkeypatc
     assert seen.pop("LC_CTYPE", None) is None
     assert seen == {
         "PATH": os.environ["PATH"],
-        "HOME": "/home/somebody",
+        "HOME": "/srv/somebody",
         "LANG": "C.UTF-8",
         "TZ": "UTC",
         "AGENT_KEY": "for the agent",

@@ -99,7 +99,7 @@ def test_a_body_that_is_declared_too_large_is_refused_unread(world):
 
 def test_a_body_that_says_nothing_of_its_length_is_counted_and_no_more_of_it_is_read_than_needed(world):
     made = world.webhook()
-    read = []
+    read: list[bytes] = []
 
     answer = world.post(made, noting(b" " * 65_536, read))
 

@@ -264,7 +264,7 @@ ROUNDS = 15
 def test_of_deliveries_that_race_a_stop_none_is_taken_after_it(world, stop):
     """From the moment `stop` has returned: 404, and no row, in this process and in another."""
     other = world.beside()
-    for made, after in racing(world, lambda: stop(world)):
+    for made, after in racing(world, lambda _: stop(world)):
         rows = len(world.log(made))
         assert [each.post(made, after).status for each in (world, other)] == [404, 404]
         assert len(world.log(made)) == rows
@@ -274,14 +274,16 @@ def test_of_deliveries_that_race_a_stop_none_is_taken_after_it(world, stop):
 def test_of_deliveries_that_race_a_rotation_the_old_secret_is_good_for_none_after_it(world):
     other = world.beside()
     rotated: list[WebhookWithSecret] = []
-    for made, after in racing(world, lambda: rotated.append(world.management.rotate_webhook(world.factory, "source"))):
+    for made, after in racing(
+        world, lambda _: rotated.append(world.management.rotate_webhook(world.factory, "source"))
+    ):
         assert [each.post(made, after).status for each in (world, other)] == [401, 401]
         assert [each.post(rotated[-1], after).status for each in (world, other)] == [202, 202]
         delete(world)
 
 
 def test_of_deliveries_that_race_an_automation_each_is_seen_by_it_whole_or_not_at_all(world):
-    for made, after in racing(world, lambda: world.automation("triage", world.made)):
+    for made, after in racing(world, lambda made: world.automation("triage", made)):
         seen = {run.delivery_id for run in world.runs(made)}
         answer = world.post(made, after)
         assert len(world.management.runs_of(world.factory, answer.delivery_id)) == 1
@@ -306,16 +308,15 @@ def toggled(world: World, uid: str) -> None:
             world.management.set_webhook_enabled(world.factory, uid, bool(no % 2))
 
 
-def racing(world: World, change: Callable[[], object]) -> Iterator[tuple[WebhookWithSecret, bytes]]:
+def racing(world: World, change: Callable[[WebhookWithSecret], object]) -> Iterator[tuple[WebhookWithSecret, bytes]]:
     """Rounds, each with a webhook at which deliveries arrived while `change` happened, and a body for one more."""
     seed = time.time_ns()
     print(f"seed {seed}")
     chance = random.Random(seed)
     for no in range(ROUNDS):
-        world.made = made = world.webhook()
+        made = world.webhook()
         world.post(made, b'"first"')
-        pause = chance.random() * 0.01
-        changed = threading.Thread(target=lambda pause=pause: (time.sleep(pause), change()))
+        changed = threading.Timer(chance.random() * 0.01, change, [made])
         changed.start()
         answers = world.post_many([(made, b"[%d, %d]" % (no, i)) for i in range(25)])
         changed.join()

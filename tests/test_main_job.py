@@ -1,0 +1,79 @@
+"""The main job, as a newcomer meets it: a first start prints a line, the line posts a delivery, and that starts a run."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.service import Service, serving
+
+SECONDS_TO_FINISH = 20.0
+"""Generous, for machines that do much else; on an idle one it takes a fraction of a second."""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("first") / "data") as running:
+        yield running
+
+
+def printed_line(service: Service) -> str:
+    """The line that the first start prints once everything is ready."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if lines := [line for line in service.log().splitlines() if line.startswith("curl ")]:
+            return lines[0]
+        time.sleep(0.05)
+    raise AssertionError(f"no curl line was printed:\n{service.log()}")
+
+
+def finished_payload(service: Service, delivery_id: str) -> bytes:
+    """What is attached to the finished run that this delivery started."""
+    deadline = time.monotonic() + SECONDS_TO_FINISH
+    with service.management() as management:
+        factory = management.factory("default")
+        while time.monotonic() < deadline:
+            runs = management.runs_of(factory, delivery_id)
+            if runs and runs[0].state.is_final:
+                assert [run.state.value for run in runs] == ["succeeded"]
+                return (service.data_dir / "runs" / f"run_{runs[0].id.hex()}" / "event-payload.json").read_bytes()
+            time.sleep(0.05)
+    raise AssertionError("the run did not finish")
+
+
+def test_the_printed_line_posts_a_delivery_whose_run_has_its_exact_body(service: Service):
+    answered = subprocess.run(["sh", "-c", printed_line(service)], capture_output=True, check=True, timeout=30)
+
+    delivery_id = json.loads(answered.stdout)["delivery_id"]
+    assert json.loads(finished_payload(service, delivery_id)) == {"message": "Hello from curl"}
+
+
+def pull_request_event() -> bytes:
+    """A body like a code host's: 100 KB, indented, with text in several scripts, escapes, links and numbers."""
+    commits = [
+        {
+            "sha": f"{number:040x}",
+            "message": f'fix: "quoted" \\ slashed\n\n<b>ünïcode</b> 漢字 \U0001f680 #{number}',
+            "url": f"https://api.example.com/repos/o/r/commits/{number:040x}",
+            "author": {"id": 9_007_199_254_740_993 + number, "site_admin": False, "name": None},
+            "additions": number * 1.5,
+        }
+        for number in range(270)
+    ]
+    return json.dumps({"action": "opened", "commits": commits}, indent=2, ensure_ascii=False).encode()
+
+
+def test_a_large_body_is_attached_byte_for_byte(service: Service, tmp_path: Path):
+    body = pull_request_event()
+    assert 95_000 < len(body) < 125_000
+    (tmp_path / "body.json").write_bytes(body)
+    line = printed_line(service).replace("""'{"message": "Hello from curl"}'""", f"@{tmp_path / 'body.json'}")
+
+    answered = subprocess.run(
+        ["sh", "-c", line.replace(" -d ", " --data-binary ")], capture_output=True, check=True, timeout=30
+    )
+
+    assert finished_payload(service, json.loads(answered.stdout)["delivery_id"]) == body
