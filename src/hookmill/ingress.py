@@ -7,6 +7,7 @@ each delivery.
 """
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -34,8 +35,8 @@ from hookmill.store.admission import Admission, Plan, RunToStart, Stale
 from hookmill.store.group_commit import GroupCommit
 from hookmill.store.snapshot import Snapshot
 
-JUDGED_AGAIN_MAX: Final = 8
-"""How often a webhook may change under one delivery before the sender is asked to come again."""
+JUDGED_AGAIN_SECONDS: Final = 5.0
+"""How long a webhook may go on changing under one delivery before the sender is asked to come again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,9 @@ class Ingress:
         """What became of the attempt. An `Accepted` or `Duplicate` is durable before this returns."""
         body: Body | None = None
         webhook = self._snapshot.get(attempt.uid)
+        judged_until: float | None = None
         try:
-            for _ in range(JUDGED_AGAIN_MAX):
+            while judged_until is None or time.monotonic() < judged_until:
                 if webhook is None or not _is_here(webhook, attempt):
                     webhook = await self._snapshot.confirmed(attempt.uid)
                     if webhook is None or not _is_here(webhook, attempt):
@@ -98,6 +100,7 @@ class Ingress:
                 outcome = await self._admit(self._judge(webhook, attempt, proof, body), webhook, attempt)
                 if not isinstance(outcome, Stale):
                     return outcome
+                judged_until = judged_until or time.monotonic() + JUDGED_AGAIN_SECONDS
                 webhook = await self._snapshot.confirmed(attempt.uid)
         except StoreUnavailable:
             return Unavailable()

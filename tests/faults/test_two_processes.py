@@ -1,181 +1,329 @@
-"""Two services on one PostgreSQL, as two machines would be: what is true of one webhook is true at both of its
-doors."""
+"""Two ingress processes on one PostgreSQL are one service: one limit, one memory of events, and no moment in which one of
+them still goes by what was changed through the other."""
 
-import base64
-import os
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import pytest
 
+from hookmill.domain.ids import delivery_key
 from hookmill.management import Management, WebhookWithSecret
+from hookmill.store.database import open_database
 from hookmill.store.factories import Factory
-from tests.faults.senders import Line, ask, request
+from tests.faults.senders import Line, ask, at_one_instant, request
 from tests.support.postgres import Postgres
 from tests.support.service import Answer, Service, default_factory, serving
 
 ROUNDS = 200
 COPIES = 16
-SENDERS = 6
+ATTEMPTS = 200
+LIMIT = 60
+RACERS = 6
+SHARED_KEY = "A" * 43 + "="
 
 
+@dataclass(frozen=True, slots=True)
 class Pair:
-    """Two running services, and the operations on their store."""
+    """Where the processes listen, and what they share. One port may be two processes."""
 
-    def __init__(self, services: list[Service], management: Management) -> None:
-        self.services = services
-        self.management = management
-        self.factory: Factory = default_factory(management)
-        self._names = 0
+    services: Sequence[Service]
+    url: str
 
     @property
     def ports(self) -> list[int]:
         return [service.port for service in self.services]
 
-    def webhook(self) -> WebhookWithSecret:
-        self._names += 1
-        return self.management.create_webhook(self.factory, f"source-{self._names}")
+    def management(self):
+        return self.services[0].management()
+
+    def rows(self, sql: str):
+        with open_database(self.url) as database, database.read() as tx:
+            return tx.all(sql)
+
+
+def paired(directory: Path, url: str, *, services: int, **settings: object) -> Iterator[Pair]:
+    with ExitStack() as running:
+        started = [
+            running.enter_context(
+                serving(
+                    directory / str(number),
+                    database_url=url,
+                    master_key=SHARED_KEY,
+                    webhooks_per_factory=10_000,
+                    failed_authentications_per_minute=100_000,
+                    **settings,
+                )
+            )
+            for number in range(services)
+        ]
+        yield Pair(started, url)
 
 
 @pytest.fixture(scope="module")
 def pair(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    directory: Path = tmp_path_factory.mktemp("pair")
+    """Two services that limit nobody."""
     url = postgres_server.create_database()
-    settings = {
-        "master_key": base64.b64encode(os.urandom(32)).decode(),
-        "webhooks_per_factory": 10_000,
-        "failed_authentications_per_minute": 100_000,
-    }
-    with ExitStack() as stack:
-        first = stack.enter_context(serving(directory / "one", database_url=url, port=0, **settings))
-        second = stack.enter_context(serving(directory / "two", database_url=url, port=0, **settings))
-        yield Pair([first, second], stack.enter_context(first.management()))
+    directory = tmp_path_factory.mktemp("pair")
+    yield from paired(directory, url, services=2, deliveries_per_minute=100_000, runs_at_once=24)
     postgres_server.drop_database(url)
 
 
-def test_of_200_attempts_in_10_seconds_at_two_doors_exactly_60_are_accepted(pair: Pair):
-    webhook = pair.webhook()
-    answers: list[Answer | None] = []
+@pytest.fixture(params=["two services", "one service of two processes"])
+def limiting(request: pytest.FixtureRequest, postgres_url: str, tmp_path: Path) -> Iterator[Pair]:
+    if request.param == "two services":
+        yield from paired(tmp_path, postgres_url, services=2, deliveries_per_minute=LIMIT)
+    else:
+        yield from paired(tmp_path, postgres_url, services=1, processes=2, deliveries_per_minute=LIMIT)
+
+
+def test_two_hundred_attempts_in_ten_seconds_are_sixty_deliveries(limiting: Pair):
+    with limiting.management() as management:
+        factory = default_factory(management)
+        webhooks = [management.create_webhook(factory, f"busy-{number}") for number in range(5)]
+    statuses = {made.webhook.uid: Counter[int]() for made in webhooks}
+    waits: list[int] = []
+    guard = threading.Lock()
+
+    def send(made: WebhookWithSecret, share: int) -> None:
+        with ExitStack() as connections:
+            lines = [connections.enter_context(Line(port)) for port in limiting.ports]
+            for number in range(share, ATTEMPTS, 4):
+                time.sleep(max(0.0, began + 10 * number / ATTEMPTS - time.monotonic()))
+                answer = lines[number // 4 % len(lines)].ask(request(made, b'{"number": %d}' % number))
+                assert answer is not None
+                with guard:
+                    statuses[made.webhook.uid][answer.status] += 1
+                    if answer.status == 429:
+                        waits.append(int(answer.headers["retry-after"]))
+
     began = time.monotonic()
+    senders = [threading.Thread(target=send, args=(made, share)) for made in webhooks for share in range(4)]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
 
-    def send(number: int) -> None:
-        time.sleep(max(0.0, began + number * 0.05 - time.monotonic()))
-        answers.append(ask(pair.ports[number % 2], request(webhook, b'{"number": %d}' % number)))
-
-    with ThreadPoolExecutor(SENDERS) as senders:
-        list(senders.map(send, range(200)))
-
-    statuses = Counter(answer.status if answer else None for answer in answers)
-    assert statuses == {202: 60, 429: 140}
-    assert all(1 <= int(answer.headers["retry-after"]) <= 60 for answer in answers if answer and answer.status == 429)
-
-
-def test_of_16_copies_at_the_same_instant_one_is_accepted_and_the_rest_are_duplicates_of_it(pair: Pair):
-    # Three rounds fill a webhook's minute with 48 copies.
-    webhooks = [pair.webhook() for _ in range(-(-ROUNDS // 3))]
-    ready = threading.Barrier(COPIES)
-    lines = [Line(pair.ports[number % 2]) for number in range(COPIES)]
-    answers: list[list[Answer | None]] = [[] for _ in range(ROUNDS)]
-
-    def copy(number: int) -> None:
-        for round_ in range(ROUNDS):
-            sent = request(webhooks[round_ // 3], b'{"round": %d}' % round_)
-            ready.wait(60)
-            answers[round_].append(lines[number].ask(sent))
-
-    with ThreadPoolExecutor(COPIES) as senders:
-        list(senders.map(copy, range(COPIES)))
-    for line in lines:
-        line.close()
-
-    assert {answer.status if answer else None for answered in answers for answer in answered} == {202}
-    for round_, answered in enumerate(answers):
-        ids = {answer.delivery_id for answer in answered if answer}
-        rows = [pair.management.delivery(pair.factory, shown) for shown in ids]
-        labels = Counter(row.label.shown for row in rows)
-        assert labels == {"Accepted": 1, "Duplicate": COPIES - 1}, round_
-        accepted = next(row for row in rows if row.label.shown == "Accepted")
-        assert {row.duplicate_of for row in rows if row is not accepted} == {accepted.key}
+    assert list(statuses.values()) == [{202: LIMIT, 429: ATTEMPTS - LIMIT}] * len(webhooks)
+    assert all(1 <= seconds <= 60 for seconds in waits)
+    counts = limiting.rows("SELECT COUNT(*) AS rows FROM deliveries GROUP BY webhook_no")
+    assert [row["rows"] for row in counts] == [LIMIT] * len(webhooks)
 
 
-class Racing:
-    """Senders that don't stop: they know a webhook's secret, and note when each delivery was sent and what came of
-    it."""
+@pytest.mark.parametrize("identified", ["by an id", "by the body"])
+def test_of_many_copies_at_one_instant_one_is_accepted(pair: Pair, identified: str):
+    with pair.management() as management:
+        made = management.create_webhook(default_factory(management), f"copied {identified}")
+    rounds = ROUNDS // 2
+    with ExitStack() as connections:
+        lines = [connections.enter_context(Line(pair.ports[n % 2])) for n in range(COPIES)]
+        for number in range(rounds):
+            if identified == "by an id":
+                headers = {"X-Service-Delivery-Id": f"event-{number}"}
+                # Whose body it was that came first can be seen.
+                copies = [request(made, b'{"copy": %d}' % copy, headers=headers) for copy in range(COPIES)]
+            else:
+                copies = [request(made, b'{"number": %d}' % number)] * COPIES
+            answers = at_one_instant(lines, copies)
 
-    def __init__(self, ports: list[int]) -> None:
-        self._ports = ports
-        self._target: WebhookWithSecret | None = None
-        self._stop = threading.Event()
-        self.sent: list[tuple[str, str, float, int | None]] = []
-        """uid, secret, when it was sent, and the status of the answer."""
-        self._threads = [threading.Thread(target=self._send, args=(number,), daemon=True) for number in range(SENDERS)]
+            assert [answer.status if answer is not None else None for answer in answers] == [202] * COPIES
+            ids = {answer.delivery_id for answer in answers if answer is not None}
+            assert len(ids) == COPIES
+
+    log = pair.rows(f"SELECT * FROM deliveries WHERE webhook_no = {made.webhook.no}")
+    accepted = {bytes(row["identity_digest"]): bytes(row["id"]) for row in log if row["label"] == 1}
+    duplicates = [row for row in log if row["label"] == 2]
+    assert len([row for row in log if row["label"] == 1]) == len(accepted) == rounds
+    assert len(duplicates) == rounds * (COPIES - 1)
+    assert all(bytes(row["duplicate_of"]) == accepted[bytes(row["identity_digest"])] for row in duplicates)
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """One attempt of a racer: when it began and ended, what it went by, and what became of it."""
+
+    began: float
+    ended: float
+    by: int
+    answer: Answer
+
+
+class Racers:
+    """Senders that never pause, on connections to every process."""
+
+    def __init__(self, pair: Pair, aim: Callable[[random.Random], tuple[WebhookWithSecret, str, int]]) -> None:
+        """`aim` says whom to send to, with which secret, and a number to tell the shots apart by."""
+        self._pair = pair
+        self._aim = aim
+        self._over = threading.Event()
+        self.shots: list[Shot] = []
+        self._threads = [threading.Thread(target=self._shoot, args=(number,)) for number in range(RACERS)]
+
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
+        return self
 
-    def aim_at(self, target: WebhookWithSecret) -> None:
-        self._target = target
-
-    def stop(self) -> None:
-        self._stop.set()
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
         for thread in self._threads:
             thread.join(30)
 
-    def _send(self, number: int) -> None:
-        count = 0
-        with Line(self._ports[number % len(self._ports)]) as line:
-            while not self._stop.is_set():
-                target = self._target
-                if target is None:
-                    time.sleep(0.001)
-                    continue
-                count += 1
-                body = b'{"sender": %d, "count": %d}' % (number, count)
-                at = time.monotonic()
-                answer = line.ask(request(target, body))
-                self.sent.append((target.webhook.uid, target.secret.reveal(), at, answer.status if answer else None))
-                time.sleep(0.002)
+    def _shoot(self, number: int) -> None:
+        chance = random.Random(number)
+        with Line(self._pair.ports[number % 2]) as line:
+            while not self._over.is_set():
+                made, token, by = self._aim(chance)
+                sent = request(made, b"[%d, %d]" % (number, time.monotonic_ns()), token=token)
+                began = time.monotonic()
+                answer = line.ask(sent)
+                assert answer is not None
+                self.shots.append(Shot(began, time.monotonic(), by, answer))
+                time.sleep(chance.uniform(0, 0.004))
 
 
-@pytest.mark.parametrize(
-    ("change", "refused"),
-    [
-        ("rotate", {401, 429}),
-        ("disable", {404}),
-        ("delete", {404}),
-    ],
-)
-@pytest.mark.timeout(300)
-def test_nothing_succeeds_under_the_old_state_once_the_call_has_returned(pair: Pair, change: str, refused: set[int]):
-    chance = random.Random(seed := random.randrange(2**32))
-    print(f"seed {seed}")
-    made = [pair.webhook() for _ in range(ROUNDS)]
-    returned_at: dict[str, float] = {}
-    racing = Racing(pair.ports)
-    try:
-        for webhook in made:
-            racing.aim_at(webhook)
-            time.sleep(chance.uniform(0.01, 0.03))
-            uid = webhook.webhook.uid
-            if change == "rotate":
-                pair.management.rotate_webhook(pair.factory, uid)
-            elif change == "disable":
-                pair.management.set_webhook_enabled(pair.factory, uid, False)
-            else:
-                pair.management.delete_webhook(pair.factory, uid)
-            returned_at[uid] = time.monotonic()
-            time.sleep(0.02)
-    finally:
-        racing.stop()
+def statuses_everywhere(pair: Pair, made: WebhookWithSecret, token: str) -> set[int]:
+    """What each process says at this moment."""
+    answers = [ask(port, request(made, b"%d" % time.monotonic_ns(), token=token)) for port in pair.ports]
+    return {answer.status for answer in answers if answer is not None}
 
-    after = Counter(status for uid, _, at, status in racing.sent if at > returned_at[uid])
-    before = Counter(status for uid, _, at, status in racing.sent if at <= returned_at[uid])
-    print(f"{change}: {ROUNDS} rounds, before {dict(before)}, after {dict(after)}")
-    assert before[202] > ROUNDS
-    assert sum(after.values()) > ROUNDS
-    assert set(after) <= refused
+
+def setting(management: Management, name: str) -> tuple[Factory, WebhookWithSecret]:
+    factory = default_factory(management)
+    return factory, management.create_webhook(factory, name)
+
+
+def test_a_secret_is_worth_nothing_from_the_moment_its_rotation_returned(pair: Pair):
+    with pair.management() as management:
+        factory, made = setting(management, "rotated")
+        tokens = [made.secret.reveal()]
+        called: list[float] = [0.0]
+        returned: list[float] = [0.0]
+
+        def aim(chance: random.Random) -> tuple[WebhookWithSecret, str, int]:
+            newest = len(tokens) - 1
+            by = max(0, newest - (chance.random() < 0.3))
+            return made, tokens[by], by
+
+        with Racers(pair, aim) as racers:
+            for _ in range(ROUNDS):
+                called.append(time.monotonic())
+                rotated = management.rotate_webhook(factory, made.webhook.uid)
+                returned.append(time.monotonic())
+                assert statuses_everywhere(pair, made, tokens[-1]) == {401}
+                tokens.append(rotated.secret.reveal())
+                assert statuses_everywhere(pair, made, tokens[-1]) == {202}
+
+    never = float("inf")
+    outdated = [shot for shot in racers.shots if shot.began > [*returned, never][shot.by + 1]]
+    current = [shot for shot in racers.shots if shot.began > returned[shot.by] and shot.ended < [*called, never][shot.by + 1]]
+    assert {shot.answer.status for shot in outdated} == {401}
+    assert {shot.answer.status for shot in current} == {202}
+    assert {shot.answer.status for shot in racers.shots} == {202, 401}
+    print(f"{len(racers.shots)} shots, {len(outdated)} outdated, {len(current)} current")
+
+
+def test_a_webhook_takes_nothing_from_the_moment_it_was_disabled(pair: Pair):
+    spans: list[tuple[bool, float, float]] = []
+    with pair.management() as management:
+        factory, made = setting(management, "toggled")
+        token = made.secret.reveal()
+        with Racers(pair, lambda _: (made, token, 0)) as racers:
+            since = time.monotonic()
+            for number in range(2 * ROUNDS):
+                enabled = number % 2 == 1
+                spans.append((not enabled, since, time.monotonic()))
+                management.set_webhook_enabled(factory, made.webhook.uid, enabled)
+                since = time.monotonic()
+                assert statuses_everywhere(pair, made, token) == ({202} if enabled else {404})
+                time.sleep(0.005)
+            spans.append((True, since, time.monotonic()))
+
+    inside = within(racers.shots, spans)
+    assert {shot.answer.status for shot in inside[True]} == {202}
+    assert {shot.answer.status for shot in inside[False]} == {404}
+    taken = sum(shot.answer.status == 202 for shot in racers.shots) + 2 * ROUNDS
+    (row,) = pair.rows(f"SELECT COUNT(*) AS rows FROM deliveries WHERE webhook_no = {made.webhook.no}")
+    assert row["rows"] == taken
+
+
+def within(shots: Sequence[Shot], spans: Sequence[tuple[bool, float, float]]) -> dict[bool, list[Shot]]:
+    """Those that began and ended inside one span, by what held in it. Each kind was hit."""
+    found: dict[bool, list[Shot]] = {True: [], False: []}
+    ordered = sorted(shots, key=lambda shot: shot.began)
+    place = 0
+    for held, since, until_ in spans:
+        while place < len(ordered) and ordered[place].began <= since:
+            place += 1
+        while place < len(ordered) and ordered[place].began < until_:
+            if ordered[place].ended < until_:
+                found[held].append(ordered[place])
+            place += 1
+    assert all(found.values()), "the racers shot in both states"
+    return found
+
+
+def test_a_webhook_takes_nothing_from_the_moment_it_was_deleted(pair: Pair):
+    with pair.management() as management:
+        factory = default_factory(management)
+        webhooks = [management.create_webhook(factory, f"deleted-{number}") for number in range(ROUNDS)]
+        triggers = [
+            {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [each.webhook.uid for each in some]}}
+            for some in (webhooks[:100], webhooks[100:])
+        ]
+        management.create_automation(factory, "of the deleted", prompt="Look.", triggers=triggers)
+        returned = [float("inf")] * ROUNDS
+        now = 0
+
+        def aim(chance: random.Random) -> tuple[WebhookWithSecret, str, int]:
+            by = max(0, now - (chance.random() < 0.3))
+            return webhooks[by], webhooks[by].secret.reveal(), by
+
+        with Racers(pair, aim) as racers:
+            for number, made in enumerate(webhooks):
+                now = number
+                time.sleep(0.01)
+                management.delete_webhook(factory, made.webhook.uid)
+                returned[number] = time.monotonic()
+                assert statuses_everywhere(pair, made, made.secret.reveal()) == {404}
+
+    late = [shot for shot in racers.shots if shot.began > returned[shot.by]]
+    assert {shot.answer.status for shot in late} == {404}
+    assert {shot.answer.status for shot in racers.shots} == {202, 404}
+    taken = {delivery_key(shot.answer.delivery_id) for shot in racers.shots if shot.answer.status == 202}
+    numbers = ", ".join(str(made.webhook.no) for made in webhooks)
+    log = pair.rows(f"SELECT id FROM deliveries WHERE webhook_no IN ({numbers})")
+    runs = pair.rows(f"SELECT delivery_id FROM runs WHERE webhook_no IN ({numbers})")
+    assert {bytes(row["id"]) for row in log} == taken
+    assert Counter(bytes(row["delivery_id"]) for row in runs) == Counter(taken), "a 202 in flight has its run"
+
+
+def test_an_automation_starts_nothing_from_the_moment_it_was_disabled(pair: Pair):
+    spans: list[tuple[bool, float, float]] = []
+    with pair.management() as management:
+        factory, made = setting(management, "automated")
+        token = made.secret.reveal()
+        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
+        automation = management.create_automation(factory, "toggled", prompt="Look.", triggers=[trigger])
+        with Racers(pair, lambda _: (made, token, 0)) as racers:
+            since = time.monotonic()
+            for number in range(2 * ROUNDS):
+                enabled = number % 2 == 1
+                spans.append((not enabled, since, time.monotonic()))
+                management.set_automation_enabled(factory, automation.id, enabled)
+                since = time.monotonic()
+                time.sleep(0.01)
+            spans.append((True, since, time.monotonic()))
+
+    runs = pair.rows(f"SELECT delivery_id FROM runs WHERE webhook_no = {made.webhook.no}")
+    started = Counter(bytes(row["delivery_id"]) for row in runs)
+    assert {shot.answer.status for shot in racers.shots} == {202}
+    inside = within(racers.shots, spans)
+    assert {started[delivery_key(shot.answer.delivery_id)] for shot in inside[True]} == {1}
+    assert {started[delivery_key(shot.answer.delivery_id)] for shot in inside[False]} == {0}

@@ -1,6 +1,5 @@
 """Who sends or reads slowly, or not at all, is dropped in bounded time, and nobody else waits for him."""
 
-import os
 import resource
 import select
 import socket
@@ -15,14 +14,12 @@ from typing import Final
 
 from hookmill.app import serve
 from hookmill.web import ingress
-from tests.http.conftest import ENOUGH, new_target
+from tests.http.conftest import new_target
 from tests.http.hostile import Target, honest
+from tests.http.impatience import BODY_SECONDS, HEADER_SECONDS, serving_impatiently
 from tests.http.wire import Wire
 from tests.support.service import Service
 
-IMPATIENT: Final = Path(__file__).with_name("impatient")
-HEADER_SECONDS: Final = 2
-BODY_SECONDS: Final = 2
 SLACK_SECONDS: Final = 8.0
 """For a busy machine: what is being tested is that it ends, and not by chance."""
 
@@ -30,21 +27,6 @@ CLIENTS_OF_A_KIND: Final = 20
 DRIP_SECONDS: Final = 0.2
 IDLE_CONNECTIONS: Final = 3_000
 FILES_KEPT_BACK: Final = 300
-
-
-@dataclass(slots=True)
-class ImpatientService(Service):
-    """The service with deadlines of seconds."""
-
-    def environment(self) -> dict[str, str]:
-        # By its name: in a class with slots `super()` means the class before it was given them.
-        environment = Service.environment(self)
-        path = os.pathsep.join(filter(None, [str(IMPATIENT), environment.get("PYTHONPATH", "")]))
-        return environment | {
-            "PYTHONPATH": path,
-            "HOOKMILL_TEST_HEADER_MILLISECONDS": str(HEADER_SECONDS * 1000),
-            "HOOKMILL_TEST_BODY_SECONDS": str(BODY_SECONDS),
-        }
 
 
 @dataclass(slots=True)
@@ -60,9 +42,7 @@ class SlowClient:
 
 
 def test_two_hundred_slow_clients_are_dropped_while_honest_ones_are_served(tmp_path: Path):
-    settings = {name.upper(): str(value) for name, value in ENOUGH.items()}
-    service = ImpatientService(tmp_path, settings=settings)
-    with running(service), service.management() as management:
+    with serving_impatiently(tmp_path) as service, service.management() as management:
         target = new_target(management)
         seconds_to_a_202(service, target)  # The first one waits for the writer to start.
         clients = [client for _ in range(CLIENTS_OF_A_KIND) for client in slow_clients(target)]
@@ -241,12 +221,3 @@ def idle_connections(port: int) -> Iterator[list[socket.socket]]:
             connection.close()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-@contextmanager
-def running(service: Service) -> Iterator[None]:
-    service.start()
-    try:
-        yield
-    finally:
-        service.kill()

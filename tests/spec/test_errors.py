@@ -97,6 +97,17 @@ def test_a_body_that_is_declared_too_large_is_refused_unread(world):
     assert [(row.label.shown, row.size) for row in world.log(made)] == [("Rejected (too large)", BODY_MAX + 1)]
 
 
+@pytest.mark.parametrize("declared", ["2147483647", "2147483648", "999999999999999", "9" * 30])
+def test_however_large_a_body_is_declared_it_is_a_413_and_harms_nobody_else(world, declared):
+    made, other = world.webhook(), world.webhook("other")
+    huge = {"Content-Length": declared}
+
+    assert world.post(made, never_read(), headers=huge).status == 413
+    assert world.labels(made) == ["Rejected (too large)"]
+    assert world.post(made, never_read(), headers=huge, token="wrong").status == 401
+    assert world.post(other).status == 202
+
+
 def test_a_body_that_says_nothing_of_its_length_is_counted_and_no_more_of_it_is_read_than_needed(world):
     made = world.webhook()
     read: list[bytes] = []

@@ -275,6 +275,55 @@ def test_ids_are_never_given_twice_whatever_the_clock_does(world, jump):
     assert len(set(ids)) == 80
 
 
+def test_a_full_webhook_that_is_stopped_is_a_404_and_no_longer_a_429(world):
+    other = world.beside()
+    made = world.webhook()
+    sent(world, made, 60)
+    before = [each.post(made, b"0").status for each in (world, other)]
+
+    world.management.set_webhook_enabled(world.factory, "source", False)
+    stopped = [each.post(made, b"0").status for each in (world, other)]
+    world.management.set_webhook_enabled(world.factory, "source", True)
+
+    assert (before, stopped) == ([429, 429], [404, 404])
+    assert [each.post(made, b"0").status for each in (world, other)] == [429, 429]
+
+
+def test_a_full_webhook_that_is_rotated_refuses_the_old_secret_and_stays_full_for_the_new_one(world):
+    other = world.beside()
+    old = world.webhook()
+    sent(world, old, 60)
+    before = [each.post(old, b"0").status for each in (world, other)]
+
+    new = world.management.rotate_webhook(world.factory, "source")
+
+    assert before == [429, 429]
+    assert [each.post(old, b"0").status for each in (world, other)] == [401, 401]
+    assert [each.post(new, b"0").status for each in (world, other)] == [429, 429]
+
+
+def test_the_body_of_a_delivery_over_the_rate_is_kept_nowhere(world):
+    made = world.webhook()
+    sent(world, made, 60)
+
+    world.post(made, b'"canary"')
+
+    with world.database.read() as tx:
+        assert b"canary" not in b"".join(bytes(row["body"]) for row in tx.all("SELECT body FROM payloads"))
+
+
+def test_both_budgets_are_the_operators_to_set(store_url):
+    world = World(store_url, deliveries_per_minute=3, failed_authentications_per_minute=2)
+    try:
+        made = world.webhook()
+        failures = [world.post(made, token="wrong").status for _ in range(3)]
+        deliveries = sent(world, made, 4)
+    finally:
+        world.close()
+
+    assert (failures, deliveries) == ([401, 401, 429], [202, 202, 202, 429])
+
+
 @spec("Webhooks per factory: 20")
 def test_a_factory_has_20_webhooks_and_no_21st(world):
     for i in range(20):

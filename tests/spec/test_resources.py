@@ -8,6 +8,7 @@ import pytest
 from hookmill.domain.errors import Conflict, Invalid, NotFound
 from hookmill.domain.webhook import AuthMode
 from tests.spec import spec
+from tests.store.shelf import Shelf
 
 
 @spec("The service gives a factory HTTPS URLs that external systems POST JSON to.")
@@ -220,6 +221,18 @@ def test_a_webhook_made_in_one_process_takes_deliveries_in_all(world):
 def test_the_first_start_makes_the_default_factory_and_the_next_finds_it(world):
     assert world.management.factory("default") == world.factory
     assert world.management.set_up() == (world.factory, False)
+
+
+def test_of_first_starts_at_once_one_makes_the_factory_and_the_others_find_it(store_url):
+    def start(_: int) -> tuple[str, bool]:
+        with Shelf(store_url) as shelf:
+            return shelf.factory.id, shelf.is_first
+
+    with ThreadPoolExecutor(4) as starts:
+        started = list(starts.map(start, range(4)))
+
+    assert len({factory for factory, _ in started}) == 1
+    assert sorted(first for _, first in started) == [False, False, False, True]
 
 
 def test_a_factory_that_is_not_there_is_not_found_and_those_that_are_are_named(world):

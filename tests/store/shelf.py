@@ -31,7 +31,7 @@ class Shelf:
             default_runner="package",
         )
         self.management = Management(self.database, self.key, house, self.clock)
-        self.factory, _ = self.management.set_up()
+        self.factory, self.is_first = self.management.set_up()
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""PostgreSQL databases at this version's schema, each used by many tests in turn: to make one takes longer than most tests."""
+"""PostgreSQL databases at this version's schema, used by many tests in turn: to make one takes longer than a test."""
 
 import psycopg
 

@@ -4,9 +4,17 @@ Only PYTHONPATH leads here: the command, the wiring and the code that keeps the 
 """
 
 import os
+import sys
+import time
 
-from hookmill.app import serve
-from hookmill.web import ingress
+COMMAND = " ".join(sys.orig_argv)
 
-vars(serve)["HEADER_MILLISECONDS"] = int(os.environ["HOOKMILL_TEST_HEADER_MILLISECONDS"])
-vars(ingress)["BODY_SECONDS"] = float(os.environ["HOOKMILL_TEST_BODY_SECONDS"])
+if COMMAND.endswith(" serve") or "multiprocessing" in COMMAND:
+    from hookmill.app import serve
+    from hookmill.web import ingress
+
+    vars(serve)["HEADER_MILLISECONDS"] = int(os.environ["HOOKMILL_TEST_HEADER_MILLISECONDS"])
+    vars(ingress)["BODY_SECONDS"] = float(os.environ["HOOKMILL_TEST_BODY_SECONDS"])
+
+if "hookmill.store.writer" in COMMAND:
+    time.sleep(float(os.environ["HOOKMILL_TEST_WRITER_SECONDS"]))
