@@ -1,4 +1,5 @@
-"""The main job as a newcomer meets it: a first start prints a line, the line posts a delivery, and that starts a run."""
+"""The main job as a newcomer meets it: a first start prints a line, the line posts a delivery, and that starts a
+run."""
 
 import json
 import subprocess

@@ -139,6 +139,7 @@ def test_an_error_fails_those_who_shared_the_transaction_and_nobody_after_them(s
             assert scene.steps.struck is not None
             return statuses if statuses.count(503) > 1 else None
 
+        before: list[int] = []
         statuses = None
         while statuses is None:
             before = [scene.count(each)[0] for each in made]

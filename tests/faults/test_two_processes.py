@@ -1,4 +1,5 @@
-"""Two ingress processes on one PostgreSQL are one service: one limit, one memory of events, and no moment in which one of
+"""Two ingress processes on one PostgreSQL are one service: one limit, one memory of events, and no moment in which
+one of
 them still goes by what was changed through the other."""
 
 import random
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -48,7 +49,7 @@ class Pair:
             return tx.all(sql)
 
 
-def paired(directory: Path, url: str, *, services: int, **settings: object) -> Iterator[Pair]:
+def paired(directory: Path, url: str, *, services: int, **settings: Any) -> Iterator[Pair]:
     with ExitStack() as running:
         started = [
             running.enter_context(
@@ -222,7 +223,9 @@ def test_a_secret_is_worth_nothing_from_the_moment_its_rotation_returned(pair: P
 
     never = float("inf")
     outdated = [shot for shot in racers.shots if shot.began > [*returned, never][shot.by + 1]]
-    current = [shot for shot in racers.shots if shot.began > returned[shot.by] and shot.ended < [*called, never][shot.by + 1]]
+    current = [
+        shot for shot in racers.shots if shot.began > returned[shot.by] and shot.ended < [*called, never][shot.by + 1]
+    ]
     assert {shot.answer.status for shot in outdated} == {401}
     assert {shot.answer.status for shot in current} == {202}
     assert {shot.answer.status for shot in racers.shots} == {202, 401}

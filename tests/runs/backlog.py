@@ -160,7 +160,7 @@ class Backlog:
         self.database.close()
 
 
-def wait_until(holds: Callable[[], object], seconds: float = 10, otherwise: Callable[[], str] = lambda: "") -> None:
+def wait_until(holds: Callable[[], object], seconds: float = 40, otherwise: Callable[[], str] = lambda: "") -> None:
     """Fails, with what `otherwise` says, when it does not hold in time."""
     end = time.monotonic() + seconds
     while not holds():

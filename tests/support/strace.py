@@ -1,4 +1,5 @@
-"""strace, which shows in what order a program asks the kernel for things: nothing else tells a sync that is missing from
+"""strace, which shows in what order a program asks the kernel for things: nothing else tells a sync that is missing
+from
 one that is there."""
 
 import fcntl

@@ -37,7 +37,7 @@ def open_store(settings: Settings, *, create: bool = False, syncs: bool = True) 
     data_dir = settings.data_dir
     if create:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    elif not settings.on_postgres and not (data_dir / "hookmill.db").exists():
+    elif settings.database_url is None and not (data_dir / "hookmill.db").exists():
         raise Invalid(
             f"There is no Hookmill data in {data_dir.absolute()}. Start `hookmill serve` once, "
             "or set HOOKMILL_DATA_DIR to where its data is."

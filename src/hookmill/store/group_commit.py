@@ -143,6 +143,7 @@ class GroupCommit(asyncio.Protocol):
         self._refusals: list[RefusalCount] = []
         self._waiting: dict[int, _Waiting] = {}
         self._outstanding_bytes = 0
+        self._clogged = False
         self._closing = False
         self._watch = self._loop.call_later(RESTART_SECONDS, self._answer_the_overdue)
 
@@ -157,11 +158,12 @@ class GroupCommit(asyncio.Protocol):
             theirs.close()
         ours.setblocking(False)
         self._transport, _ = await self._loop.create_connection(lambda: self, sock=ours)
+        self._transport.set_write_buffer_limits(high=OUTSTANDING_BYTES_MAX)
 
     def admit(self, plan: Plan) -> "asyncio.Future[Admission]":
         """What became of the plan, once that is durable; `Unavailable` when it can't be known in time."""
         answer: asyncio.Future[Admission] = self._loop.create_future()
-        if self._transport is None or self._outstanding_bytes > OUTSTANDING_BYTES_MAX:
+        if self._transport is None or self._clogged or self._outstanding_bytes > OUTSTANDING_BYTES_MAX:
             answer.set_result(_UNAVAILABLE)
             return answer
         now = time.monotonic()
@@ -188,6 +190,13 @@ class GroupCommit(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def pause_writing(self) -> None:
+        """The writer has not read for long. Plans whose senders were answered still lie in the line: no more of them."""
+        self._clogged = True
+
+    def resume_writing(self) -> None:
+        self._clogged = False
+
     def data_received(self, data: bytes) -> None:
         self.is_ready = True
         for content in self._unframer.frames(data):
@@ -202,6 +211,7 @@ class GroupCommit(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Whether the writer's last batch was kept can't be known: 503, and a repeat is absorbed."""
         self._transport = None
+        self._clogged = False
         self.is_ready = False
         self._unframer = Unframer()
         self._outgoing.clear()

@@ -27,6 +27,12 @@ KEPT_MAX: Final = 200_000
 
 _REVISIONS: Final = RowStatement("SELECT w.uid, w.revision FROM webhooks w WHERE w.uid IN ({rows})", ("text",))
 
+PATIENCE_SECONDS: Final = 5.0
+"""How long a question waits for the database before `StoreUnavailable` is the answer."""
+LOOK_SECONDS: Final = 0.5
+QUESTIONS_WAITING_MAX: Final = 50_000
+"""Beyond it the answer is `StoreUnavailable` at once: a database that hangs must not fill the memory."""
+
 Answer = LiveWebhook | None
 
 
@@ -46,6 +52,8 @@ class Snapshot:
         self._webhooks: dict[str, LiveWebhook] = {}
         self._loop = asyncio.get_running_loop()
         self._questions: deque[tuple[str, asyncio.Future[Answer]]] = deque()
+        self._open: deque[tuple[float, asyncio.Future[Answer]]] = deque()
+        self._watch: asyncio.TimerHandle | None = None
         self._wakeup = threading.Semaphore(0)
         self._closing = False
         self._thread = threading.Thread(target=self._answer, name="snapshot", daemon=True)
@@ -58,12 +66,29 @@ class Snapshot:
     def confirmed(self, uid: str) -> "asyncio.Future[Answer]":
         """The webhook as stored now, or None when there is none. Raises `StoreUnavailable`."""
         answer: asyncio.Future[Answer] = self._loop.create_future()
+        if len(self._questions) > QUESTIONS_WAITING_MAX:
+            _fail([answer])
+            return answer
         self._questions.append((uid, answer))
+        self._open.append((self._loop.time() + PATIENCE_SECONDS, answer))
+        if self._watch is None:
+            self._watch = self._loop.call_later(LOOK_SECONDS, self._answer_the_overdue)
         self._wakeup.release()
         return answer
 
+    def _answer_the_overdue(self) -> None:
+        """A database that hangs holds the thread that asks it; those who wait are answered from here."""
+        now = self._loop.time()
+        settled = []
+        while self._open and (self._open[0][1].done() or self._open[0][0] <= now):
+            settled.append(self._open.popleft()[1])
+        _fail(settled)
+        self._watch = self._loop.call_later(LOOK_SECONDS, self._answer_the_overdue) if self._open else None
+
     def close(self) -> None:
         self._closing = True
+        if self._watch is not None:
+            self._watch.cancel()
         self._wakeup.release()
         self._thread.join(5.0)
 
@@ -77,7 +102,9 @@ class Snapshot:
                 continue
             asked: list[tuple[str, asyncio.Future[Answer]]] = []
             while self._questions and len(asked) < QUESTIONS_MAX:
-                asked.append(self._questions.popleft())
+                question = self._questions.popleft()
+                if not question[1].done():
+                    asked.append(question)
             if not asked:
                 continue
             self._reply(asked)

@@ -1,5 +1,6 @@
 """Every URL of the service, on one page."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -33,7 +34,8 @@ class Routes:
         elif raw_path == b"/healthz":
             await _plain(send, 200, _OK)
         elif raw_path == b"/readyz":
-            ready = self._is_ready()
+            # A database that hangs must not hold the deliveries' loop.
+            ready = await asyncio.to_thread(self._is_ready)
             await _plain(send, 200 if ready else 503, _OK if ready else b"not ready\n")
         else:
             await send_problem(send, errors.NOT_FOUND)

@@ -1,0 +1,82 @@
+"""A way to a server that can fall silent: nothing comes through, and nobody is told."""
+
+import contextlib
+import socket
+import threading
+from typing import Self
+
+PIECE_BYTES = 65_536
+
+
+class Shim:
+    """Passes connections on to a port of this machine, until it is told otherwise."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._guard = threading.Lock()
+        self._open = threading.Event()
+        self._open.set()
+        self._ends: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def fall_silent(self) -> None:
+        """Open connections stay open, and new ones are taken; nothing comes through any of them."""
+        self._open.clear()
+
+    def speak_again(self) -> None:
+        """What was held back comes through, late."""
+        self._open.set()
+
+    def forget(self) -> None:
+        """New connections work again; those that are there stay silent for ever, and are never closed."""
+        self._open = threading.Event()
+        self._open.set()
+
+    def close(self) -> None:
+        self._listener.close()
+        with self._guard:
+            ends = list(self._ends)
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+        self._open.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._connect, args=(near, self._open), daemon=True).start()
+
+    def _connect(self, near: socket.socket, open_: threading.Event) -> None:
+        open_.wait()
+        try:
+            far = socket.create_connection(("127.0.0.1", self._target))
+        except OSError:
+            near.close()
+            return
+        with self._guard:
+            self._ends += [near, far]
+        for one, other in ((near, far), (far, near)):
+            threading.Thread(target=_pass_on, args=(one, other, open_), daemon=True).start()
+
+
+def _pass_on(one: socket.socket, other: socket.socket, open_: threading.Event) -> None:
+    with contextlib.suppress(OSError):
+        while piece := one.recv(PIECE_BYTES):
+            open_.wait()
+            other.sendall(piece)
+        open_.wait()
+    with contextlib.suppress(OSError):
+        other.shutdown(socket.SHUT_WR)
