@@ -7,7 +7,10 @@ from tests.support.postgres import Postgres
 _STRUCTURE = """
     SELECT string_agg(thing, ' ' ORDER BY thing)
     FROM (
-        SELECT relkind::text || relname AS thing FROM pg_class WHERE relnamespace = 'public'::regnamespace
+        SELECT relkind::text || relname AS thing FROM pg_class
+        WHERE relnamespace NOT IN (
+            'pg_catalog'::regnamespace, 'information_schema'::regnamespace, 'pg_toast'::regnamespace
+        )
         UNION ALL
         SELECT 'trigger ' || tgname FROM pg_trigger WHERE NOT tgisinternal
         UNION ALL
