@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from hookmill import ingress
 from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import WebhookWithSecret
@@ -240,7 +241,8 @@ def test_an_automation_that_goes_while_a_delivery_is_on_its_way_does_not_get_it(
     assert automation.name == "triage"
 
 
-def test_a_webhook_that_never_stops_changing_is_a_503_and_not_a_wrong_answer(world):
+def test_a_webhook_that_never_stops_changing_is_a_503_and_not_a_wrong_answer(world, monkeypatch):
+    monkeypatch.setattr(ingress, "JUDGED_AGAIN_SECONDS", 0.2)
     made = world.webhook()
     world.post(made, b"0")
     world.clock.advance(seconds=1)

@@ -280,6 +280,28 @@ def test_a_queue_that_does_not_drain_is_unavailable_at_once(monkeypatch):
     assert afterwards is False
 
 
+def test_a_writer_that_reads_no_more_is_unavailable_at_once_until_it_does(monkeypatch):
+    monkeypatch.setattr(group_commit, "OUTSTANDING_BYTES_MAX", 100_000)
+    monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.05)
+    held: list[socket.socket] = []
+
+    async def scene():
+        async with opened(lambda theirs: held.append(theirs.dup())) as line:
+            # Their senders were answered, but the plans lie in the line.
+            sent = 0
+            while await line.group.admit(a_plan(b"x" * 90_000)) == Unavailable() and not line.group._clogged:
+                sent += 1
+            at_once = line.group.admit(a_plan()).done()
+            await asyncio.to_thread(drained, held[0], sent)
+            while line.group._clogged:
+                await asyncio.sleep(0.01)
+            return at_once, line.group.admit(a_plan()).done()
+
+    assert asyncio.run(scene()) == (True, False)
+    held[0].close()
+
+
 def test_a_strangers_claim_of_a_size_takes_no_room():
     plan = a_plan()
     plan.size = 10**9
@@ -407,7 +429,16 @@ def test_frames_are_whole_again_however_they_were_cut():
     assert whole == frames
 
 
-def a_plan() -> Plan:
+def drained(line: socket.socket, plans: int) -> None:
+    """So many plans have been read, and dropped."""
+    line.setblocking(True)
+    unframer = Unframer()
+    while plans > 0:
+        frames = unframer.frames(line.recv(1 << 20))
+        plans -= sum(len(msgspec.msgpack.decode(each, type=Work).plans) for each in frames)
+
+
+def a_plan(body: bytes | None = None) -> Plan:
     return Plan(
         delivery=bytes(16),  # type: ignore[arg-type]
         webhook_no=1,
@@ -418,6 +449,7 @@ def a_plan() -> Plan:
         budget=2,
         budget_size=60,
         size=0,
+        body=body,
     )
 
 

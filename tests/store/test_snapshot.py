@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from hashlib import sha256
 
@@ -23,6 +24,13 @@ async def snapshot_of(shelf: Shelf) -> AsyncIterator[tuple[Snapshot, list[tuple[
         yield snapshot, failures
     finally:
         await asyncio.to_thread(snapshot.close)
+
+
+async def confirmed_in_time(snapshot: Snapshot, uid: str):
+    """The answer, as soon as the database gives one."""
+    while True:
+        with contextlib.suppress(StoreUnavailable):
+            return await snapshot.confirmed(uid)
 
 
 def test_a_webhook_is_read_whole(shelf):
@@ -175,6 +183,48 @@ def test_a_database_that_fails_is_unavailable_for_those_who_asked_and_then_answe
 
     live, failed = asyncio.run(scene())
     assert (live.uid, failed) == (uid, ["snapshot"])
+
+
+def test_who_has_waited_too_long_is_answered_although_the_database_hangs(on_postgres, monkeypatch):
+    monkeypatch.setattr(snapshot_module, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(snapshot_module, "LOOK_SECONDS", 0.05)
+    uid = on_postgres.webhook().uid
+
+    async def scene():
+        async with snapshot_of(on_postgres) as (snapshot, _):
+            await snapshot.confirmed(uid)
+            with on_postgres.database.write() as tx:
+                tx.run("LOCK TABLE webhooks IN ACCESS EXCLUSIVE MODE")
+                began = time.monotonic()
+                with pytest.raises(StoreUnavailable):
+                    await snapshot.confirmed(uid)
+                waited = time.monotonic() - began
+            return waited, await confirmed_in_time(snapshot, uid)
+
+    waited, live = asyncio.run(scene())
+    assert 0.3 <= waited < 1.5
+    assert live.uid == uid
+
+
+def test_more_questions_than_memory_should_hold_are_unavailable_at_once(on_postgres, monkeypatch):
+    monkeypatch.setattr(snapshot_module, "QUESTIONS_WAITING_MAX", 3)
+    uid = on_postgres.webhook().uid
+
+    async def scene():
+        async with snapshot_of(on_postgres) as (snapshot, _):
+            await snapshot.confirmed(uid)
+            with on_postgres.database.write() as tx:
+                tx.run("LOCK TABLE webhooks IN ACCESS EXCLUSIVE MODE")
+                snapshot.confirmed(uid)
+                while snapshot._questions:
+                    await asyncio.sleep(0.01)
+                asked = [snapshot.confirmed(uid) for _ in range(6)]
+                at_once = [answer.done() for answer in asked]
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            return at_once, [isinstance(answer, StoreUnavailable) for answer in answers]
+
+    at_once, unavailable = asyncio.run(scene())
+    assert at_once == unavailable == [False] * 4 + [True] * 2
 
 
 def test_a_webhook_whose_secret_can_not_be_opened_is_unavailable_and_harms_no_other(shelf):

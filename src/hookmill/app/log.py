@@ -5,6 +5,7 @@ Events are named by us. No header, body, token or path of a request is ever in o
 
 import logging
 import sys
+from contextlib import suppress
 
 import structlog
 
@@ -28,7 +29,9 @@ def configure(settings: Settings) -> None:
 
 
 def trouble(where: str, why: str) -> None:
-    structlog.get_logger().error("failed", where=where, why=why)
+    """Tell the operator of a fault. Never raises: a log on a full disk must not stop what heals by itself."""
+    with suppress(OSError, ValueError):
+        structlog.get_logger().error("failed", where=where, why=why)
 
 
 def failure(where: str, error: BaseException) -> None:

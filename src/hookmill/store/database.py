@@ -7,6 +7,7 @@ deliveries nor the people who manage them starve.
 import sqlite3
 import stat
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
+import psycopg
+from psycopg.abc import RV, PQGen
 from sqlalchemy import Connection, CursorResult, Engine, RowMapping, create_engine, event, make_url, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -25,6 +28,8 @@ from hookmill.domain.errors import Invalid, StoreUnavailable
 BUSY_SECONDS: Final = 2
 """How long a statement waits for another process's lock before it counts as unavailable."""
 STATEMENT_SECONDS: Final = 5
+SILENCE_SECONDS: Final = 2.0 * STATEMENT_SECONDS
+"""After so long without a word PostgreSQL counts as gone. It ends a statement by itself much earlier."""
 CHECKPOINT_PAGES: Final = 2_048
 """WAL pages (4 KB each) between checkpoints. Eight times as many took as many deliveries a second, with twice the
 p99."""
@@ -57,6 +62,14 @@ class Transaction:
         """How many rows were touched."""
         result: CursorResult[Any] = self.connection.execute(text(sql), values)
         return result.rowcount
+
+    def be_patient(self, seconds: int) -> None:
+        """On PostgreSQL, let every statement of this transaction take so long, and wait so long for a lock."""
+        self.run(f"SET LOCAL statement_timeout = '{seconds}s'")
+        self.run(f"SET LOCAL lock_timeout = '{seconds}s'")
+        driver = self.connection.connection.driver_connection
+        assert isinstance(driver, _PostgresConnection)
+        driver.silence_seconds = seconds + SILENCE_SECONDS
 
     def bulk(self, sql: str, values: tuple[Any, ...]) -> CursorResult[Any]:
         """Driver-level SQL with positional parameters, for the few statements that many deliveries share."""
@@ -238,8 +251,27 @@ def _sqlite_engine(url: str, *, writes: bool, checkpoints: bool = False, syncs: 
     return engine
 
 
+class _PostgresConnection(psycopg.Connection[Any]):
+    """Ends when the server falls silent. A proxy or a frozen machine may go on acknowledging what it never answers, and
+    whoever waited for that would wait for ever."""
+
+    silence_seconds = SILENCE_SECONDS
+
+    def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
+        if timeout is not None:
+            return super().wait(gen, interval, timeout)
+        since = time.monotonic()
+        try:
+            return super().wait(gen, interval, self.silence_seconds)
+        except psycopg.OperationalError as error:
+            if time.monotonic() - since < self.silence_seconds:
+                raise
+            self.close()
+            raise psycopg.OperationalError(f"the server has said nothing for {self.silence_seconds:g} s") from error
+
+
 def _postgres_engine(url: str) -> Engine:
-    return create_engine(
+    engine = create_engine(
         make_url(url).set(drivername="postgresql+psycopg"),
         pool_size=8,
         max_overflow=8,
@@ -257,6 +289,17 @@ def _postgres_engine(url: str) -> Engine:
             "application_name": "hookmill",
         },
     )
+
+    @event.listens_for(engine, "do_connect")
+    def _connect(_dialect: object, _record: object, given: Sequence[Any], named: dict[str, Any]) -> _PostgresConnection:
+        return _PostgresConnection.connect(*given, **named)
+
+    @event.listens_for(engine, "checkin")
+    def _end_patience(connection: _PostgresConnection | None, _record: object) -> None:
+        if connection is not None:
+            connection.silence_seconds = SILENCE_SECONDS
+
+    return engine
 
 
 def close_to_strangers(path: Path) -> None:

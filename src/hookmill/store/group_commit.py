@@ -191,7 +191,7 @@ class GroupCommit(asyncio.Protocol):
             self._transport.close()
 
     def pause_writing(self) -> None:
-        """The writer has not read for long. Plans whose senders were answered still lie in the line: let in no more."""
+        """The writer has long stopped reading. What lies in the line stays there, though its senders were answered."""
         self._clogged = True
 
     def resume_writing(self) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.store.database import Database, close_to_strangers
 
+WAIT_SECONDS: Final = 600
 _LOCK: Final = 0x686F6F6B
 """PostgreSQL's advisory lock for migrations: "hook"."""
 
@@ -29,8 +30,7 @@ def migrate(database: Database) -> bool:
         connection = tx.connection
         if not tx.on_sqlite:
             # Waiting for another process's migration may take longer than a statement usually may.
-            tx.run("SET LOCAL statement_timeout = '10min'")
-            tx.run("SET LOCAL lock_timeout = '10min'")
+            tx.be_patient(WAIT_SECONDS)
             tx.run("SELECT pg_advisory_xact_lock(:lock)", lock=_LOCK)
         config = _config(connection)
         script = ScriptDirectory.from_config(config)
