@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 settings.register_profile("hookmill", deadline=None, print_blob=True)
 settings.load_profile("hookmill")
 
-WORKERS_MIN = 4
+WORKERS_MIN = 3
 
 _SESSION = pytest.StashKey[contextlib.ExitStack]()
 _SHARED_POSTGRES = pytest.StashKey[dict[str, str]]()

@@ -65,7 +65,10 @@ class Parsed:
         Takes a tenth of the time that decoding takes. Only an escape by number could hide one of them.
         """
         body = self._body
-        return not any(spelling in body for spelling in spellings) and b"\\u" not in body
+        for spelling in spellings:
+            if spelling in body:
+                return False
+        return b"\\u" not in body
 
 
 def plain_spelling(text: str) -> bytes | None:
