@@ -1,7 +1,6 @@
 """What every test may ask for."""
 
 import contextlib
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 settings.register_profile("hookmill", deadline=None, print_blob=True)
 settings.load_profile("hookmill")
 
-WORKERS_MIN = 3
-
 _SESSION = pytest.StashKey[contextlib.ExitStack]()
 _SHARED_POSTGRES = pytest.StashKey[dict[str, str]]()
 
@@ -33,12 +30,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_SESSION].close()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """More than there are cores where those are few: the long tests wait more than they work."""
-    return max(WORKERS_MIN, os.cpu_count() or 1)
 
 
 @pytest.hookimpl(optionalhook=True)
