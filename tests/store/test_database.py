@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hookmill.domain.errors import Invalid, StoreUnavailable
 from hookmill.store import database as module
+from hookmill.store import sqlite_engine, waiting
 from hookmill.store.database import Database, open_database
 
 
@@ -121,7 +122,7 @@ def test_a_writer_that_failed_hands_its_place_on(database):
 
 
 def test_another_process_that_writes_is_waited_for_a_while_and_then_unavailable(store_url, monkeypatch):
-    monkeypatch.setattr(module, "BUSY_SECONDS", 1)
+    monkeypatch.setattr(waiting, "BUSY_SECONDS", 1)
     with open_database(store_url) as database, open_database(store_url) as somebody, somebody.write() as tx:
         if not tx.on_sqlite:
             tx.run("LOCK TABLE facts IN ACCESS EXCLUSIVE MODE")
@@ -133,7 +134,7 @@ def test_another_process_that_writes_is_waited_for_a_while_and_then_unavailable(
 
 
 def test_a_statement_that_takes_too_long_is_unavailable(postgres_store, monkeypatch):
-    monkeypatch.setattr(module, "STATEMENT_SECONDS", 1)
+    monkeypatch.setattr(waiting, "STATEMENT_SECONDS", 1)
     with open_database(postgres_store) as database:
         began = time.monotonic()
         with pytest.raises(StoreUnavailable, match="statement timeout"), database.read() as tx:
@@ -143,7 +144,7 @@ def test_a_statement_that_takes_too_long_is_unavailable(postgres_store, monkeypa
 
 
 def test_the_times_that_are_waited_fit_into_a_senders_patience():
-    assert (module.BUSY_SECONDS, module.STATEMENT_SECONDS) == (2, 5)
+    assert (waiting.BUSY_SECONDS, waiting.STATEMENT_SECONDS) == (2, 5)
 
 
 def test_a_database_that_is_not_there_is_unavailable_and_its_password_is_not_told():
@@ -211,7 +212,7 @@ def test_every_connection_to_sqlite_is_durable_and_only_the_serving_process_chec
         "journal_mode": "wal",
         "synchronous": 2,
         "foreign_keys": 1,
-        "wal_autocheckpoint": module.CHECKPOINT_PAGES if writes and checkpoints else 0,
+        "wal_autocheckpoint": sqlite_engine.CHECKPOINT_PAGES if writes and checkpoints else 0,
         "query_only": 0 if writes else 1,
     }
 

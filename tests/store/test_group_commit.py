@@ -19,8 +19,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from hookmill.domain.delivery import Accepted, Duplicate, Label, RateLimited, Rejected, Unavailable
-from hookmill.store import database as database_module
-from hookmill.store import group_commit
+from hookmill.store import group_commit, waiting
 from hookmill.store.admission import Plan, Stale
 from hookmill.store.database import open_database
 from hookmill.store.group_commit import GroupCommit, Numbered, Report, Unframer, Work, frame, in_a_process
@@ -310,7 +309,7 @@ def test_a_strangers_claim_of_a_size_takes_no_room():
 
 
 def test_a_database_that_somebody_else_holds_is_unavailable_and_then_goes_on(shelf, monkeypatch):
-    monkeypatch.setattr(database_module, "BUSY_SECONDS", 1)
+    monkeypatch.setattr(waiting, "BUSY_SECONDS", 1)
     webhook = shelf.webhook()
     again = shelf.plan(webhook, "b")
 

@@ -15,7 +15,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 
 from hookmill.domain.errors import Conflict, Invalid, StoreUnavailable
-from hookmill.store import database as module
+from hookmill.store import waiting
 from hookmill.store.database import Database, open_database
 from hookmill.store.migrate import migrate
 from hookmill.store.schema import metadata
@@ -93,17 +93,17 @@ def test_of_several_that_migrate_at_once_one_does_it_and_the_others_wait(postgre
 
 
 def test_a_migration_waits_longer_than_a_statement_usually_may(postgres_url, monkeypatch):
-    monkeypatch.setattr(module, "STATEMENT_SECONDS", 1)
-    monkeypatch.setattr(module, "BUSY_SECONDS", 1)
+    monkeypatch.setattr(waiting, "STATEMENT_SECONDS", 1)
+    monkeypatch.setattr(waiting, "BUSY_SECONDS", 1)
     with open_database(postgres_url) as first, open_database(postgres_url) as second, ThreadPoolExecutor(1) as others:
         with first.write() as tx:
             tx.run("SET LOCAL statement_timeout = 0")
             tx.run("SELECT pg_advisory_xact_lock(:lock)", lock=0x686F6F6B)
-            waiting = others.submit(migrate, second)
+            migrating = others.submit(migrate, second)
             tx.one("SELECT pg_sleep(1.5)")
-            assert not waiting.done()
+            assert not migrating.done()
 
-        assert waiting.result() is True
+        assert migrating.result() is True
 
 
 def test_a_database_that_a_newer_version_has_written_is_refused_and_left_alone(store_url):

@@ -14,7 +14,7 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
 from hookmill.app import log
-from hookmill.app.worker_process import DRAIN_SECONDS, Companion
+from hookmill.app.companion import DRAIN_SECONDS, Companion
 from hookmill.domain.errors import Conflict
 from hookmill.settings import Settings
 

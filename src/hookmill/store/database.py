@@ -7,7 +7,6 @@ deliveries nor the people who manage them starve.
 import sqlite3
 import stat
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,26 +15,12 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
-import psycopg
-from psycopg.abc import RV, PQGen
-from sqlalchemy import Connection, CursorResult, Engine, RowMapping, create_engine, event, make_url, text
+from sqlalchemy import Connection, CursorResult, RowMapping, make_url, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.pool import QueuePool
 
 from hookmill.domain.errors import Invalid, StoreUnavailable
-
-BUSY_SECONDS: Final = 2
-"""How long a statement waits for another process's lock before it counts as unavailable."""
-STATEMENT_SECONDS: Final = 5
-SILENCE_SECONDS: Final = 2.0 * STATEMENT_SECONDS
-"""After so long without a word PostgreSQL counts as gone. It ends a statement by itself much earlier."""
-CHECKPOINT_PAGES: Final = 2_048
-"""WAL pages (4 KB each) between checkpoints. Eight times as many took as many deliveries a second, with twice the
-p99."""
-WAL_BYTES_AHEAD: Final = 16 * 1024 * 1024
-"""What the WAL is grown to before the first delivery. A sync of a file that grew waits for the file system's journal
-too, several times as long as a sync of one that was only written over."""
+from hookmill.store import sqlite_engine, waiting
 
 T = TypeVar("T")
 Row = RowMapping
@@ -67,9 +52,11 @@ class Transaction:
         """On PostgreSQL, let every statement of this transaction take so long, and wait so long for a lock."""
         self.run(f"SET LOCAL statement_timeout = '{seconds}s'")
         self.run(f"SET LOCAL lock_timeout = '{seconds}s'")
+        from hookmill.store.postgres_engine import PostgresConnection
+
         driver = self.connection.connection.driver_connection
-        assert isinstance(driver, _PostgresConnection)
-        driver.silence_seconds = seconds + SILENCE_SECONDS
+        assert isinstance(driver, PostgresConnection)
+        driver.silence_seconds = seconds + waiting.SILENCE_SECONDS
 
     def bulk(self, sql: str, values: tuple[Any, ...]) -> CursorResult[Any]:
         """Driver-level SQL with positional parameters, for the few statements that many deliveries share."""
@@ -92,13 +79,16 @@ class Database:
         self._turn = _Turnstile() if self.on_sqlite else None
         if self.on_sqlite:
             self.path: Path | None = Path(make_url(url).database or "")
-            self._writing = _sqlite_engine(url, writes=True, checkpoints=checkpoints, syncs=syncs)
-            self._reading = _sqlite_engine(url, writes=False)
+            self._writing = sqlite_engine.sqlite_engine(url, writes=True, checkpoints=checkpoints, syncs=syncs)
+            self._reading = sqlite_engine.sqlite_engine(url, writes=False)
             if checkpoints:
                 self._grow_wal()
         else:
             self.path = None
-            self._writing = _postgres_engine(url)
+            # Its driver takes a fifth of a second to load, and SQLite needs nothing of it.
+            from hookmill.store.postgres_engine import postgres_engine
+
+            self._writing = postgres_engine(url)
             # A reading of several tables must be of one moment, or a webhook could be paired with last second's
             # automations.
             self._reading = self._writing.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -130,9 +120,9 @@ class Database:
             driver.execute("PRAGMA cache_size = 100")
             driver.execute("BEGIN IMMEDIATE")
             driver.execute("CREATE TABLE wal_ahead (filling BLOB)")
-            driver.execute("INSERT INTO wal_ahead VALUES (zeroblob(?))", (WAL_BYTES_AHEAD,))
+            driver.execute("INSERT INTO wal_ahead VALUES (zeroblob(?))", (sqlite_engine.WAL_BYTES_AHEAD,))
             driver.execute("ROLLBACK")
-            driver.execute(_WRITER_CACHE)
+            driver.execute(sqlite_engine.WRITER_CACHE)
 
     def forget_connections(self) -> None:
         """Reopen from here on: what a broken connection believes of the disk can't be trusted."""
@@ -212,94 +202,6 @@ def _plain(error: SQLAlchemyError) -> str:
     if type(cause).__name__.startswith("Undefined") or said.startswith(("no such table", "no such column")):
         return f"{said}. It is not at this version's schema: run `hookmill migrate`."
     return said
-
-
-_WRITER_CACHE: Final = "PRAGMA cache_size = -65536"
-
-
-def _sqlite_engine(url: str, *, writes: bool, checkpoints: bool = False, syncs: bool = True) -> Engine:
-    engine = create_engine(
-        url,
-        poolclass=QueuePool,
-        pool_size=1 if writes else 4,
-        max_overflow=0,
-        connect_args={
-            "isolation_level": None,
-            "check_same_thread": False,
-            "cached_statements": 256,
-            "timeout": BUSY_SECONDS,
-        },
-    )
-
-    @event.listens_for(engine, "connect")
-    def _prepare(connection: sqlite3.Connection, _record: object) -> None:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA synchronous = {'FULL' if syncs else 'NORMAL'}")
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES if checkpoints else 0}")
-        connection.execute("PRAGMA journal_size_limit = 134217728")
-        connection.execute(_WRITER_CACHE if writes else "PRAGMA cache_size = -16384")
-        connection.execute("PRAGMA temp_store = MEMORY")
-        if not writes:
-            connection.execute("PRAGMA query_only = ON")
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        # IMMEDIATE takes the writer's place at once: a read that later wants to write could only fail.
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-    return engine
-
-
-class _PostgresConnection(psycopg.Connection[Any]):
-    """Ends when the server falls silent. A proxy or a frozen machine may go on acknowledging what it never answers, and
-    whoever waited for that would wait for ever."""
-
-    silence_seconds = SILENCE_SECONDS
-
-    def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
-        if timeout is not None:
-            return super().wait(gen, interval, timeout)
-        since = time.monotonic()
-        try:
-            return super().wait(gen, interval, self.silence_seconds)
-        except psycopg.OperationalError as error:
-            if time.monotonic() - since < self.silence_seconds:
-                raise
-            self.close()
-            raise psycopg.OperationalError(f"the server has said nothing for {self.silence_seconds:g} s") from error
-
-
-def _postgres_engine(url: str) -> Engine:
-    engine = create_engine(
-        make_url(url).set(drivername="postgresql+psycopg"),
-        pool_size=8,
-        max_overflow=8,
-        pool_timeout=STATEMENT_SECONDS,
-        pool_pre_ping=False,
-        connect_args={
-            "connect_timeout": STATEMENT_SECONDS,
-            "options": (
-                f"-c lock_timeout={BUSY_SECONDS * 1000} -c statement_timeout={STATEMENT_SECONDS * 1000}"
-                " -c idle_in_transaction_session_timeout=15000 -c synchronous_commit=on -c timezone=UTC"
-            ),
-            # A server that vanished without a word is noticed by the kernel, not waited for.
-            "tcp_user_timeout": STATEMENT_SECONDS * 1000,
-            "keepalives_idle": STATEMENT_SECONDS,
-            "application_name": "hookmill",
-        },
-    )
-
-    @event.listens_for(engine, "do_connect")
-    def _connect(_dialect: object, _record: object, given: Sequence[Any], named: dict[str, Any]) -> _PostgresConnection:
-        return _PostgresConnection.connect(*given, **named)
-
-    @event.listens_for(engine, "checkin")
-    def _end_patience(connection: _PostgresConnection | None, _record: object) -> None:
-        if connection is not None:
-            connection.silence_seconds = SILENCE_SECONDS
-
-    return engine
 
 
 def close_to_strangers(path: Path) -> None:

@@ -22,9 +22,9 @@ def _set_pragmas(statements: str) -> None:
     """Have these run on every connection that writes, after the product's own."""
     from sqlalchemy import Engine, event
 
-    from hookmill.store import database
+    from hookmill.store import sqlite_engine as module
 
-    make_engine = database._sqlite_engine
+    make_engine = module.sqlite_engine
 
     def make(url: str, *, writes: bool, **choices: bool) -> Engine:
         engine = make_engine(url, writes=writes, **choices)
@@ -36,7 +36,7 @@ def _set_pragmas(statements: str) -> None:
 
         return engine
 
-    database._sqlite_engine = make
+    module.sqlite_engine = make
 
 
 def _limit_pages(order: Path) -> None:
