@@ -5,13 +5,15 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from hookmill.app import Store, log, now_us, open_store
 from hookmill.app.companion import DRAIN_SECONDS, LEAVE, READY
 from hookmill.housekeeping import Housekeeping
-from hookmill.runs.engine import Engine, EngineSettings
-from hookmill.runs.runners import CommandRunner, PackageRunner
 from hookmill.settings import PACKAGE_RUNNER, Settings, read_settings
+
+if TYPE_CHECKING:
+    from hookmill.runs.engine import Engine
 
 
 class Stop:
@@ -48,7 +50,11 @@ def work(settings: Settings, stop: Stop, ready: Callable[[], None] = lambda: Non
         store.close()
 
 
-def _engine(settings: Settings, store: Store) -> Engine:
+def _engine(settings: Settings, store: Store) -> "Engine":
+    # It takes a second to load, and a process that only keeps house needs none of it.
+    from hookmill.runs.engine import Engine, EngineSettings
+    from hookmill.runs.runners import CommandRunner, PackageRunner
+
     commands = {
         name: CommandRunner(
             argv=runner.argv,
