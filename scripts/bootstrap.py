@@ -99,7 +99,8 @@ def write_locks(options: Sequence[str]) -> None:
         install_uv()
         compile_lock(TOOLS_LOCK, ["--group", "pyproject.toml:tools"], options)
         compile_lock(RUN_LOCK, ["pyproject.toml", "--group", "install"], options)
-        everything = ["pyproject.toml", "--group", "install", "--group", "dev", "-c", RUN_LOCK.name]
+        groups = ["--group", "install", "--group", "dev", "--group", "oracles"]
+        everything = ["pyproject.toml", *groups, "-c", RUN_LOCK.name]
         compile_lock(DEV_LOCK, everything, options)
 
 

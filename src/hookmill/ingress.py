@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from hookmill.domain import payload
-from hookmill.domain.authentication import Refused, Verdict, authenticate, needs_body
+from hookmill.domain.authentication import Authentic, Refused, Verdict, authenticate, diagnosis, needs_body
 from hookmill.domain.delivery import (
+    Accepted,
     Attempt,
     Broken,
     Budget,
+    Challenged,
+    Duplicate,
     Label,
     NotFound,
     Outcome,
@@ -26,6 +29,7 @@ from hookmill.domain.delivery import (
     Unavailable,
     identify,
     rate_limited,
+    replay_digest,
 )
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.domain.ids import DeliveryKey, time_ordered
@@ -68,12 +72,14 @@ class Ingress:
         limits: Limits,
         *,
         has_room: Callable[[], bool] = lambda: True,
+        public_url: str = "",
     ) -> None:
-        """`has_room` says whether the disk may take another delivery."""
+        """`has_room` says whether the disk may take another delivery; `public_url` is what senders were given."""
         self._snapshot = snapshot
         self._group_commit = group_commit
         self._limits = limits
         self._has_room = has_room
+        self._public_url = public_url
         self._entropy = _Entropy()
         self._full_until: dict[tuple[int, int], int] = {}
         self._refusals: defaultdict[tuple[int, int, str], int] = defaultdict(int)
@@ -97,9 +103,11 @@ class Ingress:
                 if isinstance(body, Broken):
                     return body
 
+                if proof is None and isinstance(body, bytes):
+                    proof = authenticate(webhook, attempt, body, public_url=self._public_url)
                 outcome = await self._admit(self._judge(webhook, attempt, proof, body), webhook, attempt)
                 if not isinstance(outcome, Stale):
-                    return outcome
+                    return _answered(outcome, proof)
                 judged_until = judged_until or time.monotonic() + JUDGED_AGAIN_SECONDS
                 webhook = await self._snapshot.confirmed(attempt.uid)
         except StoreUnavailable:
@@ -109,15 +117,14 @@ class Ingress:
     def _judge(
         self, webhook: LiveWebhook, attempt: Attempt, proof: Verdict | None, body: bytes | TooLarge | None
     ) -> Plan:
-        """What should be written about the attempt. `proof` is None where it takes the body to prove anything."""
+        """What should be written about the attempt. `proof` is None where a body that is too large would have had to
+        prove anything."""
         if isinstance(proof, Refused) or body is None:
-            return self._failure(webhook, attempt, proof, _declared_size(attempt))
+            return self._failure(webhook, attempt, proof, body)
         if isinstance(body, TooLarge):
             # Too large to be hashed is too large to be proven: a stranger's bytes must not spend the sender's budget.
             budget = Budget.DELIVERIES if proof is not None else Budget.FAILED_AUTHENTICATIONS
             return self._plan(webhook, attempt, Label.REJECTED_TOO_LARGE, budget, body.size)
-        if proof is None and isinstance(refused := authenticate(webhook, attempt, body), Refused):
-            return self._failure(webhook, attempt, refused, len(body))
 
         parsed = payload.parse(body)
         if isinstance(parsed, payload.NotJson):
@@ -127,9 +134,13 @@ class Ingress:
 
         plan = self._plan(webhook, attempt, Label.ACCEPTED, Budget.DELIVERIES, len(body))
         plan.body = body
-        kind, plan.identity_digest, plan.identity_shown = identify(webhook.delivery_id_header, None, attempt, body)
+        signed = proof if isinstance(proof, Authentic) else _UNSIGNED
+        identity = identify(webhook.delivery_id_header, signed.event_id, attempt, body)
+        kind, plan.identity_digest, plan.identity_shown = identity
         plan.identity_kind = int(kind)
-        if webhook.subscriptions:
+        if signed.fingerprint is not None:
+            plan.replay_digest = replay_digest(signed.fingerprint)
+        if webhook.subscriptions and signed.reply is None:
             plan.runs = tuple(
                 RunToStart(self._entropy.key(attempt.received_at), chosen.automation_id, chosen.version)
                 for chosen in webhook.subscriptions
@@ -137,13 +148,20 @@ class Ingress:
             )
         return plan
 
-    def _failure(self, webhook: LiveWebhook, attempt: Attempt, proof: Verdict | None, size: int) -> Plan:
+    def _failure(
+        self, webhook: LiveWebhook, attempt: Attempt, proof: Verdict | None, body: bytes | TooLarge | None
+    ) -> Plan:
         """401 and a row, while the failures' budget lasts.
 
         Judged after verification, so that nobody who merely knows the URL can use up what the real sender needs.
         """
+        size = len(body) if isinstance(body, bytes) else _declared_size(attempt)
         plan = self._plan(webhook, attempt, Label.REJECTED_AUTH, Budget.FAILED_AUTHENTICATIONS, size)
-        plan.reason = proof.reason.value if isinstance(proof, Refused) else None
+        if isinstance(body, bytes) and (plan.webhook_no, plan.budget) not in self._full_until:
+            # Many times the work of a refusal, so not for a flood whose rows are not kept anyway.
+            plan.reason = diagnosis(webhook, attempt, body, public_url=self._public_url)
+        elif isinstance(proof, Refused):
+            plan.reason = str(proof.reason)
         return plan
 
     def _plan(self, webhook: LiveWebhook, attempt: Attempt, label: Label, budget: Budget, size: int) -> Plan:
@@ -213,6 +231,18 @@ class Ingress:
 
 
 _REFUSED_FOR: Final = {Budget.DELIVERIES: "rate_limited", Budget.FAILED_AUTHENTICATIONS: "failed_authentications"}
+
+
+_UNSIGNED: Final = Authentic()
+
+
+def _answered(outcome: Admission, proof: Verdict | None) -> Outcome:
+    """A provider's challenge is answered once it is recorded, as often as it is repeated."""
+    assert not isinstance(outcome, Stale)
+    reply = proof.reply if isinstance(proof, Authentic) else None
+    if reply is None or not isinstance(outcome, Accepted | Duplicate):
+        return outcome
+    return Challenged(reply.status, reply.content_type, reply.body)
 
 
 def _is_here(webhook: LiveWebhook, attempt: Attempt) -> bool:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hookmill.domain import ids, payload
 from hookmill.domain.automation import PROMPT_CHARACTERS_MAX, Automation, triggers_from_json
@@ -39,6 +39,9 @@ from hookmill.store.deliveries import Delivery, Refusals
 from hookmill.store.factories import Factory
 from hookmill.store.sealing import MasterKey
 
+if TYPE_CHECKING:
+    from hookmill.domain.signatures.scheme import Scheme
+
 DEFAULT_FACTORY = "default"
 
 
@@ -58,7 +61,13 @@ class WebhookWithSecret:
 
     webhook: Webhook
     url: str
-    secret: SecretValue
+    secret: SecretValue | None
+    """None while the provider has yet to give its own."""
+
+    def reveal(self) -> str:
+        """The secret's text, where there is one."""
+        assert self.secret is not None, "asked of a webhook that has a secret"
+        return self.secret.reveal()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,25 +120,26 @@ class Management:
         *,
         auth_mode: AuthMode = AuthMode.TOKEN,
         signature_scheme: str | None = None,
+        signature_options: dict[str, Any] | None = None,
+        answers_handshakes: bool = False,
         secret: str | None = None,
         secret_name: str | None = None,
         delivery_id_header: str | None = None,
     ) -> WebhookWithSecret:
         """A new webhook, enabled. Its secret and URL are in the answer, and nowhere afterwards.
 
-        `secret_name` may name an existing team secret, whose value is then used. Raises `LimitReached` at the
-        factory's limit.
+        `secret_name` may name an existing team secret, whose value is then used. Where only the provider can make the
+        secret and none is given, the webhook is disabled until it is supplied. Raises `LimitReached` at the factory's
+        limit.
         """
         name = usable_name("webhook", name)
-        if signature_scheme is not None and auth_mode is not AuthMode.SIGNATURE:
-            raise Invalid("signatureScheme goes with authMode signature alone. Leave it out, or choose that mode.")
-        if auth_mode is AuthMode.SIGNATURE:
-            raise Invalid("authMode signature has no schemes in this version. Use token or url_token.")
+        scheme = _usable_scheme(auth_mode, signature_scheme, signature_options, answers_handshakes)
         if delivery_id_header is not None:
             delivery_id_header = usable_delivery_id_header(delivery_id_header)
+            _refuse_signing_header(scheme, delivery_id_header)
         given = usable_secret(secret) if secret is not None else None
-        if given is not None and auth_mode is AuthMode.URL_TOKEN and not url_safe(given):
-            raise Invalid("A url_token secret stands in the URL: use letters, digits and - . _ ~ only.")
+        if given is not None:
+            _refuse_unfit_secret(auth_mode, scheme, given)
         now = self._now()
         with self._changing(factory) as tx:
             limit = self._house.webhooks_per_factory
@@ -139,7 +149,10 @@ class Management:
                 )
             if webhooks.live_by_name(tx, factory.id, name) is not None:
                 raise Conflict(f"Factory {factory.name!r} already has a webhook named {name!r}. Choose another name.")
-            secret_id, version, value = self._secret_for(tx, factory, name, auth_mode, given, secret_name)
+            blank = None if given is not None else _generated(scheme, signature_scheme)
+            secret_id, version, value = self._secret_for(
+                tx, factory, name, auth_mode, scheme, given, blank, secret_name
+            )
             uid = WebhookUid(_random("wh"))
             webhooks.add(
                 tx,
@@ -148,10 +161,12 @@ class Management:
                     factory_id=factory.id,
                     name=name,
                     auth_mode=auth_mode,
-                    state=WebhookState.ENABLED,
+                    state=WebhookState.ENABLED if version is not None else WebhookState.DISABLED,
                     secret_id=secret_id,
                     secret_version_id=version,
                     signature_scheme=signature_scheme,
+                    signature_options=signature_options,
+                    answers_handshakes=answers_handshakes,
                     delivery_id_header=delivery_id_header,
                 ),
                 now,
@@ -173,19 +188,33 @@ class Management:
         state = WebhookState.ENABLED if enabled else WebhookState.DISABLED
         with self._changing(factory) as tx:
             webhook = self._not_deleted(tx, factory, named)
+            if enabled and not webhook.has_secret:
+                raise Conflict(
+                    f"Webhook {webhook.name!r} has no secret yet. Supply the provider's first: "
+                    f"hookmill webhook rotate {webhook.uid} --secret-from-stdin"
+                )
             if webhook.state is not state:
                 webhooks.set_state(tx, webhook.uid, state, self._now())
             return _found(webhooks.by_uid(tx, webhook.uid), named)
 
     def rotate_webhook(self, factory: Factory, named: str, secret: str | None = None) -> WebhookWithSecret:
         """A new secret, generated or given. The old one stops working everywhere before this returns; the state
-        stays."""
+        stays.
+
+        Raises `Invalid` where only the provider can make the secret and none is given.
+        """
         given = usable_secret(secret) if secret is not None else None
         with self._changing(factory) as tx:
             webhook = self._not_deleted(tx, factory, named)
-            value = given or generated(os.urandom(GENERATED_BYTES))
-            if webhook.auth_mode is AuthMode.URL_TOKEN and not url_safe(value):
-                raise Invalid("A url_token secret stands in the URL: use letters, digits and - . _ ~ only.")
+            scheme = _scheme_of(webhook)
+            if given is not None:
+                _refuse_unfit_secret(webhook.auth_mode, scheme, given)
+            value = given or _generated(scheme, webhook.signature_scheme)
+            if value is None:
+                raise Invalid(
+                    f"The secret of {webhook.name!r} is made by its provider. Copy it from there, and give it: "
+                    f"hookmill webhook rotate {webhook.uid} --secret-from-stdin"
+                )
             secret_id, _ = webhooks.secret_of(tx, webhook.uid)
             version = secrets.add_version(tx, secret_id, value, self._key, self._now())
             webhooks.use_secret_version(tx, webhook.uid, version)
@@ -208,6 +237,8 @@ class Management:
         with self._database.read() as tx:
             webhook = self._not_deleted(tx, factory, named)
             _, version = webhooks.secret_of(tx, webhook.uid)
+            if version is None:
+                raise Conflict(f"Webhook {webhook.name!r} has no secret yet: supply the provider's first.")
             value = secrets.reveal(tx, version, self._key)
         return WebhookWithSecret(webhook, self._complete_url(webhook, value), value)
 
@@ -456,10 +487,13 @@ class Management:
         factory: Factory,
         webhook_name: str,
         mode: AuthMode,
+        scheme: "Scheme | None",
         given: SecretValue | None,
+        blank: SecretValue | None,
         secret_name: str | None,
-    ) -> tuple[SecretId, str, SecretValue]:
-        """The team secret that a new webhook names: an existing one, or a new one with a value given or generated."""
+    ) -> tuple[SecretId, str | None, SecretValue | None]:
+        """The team secret that a new webhook names: an existing one, or a new one with a value given, generated, or
+        still to come."""
         if secret_name is not None:
             existing = secrets.secret_named(tx, factory.team_id, usable_secret_name(secret_name))
             if existing is not None:
@@ -470,14 +504,15 @@ class Management:
                 version = secrets.newest_version(tx, existing)
                 if version is None:
                     raise Conflict(f"Team secret {secret_name} has no value yet. Set it first.")
-                value = secrets.reveal(tx, version, self._key)
-                if mode is AuthMode.URL_TOKEN and not url_safe(value):
-                    raise Invalid(f"Team secret {secret_name} is not URL-safe: letters, digits and - . _ ~ only.")
-                return existing, version, value
+                stored = secrets.reveal(tx, version, self._key)
+                _refuse_unfit_secret(mode, scheme, stored, f"Team secret {secret_name}: ")
+                return existing, version, stored
         name = secret_name or self._free_secret_name(tx, factory, webhook_name)
-        value = given or generated(os.urandom(GENERATED_BYTES))
+        value = given or blank
         secret_id = SecretId(_random("sec"))
         secrets.add_secret(tx, secret_id, factory.team_id, name, self._now())
+        if value is None:
+            return secret_id, None, None
         return secret_id, secrets.add_version(tx, secret_id, value, self._key, self._now()), value
 
     def _free_secret_name(self, tx: Transaction, factory: Factory, webhook_name: str) -> str:
@@ -488,9 +523,11 @@ class Management:
             name = f"{suggested.removesuffix('_SECRET')}_{count}_SECRET"
         return name
 
-    def _complete_url(self, webhook: Webhook, secret: SecretValue) -> str:
+    def _complete_url(self, webhook: Webhook, secret: SecretValue | None) -> str:
         shown = self.url(webhook)
-        return shown.replace("{token}", secret.reveal()) if webhook.auth_mode is AuthMode.URL_TOKEN else shown
+        if secret is None or webhook.auth_mode is not AuthMode.URL_TOKEN:
+            return shown
+        return shown.replace("{token}", secret.reveal())
 
     def _usable_runner(self, runner: str | None) -> str:
         chosen = runner or self._house.default_runner
@@ -499,6 +536,69 @@ class Management:
         raise Invalid(
             f"No runner is named {chosen[:80]!r}. The operator configured: {', '.join(self._house.runner_names)}."
         )
+
+
+def _usable_scheme(
+    mode: AuthMode, name: str | None, options: dict[str, Any] | None, answers_handshakes: bool
+) -> "Scheme | None":
+    """What a new webhook's deliveries are signed with. Raises `Invalid` where mode, scheme and options don't agree."""
+    if mode is not AuthMode.SIGNATURE:
+        for what, given in (
+            ("signatureScheme", name is not None),
+            ("Signature options", options is not None),
+            ("Answering handshakes", answers_handshakes),
+        ):
+            if given:
+                raise Invalid(f"{what} goes with authMode signature alone. Leave it out, or choose that mode.")
+        return None
+    scheme = _scheme_named(name, options)
+    if answers_handshakes and scheme.handshake is None:
+        raise Invalid(f"{scheme.title} sends no signed challenge that could be answered. Leave handshakes off.")
+    return scheme
+
+
+def _scheme_of(webhook: Webhook) -> "Scheme | None":
+    if webhook.auth_mode is not AuthMode.SIGNATURE:
+        return None
+    return _scheme_named(webhook.signature_scheme, webhook.signature_options)
+
+
+def _scheme_named(name: str | None, options: dict[str, Any] | None) -> "Scheme":
+    # Most commands have nothing to do with providers, and start faster without them.
+    from hookmill.domain.signatures.rule import scheme_named
+
+    return scheme_named(name, options)
+
+
+def _generated(scheme: "Scheme | None", name: str | None) -> SecretValue | None:
+    """A new secret; None where only the provider can make one. `name` is what the webhook calls its scheme."""
+    entropy = os.urandom(GENERATED_BYTES)
+    if scheme is None:
+        return generated(entropy)
+    from hookmill.domain.signatures.key import generated_secret, generates_secret
+
+    # Another provider that signs in the same way has a secret of its own making.
+    makes_its_own = name != scheme.name
+    return generated_secret(scheme, entropy) if generates_secret(scheme) and not makes_its_own else None
+
+
+def _refuse_unfit_secret(mode: AuthMode, scheme: "Scheme | None", value: SecretValue, whose: str = "") -> None:
+    """Raises `Invalid` for a secret that could never authenticate a delivery."""
+    if mode is AuthMode.URL_TOKEN and not url_safe(value):
+        raise Invalid(f"{whose}A url_token secret stands in the URL: use letters, digits and - . _ ~ only.")
+    if scheme is not None:
+        from hookmill.domain.signatures.key import prepare_key
+
+        prepare_key(scheme, value.reveal())
+
+
+def _refuse_signing_header(scheme: "Scheme | None", header: str) -> None:
+    if scheme is None:
+        return
+    from hookmill.domain.signatures.scheme import signing_headers
+
+    if header.lower().encode() in signing_headers(scheme):
+        raise Invalid(f"{header} holds {scheme.title}'s proof, and delivery ids are stored and shown. Choose another.")
 
 
 def judge_filter(chosen: CompiledFilter | None, body: bytes, *, webhook_check: bool = True) -> FilterTest:

@@ -92,10 +92,10 @@ def test_what_authorization_says_does_not_matter_to_a_url_token_webhook():
     assert judge(AuthMode.URL_TOKEN, b"Basic eDp5", url_token=SECRET) == Authentic()
 
 
-def test_a_signature_is_refused_as_long_as_no_scheme_is_known():
+def test_a_webhook_whose_scheme_is_not_known_refuses_everybody():
     refused = judge(AuthMode.SIGNATURE, b"Bearer " + SECRET, url_token=SECRET)
 
-    assert refused == Refused(Reason.NO_SIGNATURES_YET)
+    assert refused == Refused(Reason.NO_RULE)
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,7 @@ def a_webhook(mode: AuthMode) -> LiveWebhook:
         auth_mode=mode,
         accepts_deliveries=True,
         secret_digest=sha256(SECRET).digest(),
-        secret=None,
-        signature_scheme=None,
+        signature=None,
         delivery_id_header=None,
         subscriptions=(),
     )

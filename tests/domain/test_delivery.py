@@ -134,6 +134,7 @@ def test_the_numbers_that_are_stored_never_change():
         (2, "provider"),
         (3, "sender"),
         (4, "body_sha256"),
+        (5, "signed_content"),
     ]
 
 

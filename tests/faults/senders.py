@@ -22,7 +22,7 @@ def request(
     made: WebhookWithSecret, body: bytes, *, token: str | None = None, headers: Mapping[str, str] | None = None
 ) -> bytes:
     """A delivery as it goes over the wire."""
-    secret = token if token is not None else made.secret.reveal()
+    secret = token if token is not None else made.reveal()
     path = f"/webhooks/w/{made.webhook.uid}"
     lines = ["Host: hooks.test", f"Content-Length: {len(body)}"]
     if made.webhook.auth_mode == "url_token":

@@ -203,7 +203,7 @@ def setting(management: Management, name: str) -> tuple[Factory, WebhookWithSecr
 def test_a_secret_is_worth_nothing_from_the_moment_its_rotation_returned(pair: Pair):
     with pair.management() as management:
         factory, made = setting(management, "rotated")
-        tokens = [made.secret.reveal()]
+        tokens = [made.reveal()]
         called: list[float] = [0.0]
         returned: list[float] = [0.0]
 
@@ -218,7 +218,7 @@ def test_a_secret_is_worth_nothing_from_the_moment_its_rotation_returned(pair: P
                 rotated = management.rotate_webhook(factory, made.webhook.uid)
                 returned.append(time.monotonic())
                 assert statuses_everywhere(pair, made, tokens[-1]) == {401}
-                tokens.append(rotated.secret.reveal())
+                tokens.append(rotated.reveal())
                 assert statuses_everywhere(pair, made, tokens[-1]) == {202}
 
     never = float("inf")
@@ -236,7 +236,7 @@ def test_a_webhook_takes_nothing_from_the_moment_it_was_disabled(pair: Pair):
     spans: list[tuple[bool, float, float]] = []
     with pair.management() as management:
         factory, made = setting(management, "toggled")
-        token = made.secret.reveal()
+        token = made.reveal()
         with Racers(pair, lambda _: (made, token, 0)) as racers:
             since = time.monotonic()
             for number in range(2 * ROUNDS):
@@ -286,7 +286,7 @@ def test_a_webhook_takes_nothing_from_the_moment_it_was_deleted(pair: Pair):
 
         def aim(chance: random.Random) -> tuple[WebhookWithSecret, str, int]:
             by = max(0, now - (chance.random() < 0.3))
-            return webhooks[by], webhooks[by].secret.reveal(), by
+            return webhooks[by], webhooks[by].reveal(), by
 
         with Racers(pair, aim) as racers:
             for number, made in enumerate(webhooks):
@@ -294,7 +294,7 @@ def test_a_webhook_takes_nothing_from_the_moment_it_was_deleted(pair: Pair):
                 time.sleep(0.01)
                 management.delete_webhook(factory, made.webhook.uid)
                 returned[number] = time.monotonic()
-                assert statuses_everywhere(pair, made, made.secret.reveal()) == {404}
+                assert statuses_everywhere(pair, made, made.reveal()) == {404}
 
     late = [shot for shot in racers.shots if shot.began > returned[shot.by]]
     assert {shot.answer.status for shot in late} == {404}
@@ -311,7 +311,7 @@ def test_an_automation_starts_nothing_from_the_moment_it_was_disabled(pair: Pair
     spans: list[tuple[bool, float, float]] = []
     with pair.management() as management:
         factory, made = setting(management, "automated")
-        token = made.secret.reveal()
+        token = made.reveal()
         trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
         automation = management.create_automation(factory, "toggled", prompt="Look.", triggers=[trigger])
         with Racers(pair, lambda _: (made, token, 0)) as racers:

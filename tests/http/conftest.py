@@ -41,7 +41,7 @@ def new_target(management: Management, name: str = "target") -> Target:
     by_url = management.create_webhook(factory, f"{name} by URL", auth_mode=AuthMode.URL_TOKEN)
     return Target(
         uid=by_header.webhook.uid.encode(),
-        token=by_header.secret.reveal().encode(),
+        token=by_header.reveal().encode(),
         url_uid=by_url.webhook.uid.encode(),
-        url_token=by_url.secret.reveal().encode(),
+        url_token=by_url.reveal().encode(),
     )

@@ -110,8 +110,8 @@ def test_unknown_disabled_and_deleted_webhooks_are_told_apart_by_nobody(service:
     management.delete_webhook(factory, deleted.webhook.uid)
     bearers = [
         b"Bearer wrong",
-        b"Bearer " + disabled.secret.reveal().encode(),
-        b"Bearer " + deleted.secret.reveal().encode(),
+        b"Bearer " + disabled.reveal().encode(),
+        b"Bearer " + deleted.reveal().encode(),
     ]
 
     answers = set()

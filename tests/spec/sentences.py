@@ -178,7 +178,6 @@ def quoted(words: str) -> str:
 
 
 _NOTHING_TO_SHOW = "it speaks of the document, not of the service"
-_SIGNATURES = "the signature schemes are not built yet"
 _FILES = "definition files are not built yet"
 _PEOPLE = "there is no dashboard and no API yet, and so nobody to permit anything to"
 
@@ -200,17 +199,6 @@ NOT_YET_COVERED: Final[Mapping[str, str]] = {
         "The managed secret named by `secretName` must exist first.": _FILES,
         "A change of the secret value is picked up": _FILES,
         "Applying a definition fails": _FILES,
-        "For `signature`, the provider's signing secret": _SIGNATURES,
-        "signatureScheme: Only for `signature`": _SIGNATURES,
-        "signatureScheme: Allowed values: not shown.": _SIGNATURES,
-        "A Standard Webhooks scheme is supported": _SIGNATURES,
-        "provider signature headers for `signature` mode": _SIGNATURES,
-        "the provider's own delivery header": _SIGNATURES,
-        "Provider signature: `signature`": _SIGNATURES,
-        "An unsigned request to a `signature` webhook": _SIGNATURES,
-        "Signatures of the Standard Webhooks kind": _SIGNATURES,
-        "Per-provider signature header names": _SIGNATURES,
-        "Signature age": _SIGNATURES,
     }.items()
 }
 """What no test shows yet, and why."""

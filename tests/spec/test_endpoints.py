@@ -66,7 +66,7 @@ def test_a_webhooks_url_is_the_base_url_the_frozen_path_and_its_uid(world):
 def test_a_url_token_follows_the_uid_as_the_last_segment(world):
     made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
 
-    assert made.url == f"https://hooks.test/webhooks/w/{made.webhook.uid}/{made.secret.reveal()}"
+    assert made.url == f"https://hooks.test/webhooks/w/{made.webhook.uid}/{made.reveal()}"
     assert world.request("POST", made.url.removeprefix("https://hooks.test"), body=b"{}").status == 202
 
 
@@ -127,7 +127,7 @@ def test_the_secret_is_sent_as_a_bearer_token(world):
     answer = world.request(
         "POST",
         f"/webhooks/w/{made.webhook.uid}",
-        headers={"Authorization": f"Bearer {made.secret.reveal()}"},
+        headers={"Authorization": f"Bearer {made.reveal()}"},
         body=b"{}",
     )
 
@@ -276,7 +276,7 @@ def test_a_length_that_is_no_number_is_refused(sqlite_world):
 
 
 def bearer(made) -> dict[str, str]:
-    return {"Authorization": f"Bearer {made.secret.reveal()}"}
+    return {"Authorization": f"Bearer {made.reveal()}"}
 
 
 def breaking_off(start: bytes) -> Iterator[bytes]:

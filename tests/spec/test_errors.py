@@ -34,7 +34,7 @@ def test_unknown_disabled_and_deleted_are_the_same_404_to_the_byte(world, mode):
 def test_a_token_segment_where_none_belongs_is_that_404_although_the_header_is_right(world):
     made = world.webhook()
     path = f"/webhooks/w/{made.webhook.uid}"
-    secret = made.secret.reveal()
+    secret = made.reveal()
 
     answers = [
         world.request("POST", f"{path}/{secret}", headers={"Authorization": f"Bearer {secret}"}, body=b"{}"),

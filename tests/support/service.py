@@ -133,7 +133,7 @@ class Service:
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """A delivery to the webhook, bearing its secret or another one."""
-        secret = token if token is not None else made.secret.reveal()
+        secret = token if token is not None else made.reveal()
         path = f"/webhooks/w/{made.webhook.uid}"
         if made.webhook.auth_mode == "url_token":
             return self.request("POST", f"{path}/{secret}", headers=headers, body=body)

@@ -177,7 +177,13 @@ class World:
         self.snapshot = Snapshot(self.database, self.key, failed=self._failed)
         self.group_commit = GroupCommit(self._start_writer, failed=self._failed)
         await self.group_commit.open()
-        self.ingress = Ingress(self.snapshot, self.group_commit, self.limits, has_room=lambda: self.has_room)
+        self.ingress = Ingress(
+            self.snapshot,
+            self.group_commit,
+            self.limits,
+            has_room=lambda: self.has_room,
+            public_url="https://hooks.test",
+        )
         self.routes = Routes(IngressDoor(self.ingress, self.clock), lambda: True)
 
     async def _shut(self) -> None:
@@ -214,7 +220,7 @@ class World:
         self.failures.append((where, str(why)))
 
     async def _post(self, made: WebhookWithSecret, body: Body, token: str | None, headers: Headers) -> Answer:
-        secret = token if token is not None else made.secret.reveal()
+        secret = token if token is not None else made.reveal()
         path = f"/webhooks/w/{made.webhook.uid}"
         if made.webhook.auth_mode == "url_token":
             return await self._request("POST", f"{path}/{secret}", headers, body)
@@ -228,7 +234,8 @@ class World:
         scope = {
             "type": "http",
             "method": method,
-            "raw_path": path.encode("latin-1"),
+            "raw_path": path.partition("?")[0].encode("latin-1"),
+            "query_string": path.partition("?")[2].encode("latin-1"),
             "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given],
         }
         sent: list[Any] = []

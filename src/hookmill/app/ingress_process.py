@@ -65,6 +65,7 @@ class IngressService:
                 failed_authentications_per_minute=settings.failed_authentications_per_minute,
             ),
             has_room=DiskGuard(settings.data_dir, settings.free_space_min_mb * 1024 * 1024),
+            public_url=settings.public_url(),
         )
         self._routes = Routes(IngressDoor(self._ingress, now_us), self._is_ready)
         self._counting = asyncio.create_task(self._write_down_refusals())

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from hookmill import __version__
-from hookmill.cli import automation, delivery, filters, run, send, service, webhook
+from hookmill.cli import automation, delivery, filters, run, scheme, send, service, webhook
 from hookmill.cli.output import complain, line, shown
 from hookmill.domain.errors import HookmillError, StoreUnavailable
 
@@ -49,6 +49,7 @@ app.add_typer(automation.commands, name="automation")
 app.add_typer(delivery.commands, name="delivery")
 app.add_typer(run.commands, name="run")
 app.add_typer(filters.commands, name="filter")
+app.add_typer(scheme.commands, name="scheme")
 app.command()(send.send)
 
 

@@ -17,7 +17,7 @@ def curl_line(made: WebhookWithSecret) -> str | None:
     """It holds the secret. None for a webhook whose deliveries must be signed: a fixed line can't do that."""
     match made.webhook.auth_mode:
         case AuthMode.TOKEN:
-            credential = ["-H", f"Authorization: Bearer {made.secret.reveal()}"]
+            credential = ["-H", f"Authorization: Bearer {made.reveal()}"]
         case AuthMode.URL_TOKEN:
             credential = []
         case AuthMode.SIGNATURE:

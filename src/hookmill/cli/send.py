@@ -22,6 +22,8 @@ from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.webhook import AuthMode
 
 if TYPE_CHECKING:
+    from hookmill.domain.signatures.scheme import Scheme
+    from hookmill.domain.signatures.sign import Signed
     from hookmill.management import WebhookWithSecret
 
 ANSWER_SECONDS: Final = 15
@@ -51,13 +53,24 @@ def send(
     url: Annotated[
         str | None, typer.Option(metavar="BASE", help="Send to the service at BASE instead of the configured base_url.")
     ] = None,
+    scheme: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Sign as this provider does, instead of as the webhook expects it."),
+    ] = None,
+    clock_skew: Annotated[
+        int, typer.Option(metavar="SECONDS", help="Sign so far ahead of now, or behind it when negative.")
+    ] = 0,
+    signing_key: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The private key, for schemes whose webhook holds a public one."),
+    ] = None,
     times: Annotated[
         int, typer.Option(min=1, max=100_000, metavar="N", help="Send so often, one after the other.")
     ] = 1,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Post a sample delivery to a webhook. It bears the webhook's secret, as a sender's would."""
+    """Post a sample delivery to a webhook. It bears the webhook's secret or is signed with it, as a sender's would."""
     given.at_most_one(body=body, data=data)
     content = given.bytes_of(body, "The body file") if body is not None else None
     if data is not None:
@@ -66,8 +79,9 @@ def send(
         target = here.management.secret_for_sending(here.factory, webhook)
         path = target.webhook.ingress_path()
         base = url if url is not None else here.management.url(target.webhook).removesuffix(path)
+        signer = _signer(target, scheme, clock_skew, signing_key)
 
-    sender = Sender(base, target, event_id)
+    sender = Sender(base, target, event_id, signer)
     answers = []
     try:
         for number in range(1, times + 1):
@@ -84,10 +98,52 @@ def send(
         raise typer.Exit(1)
 
 
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """Signs each delivery, as a provider would at a time so many seconds from now."""
+
+    scheme: Scheme
+    secret: str
+    url: str
+    """What the provider was given: some sign it."""
+    clock_skew: int
+
+    def __call__(self, body: bytes, event_id: str | None) -> Signed:
+        from hookmill.domain.signatures.sign import sign
+
+        at_us = time.time_ns() // 1000 + self.clock_skew * 1_000_000
+        return sign(self.scheme, self.secret, body, self.url, at_us, event_id)
+
+
+def _signer(target: WebhookWithSecret, scheme: str | None, clock_skew: int, signing_key: str | None) -> Signer | None:
+    webhook = target.webhook
+    if webhook.auth_mode is not AuthMode.SIGNATURE:
+        if scheme is not None or clock_skew or signing_key is not None:
+            raise Invalid(f"Webhook {webhook.name!r} takes no signatures: leave out --scheme and what belongs to it.")
+        return None
+    from hookmill.domain.signatures.generic import GENERIC
+    from hookmill.domain.signatures.rule import scheme_named
+
+    options = webhook.signature_options if scheme in {None, GENERIC} else None
+    chosen = scheme_named(scheme or webhook.signature_scheme, options)
+    if signing_key is not None:
+        secret = given.text_of(signing_key, "The signing key")
+    elif chosen.algorithm.uses_public_key:
+        raise Invalid(
+            f"{chosen.title} signs with a private key, and the webhook holds only the public one. "
+            "Give the private one: --signing-key FILE"
+        )
+    else:
+        secret = target.reveal()
+    return Signer(chosen, secret, target.url, clock_skew)
+
+
 class Sender:
     """One connection to the service, and what every delivery to one webhook carries."""
 
-    def __init__(self, base: str, target: WebhookWithSecret, event_id: str | None) -> None:
+    def __init__(
+        self, base: str, target: WebhookWithSecret, event_id: str | None, signer: Signer | None = None
+    ) -> None:
         self._shown_base = shown(base[:200])
         try:
             parts = urlsplit(base)
@@ -96,18 +152,16 @@ class Sender:
             host, port, parts = None, None, urlsplit("")
         if parts.scheme not in {"http", "https"} or not host or not re.fullmatch(r"[!-~]*", parts.path):
             raise Invalid(f"{self._shown_base} is no address of a service. Use one such as http://127.0.0.1:8420.")
-        secret = target.secret.reveal()
+        secret = target.reveal()
+        self._signer = signer
+        self._event_id = event_id
         self._path = parts.path.rstrip("/") + target.webhook.ingress_path().replace("{token}", secret)
         self._headers: dict[str, str | bytes] = {"Content-Type": "application/json", "User-Agent": "hookmill-send"}
         match target.webhook.auth_mode:
             case AuthMode.TOKEN:
                 self._headers["Authorization"] = f"Bearer {secret}".encode()
-            case AuthMode.URL_TOKEN:
+            case AuthMode.URL_TOKEN | AuthMode.SIGNATURE:
                 pass
-            case AuthMode.SIGNATURE:
-                raise Conflict(
-                    f"Webhook {target.webhook.name!r} wants signed deliveries, which this version can't make."
-                )
             case _:
                 assert_never(target.webhook.auth_mode)
         if event_id is not None:
@@ -119,10 +173,17 @@ class Sender:
 
     def post(self, body: bytes) -> Answer:
         """Send one delivery and wait for the answer. Raises `Conflict` when there is none, never naming the secret."""
+        path, headers = self._path, self._headers
+        if self._signer is not None:
+            signed = self._signer(body, self._event_id)
+            body = signed.body
+            headers = {**headers, **{name: value.encode() for name, value in signed.headers}}
+            _, question, query = signed.url.partition("?")
+            path += question + query
         try:
             # A body that is too large may be refused before it was taken whole: the answer is there all the same.
             with suppress(BrokenPipeError, ConnectionResetError):
-                self._connection.request("POST", self._path, body, self._headers)
+                self._connection.request("POST", path, body, headers)
             response = self._connection.getresponse()
             answered = response.read(ANSWER_BYTES_MAX)
         except ValueError:

@@ -223,7 +223,7 @@ def _counted(things: Sequence[Webhook] | Sequence[Automation], noun: str) -> str
 
 def _announced(found: SetUp) -> dict[str, Any]:
     if found.first is not None and found.described is not None:
-        complete = {"url": found.first.url, "secret": found.first.secret.reveal()}
+        complete = {"url": found.first.url, "secret": found.first.reveal()}
         return {"webhook": found.described | complete, "curl": curl_line(found.first)}
     return {
         "webhooks": [webhook.name for webhook in found.webhooks],

@@ -27,6 +27,17 @@ def create(
         str, typer.Argument(metavar="NAME", help="What it is called, in this factory.", show_default=False)
     ],
     mode: Annotated[AuthMode, typer.Option(help="How senders prove themselves.")] = AuthMode.TOKEN,
+    scheme: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With mode signature: the provider. `hookmill scheme list` shows them."),
+    ] = None,
+    signature: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="With scheme hmac: how the sender signs. `hookmill scheme show hmac` says."),
+    ] = None,
+    handshakes: Annotated[
+        bool, typer.Option("--handshakes", help="With mode signature: answer the provider's signed challenges.")
+    ] = False,
     secret_from_stdin: options.SecretFromStdin = False,
     secret_name: Annotated[
         str | None,
@@ -45,10 +56,16 @@ def create(
             here.factory,
             name,
             auth_mode=mode,
+            signature_scheme=scheme,
+            signature_options=given.json_in(signature, "--signature") if signature is not None else None,
+            answers_handshakes=handshakes,
             secret=secret,
             secret_name=secret_name,
             delivery_id_header=delivery_id_header,
         )
+        if made.secret is None and not json:
+            _print_without_secret(made)
+            return
         _print_with_secret(here.management, made, f"Webhook {shown(made.webhook.name)} is ready.", json)
 
 
@@ -98,10 +115,11 @@ def show(name: Name, factory: options.FactoryName = "default", json: options.AsJ
         ("State", _state(webhook)),
         ("Mode", webhook.auth_mode.value),
         ("URL", described["url"]),
-        ("Secret", f"{webhook.secret_name} (never shown; rotate it for a new one)"),
+        ("Secret", f"{webhook.secret_name} ({_of_secret(webhook)})"),
     ]
     if webhook.signature_scheme is not None:
         pairs.append(("Scheme", webhook.signature_scheme))
+        pairs.append(("Handshakes", "answered" if webhook.answers_handshakes else "not answered"))
     if webhook.delivery_id_header is not None:
         pairs.append(("Event id in", webhook.delivery_id_header))
     pairs.append(("Created", utc(webhook.created_at)))
@@ -173,11 +191,11 @@ def _print_with_secret(management: Management, made: WebhookWithSecret, said: st
     """The one moment when the secret and the complete URL are shown."""
     if json:
         described = webhook_fields(management, made.webhook)
-        as_json(described | {"url": made.url, "secret": made.secret.reveal()})
+        as_json(described | {"url": made.url, "secret": made.reveal() if made.secret is not None else None})
         return
     line(said)
     line()
-    fields([("uid", made.webhook.uid), ("URL", made.url), ("Secret", made.secret.reveal())])
+    fields([("uid", made.webhook.uid), ("URL", made.url), ("Secret", made.reveal())])
     line()
     line(f"Keep the secret now: it is not shown again. It is stored as team secret {made.webhook.secret_name}.")
     if (sample := curl_line(made)) is not None:
@@ -186,7 +204,28 @@ def _print_with_secret(management: Management, made: WebhookWithSecret, said: st
         line(sample)
 
 
+def _print_without_secret(made: WebhookWithSecret) -> None:
+    """Only the provider can make the secret, and it wants the URL first."""
+    webhook = made.webhook
+    line(f"Webhook {shown(webhook.name)} is created, and disabled until it has the provider's secret.")
+    line()
+    fields([("uid", webhook.uid), ("URL", made.url)])
+    line()
+    line("Give the URL to the provider, copy the signing secret that it shows, and then:")
+    line()
+    line(f"  {how_to_call()} webhook rotate {webhook.uid} --secret-from-stdin")
+    line(f"  {how_to_call()} webhook enable {webhook.uid}")
+
+
+def _of_secret(webhook: Webhook) -> str:
+    if not webhook.has_secret:
+        return "no value yet: supply the provider's with webhook rotate --secret-from-stdin"
+    return "never shown; rotate it for a new one"
+
+
 def _state(webhook: Webhook) -> str:
+    if not webhook.has_secret:
+        return f"{webhook.state.value}, waiting for the provider's secret"
     if webhook.secret_is_current:
         return webhook.state.value
     return f"{webhook.state.value}, secret changed and not yet synced"
@@ -204,10 +243,13 @@ def webhook_fields(management: Management, webhook: Webhook) -> dict[str, Any]:
         "authMode": webhook.auth_mode.value,
         "secretName": webhook.secret_name,
         "signatureScheme": webhook.signature_scheme,
+        "signature_options": webhook.signature_options,
+        "answers_handshakes": webhook.answers_handshakes,
         "deliveryIdHeader": webhook.delivery_id_header,
         "enabled": webhook.state is WebhookState.ENABLED,
         "state": webhook.state.value,
         "url": management.url(webhook),
+        "has_secret": webhook.has_secret,
         "secret_is_current": webhook.secret_is_current,
         "created_at": iso(webhook.created_at),
     }

@@ -7,6 +7,10 @@ from hashlib import sha256
 from typing import Final, assert_never
 
 from hookmill.domain.delivery import Attempt
+from hookmill.domain.signatures.doctor import diagnose
+from hookmill.domain.signatures.handshake import Reply, answer
+from hookmill.domain.signatures.reading import SignedRequest
+from hookmill.domain.signatures.verify import Unverified, delivery_id, verify
 from hookmill.domain.webhook import AuthMode, LiveWebhook
 
 _CREDENTIAL_BYTES_MAX: Final = 8192
@@ -21,19 +25,26 @@ class Reason(StrEnum):
     WRONG_TOKEN = "the bearer token is not this webhook's secret"
     NO_URL_TOKEN = "the URL lacks its token segment"
     WRONG_URL_TOKEN = "the URL's token is not this webhook's secret"
-    NO_SIGNATURES_YET = "the signature scheme is not known to this version"
+    NO_RULE = "the webhook has no signature scheme that this version knows"
 
 
 @dataclass(frozen=True, slots=True)
 class Authentic:
-    """The sender holds the webhook's secret."""
+    """The sender holds the webhook's secret. The rest is what a provider's signature says beside."""
+
+    event_id: bytes | None = None
+    """The provider's own id of the event, from its header or from the signed body."""
+    fingerprint: bytes | None = None
+    """What only a replay of this very request has again, where the time is signed."""
+    reply: Reply | None = None
+    """What the provider wants to hear instead of 202, when this is its challenge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
     """The sender did not prove itself. `reason` is for the owner's log; the sender is told nothing."""
 
-    reason: Reason
+    reason: str
 
 
 Verdict = Authentic | Refused
@@ -45,17 +56,47 @@ def needs_body(webhook: LiveWebhook) -> bool:
     return webhook.auth_mode is AuthMode.SIGNATURE
 
 
-def authenticate(webhook: LiveWebhook, attempt: Attempt, body: bytes = b"") -> Verdict:
-    """Judge the sender by the webhook's mode. Total: whatever was sent, the answer is a verdict."""
+def authenticate(webhook: LiveWebhook, attempt: Attempt, body: bytes = b"", *, public_url: str = "") -> Verdict:
+    """Judge the sender by the webhook's mode. Total: whatever was sent, the answer is a verdict.
+
+    `public_url` is the configured one, without a path: some providers sign the URL that they were given.
+    """
     match webhook.auth_mode:
         case AuthMode.TOKEN:
             return _bearer(webhook, attempt)
         case AuthMode.URL_TOKEN:
             return _url_token(webhook, attempt)
         case AuthMode.SIGNATURE:
-            return Refused(Reason.NO_SIGNATURES_YET)
+            return _signature(webhook, _signed_request(attempt, body, public_url), attempt.received_at)
         case _:
             assert_never(webhook.auth_mode)
+
+
+def diagnosis(webhook: LiveWebhook, attempt: Attempt, body: bytes, *, public_url: str) -> str:
+    """Why a signature was refused, for the owner: one sentence. Costs as much as several verifications."""
+    rule = webhook.signature
+    if rule is None:
+        return Reason.NO_RULE.value
+    request = _signed_request(attempt, body, public_url)
+    return rule.trouble or diagnose(rule.scheme, rule.keys, rule.previous_keys, request, attempt.received_at)
+
+
+def _signature(webhook: LiveWebhook, request: SignedRequest, now_us: int) -> Verdict:
+    rule = webhook.signature
+    if rule is None:
+        return Refused(Reason.NO_RULE)
+    verdict = verify(rule.scheme, rule.keys, request, now_us)
+    if isinstance(verdict, Unverified):
+        return Refused(verdict.reason)
+    return Authentic(
+        event_id=delivery_id(rule.scheme, request),
+        fingerprint=verdict.fingerprint,
+        reply=answer(rule.scheme, rule.keys, request) if rule.answers_handshakes else None,
+    )
+
+
+def _signed_request(attempt: Attempt, body: bytes, public_url: str) -> SignedRequest:
+    return SignedRequest(attempt.headers, attempt.conflicting, body, public_url + attempt.target.decode("latin-1"))
 
 
 def _bearer(webhook: LiveWebhook, attempt: Attempt) -> Verdict:

@@ -27,6 +27,10 @@ class Attempt:
     """The first value of each header that a rule may ask for."""
     authorization: bytes | None
     authorizations: int
+    conflicting: frozenset[bytes] = frozenset()
+    """The headers that came more than once with different values."""
+    target: bytes = b""
+    """The path and the query as sent, which some providers sign."""
 
 
 class Label(IntEnum):
@@ -66,6 +70,8 @@ class IdentityKind(IntEnum):
     PROVIDER = 2
     SENDER = 3
     BODY_SHA256 = 4
+    SIGNED_CONTENT = 5
+    """Beside one of the others: what the sender signed, time included. It makes a replay under a new id a Duplicate."""
 
     @property
     def shown(self) -> str:
@@ -95,6 +101,11 @@ def identify(delivery_id_header: bytes | None, provider_id: bytes | None, attemp
     return Identity(IdentityKind.BODY_SHA256, _digest(b"body_sha256", sha256(body).digest()), None)
 
 
+def replay_digest(fingerprint: bytes) -> bytes:
+    """The identity of one signed request, for schemes that sign the time: only a replay has it again."""
+    return _digest(IdentityKind.SIGNED_CONTENT.shown.encode(), fingerprint)
+
+
 def _chosen(kind: IdentityKind, value: bytes) -> Identity:
     shown = value.decode("utf-8", "replace")[:IDENTITY_SHOWN_CHARACTERS]
     # PostgreSQL has no NUL in text, and a lone control character is nothing to show.
@@ -118,6 +129,15 @@ class Duplicate:
 
     delivery: DeliveryKey
     original: DeliveryKey
+
+
+@dataclass(frozen=True, slots=True)
+class Challenged:
+    """A provider's signed challenge, recorded like a delivery; it starts nothing, and is answered as it wants."""
+
+    status: int
+    content_type: str
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +175,4 @@ class Broken:
     """The body never arrived whole. Nothing was recorded, as nobody proved anything."""
 
 
-Outcome = Accepted | Duplicate | Rejected | RateLimited | NotFound | Unavailable | Broken
+Outcome = Accepted | Duplicate | Challenged | Rejected | RateLimited | NotFound | Unavailable | Broken

@@ -3,11 +3,14 @@
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hookmill.domain.automation import Subscription
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import FactoryId, WebhookUid
+
+if TYPE_CHECKING:
+    from hookmill.domain.signatures.rule import SignatureRule
 
 TOKEN_PLACEHOLDER: Final = "{token}"
 INGRESS_PREFIX: Final = "/webhooks/w/"
@@ -40,6 +43,12 @@ class Webhook:
     delivery_id_header: str | None
     revision: int
     created_at: int
+    signature_options: dict[str, Any] | None = None
+    """What the user filled in for the scheme `hmac`."""
+    answers_handshakes: bool = False
+    """Whether a provider's signed challenge is answered as it wants, and starts nothing."""
+    has_secret: bool = True
+    """False until the provider's secret was supplied. Such a webhook can't be enabled."""
     secret_is_current: bool = True
     """False while the team secret has a newer value than the one this webhook last synced."""
 
@@ -64,9 +73,8 @@ class LiveWebhook:
     accepts_deliveries: bool
     secret_digest: bytes
     """SHA-256 of the secret: all that the token modes need to know of it."""
-    secret: bytes | None
-    """The secret itself, for `signature` alone."""
-    signature_scheme: str | None
+    signature: "SignatureRule | None"
+    """How deliveries are signed, and with what keys; for `signature` alone."""
     delivery_id_header: bytes | None
     """In lower case, as header names arrive."""
     subscriptions: tuple[Subscription, ...]

@@ -15,6 +15,7 @@ from hookmill.domain.delivery import (
     Accepted,
     Budget,
     Duplicate,
+    IdentityKind,
     Label,
     RateLimited,
     Rejected,
@@ -59,6 +60,8 @@ class Plan(msgspec.Struct, kw_only=True, array_like=True, gc=False):
     """The number of an `IdentityKind`."""
     identity_digest: bytes | None = None
     identity_shown: str | None = None
+    replay_digest: bytes | None = None
+    """What a replay of the same signed request has again, under whatever id. None where no time is signed."""
     body: bytes | None = None
     runs: tuple[RunToStart, ...] = ()
     reason: str | None = None
@@ -179,14 +182,15 @@ def admit(tx: Transaction, plans: Sequence[Plan]) -> list[Attempted]:
     outcomes: dict[int, Attempted] = {}
     standing = _judged_by_what_stands(tx, plans, outcomes)
     within = _within_budget(tx, standing, outcomes)
-    owners = _claim_identities(tx, within)
+    replayed = _claim_signed_contents(tx, within)
+    owners = _claim_identities(tx, [plan for plan in within if id(plan) not in replayed] if replayed else within)
 
     accepted: list[Row] = []
     bodies: list[Row] = []
     others: list[Row] = []
     runs: list[Row] = []
     for plan in within:
-        outcome, duplicate_of = _settle(plan, owners)
+        outcome, duplicate_of = _settle(plan, owners, replayed)
         outcomes[id(plan)] = outcome
         if not isinstance(outcome, Accepted):
             others.append(_other_row(plan, duplicate_of))
@@ -316,18 +320,35 @@ def _judge_window(counted: list[int], plans: Sequence[Plan], outcomes: dict[int,
 
 def _claim_identities(tx: Transaction, plans: Sequence[Plan]) -> dict[tuple[int, bytes], bytes]:
     """Which delivery owns each identity. The constraint lets the first in; the losers read who won."""
+    return _claim(
+        tx,
+        [
+            (plan, plan.identity_digest, plan.identity_kind)
+            for plan in plans
+            if plan.identity_digest is not None and plan.identity_kind is not None
+        ],
+    )
+
+
+def _claim_signed_contents(tx: Transaction, plans: Sequence[Plan]) -> dict[int, bytes]:
+    """The plans that replay a signed request, each with the delivery that it replays.
+
+    Their own ids count for nothing: whoever captured a request can change every header that isn't signed.
+    """
+    signed = [(plan, plan.replay_digest) for plan in plans if plan.replay_digest is not None]
+    if not signed:
+        return {}
+    owners = _claim(tx, [(plan, digest, int(IdentityKind.SIGNED_CONTENT)) for plan, digest in signed])
+    return {id(plan): owner for plan, digest in signed if (owner := owners[plan.webhook_no, digest]) != plan.delivery}
+
+
+def _claim(tx: Transaction, wanted: Sequence[tuple[Plan, bytes, int]]) -> dict[tuple[int, bytes], bytes]:
+    """The owner of each digest that a plan wants for its own, as an identity of that kind."""
     claims: dict[tuple[int, bytes], Row] = {}
-    for plan in plans:
-        if plan.identity_digest is not None and plan.identity_kind is not None:
-            key = (plan.webhook_no, plan.identity_digest)
-            if key not in claims:
-                claims[key] = (
-                    key[0],
-                    bytearray(key[1]),
-                    bytearray(plan.delivery),
-                    plan.identity_kind,
-                    plan.received_at,
-                )
+    for plan, digest, kind in wanted:
+        key = (plan.webhook_no, digest)
+        if key not in claims:
+            claims[key] = (key[0], bytearray(digest), bytearray(plan.delivery), kind, plan.received_at)
     if not claims:
         return {}
     owners = {key: bytes(claim[2]) for key, claim in claims.items()}
@@ -338,11 +359,13 @@ def _claim_identities(tx: Transaction, plans: Sequence[Plan]) -> dict[tuple[int,
     return owners
 
 
-def _settle(plan: Plan, owners: dict[tuple[int, bytes], bytes]) -> tuple[Admission, bytes | None]:
+def _settle(
+    plan: Plan, owners: dict[tuple[int, bytes], bytes], replayed: dict[int, bytes]
+) -> tuple[Admission, bytes | None]:
     match plan.label:
         case Label.ACCEPTED | Label.DUPLICATE:
             assert plan.identity_digest is not None
-            owner = owners[plan.webhook_no, plan.identity_digest]
+            owner = replayed.get(id(plan)) or owners[plan.webhook_no, plan.identity_digest]
             if owner == plan.delivery:
                 return Accepted(plan.delivery), None
             return Duplicate(plan.delivery, DeliveryKey(owner)), owner

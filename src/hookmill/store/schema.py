@@ -20,6 +20,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 
@@ -95,8 +96,10 @@ webhooks: Final = Table(
     Column("auth_mode", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("secret_id", Text, ForeignKey("secrets.id"), nullable=False),
-    Column("secret_version_id", Text, ForeignKey("secret_versions.id"), nullable=False),
+    Column("secret_version_id", Text, ForeignKey("secret_versions.id")),
     Column("signature_scheme", Text),
+    Column("signature_options", Text),
+    Column("answers_handshakes", Boolean, nullable=False, server_default=false()),
     Column("delivery_id_header", Text),
     Column("revision", BigInteger, nullable=False),
     _time("created_at", nullable=False),

@@ -9,16 +9,20 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hookmill.domain.automation import Subscription
-from hookmill.domain.errors import StoreUnavailable
+from hookmill.domain.errors import Invalid, StoreUnavailable
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.webhook import AuthMode, LiveWebhook, WebhookState
 from hookmill.store.automations import parsed_triggers
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Database, Row, Transaction
 from hookmill.store.sealing import MasterKey
+from hookmill.store.webhooks import options_from
+
+if TYPE_CHECKING:
+    from hookmill.domain.signatures.rule import SignatureRule
 
 QUESTIONS_MAX: Final = 256
 READ_AHEAD: Final = 64
@@ -168,10 +172,13 @@ def _fail(answers: list["asyncio.Future[Answer]"]) -> None:
 
 _LIVE: Final = RowStatement(
     """
-    SELECT w.uid, w.no, w.factory_id, w.revision, w.auth_mode, w.state, w.signature_scheme, w.delivery_id_header,
-           v.id AS version_id, v.sealed
+    SELECT w.uid, w.no, w.factory_id, w.revision, w.auth_mode, w.state, w.signature_scheme, w.signature_options,
+           w.answers_handshakes, w.delivery_id_header, v.id AS version_id, v.sealed,
+           p.id AS previous_version_id, p.sealed AS previous_sealed
     FROM webhooks w
-    JOIN secret_versions v ON v.id = w.secret_version_id
+    LEFT JOIN secret_versions v ON v.id = w.secret_version_id
+    LEFT JOIN secret_versions p
+        ON w.auth_mode = 'signature' AND p.secret_id = v.secret_id AND p.version = v.version - 1
     WHERE w.uid IN ({rows})
     """,
     ("text",),
@@ -205,7 +212,7 @@ def read_live(tx: Transaction, uids: Iterable[str], key: MasterKey) -> list[Live
 
 
 def _live(row: Row, subscriptions: Sequence[Subscription], key: MasterKey) -> LiveWebhook:
-    secret = key.open(bytes(row["sealed"]), row["version_id"]).reveal().encode()
+    secret = _secret(row["sealed"], row["version_id"], key)
     mode = AuthMode(row["auth_mode"])
     header = row["delivery_id_header"]
     return LiveWebhook(
@@ -214,13 +221,30 @@ def _live(row: Row, subscriptions: Sequence[Subscription], key: MasterKey) -> Li
         factory_id=FactoryId(row["factory_id"]),
         revision=row["revision"],
         auth_mode=mode,
-        accepts_deliveries=row["state"] == WebhookState.ENABLED,
-        secret_digest=sha256(secret).digest(),
-        secret=secret if mode is AuthMode.SIGNATURE else None,
-        signature_scheme=row["signature_scheme"],
+        # Without a secret anybody could prove themselves with none.
+        accepts_deliveries=row["state"] == WebhookState.ENABLED and secret is not None,
+        secret_digest=sha256((secret or "").encode()).digest(),
+        signature=_signature_rule(row, secret, key) if mode is AuthMode.SIGNATURE else None,
         delivery_id_header=header.lower().encode() if header else None,
         subscriptions=tuple(subscriptions),
     )
+
+
+def _secret(sealed: Any, version_id: str, key: MasterKey) -> str | None:
+    return key.open(bytes(sealed), version_id).reveal() if sealed is not None else None
+
+
+def _signature_rule(row: Row, secret: str | None, key: MasterKey) -> "SignatureRule | None":
+    # An installation without signed webhooks never loads the providers.
+    from hookmill.domain.signatures.rule import rule_for, scheme_named
+
+    try:
+        scheme = scheme_named(row["signature_scheme"], options_from(row["signature_options"]))
+    except Invalid:
+        # A newer version knew it. Nothing verifies, and the log says why.
+        return None
+    previous = _secret(row["previous_sealed"], row["previous_version_id"], key)
+    return rule_for(scheme, secret, previous, answers_handshakes=bool(row["answers_handshakes"]))
 
 
 def _subscription(uid: str, automation: AutomationId, version: int, triggers: str) -> Subscription:

@@ -1,19 +1,22 @@
 """Webhooks as rows. Whatever changes what a delivery would meet raises the webhook's revision in the same
 transaction."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hookmill.domain.ids import FactoryId, SecretId, WebhookUid
 from hookmill.domain.webhook import AuthMode, Webhook, WebhookState
 from hookmill.store.database import Row, Transaction
 
 _COLUMNS = """
-    w.uid, w.no, w.factory_id, w.name, w.auth_mode, w.state, w.signature_scheme, w.delivery_id_header,
+    w.uid, w.no, w.factory_id, w.name, w.auth_mode, w.state, w.signature_scheme, w.signature_options,
+    w.answers_handshakes, w.delivery_id_header, w.secret_version_id IS NOT NULL AS has_secret,
     w.revision, w.created_at, s.name AS secret_name,
-    w.secret_version_id = (
+    COALESCE(w.secret_version_id, '') = COALESCE((
         SELECT v.id FROM secret_versions v WHERE v.secret_id = w.secret_id ORDER BY v.version DESC LIMIT 1
-    ) AS secret_is_current
+    ), '') AS secret_is_current
 """
 
 
@@ -25,17 +28,22 @@ class NewWebhook:
     auth_mode: AuthMode
     state: WebhookState
     secret_id: SecretId
-    secret_version_id: str
+    secret_version_id: str | None
+    """None until the provider's secret is supplied."""
     signature_scheme: str | None
     delivery_id_header: str | None
+    signature_options: dict[str, Any] | None = None
+    answers_handshakes: bool = False
 
 
 def add(tx: Transaction, webhook: NewWebhook, now: int) -> None:
     tx.run(
         """
         INSERT INTO webhooks (uid, factory_id, name, auth_mode, state, secret_id, secret_version_id,
-                              signature_scheme, delivery_id_header, revision, created_at)
-        VALUES (:uid, :factory, :name, :auth_mode, :state, :secret, :version, :scheme, :header, 1, :now)
+                              signature_scheme, signature_options, answers_handshakes, delivery_id_header, revision,
+                              created_at)
+        VALUES (:uid, :factory, :name, :auth_mode, :state, :secret, :version, :scheme, :options, :handshakes, :header,
+                1, :now)
         """,
         uid=webhook.uid,
         factory=webhook.factory_id,
@@ -45,6 +53,8 @@ def add(tx: Transaction, webhook: NewWebhook, now: int) -> None:
         secret=webhook.secret_id,
         version=webhook.secret_version_id,
         scheme=webhook.signature_scheme,
+        options=json.dumps(webhook.signature_options) if webhook.signature_options is not None else None,
+        handshakes=webhook.answers_handshakes,
         header=webhook.delivery_id_header,
         now=now,
     )
@@ -109,8 +119,8 @@ def use_secret_version(tx: Transaction, uid: WebhookUid, version_id: str) -> Non
     )
 
 
-def secret_of(tx: Transaction, uid: WebhookUid) -> tuple[SecretId, str]:
-    """The team secret that the webhook names, and the version that it uses."""
+def secret_of(tx: Transaction, uid: WebhookUid) -> tuple[SecretId, str | None]:
+    """The team secret that the webhook names, and the version that it uses: None before there is any."""
     row = tx.one("SELECT secret_id, secret_version_id FROM webhooks WHERE uid = :uid", uid=uid)
     if row is None:
         raise LookupError(uid)
@@ -125,6 +135,11 @@ def raise_revisions(tx: Transaction, uids: Iterable[WebhookUid]) -> None:
         tx.run("UPDATE webhooks SET revision = revision + 1 WHERE no = :no", no=no)
 
 
+def options_from(stored: str | None) -> dict[str, Any] | None:
+    """What a user filled in for a scheme, as it is stored."""
+    return json.loads(stored) if stored is not None else None
+
+
 def _webhook(row: Row) -> Webhook:
     return Webhook(
         uid=WebhookUid(row["uid"]),
@@ -135,6 +150,9 @@ def _webhook(row: Row) -> Webhook:
         state=WebhookState(row["state"]),
         secret_name=row["secret_name"],
         signature_scheme=row["signature_scheme"],
+        signature_options=options_from(row["signature_options"]),
+        answers_handshakes=bool(row["answers_handshakes"]),
+        has_secret=bool(row["has_secret"]),
         delivery_id_header=row["delivery_id_header"],
         revision=row["revision"],
         created_at=row["created_at"],

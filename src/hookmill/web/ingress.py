@@ -11,6 +11,7 @@ from hookmill.domain.delivery import (
     Accepted,
     Attempt,
     Broken,
+    Challenged,
     Duplicate,
     Label,
     NotFound,
@@ -42,6 +43,7 @@ _ACCEPTED_START: Final = {
     "headers": [(b"content-type", b"application/json"), (b"content-length", _ACCEPTED_LENGTH)],
 }
 _FRAMING: Final = frozenset({b"host", b"content-length", b"transfer-encoding"})
+_NONE: Final[frozenset[bytes]] = frozenset()
 
 
 class TooSlow(Exception):
@@ -72,8 +74,20 @@ class IngressDoor:
                 await send(_ACCEPTED_START)
                 answer = b'{"delivery_id":"dlv_' + delivery.hex().encode() + b'"}\n'
                 await send({"type": "http.response.body", "body": answer})
+            case Challenged():
+                await _send_reply(send, outcome)
             case _:
                 await send_problem(send, _problem_for(outcome))
+
+
+async def _send_reply(send: Send, reply: Challenged) -> None:
+    headers = [
+        (b"content-type", reply.content_type.encode()),
+        (b"content-length", str(len(reply.body)).encode()),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": reply.body})
 
 
 def _problem_for(outcome: Rejected | RateLimited | NotFound | Unavailable | Broken) -> Problem:
@@ -103,12 +117,15 @@ def _attempt(scope: Scope, now_us: int) -> Attempt | Problem:
     """The request as an attempt. Its framing, path and method are judged before anything is looked up."""
     headers: dict[bytes, bytes] = {}
     authorizations = 0
+    conflicting = _NONE
     for name, value in scope["headers"]:
         if name in headers:
             if name in _FRAMING:
                 return errors.MALFORMED_REQUEST
             if name == b"authorization":
                 authorizations += 1
+            if headers[name] != value:
+                conflicting |= {name}
             continue
         headers[name] = value
     if _contradicts_itself(headers, scope):
@@ -127,7 +144,15 @@ def _attempt(scope: Scope, now_us: int) -> Attempt | Problem:
         headers=headers,
         authorization=authorization,
         authorizations=authorizations + (authorization is not None),
+        conflicting=conflicting,
+        target=_target(scope),
     )
+
+
+def _target(scope: Scope) -> bytes:
+    path: bytes = scope["raw_path"]
+    query: bytes = scope["query_string"]
+    return path + b"?" + query if query and b"?" not in path else path
 
 
 def is_ambiguous(scope: Scope) -> bool:

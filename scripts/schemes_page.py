@@ -1,0 +1,89 @@
+"""Writes docs/schemes.md from the catalogue: `python -m scripts.schemes_page`."""
+
+from pathlib import Path
+from typing import Final
+
+from hookmill.domain.signatures.catalogue import schemes
+from hookmill.domain.signatures.scheme import ProofKind, Scheme
+
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "schemes.md"
+
+INTRODUCTION: Final = """\
+# Signature schemes
+
+{count} providers' ways to sign, under {names} names. Written by `python -m scripts.schemes_page`; the catalogue is
+`src/hookmill/domain/signatures/catalogue.toml`.
+
+```
+hookmill webhook create NAME --mode signature --scheme SCHEME
+```
+
+**Covers** says what nobody can change without the secret. Where the body is not covered, whoever sees one delivery
+can send any other body. Where no time is covered, a captured delivery can be sent again: with its own event id it
+is a Duplicate, and where the id is not covered either, it can come under a new one. Where a section says after how
+many seconds a signature is refused, that ends too: until then, a captured delivery is a Duplicate under whatever
+id.
+
+**Proof** says why an entry can be trusted: with `sdk` the provider's own SDK agrees with it, with `library` an
+independent one (those from PyPI are asked in every run of the tests), with `vector` a published example. `none` is
+an entry built from the provider's description alone: **experimental**.
+
+A sender that isn't here and signs with an HMAC: scheme `hmac`, which you fill in. Its fields are `header`,
+`prefix`, `algorithm` (sha1, sha256, sha512), `encoding` (hex, base64, base64url), `secret` (how it becomes the key:
+text, base64, hex), `content` (what is signed, with `{{body}}`, `{{ts}}`, `{{url}}` and `{{header:NAME}}`),
+`timestamp_header`, `timestamp_unit` (s, ms, iso8601) and `tolerance_seconds`:
+
+```
+hookmill webhook create NAME --mode signature --scheme hmac \\
+  --signature '{{"header": "X-Signature", "prefix": "sha256="}}' --secret-from-stdin
+```
+
+| Scheme | Provider | Signed with | Covers | Proof |
+| --- | --- | --- | --- | --- |
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    known = schemes()
+    names = sum(1 + len(scheme.aliases) for scheme in known)
+    rows = "".join(_row(scheme) for scheme in known)
+    return INTRODUCTION.format(count=len(known), names=names) + rows + "\n" + "\n".join(_section(one) for one in known)
+
+
+def _row(scheme: Scheme) -> str:
+    proof = "none: experimental" if scheme.experimental else scheme.proof.kind.value
+    name = f"[`{scheme.name}`](#{scheme.name})"
+    return f"| {name} | {scheme.title} | {scheme.algorithm.value} | {_covered(scheme)} | {proof} |\n"
+
+
+def _covered(scheme: Scheme) -> str:
+    parts = {"body": scheme.covers_body, "time": scheme.covers_time, "event id": scheme.covers_id}
+    return ", ".join(part for part, is_covered in parts.items() if is_covered) or "nothing: names the sender only"
+
+
+def _section(scheme: Scheme) -> str:
+    lines = [f"## {scheme.name}", "", f"{scheme.title}, as described at <{scheme.docs}>."]
+    if scheme.aliases:
+        lines += [
+            "",
+            "Signs for these too, under their names: " + ", ".join(f"`{one}`" for one in scheme.aliases) + ".",
+        ]
+    lines += ["", *(f"{number}. {step}" for number, step in enumerate(scheme.setup, 1))]
+    facts = [f"Covers: {_covered(scheme)}."]
+    if scheme.timestamp is not None and scheme.timestamp.enforced:
+        facts.append(f"Refused when more than {scheme.timestamp.tolerance_seconds} s old or ahead.")
+    if scheme.delivery_id:
+        facts.append("Event id: " + ", else ".join(f"`{where}`" for where in scheme.delivery_id) + ".")
+    if scheme.handshake is not None:
+        facts.append("Signed challenges are answered with `--handshakes`.")
+    if scheme.proof.kind is ProofKind.NONE:
+        facts.append(f"Experimental: nothing independent has confirmed it ({scheme.proof.source}).")
+    else:
+        facts.append(f"Proven by {scheme.proof.source}.")
+    lines += ["", *(f"- {fact}" for fact in (*facts, *scheme.notes)), ""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

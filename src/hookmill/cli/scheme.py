@@ -1,0 +1,98 @@
+"""`hookmill scheme`: the providers whose signatures can be verified."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hookmill.cli import options
+from hookmill.cli.output import Column, as_json, fields, line, table
+
+if TYPE_CHECKING:
+    from hookmill.domain.signatures.scheme import Scheme
+
+commands = typer.Typer(no_args_is_help=True, help="Signature schemes: the providers that can be verified.")
+
+
+@commands.command("list")
+def list_schemes(json: options.AsJson = False) -> None:
+    """List every scheme. One whose proof is none is experimental: built from its description alone."""
+    from hookmill.domain.signatures.catalogue import schemes
+
+    found = schemes()
+    if json:
+        as_json({"schemes": [scheme_fields(scheme) for scheme in found]})
+        return
+    table(
+        [
+            Column("NAME", whole=True),
+            Column("PROVIDER"),
+            Column("SIGNED WITH", whole=True),
+            Column("PROOF", whole=True),
+        ],
+        [(one.name, one.title, one.algorithm.value, one.proof.kind.value) for one in found],
+    )
+    line()
+    line("Any other sender that signs with an HMAC: scheme hmac (hookmill scheme show hmac).")
+
+
+@commands.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="SCHEME", help="Its name.", show_default=False)],
+    json: options.AsJson = False,
+) -> None:
+    """Show how to set a provider up, and what its signature covers."""
+    from hookmill.domain.signatures.catalogue import find
+    from hookmill.domain.signatures.generic import GENERIC, GenericHmac
+
+    if name == GENERIC:
+        known = list(GenericHmac.__struct_fields__)
+        if json:
+            as_json({"name": GENERIC, "options": known})
+            return
+        line("The scheme that you fill in, for senders that sign with an HMAC in a header. Its options, as JSON:")
+        line(f"  {', '.join(known)}")
+        line("For example:")
+        line("""  --signature '{"header": "X-Signature", "prefix": "sha256=", "encoding": "hex"}'""")
+        return
+    scheme = find(name)
+    if json:
+        as_json(scheme_fields(scheme))
+        return
+    fields(
+        [
+            ("Scheme", scheme.name + (" (experimental)" if scheme.experimental else "")),
+            ("Provider", scheme.title),
+            ("Described at", scheme.docs),
+            ("Signed with", scheme.algorithm.value),
+            ("Covers", covered(scheme)),
+            ("Proof", f"{scheme.proof.kind.value}: {scheme.proof.source}"),
+        ]
+    )
+    for number, step in enumerate(scheme.setup, 1):
+        line(f"{number}. {step}")
+
+
+def covered(scheme: Scheme) -> str:
+    """What of a delivery nobody can change without the secret."""
+    parts = {"body": scheme.covers_body, "time": scheme.covers_time, "event id": scheme.covers_id}
+    return ", ".join(part for part, is_covered in parts.items() if is_covered) or "nothing: it only names the sender"
+
+
+def scheme_fields(scheme: Scheme) -> dict[str, Any]:
+    """A scheme as JSON says it."""
+    return {
+        "name": scheme.name,
+        "aliases": list(scheme.aliases),
+        "title": scheme.title,
+        "docs": scheme.docs,
+        "algorithm": scheme.algorithm.value,
+        "covers_body": scheme.covers_body,
+        "covers_time": scheme.covers_time,
+        "covers_id": scheme.covers_id,
+        "proof": scheme.proof.kind.value,
+        "proven_by": scheme.proof.source,
+        "experimental": scheme.experimental,
+        "setup": list(scheme.setup),
+    }

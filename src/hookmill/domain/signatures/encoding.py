@@ -1,0 +1,140 @@
+"""How signatures, secrets and times are written. Every reader is strict, and answers None for what it can't read."""
+
+import binascii
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from hashlib import sha256
+from typing import Final
+
+Decode = Callable[[bytes], bytes | None]
+
+
+class Encoding(StrEnum):
+    """How a signature is written."""
+
+    HEX = "hex"
+    BASE64 = "base64"
+    BASE64URL = "base64url"
+    """The URL-safe alphabet, without padding."""
+    TEXT = "text"
+    """A token or a JWT: the text is the value."""
+
+
+class TimeUnit(StrEnum):
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+    ISO8601 = "iso8601"
+
+
+def decoder(encoding: Encoding, size: int | None) -> Decode:
+    """A reader of signatures of `size` bytes; None means that the key decides how long they are."""
+    match encoding:
+        case Encoding.HEX:
+            digits = "+" if size is None else f"{{{2 * size}}}"
+            return _strict(rf"[0-9a-fA-F]{digits}\Z", binascii.unhexlify)
+        case Encoding.BASE64:
+            if size is None:
+                return _strict(r"(?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?\Z", binascii.a2b_base64)
+            letters, padding = -(-size * 8 // 6), -size % 3
+            return _strict(rf"[A-Za-z0-9+/]{{{letters}}}={{{padding}}}\Z", binascii.a2b_base64)
+        case Encoding.BASE64URL:
+            letters_only = "+" if size is None else f"{{{-(-size * 8 // 6)}}}"
+            return _strict(rf"[A-Za-z0-9_-]{letters_only}\Z", _unpadded)
+        case Encoding.TEXT:
+            return lambda given: sha256(given).digest()
+
+
+def _strict(pattern: str, decode: Callable[[bytes], bytes]) -> Decode:
+    # The libraries' own decoders skip junk, spaces and second padding: only the pattern says what may come.
+    matches = re.compile(pattern.encode()).match
+
+    def decode_strictly(given: bytes) -> bytes | None:
+        if not matches(given):
+            return None
+        try:
+            return decode(given)
+        except binascii.Error:
+            return None
+
+    return decode_strictly
+
+
+def _unpadded(given: bytes) -> bytes:
+    return binascii.a2b_base64(given.translate(_TO_STANDARD) + b"=" * (-len(given) % 4))
+
+
+_TO_STANDARD: Final = bytes.maketrans(b"-_", b"+/")
+
+base64url: Final = decoder(Encoding.BASE64URL, None)
+"""Reads one segment of a JWT."""
+
+
+def encode(encoding: Encoding, value: bytes) -> str:
+    match encoding:
+        case Encoding.HEX:
+            return value.hex()
+        case Encoding.BASE64:
+            return binascii.b2a_base64(value, newline=False).decode()
+        case Encoding.BASE64URL:
+            return binascii.b2a_base64(value, newline=False).decode().rstrip("=").translate({43: "-", 47: "_"})
+        case Encoding.TEXT:
+            return value.decode()
+
+
+_BASE64_SECRET: Final = re.compile(r"(?:[A-Za-z0-9+/]+|[A-Za-z0-9_-]+)={0,2}\Z")
+_HEX_SECRET: Final = re.compile(r"(?:[0-9a-fA-F]{2})+\Z")
+
+
+def base64_secret(text: str) -> bytes | None:
+    """A secret in either alphabet, padded or not, as people paste them."""
+    letters = text.rstrip("=")
+    if not _BASE64_SECRET.match(text) or len(letters) % 4 == 1:
+        return None
+    return _unpadded(letters.encode())
+
+
+def hex_secret(text: str) -> bytes | None:
+    return bytes.fromhex(text) if _HEX_SECRET.match(text) else None
+
+
+# int() also takes spaces, underscores and the digits of other scripts.
+_DIGITS: Final = re.compile(rb"[0-9]{1,15}\Z")
+_ISO8601: Final = re.compile(
+    rb"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.[0-9]{1,9})?(?:Z|([+-])([0-9]{2}):([0-9]{2}))\Z"
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def seconds_since_1970(text: bytes, unit: TimeUnit) -> int | None:
+    """The whole seconds of a timestamp."""
+    if unit is TimeUnit.ISO8601:
+        return _iso_seconds(text)
+    if not _DIGITS.match(text):
+        return None
+    return int(text) if unit is TimeUnit.SECONDS else int(text) // 1000
+
+
+def _iso_seconds(text: bytes) -> int | None:
+    written = _ISO8601.match(text)
+    if written is None:
+        return None
+    sign, hours, minutes = written.groups()[6:]
+    offset = 0 if sign is None else (int(hours) * 60 + int(minutes)) * (-60 if sign == b"-" else 60)
+    try:
+        local = datetime(*(int(part) for part in written.groups()[:6]), tzinfo=UTC)  # type: ignore[arg-type, misc]
+    except ValueError:
+        return None
+    return (local - _EPOCH) // timedelta(seconds=1) - offset
+
+
+def written_time(at_us: int, unit: TimeUnit) -> str:
+    """A moment (µs since 1970) as a sender writes it."""
+    match unit:
+        case TimeUnit.SECONDS:
+            return str(at_us // 1_000_000)
+        case TimeUnit.MILLISECONDS:
+            return str(at_us // 1000)
+        case TimeUnit.ISO8601:
+            return f"{_EPOCH + timedelta(microseconds=at_us // 1000 * 1000):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"

@@ -1,0 +1,146 @@
+"""A secret, decoded once into the key that requests are judged by."""
+
+import base64
+import unicodedata
+from dataclasses import dataclass
+from typing import Final
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+from hookmill.domain.errors import Invalid
+from hookmill.domain.secret import GENERATED_BYTES, SecretValue
+from hookmill.domain.signatures.encoding import base64_secret, hex_secret
+from hookmill.domain.signatures.scheme import Algorithm, Scheme, SecretDecoding, SecretRule
+
+PublicKey = Ed25519PublicKey | EllipticCurvePublicKey | RSAPublicKey
+RSA_BITS_MIN: Final = 2048
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Key:
+    """What a scheme verifies with. Printing it shows nothing."""
+
+    text: SecretValue
+    """The secret as it was given, for the diagnosis alone."""
+    shared: bytes = b""
+    public: PublicKey | None = None
+
+    def __repr__(self) -> str:
+        return "Key(…)"
+
+
+def prepare_key(scheme: Scheme, secret_text: str) -> Key:
+    """The key that this secret is for this scheme. Raises `Invalid` that says what is wrong and what to do."""
+    text = SecretValue(secret_text)
+    if scheme.algorithm.uses_public_key:
+        return Key(text, public=_public_key(scheme, secret_text))
+    return Key(text, shared=shared_key(scheme, secret_text))
+
+
+def shared_key(scheme: Scheme, secret_text: str) -> bytes:
+    """The bytes that both sides hold."""
+    rule = scheme.secret
+    _refuse_foreign(scheme, secret_text)
+    bare = without_prefix(rule, secret_text)
+    if "\x00" in bare:
+        # HMAC pads keys with NULs, so that several secrets would be one key.
+        raise Invalid(f"The secret for {scheme.title} holds a NUL. Copy it again from the provider.")
+    if rule.normalize:
+        bare = unicodedata.normalize("NFKD", bare)
+    key = _decoded(scheme, rule, bare)
+    if len(key) < max(1, rule.minimum):
+        least = f"{rule.minimum} bytes" if rule.minimum > 1 else "one byte"
+        raise Invalid(f"The secret for {scheme.title} is too short: its key needs at least {least}. Copy all of it.")
+    return key
+
+
+def without_prefix(rule: SecretRule, secret_text: str) -> str:
+    prefix = next((one for one in rule.strip if secret_text.startswith(one)), "")
+    return secret_text[len(prefix) :]
+
+
+def _refuse_foreign(scheme: Scheme, secret_text: str) -> None:
+    for prefix in scheme.secret.foreign:
+        if secret_text.startswith(prefix):
+            raise Invalid(
+                f"A secret that begins with {prefix} is not one that {scheme.title} signs with here. "
+                "Use the shared secret instead."
+            )
+
+
+def _decoded(scheme: Scheme, rule: SecretRule, bare: str) -> bytes:
+    match rule.decode:
+        case SecretDecoding.BASE64:
+            key, form = base64_secret(bare), "base64"
+        case SecretDecoding.HEX:
+            key, form = hex_secret(bare), "hexadecimal"
+        case _:
+            key, form = _utf8(bare), "text that UTF-8 can write"
+    if key is None:
+        after = f" after {rule.strip[-1]}" if rule.strip else ""
+        raise Invalid(
+            f"The secret for {scheme.title} is not {form}{after}. Copy it unchanged from where {scheme.title} "
+            "shows it, and check that this is the right scheme."
+        )
+    return key
+
+
+def _utf8(text: str) -> bytes | None:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return None
+
+
+def _public_key(scheme: Scheme, text: str) -> PublicKey:
+    key = _loaded(scheme, text.strip())
+    match scheme.algorithm:
+        case Algorithm.ED25519 if isinstance(key, Ed25519PublicKey):
+            return key
+        case Algorithm.ECDSA_P256_SHA256 if isinstance(key, EllipticCurvePublicKey) and isinstance(
+            key.curve, SECP256R1
+        ):
+            return key
+        case Algorithm.RSA_PKCS1_SHA256 if isinstance(key, RSAPublicKey) and key.key_size >= RSA_BITS_MIN:
+            return key
+        case _:
+            raise Invalid(f"This is not the kind of public key that {scheme.title} signs for ({scheme.algorithm}).")
+
+
+def _loaded(scheme: Scheme, text: str) -> object:
+    try:
+        if scheme.secret.decode is not SecretDecoding.SPKI:
+            raw = hex_secret(text) if scheme.secret.decode is SecretDecoding.HEX else base64_secret(text)
+            return Ed25519PublicKey.from_public_bytes(raw or b"")
+        if text.startswith("-----BEGIN"):
+            return serialization.load_pem_public_key(text.encode())
+        return serialization.load_der_public_key(base64_secret("".join(text.split())) or b"")
+    except (ValueError, TypeError, UnsupportedAlgorithm) as fault:
+        raise Invalid(
+            f"The secret for {scheme.title} is its public key, and this is none ({_EXPECTED[scheme.secret.decode]}). "
+            f"Copy it from where {scheme.title} shows it."
+        ) from fault
+
+
+_EXPECTED: Final = {
+    SecretDecoding.TEXT: "expected text",
+    SecretDecoding.HEX: "expected 64 hexadecimal digits",
+    SecretDecoding.BASE64: "expected 32 bytes in base64",
+    SecretDecoding.SPKI: "expected PEM, or the base64 inside it",
+}
+
+
+def generates_secret(scheme: Scheme) -> bool:
+    """Whether a blank secret is made here and handed to the sender. Other providers make their own."""
+    return scheme.secret.generated_prefix is not None
+
+
+def generated_secret(scheme: Scheme, entropy: bytes) -> SecretValue:
+    """A new secret of 256 random bits in the form that the scheme's senders expect."""
+    assert scheme.secret.generated_prefix is not None, "asked of a scheme that generates no secret"
+    assert len(entropy) >= GENERATED_BYTES, "entropy is 32 bytes or more"
+    return SecretValue(scheme.secret.generated_prefix + base64.b64encode(entropy[:GENERATED_BYTES]).decode())

@@ -1,0 +1,204 @@
+"""What a scheme asks of a request: headers, values in the body, the URL; and templates made of these.
+
+Everything is compiled once per scheme into readers. A reader never raises; None says that the value is not there.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from hookmill.domain.payload import Json, NotJson, parse
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRequest:
+    """A request as it came, for judging its signature."""
+
+    headers: Mapping[bytes, bytes]
+    """The first value of each header, by its name in lower case."""
+    conflicting: frozenset[bytes]
+    """The names that came more than once with different values."""
+    body: bytes
+    url: str
+    """The public URL from the settings with the path and query of this request. Never built from `Host`."""
+    method: str = "POST"
+
+
+class Reading:
+    """One request while it is judged. The body is parsed when a scheme first asks for a value in it."""
+
+    __slots__ = ("_body", "_parsed", "listed_timestamp", "request", "secret", "timestamp")
+
+    def __init__(self, request: SignedRequest) -> None:
+        self.request = request
+        self.timestamp = b""
+        """The time as it was written, which is what providers sign."""
+        self.listed_timestamp: bytes | None = None
+        """The time inside a signature header such as `t=…,v1=…`."""
+        self.secret = b""
+        self._parsed = False
+        self._body: Json = None
+
+    def body_value(self) -> Json:
+        if not self._parsed:
+            parsed = parse(self.request.body)
+            self._body = None if isinstance(parsed, NotJson) else parsed.value
+            self._parsed = True
+        return self._body
+
+
+Reader = Callable[[Reading], bytes | None]
+
+
+def header_reader(name: str) -> Reader:
+    key = name.lower().encode()
+
+    def read(reading: Reading) -> bytes | None:
+        # A blank header says no more than an absent one.
+        return (reading.request.headers.get(key) or b"").strip(b" \t") or None
+
+    return read
+
+
+def body_reader(path: str) -> Reader:
+    """Reads a string, whole number or boolean of a JSON body, as text.
+
+    A number in the path steps into an array that has no other element: what stands beside it would be unsigned.
+    """
+    steps = path.split(".")
+
+    def read(reading: Reading) -> bytes | None:
+        return _text(value_at(reading.body_value(), steps))
+
+    return read
+
+
+def value_at(value: Json, steps: Iterable[str]) -> Json:
+    """What a body holds at a path; None also for what isn't there."""
+    for step in steps:
+        if type(value) is dict:
+            value = value.get(step)
+        elif type(value) is list and step == "0" and len(value) == 1:
+            value = value[0]
+        else:
+            return None
+    return value
+
+
+def _text(value: Json) -> bytes | None:
+    if type(value) is str:
+        return value.encode("utf-8", "surrogatepass")
+    if type(value) is bool:
+        return b"true" if value else b"false"
+    # Longer numbers are nobody's id, and the interpreter may refuse to write them out.
+    if type(value) is int and -(2**63) <= value < 2**64:
+        return b"%d" % value
+    return None
+
+
+def first_of(readers: Iterable[Reader]) -> Reader:
+    """Reads the first value that is there."""
+    choices = tuple(readers)
+
+    def read(reading: Reading) -> bytes | None:
+        for choice in choices:
+            if (found := choice(reading)) is not None:
+                return found
+        return None
+
+    return choices[0] if len(choices) == 1 else read
+
+
+def source(text: str) -> Reader:
+    """`header:NAME`, `json:PATH`, or `field:NAME`, which stands beside the signature in its own header."""
+    kind, _, name = text.partition(":")
+    if kind == "header" and name:
+        return header_reader(name)
+    if kind == "json" and name:
+        return body_reader(name)
+    if kind == "field" and name:
+        return lambda reading: reading.listed_timestamp
+    raise ValueError(f"{text!r} is no source; write header:NAME, json:PATH or field:NAME")
+
+
+class Template:
+    """Text with placeholders, filled in from a request."""
+
+    __slots__ = ("_parts", "_whole", "placeholders")
+
+    def __init__(self, text: str, named: Mapping[str, Reader]) -> None:
+        """`named` are the placeholders that this template knows beside those of every template.
+
+        Raises `ValueError` for a placeholder that nobody knows, or a brace that belongs to none.
+        """
+        pieces = _PLACEHOLDER.split(text)
+        self.placeholders = frozenset(pieces[1::2])
+        stray = [literal for literal in pieces[::2] if "{" in literal or "}" in literal]
+        if stray:
+            raise ValueError(f"a brace without its placeholder at {stray[0][:40]!r}")
+        self._parts: list[bytes | Reader] = [
+            _placeholder(piece, named) if number % 2 else piece.encode()
+            for number, piece in enumerate(pieces)
+            if piece or number % 2
+        ]
+        self._whole = self._parts[0] if len(self._parts) == 1 and not isinstance(self._parts[0], bytes) else None
+
+    def fill(self, reading: Reading) -> bytes | None:
+        """The text for this request; None when a value it needs is not there."""
+        if self._whole is not None:
+            # Most providers sign the bare body: it need not be copied.
+            return self._whole(reading)
+        filled = []
+        for part in self._parts:
+            piece = part if isinstance(part, bytes) else part(reading)
+            if piece is None:
+                return None
+            filled.append(piece)
+        return b"".join(filled)
+
+
+_PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+
+
+def _placeholder(name: str, named: Mapping[str, Reader]) -> Reader:
+    reader = named.get(name) or _EVERYWHERE.get(name)
+    if reader is not None:
+        return reader
+    kind, _, rest = name.partition(":")
+    if kind == "json?" and rest:
+        read = body_reader(rest)
+        return lambda reading: read(reading) or b""
+    if kind in {"header", "json"} and rest:
+        return source(name)
+    raise ValueError(f"unknown placeholder {{{name[:40]}}}")
+
+
+def _path(reading: Reading) -> bytes:
+    _, _, rest = reading.request.url.partition("://")
+    _, slash, path = rest.partition("/")
+    return (slash + path).encode("utf-8", "surrogatepass") or b"/"
+
+
+_EVERYWHERE: Final[Mapping[str, Reader]] = {
+    "body": lambda reading: reading.request.body,
+    "ts": lambda reading: reading.timestamp,
+    "url": lambda reading: reading.request.url.encode("utf-8", "surrogatepass"),
+    "path": _path,
+    "method": lambda reading: reading.request.method.encode("utf-8", "surrogatepass"),
+    "secret": lambda reading: reading.secret,
+}
+
+
+def signed_headers_reader(list_header: str, join: str, most: int) -> Reader:
+    """Reads `name:value` of every header that another header lists, sorted by name."""
+    read_list = header_reader(list_header)
+
+    def read(reading: Reading) -> bytes | None:
+        names = sorted(name.strip(b" \t").lower() for name in (read_list(reading) or b"").split(b","))
+        headers = reading.request.headers
+        if len(names) > most or any(name not in headers or name in reading.request.conflicting for name in names):
+            return None
+        return join.encode().join(name + b":" + headers[name].strip(b" \t") for name in names)
+
+    return read

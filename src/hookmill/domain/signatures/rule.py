@@ -1,0 +1,61 @@
+"""A webhook's scheme and keys, ready to judge by."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hookmill.domain.errors import Invalid
+from hookmill.domain.signatures import catalogue
+from hookmill.domain.signatures.generic import GENERIC, generic_scheme, read_generic
+from hookmill.domain.signatures.key import Key, prepare_key
+from hookmill.domain.signatures.scheme import Scheme
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureRule:
+    """How one webhook's deliveries are signed."""
+
+    scheme: Scheme
+    keys: tuple[Key, ...]
+    """The active ones. Without any, nothing verifies."""
+    previous_keys: tuple[Key, ...] = ()
+    """Those that no longer count: a refused signature that matches one of them can be explained."""
+    answers_handshakes: bool = False
+    trouble: str | None = None
+    """Why there is no active key, for the owner."""
+
+
+def scheme_named(name: str | None, options: Mapping[str, Any] | None) -> Scheme:
+    """The scheme that a webhook names, with what its user filled in for `hmac`. Raises `Invalid`."""
+    if name == GENERIC:
+        return generic_scheme(read_generic(options or {}))
+    if name is None:
+        raise Invalid(f"authMode signature needs a signatureScheme. Allowed are: {', '.join(allowed_names())}.")
+    if options is not None:
+        raise Invalid(f"Signature options are for the scheme {GENERIC} alone; {name} is fully known.")
+    try:
+        return catalogue.find(name)
+    except Invalid as error:
+        raise Invalid(f"{error} For a sender that isn't among them, describe its signature with {GENERIC}.") from None
+
+
+def allowed_names() -> tuple[str, ...]:
+    """What `signatureScheme` may be."""
+    return tuple(sorted((*catalogue.names(), GENERIC)))
+
+
+def rule_for(
+    scheme: Scheme, secret: str | None, previous: str | None, *, answers_handshakes: bool = False
+) -> SignatureRule:
+    """The rule for these secrets. One that makes no key is the owner's trouble, and nobody's exception."""
+    keys, trouble = _keys(scheme, secret)
+    return SignatureRule(scheme, keys, _keys(scheme, previous)[0], answers_handshakes, trouble)
+
+
+def _keys(scheme: Scheme, secret: str | None) -> tuple[tuple[Key, ...], str | None]:
+    if secret is None:
+        return (), "The webhook has no secret yet: supply the provider's."
+    try:
+        return (prepare_key(scheme, secret),), None
+    except Invalid as error:
+        return (), str(error)

@@ -1,0 +1,169 @@
+"""Single bugs that somebody might write into the verifier, and a look whether the tests would notice each."""
+
+import importlib
+import importlib.util
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType
+from typing import Any, Final
+
+import pytest
+
+PACKAGE: Final = "hookmill.domain.signatures"
+TESTS: Final = tuple(
+    f"tests.domain.signatures.{name}"
+    for name in ("test_encoding", "test_key", "test_verify", "test_doctor", "test_vectors")
+)
+NOTICED: Final = 7
+UNNOTICED: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    module: str
+    right: str
+    wrong: str
+
+    def __str__(self) -> str:
+        return f"{self.module}: {self.right} -> {self.wrong}"
+
+
+MUTANTS: Final = (
+    Mutant("verify", "if not plan.all_headers.isdisjoint(request.conflicting):", "if False:"),
+    Mutant("verify", "    if not candidates:\n", "    if False:\n"),
+    Mutant("verify", "if signed_at is None:", "if True:"),
+    Mutant("verify", "if sum(map(len, values)) > SIGNATURE_BYTES_MAX:", "if False:"),
+    Mutant("verify", "if len(values) > CANDIDATES_MAX:", "if False:"),
+    Mutant("verify", "CANDIDATES_MAX: Final = 16", "CANDIDATES_MAX: Final = 17"),
+    Mutant("verify", "for value in values if value.startswith(prefix)]", "for value in values]"),
+    Mutant("verify", "if mark and name == plan.entry_mark:", "if mark:"),
+    Mutant("verify", "times.pop() if len(times) == 1 else None", "times.pop() if times else None"),
+    Mutant("verify", "return parts[1:]", "return parts"),
+    Mutant(
+        "verify", "    if not written:\n        return Reason.NO_TIMESTAMP", "    if not written:\n        return 0"
+    ),
+    Mutant(
+        "verify", "    if content is None and not plan.keyed_content:", "    content = content or b''\n    if False:"
+    ),
+    Mutant("verify", "return Reason.MISMATCH if proven is None else proven", "return proven or b''"),
+    Mutant("verify", "if hmac.compare_digest(expected, candidate):", "if expected.startswith(candidate[:4]):"),
+    Mutant("verify", "if hmac.compare_digest(expected, candidate):", "if True:"),
+    Mutant(
+        "verify",
+        "return hmac.digest(hmac_key, content, plan.digest)",
+        "return hmac.digest(hmac_key, content, 'sha256')",
+    ),
+    Mutant("verify", "if plan.key_differs else key.shared", "if False else key.shared"),
+    Mutant(
+        "verify",
+        "    except InvalidSignature:\n        return False",
+        "    except InvalidSignature:\n        return True",
+    ),
+    Mutant(
+        "verify",
+        "return digest is not None and hmac.compare_digest(digest, sha256(request.body)",
+        "return digest is not None or (digest, request",
+    ),
+    Mutant("verify", "if len(named) == 1 else None", "if named else None"),
+    Mutant("verify", "if age > timestamp.tolerance_seconds:", "if age >= timestamp.tolerance_seconds:"),
+    Mutant("verify", "if age > timestamp.tolerance_seconds:", "if age > timestamp.tolerance_seconds + 1:"),
+    Mutant("verify", "if -age > timestamp.tolerance_seconds else None", "if False else None"),
+    Mutant("verify", "    if len(parts) != 3:\n", "    if len(parts) < 3:\n"),
+    Mutant("verify", 'or stated.get("alg") != "HS256" ', ""),
+    Mutant("verify", ' or "crit" in stated', ""),
+    Mutant(
+        "verify",
+        'if digest is None or (rule.issuer is not None and claims.get("iss") != rule.issuer):',
+        "if digest is None:",
+    ),
+    Mutant("verify", "if not hmac.compare_digest(digest, sha256(body).digest()):", "if False:"),
+    Mutant("verify", "or (rule.requires_expiry and expires is None)", ""),
+    Mutant("verify", "now - expires > JWT_LEEWAY_SECONDS", "now - expires > 10 * JWT_LEEWAY_SECONDS"),
+    Mutant(
+        "encoding",
+        r'_strict(rf"[0-9a-fA-F]{digits}\Z", binascii.unhexlify)',
+        r'_strict(rf"[0-9a-fA-F]{digits}", lambda given: binascii.unhexlify(given[:2 * (size or 0)]))',
+    ),
+    Mutant("encoding", r"[0-9a-fA-F]{digits}\Z", r"[0-9a-f]{digits}\Z"),
+    Mutant("encoding", 'rb"[0-9]{1,15}\\Z"', 'rb"\\s*[0-9]{1,15}\\s*\\Z"'),
+    Mutant("encoding", "else int(text) // 1000", "else int(text)"),
+    Mutant("encoding", '60 if sign == b"-" else 60', '60 if sign == b"+" else 60'),
+    Mutant("reading", 'and step == "0" and len(value) == 1:', 'and step == "0" and value:'),
+    Mutant("reading", 'return b"true" if value else b"false"', "return b'%d' % value"),
+    Mutant("reading", "if len(names) > most or any(", "if any("),
+    Mutant("reading", "or name in reading.request.conflicting", ""),
+    Mutant("key", "if len(key) < max(1, rule.minimum):", "if False:"),
+    Mutant("key", "and key.key_size >= RSA_BITS_MIN", ""),
+)
+
+
+def is_noticed(mutant: Mutant) -> bool:
+    """Whether a test fails with this bug in place. Everything happens in a child process of its own."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(_look(mutant))
+        finally:
+            os._exit(NOTICED)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    assert code in {NOTICED, UNNOTICED}, f"{mutant}: the look ended with {code}"
+    return code == NOTICED
+
+
+def _look(mutant: Mutant) -> int:
+    _plant(mutant)
+    for name in TESTS:
+        try:
+            module = importlib.import_module(name)
+            for test, arguments in _calls(module):
+                test(**arguments)
+        except Exception:
+            return NOTICED
+    return UNNOTICED
+
+
+def _plant(mutant: Mutant) -> None:
+    for name in [
+        name for name in sys.modules if name.startswith((PACKAGE, *TESTS, "tests.domain.signatures.examples"))
+    ]:
+        del sys.modules[name]
+    full_name = f"{PACKAGE}.{mutant.module}"
+    found = importlib.util.find_spec(full_name)
+    assert found is not None
+    assert found.origin is not None
+    source = Path(found.origin).read_text(encoding="utf-8")
+    changed = source.replace(mutant.right, mutant.wrong, 1)
+    if changed == source:
+        os._exit(1)
+    module = importlib.util.module_from_spec(found)
+    sys.modules[full_name] = module
+    exec(compile(changed, found.origin, "exec"), module.__dict__)
+
+
+def _calls(module: Any) -> Iterator[tuple[FunctionType, dict[str, Any]]]:
+    """Every test of the module with every set of its parameters, but for those that need something of pytest's."""
+    for name, test in vars(module).items():
+        if not name.startswith("test_") or not isinstance(test, FunctionType) or hasattr(test, "hypothesis"):
+            continue
+        choices = []
+        for mark in getattr(test, "pytestmark", []):
+            names = mark.args[0] if isinstance(mark.args[0], list | tuple) else mark.args[0].replace(" ", "").split(",")
+            rows = [row.values if isinstance(row, _PARAM) else row for row in mark.args[1]]
+            choices.append([dict(zip(names, row if len(names) > 1 else _only(row), strict=True)) for row in rows])
+        known = {key for options in choices for key in options[0]}
+        if known != set(test.__code__.co_varnames[: test.__code__.co_argcount]):
+            continue
+        for row in itertools.product(*choices):
+            yield test, {key: value for part in row for key, value in part.items()}
+
+
+_PARAM: Final = type(pytest.param())
+
+
+def _only(row: Any) -> tuple[Any, ...]:
+    return row if isinstance(row, tuple) and len(row) == 1 else (row,)

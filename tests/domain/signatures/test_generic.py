@@ -1,0 +1,114 @@
+"""The scheme that a user fills in."""
+
+import base64
+import hashlib
+import hmac
+
+import pytest
+
+from hookmill.domain.errors import Invalid
+from hookmill.domain.signatures.generic import generic_scheme, read_generic
+from hookmill.domain.signatures.key import prepare_key
+from hookmill.domain.signatures.reading import SignedRequest
+from hookmill.domain.signatures.verify import Reason, Unverified, Verified, verify
+
+SECRET = "c2VjcmV0LW9mLXRoZS1zZW5kZXI="
+BODY = b'{"a":1}'
+AT = 1_760_000_000
+
+
+def scheme(**fields):
+    return generic_scheme(read_generic({"header": "X-Signature", **fields}))
+
+
+def judge(given, headers, now=AT, url="https://h.example/w"):
+    request = SignedRequest(headers, frozenset(), BODY, url)
+    return verify(given, [prepare_key(given, SECRET)], request, now * 1_000_000)
+
+
+@pytest.mark.parametrize("algorithm", ["sha1", "sha256", "sha512"])
+@pytest.mark.parametrize(
+    ("encoding", "write"),
+    [
+        ("hex", bytes.hex),
+        ("base64", lambda mac: base64.b64encode(mac).decode()),
+        ("base64url", lambda mac: base64.urlsafe_b64encode(mac).decode().rstrip("=")),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "sha=", "HMAC "])
+def test_a_bare_body_signed_in_any_way_verifies(algorithm, encoding, write, prefix):
+    mac = hmac.new(SECRET.encode(), BODY, algorithm).digest()
+    given = scheme(algorithm=algorithm, encoding=encoding, prefix=prefix)
+
+    assert isinstance(judge(given, {b"x-signature": (prefix + write(mac)).encode()}), Verified)
+    assert isinstance(judge(given, {b"x-signature": write(mac[:-1] + b"!").encode()}), Unverified)
+
+
+def test_the_secret_may_be_base64():
+    mac = hmac.new(base64.b64decode(SECRET), BODY, hashlib.sha256).hexdigest()
+
+    assert isinstance(judge(scheme(secret="base64"), {b"x-signature": mac.encode()}), Verified)
+
+
+def test_content_may_hold_the_time_the_url_and_headers():
+    given = scheme(content="{ts}\n{url}|{header:X-Event}|{body}", timestamp_header="X-Time", tolerance_seconds=300)
+    mac = hmac.new(SECRET.encode(), f"{AT}\nhttps://h.example/w|ping|".encode() + BODY, hashlib.sha256).hexdigest()
+    headers = {b"x-signature": mac.encode(), b"x-time": str(AT).encode(), b"x-event": b"ping"}
+
+    assert isinstance(judge(given, headers), Verified)
+    assert isinstance(judge(given, headers, now=AT + 300), Verified)
+    assert judge(given, headers, now=AT + 301) == Unverified(Reason.STALE, 301)
+    assert judge(given, headers, now=AT - 301) == Unverified(Reason.AHEAD, 301)
+    assert isinstance(judge(given, headers, url="https://h.example/x"), Unverified)
+    assert isinstance(judge(given, {**headers, b"x-event": b"pong"}), Unverified)
+    assert judge(given, {name: value for name, value in headers.items() if name != b"x-event"}) == Unverified(
+        Reason.INCOMPLETE
+    )
+
+
+def test_without_a_tolerance_any_age_passes():
+    given = scheme(content="{ts}{body}", timestamp_header="X-Time", timestamp_unit="ms")
+    mac = hmac.new(SECRET.encode(), b"1000" + BODY, hashlib.sha256).hexdigest()
+
+    assert isinstance(judge(given, {b"x-signature": mac.encode(), b"x-time": b"1000"}), Verified)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"header": "no spaces please"}, "header"),
+        ({"header": ""}, "header"),
+        ({"header": "Cookie"}, "header"),
+        ({"header": 7}, "header"),
+        ({"prefix": "ü"}, "prefix"),
+        ({"prefix": "a" * 65}, "prefix"),
+        ({"prefix": "a\n"}, "prefix"),
+        ({"algorithm": "md5"}, "algorithm"),
+        ({"encoding": "text"}, "encoding"),
+        ({"secret": "spki"}, "secret"),
+        ({"content": ""}, "content"),
+        ({"content": "{url}"}, "content"),
+        ({"content": "{body}{secret}"}, "content"),
+        ({"content": "{body}{"}, "content"),
+        ({"content": "{body}{json:a}"}, "content"),
+        ({"content": "{body}{header:a b}"}, "content"),
+        ({"content": "{body}\x00"}, "content"),
+        ({"content": "{body}" + "a" * 512}, "content"),
+        ({"content": "{ts}{body}"}, "timestamp_header"),
+        ({"timestamp_header": "X-Time"}, "timestamp_header"),
+        ({"timestamp_header": "X Time", "content": "{ts}{body}"}, "timestamp_header"),
+        ({"timestamp_unit": "minutes"}, "timestamp_unit"),
+        ({"tolerance_seconds": 300}, "tolerance_seconds"),
+        ({"tolerance_seconds": 0, "timestamp_header": "T", "content": "{ts}{body}"}, "tolerance_seconds"),
+        ({"tolerance_seconds": "5m", "timestamp_header": "T", "content": "{ts}{body}"}, "tolerance_seconds"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_a_mistake_is_refused_by_the_name_of_its_field(fields, field):
+    with pytest.raises(Invalid, match=rf"\b{field}\b"):
+        scheme(**fields)
+
+
+def test_the_header_is_required():
+    with pytest.raises(Invalid, match="header"):
+        read_generic({})

@@ -1,0 +1,118 @@
+"""From the text that people paste to a key, and everything that can be wrong with it."""
+
+import base64
+
+import pytest
+
+from hookmill.domain.errors import Invalid
+from hookmill.domain.signatures import catalogue
+from hookmill.domain.signatures.key import Key, generated_secret, generates_secret, prepare_key
+from hookmill.domain.signatures.sign import example_secret
+from hookmill.domain.signatures.verify import Verified, verify
+
+from .examples import NAMES, example
+
+RAW = bytes(range(248, 256)) * 4
+
+
+def key_of(name, text):
+    return prepare_key(catalogue.find(name), text)
+
+
+@pytest.mark.parametrize("prefix", ["", "whsec_", "v1,whsec_"])
+@pytest.mark.parametrize("write", [base64.b64encode, base64.urlsafe_b64encode])
+@pytest.mark.parametrize("padding", [b"=", b""])
+def test_a_standard_webhooks_secret_is_read_in_every_way_that_people_write_it(prefix, write, padding):
+    text = prefix + write(RAW).rstrip(b"=").decode() + padding.decode()
+
+    assert key_of("standard_webhooks", text).shared == RAW
+
+
+def test_stripes_secret_is_taken_literally():
+    assert key_of("stripe", "whsec_abc").shared == b"whsec_abc"
+
+
+def test_a_secret_that_looks_like_base64_stays_as_it_is_where_it_is_literal():
+    text = "dGhpc19zZWNyZXRfaXNfZm9yX3Rlc3Rpbmdfb25seQ=="
+
+    for name in ("zendesk", "pagerduty", "docusign", "github", "polar"):
+        assert key_of(name, text).shared == text.encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("standard_webhooks", "whsec_not base64!", "not base64 after whsec_"),
+        ("standard_webhooks", "whsec_", "not base64"),
+        ("standard_webhooks", "whsec_QUJDR", "not base64"),
+        ("standard_webhooks", "whsec_QUJD\n", "not base64"),
+        ("standard_webhooks", "whsec_QU+JD_==", "not base64"),
+        ("standard_webhooks", "whpk_QUJD", "begins with whpk_"),
+        ("svix", "whsk_QUJD", "begins with whsk_"),
+        ("adyen", "44782DEF5", "not hexadecimal"),
+        ("adyen", "xyz", "not hexadecimal"),
+        ("airtable", "ÄÖÜ", "not base64"),
+        ("github", "", "too short"),
+        ("github", "a\x00b", "holds a NUL"),
+        ("github", "\ud800", "not text that UTF-8 can write"),
+        ("contentful", "a" * 63, "at least 64 bytes"),
+        ("discord", "abc", "64 hexadecimal digits"),
+        ("discord", "ab" * 31, "64 hexadecimal digits"),
+        ("telnyx", "abc!", "32 bytes in base64"),
+        ("sendgrid", "abc", "expected PEM"),
+        ("sendgrid", "-----BEGIN PUBLIC KEY-----", "expected PEM"),
+        ("wise", "é", "expected PEM"),
+        ("wise", "", "expected PEM"),
+    ],
+)
+def test_a_secret_that_can_not_be_one_is_refused_with_the_reason(name, text, says):
+    with pytest.raises(Invalid, match=says) as refused:
+        key_of(name, text)
+
+    assert len(text) < 7 or text not in str(refused.value)
+    assert catalogue.find(name).title in str(refused.value)
+
+
+@pytest.mark.parametrize(("name", "other"), [("sendgrid", "wise"), ("wise", "sendgrid")])
+def test_the_other_kind_of_public_key_is_refused(name, other):
+    with pytest.raises(Invalid, match="not the kind of public key"):
+        key_of(name, example(other).secret)
+
+
+def test_a_public_key_may_be_pem_or_the_base64_inside_it():
+    given = example("sendgrid")
+    lines = "\n".join(given.secret[start : start + 64] for start in range(0, len(given.secret), 64))
+    pem = f"-----BEGIN PUBLIC KEY-----\n{lines}\n-----END PUBLIC KEY-----\n"
+
+    for text in (pem, lines, f" {given.secret}\n"):
+        key = prepare_key(given.scheme, text)
+        assert isinstance(verify(given.scheme, [key], given.request, 0), Verified)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_key_shows_nothing_when_it_is_printed(name):
+    given = example(name)
+
+    shown = f"{given.key!r} {given.key} {[given.key]}"
+
+    assert given.secret not in shown
+    assert shown == "Key(…) Key(…) [Key(…)]"
+
+
+def test_only_standard_webhooks_generates_its_secret():
+    assert [name for name in NAMES if generates_secret(catalogue.find(name))] == ["standard_webhooks"]
+
+
+def test_a_generated_secret_holds_256_bits_and_is_a_key():
+    scheme = catalogue.find("standard_webhooks")
+    secret = generated_secret(scheme, RAW).reveal()
+
+    assert secret == "whsec_" + base64.b64encode(RAW).decode()
+    assert prepare_key(scheme, secret).shared == RAW
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_secret_is_a_key(name):
+    pair = example_secret(catalogue.find(name), bytes(range(64)))
+
+    assert isinstance(prepare_key(catalogue.find(name), pair.webhook), Key)

@@ -1,0 +1,362 @@
+"""Webhooks whose senders sign: what a provider's signature proves, for how long, and what it says beside.
+
+Every signature here is made by hand from the provider's rule, not by the product.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hookmill.domain.delivery import IdentityKind
+from hookmill.domain.errors import Conflict, Invalid
+from hookmill.domain.signatures.rule import allowed_names
+from hookmill.domain.webhook import AuthMode, WebhookState
+from hookmill.management import WebhookWithSecret
+from tests.spec import spec
+from tests.support.world import Answer, World
+
+GITHUB_SECRET = "It's a Secret to Everybody"
+STRIPE_SECRET = "whsec_a literal text"
+SLACK_SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
+BODY = b'{"action": "opened", "number": 7}'
+
+
+def signed(world: World, scheme: str, name: str = "source", **choices: Any) -> WebhookWithSecret:
+    return world.webhook(name, auth_mode=AuthMode.SIGNATURE, signature_scheme=scheme, **choices)
+
+
+def send(world: World, made: WebhookWithSecret, headers: dict[str, str], body: bytes = BODY) -> Answer:
+    # A millisecond later, so that the log has an order.
+    world.clock.advance(seconds=0.001)
+    return world.request("POST", f"/webhooks/w/{made.webhook.uid}", headers=headers, body=body)
+
+
+def mac(secret: bytes, content: bytes) -> bytes:
+    return hmac.new(secret, content, hashlib.sha256).digest()
+
+
+def of_github(body: bytes = BODY, *, secret: str = GITHUB_SECRET, event: str = "72d3162e") -> dict[str, str]:
+    return {"X-Hub-Signature-256": "sha256=" + mac(secret.encode(), body).hex(), "X-GitHub-Delivery": event}
+
+
+def of_standard_webhooks(
+    secret: str, at: int, body: bytes = BODY, *, event: str = "msg_1", family: str = "webhook"
+) -> dict[str, str]:
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    signature = base64.b64encode(mac(key, f"{event}.{at}.".encode() + body)).decode()
+    return {f"{family}-id": event, f"{family}-timestamp": str(at), f"{family}-signature": f"v1,{signature}"}
+
+
+def of_stripe(at: int, body: bytes = BODY, secret: str = STRIPE_SECRET) -> dict[str, str]:
+    return {"Stripe-Signature": f"t={at},v1={mac(secret.encode(), b'%d.' % at + body).hex()}"}
+
+
+def of_slack(at: int, body: bytes) -> dict[str, str]:
+    signature = mac(SLACK_SECRET.encode(), b"v0:%d:" % at + body).hex()
+    return {"X-Slack-Signature": f"v0={signature}", "X-Slack-Request-Timestamp": str(at)}
+
+
+def seconds(world: World) -> int:
+    return world.clock() // 1_000_000
+
+
+@spec("Provider signature: `signature`", "provider signature headers for `signature` mode")
+def test_a_request_that_the_provider_signed_is_accepted_and_starts_its_run(world):
+    made = signed(world, "github", secret=GITHUB_SECRET)
+    world.automation("triage", made)
+
+    answer = send(world, made, of_github())
+
+    assert answer.status == 202
+    assert (world.labels(made), len(world.runs(made))) == (["Accepted"], 1)
+
+
+@spec("An unsigned request to a `signature` webhook")
+def test_an_unsigned_request_is_refused_whatever_else_it_bears(world):
+    made = signed(world, "github", secret=GITHUB_SECRET)
+
+    answer = send(world, made, {"Authorization": f"Bearer {GITHUB_SECRET}"})
+
+    assert answer.status == 401
+    assert world.labels(made) == ["Rejected (auth)"]
+
+
+def test_a_body_that_was_changed_on_the_way_is_refused_even_by_a_space(world):
+    made = signed(world, "github", secret=GITHUB_SECRET)
+
+    assert send(world, made, of_github(), BODY + b" ").status == 401
+
+
+def test_what_is_kept_is_what_was_signed_byte_for_byte(world):
+    made = signed(world, "github", secret=GITHUB_SECRET)
+    body = b'{"a": 1,  "a": 2, "e": 1.0e2}\r\n'
+
+    answer = send(world, made, of_github(body), body)
+
+    assert world.management.payload(world.factory, answer.delivery_id) == body
+
+
+def test_a_stranger_learns_nothing_of_the_reason_and_the_owner_reads_it(world):
+    made = signed(world, "github", secret=GITHUB_SECRET)
+    wrong = [
+        {},
+        of_github(secret="another"),
+        {"X-Hub-Signature-256": "sha256=zz"},
+        {"X-Hub-Signature-256": mac(GITHUB_SECRET.encode(), BODY).hex()},
+        of_github() | {"X-Hub-Signature-256": "ü" * 9000},
+    ]
+
+    answers = [send(world, made, headers) for headers in wrong]
+
+    assert {(answer.status, answer.body) for answer in answers} == {(401, answers[0].body)}
+    reasons = [row.reason or "" for row in world.log(made)]
+    assert len(set(reasons)) >= 4
+    assert all(reasons)
+    assert not any(GITHUB_SECRET in reason or "opened" in reason for reason in reasons)
+
+
+def test_a_bad_signature_is_judged_before_the_json_and_an_empty_body_after_its_own(world):
+    made = signed(world, "github", secret=GITHUB_SECRET)
+
+    assert send(world, made, of_github(secret="another"), b"{").status == 401
+    assert send(world, made, of_github(b""), b"").status == 400
+    assert world.labels(made) == ["Rejected (invalid JSON)", "Rejected (auth)"]
+
+
+def test_the_same_header_twice_with_different_values_is_refused_and_with_the_same_is_not(world):
+    made = signed(world, "github", secret=GITHUB_SECRET)
+    right = list(of_github().items())
+    wrong = list(of_github(secret="another").items())
+
+    def given(headers: list[tuple[str, str]]) -> Any:
+        return world.request("POST", f"/webhooks/w/{made.webhook.uid}", headers=headers, body=BODY).status
+
+    assert (given(right + wrong[:1]), given(wrong[:1] + right), given(right + right)) == (401, 401, 202)
+
+
+@spec("Signatures of the Standard Webhooks kind", "Signature age")
+@pytest.mark.parametrize(("age", "status"), [(0, 202), (300, 202), (301, 401), (-300, 202), (-301, 401)])
+def test_a_signature_counts_for_five_minutes(world, age, status):
+    by_standard = signed(world, "standard_webhooks")
+    by_stripe = signed(world, "stripe", "paid", secret=STRIPE_SECRET)
+    at = seconds(world) - age
+
+    assert send(world, by_standard, of_standard_webhooks(by_standard.reveal(), at)).status == status
+    assert send(world, by_stripe, of_stripe(at)).status == status
+
+
+@spec("A Standard Webhooks scheme is supported")
+@pytest.mark.parametrize("family", ["webhook", "svix"])
+def test_standard_webhooks_come_with_either_family_of_headers(world, family):
+    made = signed(world, "standard_webhooks")
+
+    headers = of_standard_webhooks(made.reveal(), seconds(world), family=family)
+
+    assert send(world, made, headers).status == 202
+
+
+@spec("For `signature`, the provider's signing secret")
+def test_a_blank_secret_of_standard_webhooks_is_made_to_be_handed_to_the_sender(world):
+    made = signed(world, "standard_webhooks")
+
+    assert made.webhook.state is WebhookState.ENABLED
+    assert len(base64.b64decode(made.reveal().removeprefix("whsec_"))) == 32
+    assert send(world, made, of_standard_webhooks(made.reveal(), seconds(world))).status == 202
+
+
+def test_a_provider_that_signs_like_standard_webhooks_still_makes_its_own_secret(world):
+    assert signed(world, "openai").secret is None
+
+
+def test_where_the_provider_makes_the_secret_the_webhook_waits_for_it_disabled(world):
+    made = signed(world, "github")
+    assert (made.webhook.state, made.webhook.has_secret, made.secret) == (WebhookState.DISABLED, False, None)
+    assert made.url == f"https://hooks.test/webhooks/w/{made.webhook.uid}"
+    assert send(world, made, of_github(secret="")).status == 404
+
+    with pytest.raises(Conflict, match="has no secret yet"):
+        world.management.set_webhook_enabled(world.factory, "source", True)
+    with pytest.raises(Invalid, match="is made by its provider"):
+        world.management.rotate_webhook(world.factory, "source")
+
+    world.management.rotate_webhook(world.factory, "source", GITHUB_SECRET)
+    assert send(world, made, of_github()).status == 404
+    world.management.set_webhook_enabled(world.factory, "source", True)
+    assert send(world, made, of_github()).status == 202
+
+
+@spec("signatureScheme: Only for `signature`")
+def test_a_scheme_goes_with_the_mode_signature_and_the_mode_with_a_scheme(world):
+    with pytest.raises(Invalid, match="signatureScheme goes with authMode signature alone"):
+        world.webhook(signature_scheme="github")
+    with pytest.raises(Invalid, match="authMode signature needs a signatureScheme") as refused:
+        world.webhook(auth_mode=AuthMode.SIGNATURE)
+    assert all(name in str(refused.value) for name in allowed_names())
+
+
+@spec("signatureScheme: Allowed values: not shown.", "Per-provider signature header names")
+def test_an_unknown_scheme_is_refused_with_all_that_are_allowed(world):
+    with pytest.raises(Invalid, match="no signature scheme") as refused:
+        signed(world, "github-2")
+
+    assert all(name in str(refused.value) for name in allowed_names())
+    assert {"standard_webhooks", "github", "stripe", "sentry", "pagerduty", "vercel", "hmac"} <= set(allowed_names())
+
+
+def test_a_secret_that_can_never_verify_is_refused_at_once(world):
+    with pytest.raises(Invalid, match="Standard Webhooks"):
+        signed(world, "standard_webhooks", secret="whsec_not base64!")
+
+
+@spec("the provider's own delivery header")
+@pytest.mark.parametrize(
+    ("scheme", "secret", "headers", "shown"),
+    [
+        ("github", GITHUB_SECRET, lambda at, body: of_github(body), "72d3162e"),
+        ("stripe", STRIPE_SECRET, of_stripe, "evt_1"),
+    ],
+    ids=["in a header", "in the body"],
+)
+def test_the_providers_own_id_is_the_identity(
+    world: World, scheme: str, secret: str, headers: Callable[[int, bytes], dict[str, str]], shown: str
+) -> None:
+    made = signed(world, scheme, secret=secret)
+    first, again = (json.dumps({"id": "evt_1", "try": number}).encode() for number in (1, 2))
+
+    answers = [send(world, made, headers(seconds(world), body), body) for body in (first, again)]
+
+    assert [answer.status for answer in answers] == [202, 202]
+    assert world.labels(made) == ["Duplicate", "Accepted"]
+    assert [(row.identity_kind, row.identity) for row in world.log(made)] == [(IdentityKind.PROVIDER, shown)] * 2
+
+
+def test_a_captured_request_under_a_new_id_of_its_own_is_a_duplicate(world):
+    made = signed(world, "stripe", secret=STRIPE_SECRET, delivery_id_header="X-Event-Id")
+    world.automation("triage", made)
+    headers = of_stripe(seconds(world))
+
+    statuses = [send(world, made, headers | {"X-Event-Id": event}).status for event in ("1", "2", "3")]
+
+    assert statuses == [202, 202, 202]
+    assert world.labels(made) == ["Duplicate", "Duplicate", "Accepted"]
+    original = world.log(made)[-1].key
+    assert {row.duplicate_of for row in world.log(made)[:2]} == {original}
+    assert len(world.runs(made)) == 1
+
+
+def test_a_repeat_that_was_signed_anew_is_a_duplicate_by_its_id(world):
+    made = signed(world, "standard_webhooks")
+    now = seconds(world)
+
+    for at in (now, now + 5):
+        assert send(world, made, of_standard_webhooks(made.reveal(), at)).status == 202
+
+    assert world.labels(made) == ["Duplicate", "Accepted"]
+
+
+def test_the_old_secret_is_worth_nothing_after_a_rotation_and_the_log_says_that_it_was_used(world):
+    made = signed(world, "github", secret=GITHUB_SECRET)
+    assert send(world, made, of_github()).status == 202
+
+    world.management.rotate_webhook(world.factory, "source", "the next one")
+
+    assert send(world, made, of_github(event="2")).status == 401
+    assert "previous" in (world.log(made)[0].reason or "")
+    assert send(world, made, of_github(secret="the next one", event="3")).status == 202
+
+
+def test_a_signed_url_is_the_configured_one_whatever_the_host_header_says(world):
+    made = signed(world, "square", secret="asdf1234")
+
+    def given(url: str) -> dict[str, str]:
+        signature = base64.b64encode(mac(b"asdf1234", url.encode() + BODY)).decode()
+        return {"X-Square-HmacSha256-Signature": signature, "Host": "evil.example", "X-Forwarded-Host": "evil.example"}
+
+    assert send(world, made, given(made.url)).status == 202
+    assert send(world, made, given(made.url.replace("hooks.test", "evil.example"))).status == 401
+
+
+def test_a_body_too_large_to_be_proven_spends_the_failures_budget_alone(world):
+    made = signed(world, "github", secret=GITHUB_SECRET)
+    body = b'"' + b"x" * 262_143 + b'"'
+
+    assert [send(world, made, of_github(body), body).status for _ in range(61)] == [413] * 60 + [429]
+    assert send(world, made, of_github()).status == 202
+
+
+def test_a_flood_of_wrong_signatures_does_not_shut_the_provider_out(world):
+    made = signed(world, "github", secret=GITHUB_SECRET)
+
+    flood = [send(world, made, of_github(secret="another")).status for _ in range(70)]
+
+    assert flood == [401] * 60 + [429] * 10
+    assert send(world, made, of_github()).status == 202
+    assert len(world.log(made)) == 61
+
+
+@pytest.mark.parametrize("header", ["Stripe-Signature", "stripe-signature"])
+def test_a_header_that_proves_the_sender_can_not_be_the_delivery_id(world, header):
+    with pytest.raises(Invalid, match="holds Stripe's proof"):
+        signed(world, "stripe", secret=STRIPE_SECRET, delivery_id_header=header)
+
+
+def test_a_scheme_that_its_user_describes_verifies_as_described(world):
+    options = {
+        "header": "X-Signature",
+        "prefix": "v1=",
+        "content": "{ts}:{body}",
+        "timestamp_header": "X-Time",
+        "tolerance_seconds": 60,
+    }
+    made = signed(world, "hmac", secret="a secret", signature_options=options)
+
+    def given(at: int) -> dict[str, str]:
+        return {"X-Signature": "v1=" + mac(b"a secret", b"%d:" % at + BODY).hex(), "X-Time": str(at)}
+
+    assert send(world, made, given(seconds(world) - 60)).status == 202
+    assert send(world, made, given(seconds(world) - 61)).status == 401
+
+
+def test_a_description_that_can_not_be_used_names_its_field(world):
+    with pytest.raises(Invalid, match="algorithm of the scheme hmac"):
+        signed(world, "hmac", signature_options={"header": "X-Signature", "algorithm": "md5"})
+    with pytest.raises(Invalid, match="github is fully known"):
+        signed(world, "github", signature_options={"header": "X-Signature"})
+
+
+CHALLENGE = b'{"type": "url_verification", "challenge": "3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P"}'
+
+
+def test_a_signed_challenge_is_answered_logged_and_starts_nothing(world):
+    made = signed(world, "slack", secret=SLACK_SECRET, answers_handshakes=True)
+    world.automation("triage", made)
+
+    answers = [send(world, made, of_slack(seconds(world) + number, CHALLENGE), CHALLENGE) for number in range(2)]
+
+    assert {(answer.status, answer.body) for answer in answers} == {(200, json.loads(CHALLENGE)["challenge"].encode())}
+    assert answers[0].headers["content-type"].startswith("text/plain")
+    assert world.labels(made) == ["Duplicate", "Accepted"]
+    assert world.runs(made) == []
+    assert send(world, made, of_slack(seconds(world), BODY), BODY).status == 202
+    assert len(world.runs(made)) == 1
+
+
+def test_a_challenge_is_not_answered_to_strangers_nor_unless_that_was_asked_for(world):
+    quiet = signed(world, "slack", secret=SLACK_SECRET)
+    answering = signed(world, "slack", "answering", secret=SLACK_SECRET, answers_handshakes=True)
+    unsigned = of_slack(seconds(world), BODY)
+
+    assert send(world, quiet, of_slack(seconds(world), CHALLENGE), CHALLENGE).status == 202
+    assert send(world, answering, unsigned, CHALLENGE).status == 401
+
+
+def test_answering_challenges_goes_with_providers_that_sign_them(world):
+    with pytest.raises(Invalid, match="sends no signed challenge"):
+        signed(world, "github", answers_handshakes=True)
+    with pytest.raises(Invalid, match="goes with authMode signature alone"):
+        world.webhook(answers_handshakes=True)
