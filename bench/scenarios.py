@@ -229,6 +229,37 @@ def _filters(effort: Effort) -> Sequence[Row]:
         return [Row(what=what, remark=str(reason))]
 
 
+SIGNED_BY = {
+    "hmac-sha256": "github",
+    "hmac-sha256, a list with a time": "stripe",
+    "hmac-sha256, id, time and body": "standard_webhooks",
+    "hmac-sha1": "vercel",
+    "hmac-sha512": "paystack",
+    "token": "hugging_face",
+    "jwt-hs256": "netlify",
+    "hash-sha1": "cloudinary",
+    "ed25519": "discord",
+    "ecdsa-p256-sha256": "sendgrid",
+    "rsa-pkcs1-sha256": "wise",
+}
+"""A provider for each primitive, and for the ways of writing a signature that cost most."""
+
+SIGNED_SIZES = (1_000, 262_144)
+
+
+def _signatures(effort: Effort) -> Sequence[Row]:
+    rows = []
+    for size in SIGNED_SIZES:
+        for primitive, scheme in SIGNED_BY.items():
+            what = f"Verification, {primitive}, {size // 1000} KB"
+            try:
+                # One core's whole time, so that the column for µs says what one verification takes.
+                rows.append(Row(what=what, per_second=service.verifications_per_second(scheme, size), server_cores=1.0))
+            except NotMeasured as reason:
+                rows.append(Row(what=what, remark=str(reason)))
+    return rows
+
+
 def _run_start(effort: Effort) -> Sequence[Row]:
     return [_run_start_on(storage) for storage in Storage]
 
@@ -248,5 +279,6 @@ SCENARIOS = (
     Scenario(name="large", measure=_flat_out_large),
     Scenario(name="steady", measure=_steady),
     Scenario(name="filters", measure=_filters),
+    Scenario(name="signatures", measure=_signatures),
     Scenario(name="run-start", measure=_run_start),
 )

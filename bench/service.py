@@ -42,6 +42,11 @@ from hookmill.domain.ids import (
 )
 from hookmill.domain.payload import Parsed, parse
 from hookmill.domain.secret import SecretValue, generated
+from hookmill.domain.signatures import catalogue
+from hookmill.domain.signatures.key import prepare_key
+from hookmill.domain.signatures.reading import SignedRequest
+from hookmill.domain.signatures.sign import ENTROPY_BYTES, example_secret, sign
+from hookmill.domain.signatures.verify import Verified, verify
 from hookmill.domain.webhook import AuthMode, WebhookState
 from hookmill.settings import Settings
 from hookmill.store import automations, factories, secrets
@@ -213,6 +218,23 @@ def filter_evaluations_per_second() -> float:
         raise NotMeasured("the bench's own filter does not hold for its own body")
     once = timeit.Timer(lambda: chosen.matches(parsed))
     return 50_000 / min(once.repeat(repeat=5, number=50_000))
+
+
+def verifications_per_second(scheme_name: str, size: int) -> float:
+    """How often one core verifies a signed body of this size by this scheme."""
+    scheme = catalogue.find(scheme_name)
+    pair = example_secret(scheme, os.urandom(ENTROPY_BYTES))
+    at_us = app.now_us()
+    body = json.dumps({"text": "x" * (size - len('{"text": ""}'))}).encode()
+    signed = sign(scheme, pair.signing, body, "https://hooks.example/webhooks/w/wh_bench", at_us)
+    headers = {name.lower().encode(): value.encode() for name, value in signed.headers}
+    request = SignedRequest(headers, frozenset(), signed.body, signed.url)
+    keys = [prepare_key(scheme, pair.webhook)]
+    if not isinstance(verify(scheme, keys, request, at_us), Verified):
+        raise NotMeasured(f"the bench's own signature of {scheme_name} does not verify")
+    once = timeit.Timer(lambda: verify(scheme, keys, request, at_us))
+    number = max(1, once.autorange()[0] // 4)
+    return number / min(once.repeat(repeat=5, number=number))
 
 
 def seconds_to_run_start(service: Service, *, deliveries: int) -> Sequence[float]:

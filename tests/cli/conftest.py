@@ -5,9 +5,11 @@ import itertools
 import json
 import sqlite3
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -200,3 +202,48 @@ def webhook(log: Log, hookmill: Hookmill) -> Any:
 def automation(webhook: Any, hookmill: Hookmill) -> Any:
     """An automation named `triage` that `source` starts, as its creation printed it."""
     return hookmill("automation", "create", "triage", "--prompt", "Look.", "--webhook", "source", "--json").json
+
+
+@dataclass(slots=True)
+class Receiver:
+    """Answers every POST alike, and keeps what was sent."""
+
+    url: str = ""
+    status: int = 202
+    answer: bytes = b'{"delivery_id": "dlv_1"}'
+    headers: dict[str, str] = field(default_factory=dict)
+    reads_the_body: bool = True
+    requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    told = Receiver()
+
+    class Door(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = b""
+            if told.reads_the_body:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+            told.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(told.status)
+            for name, value in told.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(told.answer)))
+            if not told.reads_the_body:
+                self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(told.answer)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Door) as server:
+        told.url = f"http://127.0.0.1:{server.server_port}"
+        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+        serving.start()
+        yield told
+        server.shutdown()
+        serving.join()

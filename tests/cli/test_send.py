@@ -1,60 +1,11 @@
 """`hookmill send`, against a receiver that writes down what it gets."""
 
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Hookmill, Log
+from tests.cli.conftest import Hookmill, Log, Receiver
 from tests.support.service import free_port
-
-
-@dataclass(slots=True)
-class Receiver:
-    """Answers every POST alike, and keeps what was sent."""
-
-    url: str = ""
-    status: int = 202
-    answer: bytes = b'{"delivery_id": "dlv_1"}'
-    headers: dict[str, str] = field(default_factory=dict)
-    reads_the_body: bool = True
-    requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    told = Receiver()
-
-    class Door(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = b""
-            if told.reads_the_body:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-            told.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
-            self.send_response(told.status)
-            for name, value in told.headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(told.answer)))
-            if not told.reads_the_body:
-                self.send_header("Connection", "close")
-            self.end_headers()
-            self.wfile.write(told.answer)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Door) as server:
-        told.url = f"http://127.0.0.1:{server.server_port}"
-        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
-        serving.start()
-        yield told
-        server.shutdown()
-        serving.join()
 
 
 def test_a_sample_bears_the_webhooks_token(webhook: Any, hookmill: Hookmill, receiver: Receiver):

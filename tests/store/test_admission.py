@@ -109,6 +109,31 @@ def test_a_duplicate_keeps_its_identity_but_no_body(shelf):
     assert shelf.count("payloads") == 1
 
 
+def test_a_replay_under_another_id_is_a_duplicate_and_claims_none(shelf):
+    webhook = shelf.webhook()
+    first, in_the_batch, later, own = [shelf.plan(webhook, event) for event in ("a", "b", "c", "c")]
+    for plan in (first, in_the_batch, later):
+        plan.replay_digest = b"signed content 1"
+    own.replay_digest = b"signed content 2"
+
+    outcomes = [*shelf.admit(first, in_the_batch), *shelf.admit(later), *shelf.admit(own)]
+
+    assert outcomes == [
+        Accepted(first.delivery),
+        Duplicate(in_the_batch.delivery, first.delivery),
+        Duplicate(later.delivery, first.delivery),
+        Accepted(own.delivery),
+    ]
+
+
+def test_the_same_signed_content_at_two_webhooks_is_no_replay(shelf):
+    plans = [shelf.plan(shelf.webhook(name), "a") for name in ("one", "other")]
+    for plan in plans:
+        plan.replay_digest = b"signed content 1"
+
+    assert shelf.admit(*plans) == [Accepted(plan.delivery) for plan in plans]
+
+
 def test_one_event_of_two_webhooks_is_two_events(shelf):
     one, other = shelf.webhook("one"), shelf.webhook("other")
     plans = [shelf.plan(one, "a"), shelf.plan(other, "a")]

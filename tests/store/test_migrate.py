@@ -72,6 +72,32 @@ def test_the_migrated_schema_is_what_the_records_alone_would_make_on_postgres(po
         assert described_on_postgres(migrated) == described_on_postgres(made_directly)
 
 
+def test_webhooks_from_before_signatures_are_kept_as_they_were(empty_url):
+    with open_database(empty_url) as database:
+        migrate(database, to="0001")
+        with database.write() as tx:
+            tx.run("INSERT INTO teams VALUES ('team_1', 'team', 1)")
+            tx.run("INSERT INTO factories VALUES ('fac_1', 'team_1', 'default', 1)")
+            tx.run("INSERT INTO secrets VALUES ('sec_1', 'team_1', 'A', 1)")
+            tx.run("INSERT INTO secret_versions VALUES ('sec_1.1', 'sec_1', 1, 'key', :sealed, 1)", sealed=b"sealed")
+            for number in (1, 7):
+                tx.run(
+                    """
+                    INSERT INTO webhooks (no, uid, factory_id, name, auth_mode, state, secret_id, secret_version_id,
+                                          revision, created_at)
+                    VALUES (:no, :uid, 'fac_1', :uid, 'token', 'enabled', 'sec_1', 'sec_1.1', 3, 5)
+                    """,
+                    no=number,
+                    uid=f"wh_{number}",
+                )
+
+        assert migrate(database) is True
+
+        with database.read() as tx:
+            kept = tx.all("SELECT no, uid, secret_version_id, answers_handshakes, revision FROM webhooks ORDER BY no")
+    assert [list(row.values()) for row in kept] == [[1, "wh_1", "sec_1.1", False, 3], [7, "wh_7", "sec_1.1", False, 3]]
+
+
 @pytest.mark.parametrize("statement", [3, 20])
 def test_a_migration_that_is_killed_half_way_leaves_nothing_and_is_done_by_the_next(empty_url, statement):
     killed = subprocess.run([sys.executable, "-c", DIES_AT, str(statement)], input=empty_url, text=True, check=False)

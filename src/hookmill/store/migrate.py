@@ -19,8 +19,11 @@ _LOCK: Final = 0x686F6F6B
 """PostgreSQL's advisory lock for migrations: "hook"."""
 
 
-def migrate(database: Database) -> bool:
-    """True when something was changed. Raises `Conflict` for a database that a newer version has written."""
+def migrate(database: Database, *, to: str = "head") -> bool:
+    """Bring the database to a revision, as a rule the newest. True when something was changed.
+
+    Raises `Conflict` for a database that a newer version has written.
+    """
     if database.path is not None:
         _refuse_what_is_no_database(database.path)
         # SQLite gives the files beside it, which hold the same data, the mode that it finds here.
@@ -43,7 +46,7 @@ def migrate(database: Database) -> bool:
             )
         if current == script.get_current_head():
             return False
-        command.upgrade(config, "head")
+        command.upgrade(config, to)
     if database.path is not None:
         close_to_strangers(database.path)
     return True

@@ -25,8 +25,10 @@ class SignatureRule:
     """Why there is no active key, for the owner."""
 
 
-def scheme_named(name: str | None, options: Mapping[str, Any] | None) -> Scheme:
+def scheme_named(name: str | None, options: Any) -> Scheme:
     """The scheme that a webhook names, with what its user filled in for `hmac`. Raises `Invalid`."""
+    if options is not None and not isinstance(options, Mapping):
+        raise Invalid("What a sender's signature is like is described by a JSON object.")
     if name == GENERIC:
         return generic_scheme(read_generic(options or {}))
     if name is None:
