@@ -9,12 +9,13 @@ each delivery.
 import os
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
 from hookmill.domain import payload
 from hookmill.domain.authentication import Authentic, Refused, Verdict, authenticate, diagnosis, needs_body
+from hookmill.domain.client import Network, client_address
 from hookmill.domain.delivery import (
     Accepted,
     Attempt,
@@ -73,13 +74,18 @@ class Ingress:
         *,
         has_room: Callable[[], bool] = lambda: True,
         public_url: str = "",
+        trusted_proxies: Sequence[Network] = (),
     ) -> None:
-        """`has_room` says whether the disk may take another delivery; `public_url` is what senders were given."""
+        """`has_room` says whether the disk may take another delivery; `public_url` is what senders were given.
+
+        `trusted_proxies` are believed when they say for whom they ask.
+        """
         self._snapshot = snapshot
         self._group_commit = group_commit
         self._limits = limits
         self._has_room = has_room
         self._public_url = public_url
+        self._trusted_proxies = trusted_proxies
         self._entropy = _Entropy()
         self._full_until: dict[tuple[int, int], int] = {}
         self._refusals: defaultdict[tuple[int, int, str], int] = defaultdict(int)
@@ -162,6 +168,7 @@ class Ingress:
             plan.reason = diagnosis(webhook, attempt, body, public_url=self._public_url)
         elif isinstance(proof, Refused):
             plan.reason = str(proof.reason)
+        plan.client = client_address(attempt.peer, attempt.headers.get(b"x-forwarded-for"), self._trusted_proxies)
         return plan
 
     def _plan(self, webhook: LiveWebhook, attempt: Attempt, label: Label, budget: Budget, size: int) -> Plan:

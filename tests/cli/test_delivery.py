@@ -71,6 +71,7 @@ def test_a_delivery_as_json_has_the_exports_fields(webhook: Any, log: Log, hookm
             "identity": None,
             "duplicate_of": first,
             "reason": None,
+            "client": None,
         },
         {
             "delivery_id": first,
@@ -82,6 +83,7 @@ def test_a_delivery_as_json_has_the_exports_fields(webhook: Any, log: Log, hookm
             "identity": "evt_1",
             "duplicate_of": None,
             "reason": None,
+            "client": None,
         },
     ]
 

@@ -54,6 +54,19 @@ def test_a_request_without_the_secret_is_refused_and_the_owner_reads_why(world, 
     assert [(row.label.shown, row.reason) for row in world.log(made)] == [("Rejected (auth)", reason)]
 
 
+def test_the_owner_reads_where_a_refused_attempt_came_from(world):
+    made = world.webhook()
+    path = f"/webhooks/w/{made.webhook.uid}"
+
+    world.request("POST", path, body=b"{}")
+    world.clock.advance(seconds=1)
+    world.request("POST", path, headers={"X-Forwarded-For": "1.1.1.1, 198.51.100.4"}, body=b"{}")
+    world.clock.advance(seconds=1)
+    world.post(made)
+
+    assert [row.client for row in world.log(made)] == [None, "198.51.100.4", "192.0.2.7"]
+
+
 def test_two_authorization_headers_are_refused_although_one_is_right(world):
     made = world.webhook()
     right, wrong = f"Bearer {made.reveal()}", "Bearer wrong"

@@ -216,10 +216,11 @@ def described_on_sqlite(database: Database) -> dict[str, list[str]]:
     """What made each table and index, but for white space, quotes and the order of a table's own constraints."""
     with database.read() as tx:
         rows = tx.all("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE '%alembic%'")
-    return {
-        row["name"]: sorted(part.strip("() ") for part in re.split(r",|\s\(\s|\n", row["sql"].replace('"', "")))
-        for row in rows
-    }
+    return {row["name"]: sorted(filter(None, _parts(row["sql"].replace('"', "")))) for row in rows}
+
+
+def _parts(sql: str) -> list[str]:
+    return [part.strip("() ") for part in re.split(r",|\s\(\s|\n", sql)]
 
 
 def described_on_postgres(database: Database) -> set[tuple[object, ...]]:

@@ -5,6 +5,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -183,6 +184,7 @@ class World:
             self.limits,
             has_room=lambda: self.has_room,
             public_url="https://hooks.test",
+            trusted_proxies=[ip_network("192.0.2.0/24")],
         )
         self.routes = Routes(IngressDoor(self.ingress, self.clock), lambda: True)
 
@@ -233,6 +235,7 @@ class World:
         given = _with({"Host": "hooks.test"} | framing, headers)
         scope = {
             "type": "http",
+            "client": ("192.0.2.7", 4711),
             "method": method,
             "raw_path": path.partition("?")[0].encode("latin-1"),
             "query_string": path.partition("?")[2].encode("latin-1"),

@@ -66,6 +66,7 @@ class IngressService:
             ),
             has_room=DiskGuard(settings.data_dir, settings.free_space_min_mb * 1024 * 1024),
             public_url=settings.public_url(),
+            trusted_proxies=settings.proxy_networks(),
         )
         self._routes = Routes(IngressDoor(self._ingress, now_us), self._is_ready)
         self._counting = asyncio.create_task(self._write_down_refusals())

@@ -139,6 +139,8 @@ def show(delivery: Id, factory: options.FactoryName = "default", json: options.A
     ]
     if found.reason is not None:
         pairs.append(("Reason", shown(found.reason)))
+    if found.client is not None:
+        pairs.append(("From", found.client))
     pairs.append(("Size", f"{found.size:,} bytes"))
     if found.identity_kind is not None:
         pairs.append(("Identity", _identity(found)))
@@ -209,6 +211,7 @@ def delivery_fields(delivery: Delivery) -> dict[str, Any]:
         "identity": delivery.identity,
         "duplicate_of": delivery_id(delivery.duplicate_of) if delivery.duplicate_of is not None else None,
         "reason": delivery.reason,
+        "client": delivery.client,
     }
 
 

@@ -31,6 +31,8 @@ class Attempt:
     """The headers that came more than once with different values."""
     target: bytes = b""
     """The path and the query as sent, which some providers sign."""
+    peer: str = ""
+    """The address that connected: the sender's, or a proxy's."""
 
 
 class Label(IntEnum):

@@ -65,6 +65,8 @@ class Plan(msgspec.Struct, kw_only=True, array_like=True, gc=False):
     body: bytes | None = None
     runs: tuple[RunToStart, ...] = ()
     reason: str | None = None
+    client: str | None = None
+    """The address that a refused attempt came from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +158,10 @@ _LOG_ACCEPTED: Final = RowStatement(
 _LOG_OTHERS: Final = RowStatement(
     """
     INSERT INTO deliveries (id, webhook_no, received_at, label, budget, size,
-                            identity_kind, identity, identity_digest, duplicate_of, reason)
+                            identity_kind, identity, identity_digest, duplicate_of, reason, client)
     {rows}
     """,
-    ("bytea", "int", "bigint", "smallint", "smallint", "int", "smallint", "text", "bytea", "bytea", "text"),
+    ("bytea", "int", "bigint", "smallint", "smallint", "int", "smallint", "text", "bytea", "bytea", "text", "text"),
 )
 
 _KEEP_BODIES: Final = RowStatement(
@@ -234,6 +236,7 @@ def _other_row(plan: Plan, duplicate_of: bytes | None) -> Row:
         plan.identity_digest,
         duplicate_of,
         plan.reason,
+        plan.client,
     )
 
 

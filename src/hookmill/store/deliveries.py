@@ -26,6 +26,8 @@ class Delivery:
     identity: str | None
     duplicate_of: DeliveryKey | None
     reason: str | None
+    client: str | None
+    """The address that a refused attempt came from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,7 @@ class Refusals:
 
 
 _COLUMNS = """
-    d.id, d.label, d.size, d.received_at, d.identity_kind, d.identity, d.duplicate_of, d.reason,
+    d.id, d.label, d.size, d.received_at, d.identity_kind, d.identity, d.duplicate_of, d.reason, d.client,
     w.uid AS webhook_uid, w.name AS webhook_name
 """
 
@@ -258,4 +260,5 @@ def _delivery(row: Row) -> Delivery:
         identity=row["identity"],
         duplicate_of=DeliveryKey(bytes(row["duplicate_of"])) if row["duplicate_of"] is not None else None,
         reason=row["reason"],
+        client=row["client"],
     )

@@ -174,6 +174,7 @@ deliveries: Final = Table(
     Column("identity_digest", LargeBinary(16)),
     Column("duplicate_of", LargeBinary(16)),
     Column("reason", Text),
+    Column("client", Text),
     # The log's order, and the sliding windows: both are counted without touching the table.
     Index("ix_deliveries_log", "webhook_no", "received_at", "budget"),
     sqlite_with_rowid=False,

@@ -146,6 +146,7 @@ def _attempt(scope: Scope, now_us: int) -> Attempt | Problem:
         authorizations=authorizations + (authorization is not None),
         conflicting=conflicting,
         target=_target(scope),
+        peer=scope["client"][0] if scope.get("client") else "",
     )
 
 

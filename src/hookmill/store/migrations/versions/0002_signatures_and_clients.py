@@ -1,4 +1,5 @@
-"""Signatures: a webhook may wait for its provider's secret, and says what its user filled in."""
+"""Signatures: a webhook may wait for its provider's secret, and says what its user filled in. And where a refused
+attempt came from."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,6 +9,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
+    op.add_column("deliveries", sa.Column("client", sa.Text(), nullable=True))
     with op.batch_alter_table("webhooks", table_kwargs={"sqlite_autoincrement": True}) as webhooks:
         webhooks.alter_column("secret_version_id", existing_type=sa.Text(), nullable=True)
         webhooks.add_column(sa.Column("signature_options", sa.Text(), nullable=True))
