@@ -220,7 +220,7 @@ def described_on_sqlite(database: Database) -> dict[str, list[str]]:
 
 
 def _parts(sql: str) -> list[str]:
-    return [part.strip("() ") for part in re.split(r",|\s\(\s|\n", sql)]
+    return [part.strip("() \t") for part in re.split(r",|\s\(\s|\n", sql)]
 
 
 def described_on_postgres(database: Database) -> set[tuple[object, ...]]:
