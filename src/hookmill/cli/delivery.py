@@ -104,6 +104,8 @@ def list_deliveries(
                 for delivery in found
             ],
         )
+        if len(found) == limit:
+            line(f"Older ones: {how_to_call()} delivery list --before {delivery_id(found[-1].key)}")
     _print_refused(refused, names)
 
 

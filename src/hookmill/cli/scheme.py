@@ -44,6 +44,7 @@ def show(
 ) -> None:
     """Show how to set a provider up, and what its signature covers."""
     from hookmill.domain.signatures.catalogue import find
+    from hookmill.domain.signatures.description import facts
     from hookmill.domain.signatures.generic import GENERIC, GenericHmac
 
     if name == GENERIC:
@@ -66,18 +67,14 @@ def show(
             ("Provider", scheme.title),
             ("Described at", scheme.docs),
             ("Signed with", scheme.algorithm.value),
-            ("Covers", covered(scheme)),
-            ("Proof", f"{scheme.proof.kind.value}: {scheme.proof.source}"),
         ]
     )
+    for fact in facts(scheme):
+        line(f"- {fact}")
+    line()
+    line("To set it up:")
     for number, step in enumerate(scheme.setup, 1):
         line(f"{number}. {step}")
-
-
-def covered(scheme: Scheme) -> str:
-    """What of a delivery nobody can change without the secret."""
-    parts = {"body": scheme.covers_body, "time": scheme.covers_time, "event id": scheme.covers_id}
-    return ", ".join(part for part, is_covered in parts.items() if is_covered) or "nothing: it only names the sender"
 
 
 def scheme_fields(scheme: Scheme) -> dict[str, Any]:

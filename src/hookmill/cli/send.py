@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import typer
 
 from hookmill.cli import given, options
-from hookmill.cli.output import as_json, iso, line, shown
+from hookmill.cli.output import as_json, how_to_call, iso, line, shown
 from hookmill.cli.session import session
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.webhook import AuthMode
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ANSWER_SECONDS: Final = 15
 ANSWER_BYTES_MAX: Final = 65_536
 ACCEPTED: Final = 202
+UNAUTHENTICATED: Final = 401
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +95,8 @@ def send(
     if json:
         described = [_answer_fields(answer) for answer in answers]
         as_json(described[0] if times == 1 else {"sent": described})
+    elif any(answer.status == UNAUTHENTICATED for answer in answers):
+        line(f"Why: {how_to_call()} delivery list --webhook {target.webhook.uid}, then delivery show with its id.")
     if any(answer.status != ACCEPTED for answer in answers):
         raise typer.Exit(1)
 

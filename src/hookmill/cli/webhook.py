@@ -149,8 +149,18 @@ def rotate(
     """Replace the secret. The old one stops working at once; the new one is printed now, and never again."""
     secret = given.secret_from_standard_input() if secret_from_stdin else None
     with session(factory) as here:
+        had_one = here.management.webhook(here.factory, name).has_secret
         rotated = here.management.rotate_webhook(here.factory, name, secret)
-        said = f"Webhook {shown(rotated.webhook.name)} has a new secret. The old one works no more."
+        webhook = rotated.webhook
+        said = f"Webhook {shown(webhook.name)} has a new secret. The old one works no more."
+        if not had_one:
+            said = f"Webhook {shown(webhook.name)} has its secret now."
+            if webhook.state is WebhookState.DISABLED:
+                said += f" To accept deliveries: {how_to_call()} webhook enable {webhook.uid}"
+        if secret is not None and not json:
+            # Whoever gave it knows it, and a terminal remembers what it has shown.
+            line(said)
+            return
         _print_with_secret(here.management, rotated, said, json)
 
 

@@ -151,7 +151,7 @@ def test_the_prefix_is_wrong():
 def test_the_encoding_is_wrong():
     sentence = told("github", request({b"x-hub-signature-256": b"sha256=" + b"Z" * 43 + b"="}))
 
-    assert sentence.startswith("The signature is not written as this scheme's are (hex)")
+    assert sentence.startswith("The signature is not written as this scheme's are (64 hexadecimal digits)")
 
 
 def test_there_is_no_entry_of_the_scheme():

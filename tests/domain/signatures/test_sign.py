@@ -61,7 +61,7 @@ def test_any_clock_skew_can_be_tried_out(name):
     assert verify(catalogue.find(name), [key], request, AT_US) == Unverified(Reason.STALE, 301)
 
 
-@pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.plan.timestamp_needed)))
+@pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
 def test_another_time_has_another_fingerprint(name):
     scheme = catalogue.find(name)
     fingerprints = set()

@@ -432,7 +432,7 @@ def test_a_time_that_is_none_is_refused(name, time):
     }
 
 
-@pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.plan.timestamp_needed)))
+@pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
 def test_a_repeat_has_the_same_fingerprint_however_its_signature_is_written(name):
     given = example(name)
     first = given.judge()
@@ -441,6 +441,11 @@ def test_a_repeat_has_the_same_fingerprint_however_its_signature_is_written(name
     assert given.judge() == first
     if given.scheme.signature.encoding is Encoding.HEX:
         assert given.judge(given.with_signatures(str.upper)) == first
+
+
+@pytest.mark.parametrize("name", those(lambda scheme: not (scheme.timestamp and scheme.timestamp.enforced)))
+def test_where_age_does_not_matter_two_deliveries_of_one_body_are_not_taken_for_one(name):
+    assert example(name).judge() == Verified(None)
 
 
 # Anything at all

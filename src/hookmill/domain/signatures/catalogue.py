@@ -6,6 +6,7 @@ To add a provider, add its table there and its example to `tests/domain/signatur
 import difflib
 import tomllib
 from collections.abc import Mapping
+from enum import StrEnum
 from functools import cache
 from importlib import resources
 from typing import Any, Final
@@ -13,7 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from hookmill.domain.errors import Invalid
-from hookmill.domain.signatures.scheme import Scheme
+from hookmill.domain.signatures.encoding import Encoding, TimeUnit
+from hookmill.domain.signatures.scheme import Algorithm, ProofKind, Scheme, SecretDecoding
 
 _FILE: Final = "catalogue.toml"
 
@@ -50,7 +52,11 @@ def _by_name() -> Mapping[str, Scheme]:
 def read(text: str) -> Mapping[str, Scheme]:
     """A catalogue's schemes by name and by alias. Raises `BrokenCatalogue` that names the scheme and the field."""
     found: dict[str, Scheme] = {}
-    for name, table in tomllib.loads(text).items():
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as fault:
+        raise BrokenCatalogue(f"{_FILE}: {fault}") from fault
+    for name, table in tables.items():
         scheme = _entry(name, table)
         for known_as in (name, *scheme.aliases):
             if known_as in found:
@@ -63,5 +69,23 @@ def _entry(name: str, table: Any) -> Scheme:
     try:
         return msgspec.convert({**table, "name": name}, Scheme)
     except (msgspec.ValidationError, TypeError) as fault:
-        # msgspec ends its message with the place, such as `$.signature.encoding`.
-        raise BrokenCatalogue(f"{_FILE}, {name}: {fault}") from fault
+        raise BrokenCatalogue(f"{_FILE}, {name}: {_in_plain_words(str(fault))}") from fault
+
+
+def _in_plain_words(said: str) -> str:
+    """msgspec ends its message with the place, such as `$.signature.encoding`, and names no allowed values."""
+    what, _, place = said.partition(" - at `$.")
+    field = place.rstrip("`")
+    choices = _CHOICES.get(field.rpartition(".")[2]) if "enum" in what else None
+    allowed = f"; write one of {', '.join(choices)}" if choices else ""
+    return f"{field}: {what}{allowed}" if field else said
+
+
+_CHOICES: Final[Mapping[str, type[StrEnum]]] = {
+    "algorithm": Algorithm,
+    "encoding": Encoding,
+    "claim_encoding": Encoding,
+    "unit": TimeUnit,
+    "decode": SecretDecoding,
+    "kind": ProofKind,
+}

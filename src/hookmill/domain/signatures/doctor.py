@@ -9,10 +9,10 @@ from typing import Final
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.signatures import catalogue
-from hookmill.domain.signatures.encoding import base64_secret, hex_secret
+from hookmill.domain.signatures.encoding import Encoding, base64_secret, hex_secret
 from hookmill.domain.signatures.key import Key, prepare_key, without_prefix
 from hookmill.domain.signatures.reading import SignedRequest
-from hookmill.domain.signatures.scheme import Scheme, SecretDecoding
+from hookmill.domain.signatures.scheme import Scheme, SecretDecoding, Timestamp, signature_size
 from hookmill.domain.signatures.verify import Reason, Unverified, Verified, verify
 
 OTHERS_NAMED_MAX: Final = 3
@@ -195,7 +195,7 @@ _ADVICE: Final = {
     Reason.WRONG_PREFIX: "check that the sender uses this scheme",
     Reason.WRONG_ENCODING: "check that the sender uses this scheme",
     Reason.NO_ENTRY: "check that the sender uses this scheme and its version",
-    Reason.NO_TIMESTAMP: "check that nothing on the way drops headers",
+    Reason.NO_TIMESTAMP: "check that the sender uses this scheme, and that nothing on the way drops headers",
     Reason.BAD_TIMESTAMP: "check that the sender uses this scheme",
     Reason.INCOMPLETE: "check that nothing on the way drops headers or fields",
     Reason.REPEATED_HEADER: "check what stands between the sender and this service",
@@ -208,9 +208,28 @@ _ADVICE: Final = {
 
 
 def _as_it_stands(scheme: Scheme, verdict: Unverified) -> str:
-    reason, expected = str(verdict.reason), ""
+    reason, expected, place = str(verdict.reason), "", _place(scheme)
     if verdict.reason is Reason.WRONG_PREFIX:
         expected = f" (they begin with {scheme.signature.prefix.strip()})"
     elif verdict.reason is Reason.WRONG_ENCODING:
-        expected = f" ({scheme.signature.encoding})"
-    return f"{reason[0].upper()}{reason[1:]}{expected}, in {_place(scheme)}: {_ADVICE[verdict.reason]}."
+        expected = f" ({_written(scheme)})"
+    elif verdict.reason is Reason.NO_ENTRY and scheme.signature.entries is not None:
+        entries = scheme.signature.entries
+        expected = f" ({entries.field}=…)" if entries.field else f" ({entries.tag},…)" if entries.tag else ""
+    elif verdict.reason in {Reason.NO_TIMESTAMP, Reason.BAD_TIMESTAMP} and scheme.timestamp is not None:
+        place = _place_of_time(scheme, scheme.timestamp)
+    return f"{reason[0].upper()}{reason[1:]}{expected}, in {place}: {_ADVICE[verdict.reason]}."
+
+
+def _written(scheme: Scheme) -> str:
+    size = signature_size(scheme.algorithm)
+    if size is None or scheme.signature.encoding is not Encoding.HEX:
+        return scheme.signature.encoding
+    return f"{2 * size} hexadecimal digits"
+
+
+def _place_of_time(scheme: Scheme, timestamp: Timestamp) -> str:
+    kind, _, name = timestamp.sources[0].partition(":")
+    if kind == "field":
+        return f"{name}=… beside the signature in {_place(scheme)}"
+    return f"the body's field {name}" if kind == "json" else f"the header {name}"

@@ -100,7 +100,7 @@ def _content(given: str) -> str:
     if "{body}" not in given:
         # Whoever holds one delivery could put any other body under its signature.
         raise _fault("content", "without {body} anybody could change the body; put it where the sender signs it")
-    return given
+    return _PLACEHOLDER.sub(lambda placeholder: placeholder.group().lower(), given)
 
 
 def _timestamp(given: GenericHmac, content: str) -> Timestamp | None:

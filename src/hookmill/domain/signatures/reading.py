@@ -113,6 +113,9 @@ def first_of(readers: Iterable[Reader]) -> Reader:
 def source(text: str) -> Reader:
     """`header:NAME`, `json:PATH`, or `field:NAME`, which stands beside the signature in its own header."""
     kind, _, name = text.partition(":")
+    if kind == "header" and name != name.lower():
+        # One spelling, so that schemes can be compared by the headers they name.
+        raise ValueError(f"write header names in lower case: 'header:{name.lower()}'")
     if kind == "header" and name:
         return header_reader(name)
     if kind == "json" and name:
@@ -171,7 +174,8 @@ def _placeholder(name: str, named: Mapping[str, Reader]) -> Reader:
         return lambda reading: read(reading) or b""
     if kind in {"header", "json"} and rest:
         return source(name)
-    raise ValueError(f"unknown placeholder {{{name[:40]}}}")
+    known = ", ".join(f"{{{each}}}" for each in (*_EVERYWHERE, *named, "header:NAME", "json:PATH", "json?:PATH"))
+    raise ValueError(f"unknown placeholder {{{name[:40]}}}; known here are {known}")
 
 
 def _path(reading: Reading) -> bytes:

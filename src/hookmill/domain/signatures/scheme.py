@@ -285,7 +285,7 @@ class Plan:
         self.family, self.digest = scheme.algorithm.family, scheme.algorithm.digest
         self.signatures = self._signature_readers(signature)
         self.prefix = signature.prefix.encode()
-        self.decode = decoder(signature.encoding, _size(scheme.algorithm))
+        self.decode = decoder(signature.encoding, signature_size(scheme.algorithm))
         self.entries = signature.entries
         split = signature.entries.split if signature.entries else ""
         self.split = (split.strip() or split).encode()
@@ -369,7 +369,7 @@ def _lowered(names: set[str]) -> frozenset[bytes]:
     return frozenset(name.lower().encode() for name in names)
 
 
-def _size(algorithm: Algorithm) -> int | None:
+def signature_size(algorithm: Algorithm) -> int | None:
     """The bytes of a signature; None where the key decides."""
     sizes = {"sha1": 20, "sha256": 32, "sha512": 64}
     if algorithm.family in {"hmac", "hash"}:

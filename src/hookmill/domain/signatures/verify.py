@@ -56,8 +56,8 @@ class Verified:
     """The sender holds the secret."""
 
     fingerprint: bytes | None = None
-    """16 bytes that only a repeat of the same signed request has. None where no time is signed: there, every
-    delivery of one body would look like a repeat."""
+    """16 bytes that only a repeat of the same signed request has. None where the time is not enforced: there, what was
+    signed need not tell two deliveries of one body apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,8 @@ def verify(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us: 
     if scheme.body_hash is not None and not _url_names_body(scheme.body_hash.query, request):
         return Unverified(Reason.BODY_CHANGED)
     if signed_at is None:
+        return _VERIFIED
+    if scheme.timestamp is None or not scheme.timestamp.enforced:
         return _VERIFIED
     return _aged(scheme.timestamp, signed_at, now_us) or Verified(sha256(proven).digest()[:16])
 
@@ -217,9 +219,8 @@ def _url_names_body(parameter: str, request: SignedRequest) -> bool:
     return digest is not None and hmac.compare_digest(digest, sha256(request.body).digest())
 
 
-def _aged(timestamp: Timestamp | None, signed_at: int, now_us: int) -> Unverified | None:
-    if timestamp is None or not timestamp.enforced or timestamp.tolerance_seconds is None:
-        return None
+def _aged(timestamp: Timestamp, signed_at: int, now_us: int) -> Unverified | None:
+    assert timestamp.tolerance_seconds is not None, "an enforced time has a tolerance"
     # In whole seconds, as senders count: 300 seconds pass and 301 fail, on both sides.
     age = now_us // 1_000_000 - signed_at
     if age > timestamp.tolerance_seconds:
