@@ -45,7 +45,7 @@ class Effort:
 
 
 QUICK = Effort(seconds=2.0, rounds=2)
-THOROUGH = Effort(seconds=8.0, rounds=5)
+THOROUGH = Effort(seconds=5.0, rounds=3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
