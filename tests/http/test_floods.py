@@ -144,9 +144,8 @@ def honest_sender(service: Service, webhook: WebhookWithSecret) -> Iterator[list
     """Deliveries one after another while the block runs, each a 202. How long each took, in seconds."""
     waits: list[float] = []
     statuses: Counter[int] = Counter()
-    leave = threading.Event()
 
-    def deliver() -> None:
+    def deliver(leave: threading.Event) -> None:
         while not (leave.is_set() and waits):
             started = time.monotonic()
             event = f"real {time.time_ns()}"
@@ -154,13 +153,8 @@ def honest_sender(service: Service, webhook: WebhookWithSecret) -> Iterator[list
             waits.append(time.monotonic() - started)
             leave.wait(0.01)
 
-    with ThreadPoolExecutor(1) as apart:
-        delivering = apart.submit(deliver)
-        try:
-            yield waits
-        finally:
-            leave.set()
-            delivering.result()
+    with meanwhile(deliver):
+        yield waits
     assert set(statuses) == {202}
 
 
@@ -174,19 +168,26 @@ def memory_grown(service: Service) -> Iterator[list[int]]:
 
     before = held()
     grown = [0]
-    leave = threading.Event()
 
-    def look() -> None:
+    def look(leave: threading.Event) -> None:
         while not leave.wait(0.05):
             grown.append(held() - before)
 
+    with meanwhile(look):
+        yield grown
+
+
+@contextmanager
+def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """`work` runs beside the block, and is told to leave when the block ends."""
+    leave = threading.Event()
     with ThreadPoolExecutor(1) as apart:
-        looking = apart.submit(look)
+        working = apart.submit(work, leave)
         try:
-            yield grown
+            yield
         finally:
             leave.set()
-            looking.result()
+            working.result()
 
 
 def ingress_processes(service: Service) -> list[psutil.Process]:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from hashlib import sha256
 
 import pytest
@@ -185,6 +185,14 @@ def test_a_database_that_fails_is_unavailable_for_those_who_asked_and_then_answe
     assert (live.uid, failed) == (uid, ["snapshot"])
 
 
+@contextlib.contextmanager
+def nobody_reads(shelf: Shelf) -> Iterator[None]:
+    """PostgreSQL answers no question about webhooks until the block ends."""
+    with shelf.database.write() as tx:
+        tx.run("LOCK TABLE webhooks IN ACCESS EXCLUSIVE MODE")
+        yield
+
+
 def test_who_has_waited_too_long_is_answered_although_the_database_hangs(on_postgres, monkeypatch):
     monkeypatch.setattr(snapshot_module, "PATIENCE_SECONDS", 0.3)
     monkeypatch.setattr(snapshot_module, "LOOK_SECONDS", 0.05)
@@ -193,8 +201,7 @@ def test_who_has_waited_too_long_is_answered_although_the_database_hangs(on_post
     async def scene():
         async with snapshot_of(on_postgres) as (snapshot, _):
             await snapshot.confirmed(uid)
-            with on_postgres.database.write() as tx:
-                tx.run("LOCK TABLE webhooks IN ACCESS EXCLUSIVE MODE")
+            with nobody_reads(on_postgres):
                 began = time.monotonic()
                 with pytest.raises(StoreUnavailable):
                     await snapshot.confirmed(uid)
@@ -213,8 +220,7 @@ def test_more_questions_than_memory_should_hold_are_unavailable_at_once(on_postg
     async def scene():
         async with snapshot_of(on_postgres) as (snapshot, _):
             await snapshot.confirmed(uid)
-            with on_postgres.database.write() as tx:
-                tx.run("LOCK TABLE webhooks IN ACCESS EXCLUSIVE MODE")
+            with nobody_reads(on_postgres):
                 snapshot.confirmed(uid)
                 while snapshot._questions:
                     await asyncio.sleep(0.01)
