@@ -163,7 +163,7 @@ class Ingress:
         """
         size = len(body) if isinstance(body, bytes) else _declared_size(attempt)
         plan = self._plan(webhook, attempt, Label.REJECTED_AUTH, Budget.FAILED_AUTHENTICATIONS, size)
-        if isinstance(body, bytes) and (plan.webhook_no, plan.budget) not in self._full_until:
+        if needs_body(webhook) and isinstance(body, bytes) and (plan.webhook_no, plan.budget) not in self._full_until:
             # Many times the work of a refusal, so not for a flood whose rows are not kept anyway.
             plan.reason = diagnosis(webhook, attempt, body, public_url=self._public_url)
         elif isinstance(proof, Refused):

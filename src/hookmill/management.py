@@ -212,7 +212,7 @@ class Management:
             value = given or _generated(scheme, webhook.signature_scheme)
             if value is None:
                 raise Invalid(
-                    f"The secret of {webhook.name!r} is made by its provider. Copy it from there, and give it: "
+                    f"The secret of {webhook.name!r} is agreed on with its provider. Give it over: "
                     f"hookmill webhook rotate {webhook.uid} --secret-from-stdin"
                 )
             secret_id, _ = webhooks.secret_of(tx, webhook.uid)

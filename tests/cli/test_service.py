@@ -118,7 +118,7 @@ def test_a_second_start_says_what_is_there_and_no_secret(data_dir: Path, hookmil
     assert first["first_start"] is True
     assert first["webhook"]["url"] == f"http://127.0.0.1:{port}/webhooks/w/{first['webhook']['uid']}"
     assert "Here already: 1 webhook (first), 1 automation (first).\n" in said
-    assert "webhook rotate first\n" in said
+    assert "webhook rotate NAME\n" in said
     assert first["webhook"]["secret"] not in said
 
 

@@ -114,7 +114,7 @@ def test_six_restarts_of_postgresql_under_load_lose_and_double_nothing(own_serve
 
 def test_senders_are_told_while_postgresql_is_gone(own_server: PostgresServer, tmp_path: Path):
     url = own_server.create_database()
-    with serving(tmp_path / "data", database_url=url, deliveries_per_minute=1_000) as service:
+    with serving(tmp_path / "data", database_url=url, deliveries_per_minute=1_000, performs_runs=False) as service:
         made = webhook_of(service)
         assert timed(service, request(made, unique()))[0] == 202
         with own_server.down():
@@ -232,7 +232,7 @@ def test_a_postgresql_that_only_reads_takes_no_delivery(own_server: PostgresServ
     # As after a failover that left the service with the standby.
     url = own_server.create_database()
     name = urlsplit(url).path.removeprefix("/")
-    with serving(tmp_path / "data", database_url=url, deliveries_per_minute=1_000) as service:
+    with serving(tmp_path / "data", database_url=url, deliveries_per_minute=1_000, performs_runs=False) as service:
         made = webhook_of(service)
         assert timed(service, request(made, unique()))[0] == 202
         administer(own_server, name, "SET default_transaction_read_only = on")
@@ -256,7 +256,9 @@ def administer(server: PostgresServer, name: str, change: str) -> None:
 
 
 def test_a_webhook_that_somebody_holds_for_long_is_the_only_one_that_waits(postgres_url: str, tmp_path: Path):
-    with serving(tmp_path / "data", database_url=postgres_url, deliveries_per_minute=1_000) as service:
+    with serving(
+        tmp_path / "data", database_url=postgres_url, deliveries_per_minute=1_000, performs_runs=False
+    ) as service:
         held, other = webhook_of(service, "held"), webhook_of(service, "other")
         told: list[tuple[int, float]] = []
         with psycopg.connect(postgres_url) as holder:
@@ -278,7 +280,7 @@ def test_a_webhook_that_somebody_holds_for_long_is_the_only_one_that_waits(postg
 
 
 def test_senders_are_told_while_another_process_holds_the_writers_place(tmp_path: Path):
-    with serving(tmp_path / "data", deliveries_per_minute=1_000) as service:
+    with serving(tmp_path / "data", deliveries_per_minute=1_000, performs_runs=False) as service:
         made = webhook_of(service)
         assert timed(service, request(made, unique()))[0] == 202
         with contextlib.closing(sqlite3.connect(tmp_path / "data" / "hookmill.db", isolation_level=None)) as holder:
@@ -374,7 +376,7 @@ def test_a_full_disk_is_told_to_senders_and_costs_nothing_that_was_promised(tmp_
 
 def test_below_the_free_space_that_is_to_be_kept_nothing_is_taken(tmp_path: Path):
     more_than_there_is = shutil.disk_usage(tmp_path).free // MEGABYTE + 1_000_000
-    with serving(tmp_path / "data", free_space_min_mb=more_than_there_is) as service:
+    with serving(tmp_path / "data", free_space_min_mb=more_than_there_is, performs_runs=False) as service:
         made = webhook_of(service)
         told = [timed(service, request(made, unique()))[0] for _ in range(3)]
         nobody = timed(service, to_nobody())[0]

@@ -82,6 +82,7 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         {"STEPS": str(steps.path)},
         database_url=url,
         deliveries_per_minute=BATCH,
+        performs_runs=False,
         webhooks_per_factory=1000,
         master_key="A" * 43 + "=",
     ) as service:

@@ -27,7 +27,9 @@ def a_story_of_deliveries(directory: Path, planted: Mapping[str, str]) -> Story:
     output = directory / "trace"
     under_strace = {"TRACE": traced(strace(), output)}
     taken: dict[str, str] = {}
-    with serving_planted(directory / "data", under_strace | dict(planted), deliveries_per_minute=10_000) as service:
+    with serving_planted(
+        directory / "data", under_strace | dict(planted), deliveries_per_minute=10_000, performs_runs=False
+    ) as service:
         with service.management() as management:
             made = management.create_webhook(default_factory(management), "source")
         senders = [threading.Thread(target=send, args=(service, made, taken)) for _ in range(SENDERS)]
@@ -73,7 +75,9 @@ def test_the_check_above_sees_a_store_that_does_not_sync(tmp_path: Path, synchro
 def test_a_sync_that_fails_is_never_answered_with_202(tmp_path: Path):
     # From its third sync on the writing process meets a disk that is broken, three times.
     broken_disk = f"{strace()} -f -o {tmp_path / 'trace'} -e trace=fdatasync -e inject=fdatasync:error=EIO:when=3..5"
-    with serving_planted(tmp_path / "data", {"TRACE_WRITER": broken_disk}, deliveries_per_minute=1_000) as service:
+    with serving_planted(
+        tmp_path / "data", {"TRACE_WRITER": broken_disk}, deliveries_per_minute=1_000, performs_runs=False
+    ) as service:
         with service.management() as management:
             factory = default_factory(management)
             made = management.create_webhook(factory, "source")

@@ -59,6 +59,7 @@ def paired(directory: Path, url: str, *, services: int, **settings: Any) -> Iter
                     master_key=SHARED_KEY,
                     webhooks_per_factory=10_000,
                     failed_authentications_per_minute=100_000,
+                    performs_runs=False,
                     **settings,
                 )
             )
@@ -72,7 +73,7 @@ def pair(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) ->
     """Two services that limit nobody."""
     url = postgres_server.create_database()
     directory = tmp_path_factory.mktemp("pair")
-    yield from paired(directory, url, services=2, deliveries_per_minute=100_000, runs_at_once=24)
+    yield from paired(directory, url, services=2, deliveries_per_minute=100_000)
     postgres_server.drop_database(url)
 
 

@@ -54,6 +54,19 @@ def test_a_request_without_the_secret_is_refused_and_the_owner_reads_why(world, 
     assert [(row.label.shown, row.reason) for row in world.log(made)] == [("Rejected (auth)", reason)]
 
 
+@BOTH_MODES
+def test_a_secret_that_was_rotated_a_moment_ago_elsewhere_is_refused_for_the_right_reason(world, mode):
+    made = world.webhook(auth_mode=mode)
+    other = world.beside()
+    assert other.post(made, b"[]").status == 202
+
+    world.management.rotate_webhook(world.factory, made.webhook.uid)
+    world.clock.advance(seconds=1)
+
+    assert other.post(made).status == 401
+    assert "is not this webhook's secret" in (world.log(made)[0].reason or "")
+
+
 def test_the_owner_reads_where_a_refused_attempt_came_from(world):
     made = world.webhook()
     path = f"/webhooks/w/{made.webhook.uid}"

@@ -181,7 +181,7 @@ def test_where_the_provider_makes_the_secret_the_webhook_waits_for_it_disabled(w
 
     with pytest.raises(Conflict, match="has no secret yet"):
         world.management.set_webhook_enabled(world.factory, "source", True)
-    with pytest.raises(Invalid, match="is made by its provider"):
+    with pytest.raises(Invalid, match="is agreed on with its provider"):
         world.management.rotate_webhook(world.factory, "source")
 
     world.management.rotate_webhook(world.factory, "source", GITHUB_SECRET)

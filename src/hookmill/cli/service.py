@@ -211,7 +211,8 @@ def _announce_known(found: SetUp, call: str) -> None:
         line(f"To create a webhook: {call} webhook create NAME")
         return
     line("Secrets are not shown again. For a new one, which ends the old:")
-    line(f"  {call} webhook rotate {shlex.quote(shown(found.webhooks[0].name))}")
+    # A line that can be pasted must not end a sender's secret by accident.
+    line(f"  {call} webhook rotate NAME")
 
 
 def _counted(things: Sequence[Webhook] | Sequence[Automation], noun: str) -> str:

@@ -97,6 +97,7 @@ def parse(body: bytes) -> Parsed | NotJson:
 
 _TOO_DEEP: Final = f"nested more than {MAX_NESTING} levels deep"
 _BYTE_ORDER_MARK: Final = "\ufeff"
+_FORM: Final = re.compile(rb"[A-Za-z][A-Za-z0-9_.%\[\]-]*=")
 _WHITESPACE: Final = b" \t\n\r"
 
 
@@ -110,6 +111,8 @@ def _second_opinion(body: bytes) -> Parsed | NotJson:
         text = body.decode()
     except UnicodeDecodeError as fault:
         return NotJson(reason=f"not UTF-8: ill-formed at byte {fault.start + 1}")
+    if _FORM.match(body):
+        return NotJson(reason="it is a form, not JSON: choose the content type application/json at the sender")
     if text.startswith(_BYTE_ORDER_MARK):
         return NotJson(reason="it begins with a byte order mark")
     if _nesting(body) > MAX_NESTING:

@@ -57,7 +57,8 @@ class Performer:
         runner = self.runners.get(run.runner)
         if runner is None:
             return _failed(
-                f"There is no runner {run.runner!r} here. Configure it, or choose another one in the automation."
+                f"This service started without a runner {run.runner!r}. If hookmill.toml has it by now, start the "
+                "service again; else add it there, or choose another one in the automation."
             )
         with self.database.read() as tx:
             payload = store.payload_of(tx, run.delivery_id)

@@ -115,11 +115,18 @@ def test_the_secret_was_taken_literally_where_it_is_decoded(prefix):
     )
 
 
-def test_another_scheme_verifies_it():
+def test_an_older_signature_that_is_sent_beside_is_not_recommended():
     headers = {b"x-hub-signature": b"sha1=" + hmac.new(SECRET.encode(), BODY, "sha1").hexdigest().encode()}
 
-    assert told("jira", request(headers)) == (
-        "The signature is right for the scheme intercom (Intercom): change the webhook to it."
+    assert "intercom" not in told("jira", request(headers)), "nobody should go back to SHA-1"
+
+
+def test_another_scheme_that_is_no_weaker_verifies_it():
+    headers = {b"x-hub-signature": b"sha256=" + hmac.new(SECRET.encode(), BODY, "sha256").hexdigest().encode()}
+
+    assert told("intercom", request(headers)) == (
+        "The signature is right for the scheme bitbucket (Bitbucket): make a webhook with that scheme, and give its "
+        "URL to the sender."
     )
 
 
@@ -134,7 +141,14 @@ def test_the_headers_are_another_providers():
 def test_headers_that_several_providers_share_name_a_few():
     sentence = told("github", request({b"x-hub-signature": b"sha256=" + b"0" * 64}))
 
-    assert "bitbucket (Bitbucket), intercom (Intercom), jira (Jira Cloud) among others" in sentence
+    assert "bitbucket (Bitbucket), jira (Jira Cloud), snyk (Snyk)." in sentence
+
+
+def test_of_many_providers_that_share_a_header_three_are_named():
+    sentence = told("github", request({b"webhook-signature": b"0" * 64}))
+
+    assert sentence.endswith(" among others.")
+    assert sentence.count("(") == 3
 
 
 def test_an_authorization_header_alone_is_nobodys():

@@ -34,13 +34,15 @@ def schemes() -> tuple[Scheme, ...]:
     return tuple(sorted({scheme.name: scheme for scheme in _by_name().values()}.values(), key=lambda one: one.name))
 
 
-def find(name: str) -> Scheme:
-    """The scheme of this name or alias. Raises `Invalid` that lists the allowed names."""
+def find(name: str, *, also: tuple[str, ...] = ()) -> Scheme:
+    """The scheme of this name or alias. Raises `Invalid` that lists the allowed names, with those in `also`."""
     scheme = _by_name().get(name)
     if scheme is None:
         close = difflib.get_close_matches(name.lower().replace("-", "_")[:100], names(), n=1)
         meant = f" Did you mean {close[0]}?" if close else ""
-        raise Invalid(f"{name[:80]!r} is no signature scheme.{meant} Allowed are: {', '.join(names())}.")
+        allowed = ", ".join(sorted((*names(), *also)))
+        # The likely one last: that is what a terminal still shows.
+        raise Invalid(f"{name[:80]!r} is no signature scheme. Allowed are: {allowed}.{meant}")
     return scheme
 
 

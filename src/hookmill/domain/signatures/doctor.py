@@ -12,7 +12,7 @@ from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.encoding import Encoding, base64_secret, hex_secret
 from hookmill.domain.signatures.key import Key, prepare_key, without_prefix
 from hookmill.domain.signatures.reading import SignedRequest
-from hookmill.domain.signatures.scheme import Scheme, SecretDecoding, Timestamp, signature_size
+from hookmill.domain.signatures.scheme import Algorithm, Scheme, SecretDecoding, Timestamp, signature_size
 from hookmill.domain.signatures.verify import Reason, Unverified, Verified, verify
 
 OTHERS_NAMED_MAX: Final = 3
@@ -151,15 +151,27 @@ def _other_keys(scheme: Scheme, key: Key) -> Iterator[tuple[str, Key]]:
 
 def _another_provider(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us: int) -> str | None:
     """The scheme that fits the request better: one that verifies it, or else those whose headers it bears."""
-    others = [other for other in catalogue.schemes() if other.name != scheme.name and _bears_headers_of(other, request)]
+    others = [
+        other
+        for other in catalogue.schemes()
+        if other.name != scheme.name and not _is_weaker(other, scheme) and _bears_headers_of(other, request)
+    ]
     for other in others:
         if _verifies(other, keys, request, now_us):
-            return f"The signature is right for the scheme {other.name} ({other.title}): change the webhook to it."
+            return (
+                f"The signature is right for the scheme {other.name} ({other.title}): make a webhook with that scheme, "
+                "and give its URL to the sender."
+            )
     if not others or _bears_headers_of(scheme, request):
         return None
     named = [f"{other.name} ({other.title})" for other in others[:OTHERS_NAMED_MAX]]
     more = " among others" if len(others) > OTHERS_NAMED_MAX else ""
     return f"The request has no {_place(scheme).removeprefix('the ')}; its headers look like {', '.join(named)}{more}."
+
+
+def _is_weaker(other: Scheme, scheme: Scheme) -> bool:
+    # Some providers send an older signature beside: nobody should go back to it.
+    return other.algorithm is Algorithm.HMAC_SHA1 and scheme.algorithm is not Algorithm.HMAC_SHA1
 
 
 def _bears_headers_of(scheme: Scheme, request: SignedRequest) -> bool:

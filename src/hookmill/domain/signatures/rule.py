@@ -35,10 +35,7 @@ def scheme_named(name: str | None, options: Any) -> Scheme:
         raise Invalid(f"authMode signature needs a signatureScheme. Allowed are: {', '.join(allowed_names())}.")
     if options is not None:
         raise Invalid(f"Signature options are for the scheme {GENERIC} alone; {name} is fully known.")
-    try:
-        return catalogue.find(name)
-    except Invalid as error:
-        raise Invalid(f"{error} For a sender that isn't among them, describe its signature with {GENERIC}.") from None
+    return catalogue.find(name, also=(GENERIC,))
 
 
 def allowed_names() -> tuple[str, ...]:
