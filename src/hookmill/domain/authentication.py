@@ -35,7 +35,7 @@ class Authentic:
     event_id: bytes | None = None
     """The provider's own id of the event, from its header or from the signed body."""
     fingerprint: bytes | None = None
-    """What only a replay of this very request has again, where the time is signed."""
+    """What only a replay of this very request has again, where old signatures are refused."""
     reply: Reply | None = None
     """What the provider wants to hear instead of 202, when this is its challenge."""
 

@@ -104,7 +104,7 @@ def identify(delivery_id_header: bytes | None, provider_id: bytes | None, attemp
 
 
 def replay_digest(fingerprint: bytes) -> bytes:
-    """The identity of one signed request, for schemes that sign the time: only a replay has it again."""
+    """The identity of one signed request, for schemes that refuse old ones: only a replay has it again."""
     return _digest(IdentityKind.SIGNED_CONTENT.shown.encode(), fingerprint)
 
 

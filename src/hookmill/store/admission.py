@@ -61,7 +61,7 @@ class Plan(msgspec.Struct, kw_only=True, array_like=True, gc=False):
     identity_digest: bytes | None = None
     identity_shown: str | None = None
     replay_digest: bytes | None = None
-    """What a replay of the same signed request has again, under whatever id. None where no time is signed."""
+    """What a replay of the same signed request has again, under whatever id. None where old signatures count."""
     body: bytes | None = None
     runs: tuple[RunToStart, ...] = ()
     reason: str | None = None

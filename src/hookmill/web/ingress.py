@@ -117,7 +117,7 @@ def _attempt(scope: Scope, now_us: int) -> Attempt | Problem:
     """The request as an attempt. Its framing, path and method are judged before anything is looked up."""
     headers: dict[bytes, bytes] = {}
     authorizations = 0
-    conflicting = _NONE
+    conflicting: list[bytes] = []
     for name, value in scope["headers"]:
         if name in headers:
             if name in _FRAMING:
@@ -125,7 +125,7 @@ def _attempt(scope: Scope, now_us: int) -> Attempt | Problem:
             if name == b"authorization":
                 authorizations += 1
             if headers[name] != value:
-                conflicting |= {name}
+                conflicting.append(name)
             continue
         headers[name] = value
     if _contradicts_itself(headers, scope):
@@ -144,7 +144,7 @@ def _attempt(scope: Scope, now_us: int) -> Attempt | Problem:
         headers=headers,
         authorization=authorization,
         authorizations=authorizations + (authorization is not None),
-        conflicting=conflicting,
+        conflicting=frozenset(conflicting) if conflicting else _NONE,
         target=_target(scope),
         peer=scope["client"][0] if scope.get("client") else "",
     )
