@@ -30,6 +30,7 @@ from bench.machine import free_port
 from bench.process import Served, serving_process
 from hookmill import app
 from hookmill.domain.automation import Automation, triggers_from_json
+from hookmill.domain.factory import Factory
 from hookmill.domain.filters import CompiledFilter, compile_filter
 from hookmill.domain.ids import (
     RANDOM_BYTES,
@@ -52,8 +53,7 @@ from hookmill.settings import Settings
 from hookmill.store import automations, factories, secrets
 from hookmill.store import webhooks as webhooks_
 from hookmill.store.database import Transaction
-from hookmill.store.factories import Factory
-from hookmill.store.sealing import MasterKey
+from hookmill.store.sealing import KeyRing
 from tests.support.postgres import PostgresServer
 
 WEBHOOKS_PER_FACTORY = 20
@@ -129,7 +129,7 @@ def _create(settings: Settings, count: int) -> list[Target]:
     """Webhooks straight into the store: through the operations, thousands would take minutes."""
     store = app.open_store(settings, create=True)
     try:
-        team, _ = app.management(settings, store).set_up()
+        team, _ = app.management(settings, store).factories.set_up()
         targets: list[Target] = []
         with store.database.write() as tx:
             for number in range(math.ceil(count / WEBHOOKS_PER_FACTORY)):
@@ -151,7 +151,7 @@ def _create(settings: Settings, count: int) -> list[Target]:
         store.close()
 
 
-def _add_webhook(tx: Transaction, factory: Factory, key: MasterKey) -> tuple[WebhookUid, SecretValue]:
+def _add_webhook(tx: Transaction, factory: Factory, key: KeyRing) -> tuple[WebhookUid, SecretValue]:
     uid = WebhookUid(random_name("wh", os.urandom(RANDOM_BYTES)))
     value = generated(os.urandom(32))
     secret = SecretId(f"sec_{uid}")

@@ -30,7 +30,7 @@ def test_a_pass_thins_out_every_webhook_and_says_how_many_rows_went(world, tmp_p
 def test_a_deleted_webhooks_log_is_thinned_out_too(world, tmp_path):
     made = world.webhook()
     filled(world, made, 60)
-    world.management.delete_webhook(world.factory, "source")
+    world.management.webhooks.delete(world.may, "source")
     world.clock.advance(days=8)
 
     assert sweep(world.database, tmp_path, world.clock()) == 10
@@ -39,7 +39,7 @@ def test_a_deleted_webhooks_log_is_thinned_out_too(world, tmp_path):
 def test_a_pass_forgets_old_identities_and_old_counters(world, tmp_path):
     made = world.webhook()
     world.post(made, headers={"X-Service-Delivery-Id": "event-1"})
-    world.management.set_webhook_enabled(world.factory, "source", False)
+    world.management.webhooks.set_enabled(world.may, "source", False)
     world.post(made)
     assert world.counted(made) == {"not_found": 1}
     world.clock.advance(days=31)
@@ -165,7 +165,7 @@ def test_an_unfinished_run_keeps_all_that_it_needs_however_old_it_is(world, tmp_
     made = world.webhook()
     world.automation("triage", made)
     answer = world.post(made, b"[1]")
-    world.management.delete_automation(world.factory, "triage")
+    world.management.automations.delete(world.may, "triage")
     world.clock.advance(seconds=60)
     filled(world, made, 60)
     world.clock.advance(days=300)
@@ -174,7 +174,7 @@ def test_an_unfinished_run_keeps_all_that_it_needs_however_old_it_is(world, tmp_
 
     [run] = world.runs(made)
     assert f"dlv_{run.delivery_id.hex()}" == answer.delivery_id
-    assert world.management.payload(world.factory, answer.delivery_id) == b"[1]"
+    assert world.management.log.payload(world.may, answer.delivery_id) == b"[1]"
 
 
 def test_housekeeping_sweeps_by_itself_and_again(world, tmp_path, monkeypatch):
@@ -276,7 +276,7 @@ def test_a_row_that_is_gone_is_said_to_be_gone(world, tmp_path):
     sweep(world.database, tmp_path, world.clock())
 
     with pytest.raises(NotFound, match="or the log no longer keeps it"):
-        world.management.delivery(world.factory, answer.delivery_id)
+        world.management.log.get(world.may, answer.delivery_id)
 
 
 def filled(world: World, made: WebhookWithSecret, count: int) -> None:

@@ -35,9 +35,9 @@ def finished_payload(service: Service, delivery_id: str) -> bytes:
     """What is attached to the finished run that this delivery started."""
     deadline = time.monotonic() + SECONDS_TO_FINISH
     with service.management() as management:
-        factory = management.factory("default")
+        may = management.access.operator("default")
         while time.monotonic() < deadline:
-            runs = management.runs_of(factory, delivery_id)
+            runs = management.runs.of_delivery(may, delivery_id)
             if runs and runs[0].state.is_final:
                 assert [run.state.value for run in runs] == ["succeeded"]
                 return (service.data_dir / "runs" / f"run_{runs[0].id.hex()}" / "event-payload.json").read_bytes()

@@ -102,6 +102,10 @@ class Settings(BaseSettings):
         default=None,
         description="The key that seals secrets: 32 bytes in base64. Unset: master.key in the data directory.",
     )
+    master_key_previous: SecretStr | None = Field(
+        default=None,
+        description="Beside `master_key`, while it is rotated: the key before it. Several are separated by commas.",
+    )
     free_space_min_mb: int = Field(
         default=256,
         ge=0,
@@ -160,6 +164,8 @@ class Settings(BaseSettings):
         if self.default_runner != PACKAGE_RUNNER and self.default_runner not in self.runners:
             known = ", ".join([PACKAGE_RUNNER, *sorted(self.runners)])
             problems.append(f"default_runner: no runner is named {self.default_runner!r}; known: {known}")
+        if self.master_key_previous is not None and self.master_key is None:
+            problems.append("master_key_previous: it needs master_key beside it")
         if problems:
             raise ValueError("; ".join(problems))
         return self

@@ -187,7 +187,7 @@ def log(data_dir: Path) -> Log:
     """The log of an installation that is set up and empty."""
     settings = read_settings()
     store = app.open_store(settings, create=True)
-    app.management(settings, store).set_up()
+    app.management(settings, store).factories.set_up()
     store.close()
     return Log(data_dir / "hookmill.db")
 

@@ -105,7 +105,7 @@ def test_every_problem_of_a_payload_filter_is_told_with_its_place():
     with pytest.raises(InvalidFilter) as refused:
         triggers_from_json([written(["wh_a"], {"a": [], "b": {"c": "d"}})])
 
-    assert [problem.partition(":")[0] for problem in refused.value.problems] == [
+    assert [fault.pointer for fault in refused.value.faults] == [
         "/triggers/0/filter/payload/a",
         "/triggers/0/filter/payload/b/c",
     ]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hookmill.domain.errors import Fault
 from hookmill.domain.filters import (
     CLOSEST_OF,
     CONDITIONS_MAX,
@@ -22,7 +23,6 @@ from hookmill.domain.filters import (
     CompiledFilter,
     ConditionOutcome,
     Explanation,
-    FilterProblem,
     compile_filter,
     filter_to_json,
 )
@@ -54,7 +54,7 @@ def explain(filter_text: str, payload_text: str) -> Explanation:
     return compiled(filter_text).explain(payload(payload_text))
 
 
-def problems(source: Json) -> list[FilterProblem]:
+def problems(source: Json) -> list[Fault]:
     refused = compile_filter(source)
     assert isinstance(refused, list), refused
     return refused

@@ -27,7 +27,7 @@ from tests.faults.plant import serving_planted
 from tests.faults.senders import Event, Fleet, Line, ask, request
 from tests.faults.shim import Shim
 from tests.support.postgres import PostgresServer
-from tests.support.service import Answer, Service, default_factory, serving
+from tests.support.service import Answer, Service, operator, serving
 
 ANSWERED_SECONDS = 7.0
 """A sender is told after 5 s; the rest is a busy machine's."""
@@ -38,16 +38,16 @@ MEGABYTE = 1024 * 1024
 
 def webhook_of(service: Service, name: str = "source") -> WebhookWithSecret:
     with service.management() as management:
-        return management.create_webhook(default_factory(management), name)
+        return management.webhooks.create(operator(management), name)
 
 
 def automated_webhook_of(service: Service) -> tuple[WebhookWithSecret, str]:
     """And the automation that all its deliveries start."""
     with service.management() as management:
-        factory = default_factory(management)
-        made = management.create_webhook(factory, "automated")
+        may = operator(management)
+        made = management.webhooks.create(may, "automated")
         trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
-        return made, management.create_automation(factory, "all", prompt="Look.", triggers=[trigger]).id
+        return made, management.automations.create(may, "all", prompt="Look.", triggers=[trigger]).id
 
 
 def unique() -> bytes:
@@ -220,7 +220,7 @@ def test_a_connection_that_stays_silent_for_ever_is_given_up(silent: Silent):
 
     def states() -> set[str]:
         with silent.service.management() as management:
-            return {run.state for run in management.runs(default_factory(management), limit=100)}
+            return {run.state for run in management.runs.newest(operator(management), limit=100)}
 
     until(lambda: states() == {"succeeded"}, "every run was performed", seconds=60)
 
@@ -358,12 +358,12 @@ def test_a_full_disk_is_told_to_senders_and_costs_nothing_that_was_promised(tmp_
             refused = [post() for _ in range(10)]
             nobody = timed(service, to_nobody())[0]
             with service.management() as management:
-                read = management.deliveries(default_factory(management), limit=1_000)
+                read = management.log.newest(operator(management), limit=1_000)
             disk.free()
             heals(service, made)
             with service.management() as management:
-                factory = default_factory(management)
-                kept = {delivery_id(row.key) for row in management.deliveries(factory, limit=1_000)}
+                may = operator(management)
+                kept = {delivery_id(row.key) for row in management.log.newest(may, limit=1_000)}
             assert service.stop() == 0
 
         assert {answer.status for answer in refused} <= {503, 202}
@@ -381,7 +381,7 @@ def test_below_the_free_space_that_is_to_be_kept_nothing_is_taken(tmp_path: Path
         told = [timed(service, request(made, unique()))[0] for _ in range(3)]
         nobody = timed(service, to_nobody())[0]
         with service.management() as management:
-            log = management.deliveries(default_factory(management), webhook=made.webhook.uid)
+            log = management.log.newest(operator(management), webhook=made.webhook.uid)
 
     assert told == [503] * 3
     assert nobody == 404

@@ -8,13 +8,13 @@ from typing import Literal
 
 import pytest
 
+from hookmill.domain.permission import MayManage
 from hookmill.management import Management, WebhookWithSecret
 from hookmill.store.database import open_database
-from hookmill.store.factories import Factory
 from tests.faults.parts import until
 from tests.faults.plant import Steps, serving_planted
 from tests.faults.senders import Line, ask, at_one_instant, request
-from tests.support.service import Answer, Service, default_factory
+from tests.support.service import Answer, Service, operator
 
 STEPS_MAX = 30
 """More steps than an admission has."""
@@ -42,11 +42,11 @@ class Scene:
 
         return until(taken, "the repeat is answered", seconds=20)
 
-    def webhook(self, management: Management, factory: Factory, name: str) -> WebhookWithSecret:
+    def webhook(self, management: Management, may: MayManage, name: str) -> WebhookWithSecret:
         """One that an automation listens to."""
-        made = management.create_webhook(factory, name)
+        made = management.webhooks.create(may, name)
         trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
-        management.create_automation(factory, name, prompt="Look.", triggers=[trigger])
+        management.automations.create(may, name, prompt="Look.", triggers=[trigger])
         return made
 
     def count(self, made: WebhookWithSecret) -> tuple[int, ...]:
@@ -96,9 +96,9 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_an_admission_that_fails_at_any_step_is_repeated_safely(scene: Scene, how: Literal["kill", "raise"]):
     struck: list[str] = []
     with scene.service.management() as management:
-        factory = default_factory(management)
+        may = operator(management)
         for step in range(1, STEPS_MAX):
-            made = scene.webhook(management, factory, f"{how}-{step}")
+            made = scene.webhook(management, may, f"{how}-{step}")
             scene.steps.fail_at(step, how)
             first = scene.post(made, b'{"event": 1}')
             name = scene.steps.struck
@@ -131,8 +131,8 @@ def test_an_error_fails_those_who_shared_the_transaction_and_nobody_after_them(s
 
         def round_(number: int) -> tuple[list[WebhookWithSecret], list[int]]:
             """As many webhooks as lines, and what each was answered when the first transaction failed."""
-            factory = default_factory(management)
-            made = [scene.webhook(management, factory, f"shared-{number}-{place}") for place in range(len(lines))]
+            may = operator(management)
+            made = [scene.webhook(management, may, f"shared-{number}-{place}") for place in range(len(lines))]
             scene.steps.fail_at(3, "raise")
             answers = at_one_instant(lines, [request(each, b"1") for each in made])
             assert scene.steps.struck is not None

@@ -17,7 +17,7 @@ from hookmill.management import WebhookWithSecret
 from tests.faults.audit import Findings, audit, sqlite_is_whole, wait_until_runs_have_ended
 from tests.faults.parts import Part, kill_part, until, wait_until_announced
 from tests.faults.senders import Event, Fleet
-from tests.support.service import Service, default_factory, serving
+from tests.support.service import Service, operator, serving
 
 KILLS = 30
 ACCEPTED_MIN = 5_000
@@ -64,10 +64,10 @@ def furnish(service: Service) -> list[Source]:
     """Twelve webhooks of every kind. Three automations listen: to one of them always, to most when it is urgent, and
     never."""
     with service.management() as management:
-        factory = default_factory(management)
+        may = operator(management)
         made = [
-            management.create_webhook(
-                factory,
+            management.webhooks.create(
+                may,
                 f"source-{n}",
                 auth_mode=AuthMode.URL_TOKEN if n % 3 == 1 else AuthMode.TOKEN,
                 delivery_id_header="X-Event-Id" if n % 3 == 2 else None,
@@ -80,7 +80,7 @@ def furnish(service: Service) -> list[Source]:
             if payload is not None:
                 chosen["payload"] = payload
             trigger = {"provider": "webhook", "event": "received", "filter": chosen}
-            added = management.create_automation(factory, name, prompt="Look.", triggers=[trigger], enabled=enabled)
+            added = management.automations.create(may, name, prompt="Look.", triggers=[trigger], enabled=enabled)
             return str(added.id)
 
         always = automation("always", made[:1], None)

@@ -25,7 +25,7 @@ from tests.faults.parts import (
     wait_until_announced,
 )
 from tests.faults.senders import Event, Fleet, Line, ask, request
-from tests.support.service import Service, default_factory, serving
+from tests.support.service import Service, operator, serving
 
 STOPPED_SECONDS = 15.0
 BACK_SECONDS = 20.0
@@ -41,7 +41,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 @pytest.fixture
 def webhook(service: Service) -> WebhookWithSecret:
     with service.management() as management:
-        return management.create_webhook(default_factory(management), "source")
+        return management.webhooks.create(operator(management), "source")
 
 
 def numbered(made: WebhookWithSecret):
@@ -91,10 +91,10 @@ def _refuses(service: Service) -> bool:
 def test_what_was_taken_before_a_stop_is_there_after_it(tmp_path: Path):
     with serving(tmp_path / "data", deliveries_per_minute=100_000, runs_at_once=24) as service:
         with service.management() as management:
-            factory = default_factory(management)
-            made = management.create_webhook(factory, "source")
+            may = operator(management)
+            made = management.webhooks.create(may, "source")
             trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
-            automation = management.create_automation(factory, "all", prompt="Look.", triggers=[trigger])
+            automation = management.automations.create(may, "all", prompt="Look.", triggers=[trigger])
         starts = frozenset({str(automation.id)})
         with Fleet(
             [service.port],
@@ -221,5 +221,5 @@ def test_half_a_request_at_the_moment_of_a_kill_leaves_nothing(service, webhook)
 
 def labels(service: Service, made: WebhookWithSecret) -> list[str]:
     with service.management() as management:
-        log = management.deliveries(default_factory(management), webhook=made.webhook.uid)
+        log = management.log.newest(operator(management), webhook=made.webhook.uid)
     return [row.label.shown for row in log]

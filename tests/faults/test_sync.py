@@ -15,7 +15,7 @@ from tests.faults.parts import until
 from tests.faults.plant import serving_planted
 from tests.faults.senders import Line, request
 from tests.faults.trace import Story, story, traced
-from tests.support.service import Service, default_factory
+from tests.support.service import Service, operator
 from tests.support.strace import strace
 
 SENDERS = 8
@@ -31,7 +31,7 @@ def a_story_of_deliveries(directory: Path, planted: Mapping[str, str]) -> Story:
         directory / "data", under_strace | dict(planted), deliveries_per_minute=10_000, performs_runs=False
     ) as service:
         with service.management() as management:
-            made = management.create_webhook(default_factory(management), "source")
+            made = management.webhooks.create(operator(management), "source")
         senders = [threading.Thread(target=send, args=(service, made, taken)) for _ in range(SENDERS)]
         for sender in senders:
             sender.start()
@@ -79,8 +79,8 @@ def test_a_sync_that_fails_is_never_answered_with_202(tmp_path: Path):
         tmp_path / "data", {"TRACE_WRITER": broken_disk}, deliveries_per_minute=1_000, performs_runs=False
     ) as service:
         with service.management() as management:
-            factory = default_factory(management)
-            made = management.create_webhook(factory, "source")
+            may = operator(management)
+            made = management.webhooks.create(may, "source")
         first = [service.post(made, b"[%d]" % number) for number in range(12)]
         assert (tmp_path / "trace").read_text().count("EIO") == 3, "the disk was broken"
 
@@ -90,7 +90,7 @@ def test_a_sync_that_fails_is_never_answered_with_202(tmp_path: Path):
         service.kill()
         service.start()
         with service.management() as management:
-            log = management.deliveries(factory, webhook=made.webhook.uid, limit=100)
+            log = management.log.newest(may, webhook=made.webhook.uid, limit=100)
 
     assert {answer.status for answer in first} == {202, 503}
     accepted = [delivery_id(row.key) for row in log if row.label.shown == "Accepted"]

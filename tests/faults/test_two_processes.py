@@ -15,12 +15,12 @@ from typing import Any, Self
 import pytest
 
 from hookmill.domain.ids import delivery_key
+from hookmill.domain.permission import MayManage
 from hookmill.management import Management, WebhookWithSecret
 from hookmill.store.database import open_database
-from hookmill.store.factories import Factory
 from tests.faults.senders import Line, ask, at_one_instant, request
 from tests.support.postgres import Postgres
-from tests.support.service import Answer, Service, default_factory, serving
+from tests.support.service import Answer, Service, operator, serving
 
 ROUNDS = 200
 COPIES = 16
@@ -87,8 +87,8 @@ def limiting(request: pytest.FixtureRequest, postgres_url: str, tmp_path: Path) 
 
 def test_two_hundred_attempts_in_ten_seconds_are_sixty_deliveries(limiting: Pair):
     with limiting.management() as management:
-        factory = default_factory(management)
-        webhooks = [management.create_webhook(factory, f"busy-{number}") for number in range(5)]
+        may = operator(management)
+        webhooks = [management.webhooks.create(may, f"busy-{number}") for number in range(5)]
     statuses = {made.webhook.uid: Counter[int]() for made in webhooks}
     waits: list[int] = []
     guard = threading.Lock()
@@ -121,7 +121,7 @@ def test_two_hundred_attempts_in_ten_seconds_are_sixty_deliveries(limiting: Pair
 @pytest.mark.parametrize("identified", ["by an id", "by the body"])
 def test_of_many_copies_at_one_instant_one_is_accepted(pair: Pair, identified: str):
     with pair.management() as management:
-        made = management.create_webhook(default_factory(management), f"copied {identified}")
+        made = management.webhooks.create(operator(management), f"copied {identified}")
     rounds = ROUNDS // 2
     with ExitStack() as connections:
         lines = [connections.enter_context(Line(pair.ports[n % 2])) for n in range(COPIES)]
@@ -196,14 +196,14 @@ def statuses_everywhere(pair: Pair, made: WebhookWithSecret, token: str) -> set[
     return {answer.status for answer in answers if answer is not None}
 
 
-def setting(management: Management, name: str) -> tuple[Factory, WebhookWithSecret]:
-    factory = default_factory(management)
-    return factory, management.create_webhook(factory, name)
+def setting(management: Management, name: str) -> tuple[MayManage, WebhookWithSecret]:
+    may = operator(management)
+    return may, management.webhooks.create(may, name)
 
 
 def test_a_secret_is_worth_nothing_from_the_moment_its_rotation_returned(pair: Pair):
     with pair.management() as management:
-        factory, made = setting(management, "rotated")
+        may, made = setting(management, "rotated")
         tokens = [made.reveal()]
         called: list[float] = [0.0]
         returned: list[float] = [0.0]
@@ -216,7 +216,7 @@ def test_a_secret_is_worth_nothing_from_the_moment_its_rotation_returned(pair: P
         with Racers(pair, aim) as racers:
             for _ in range(ROUNDS):
                 called.append(time.monotonic())
-                rotated = management.rotate_webhook(factory, made.webhook.uid)
+                rotated = management.webhooks.rotate(may, made.webhook.uid)
                 returned.append(time.monotonic())
                 assert statuses_everywhere(pair, made, tokens[-1]) == {401}
                 tokens.append(rotated.reveal())
@@ -236,14 +236,14 @@ def test_a_secret_is_worth_nothing_from_the_moment_its_rotation_returned(pair: P
 def test_a_webhook_takes_nothing_from_the_moment_it_was_disabled(pair: Pair):
     spans: list[tuple[bool, float, float]] = []
     with pair.management() as management:
-        factory, made = setting(management, "toggled")
+        may, made = setting(management, "toggled")
         token = made.reveal()
         with Racers(pair, lambda _: (made, token, 0)) as racers:
             since = time.monotonic()
             for number in range(2 * ROUNDS):
                 enabled = number % 2 == 1
                 spans.append((not enabled, since, time.monotonic()))
-                management.set_webhook_enabled(factory, made.webhook.uid, enabled)
+                management.webhooks.set_enabled(may, made.webhook.uid, enabled)
                 since = time.monotonic()
                 assert statuses_everywhere(pair, made, token) == ({202} if enabled else {404})
                 time.sleep(0.005)
@@ -275,13 +275,13 @@ def within(shots: Sequence[Shot], spans: Sequence[tuple[bool, float, float]]) ->
 
 def test_a_webhook_takes_nothing_from_the_moment_it_was_deleted(pair: Pair):
     with pair.management() as management:
-        factory = default_factory(management)
-        webhooks = [management.create_webhook(factory, f"deleted-{number}") for number in range(ROUNDS)]
+        may = operator(management)
+        webhooks = [management.webhooks.create(may, f"deleted-{number}") for number in range(ROUNDS)]
         triggers = [
             {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [each.webhook.uid for each in some]}}
             for some in (webhooks[:100], webhooks[100:])
         ]
-        management.create_automation(factory, "of the deleted", prompt="Look.", triggers=triggers)
+        management.automations.create(may, "of the deleted", prompt="Look.", triggers=triggers)
         returned = [float("inf")] * ROUNDS
         now = 0
 
@@ -293,7 +293,7 @@ def test_a_webhook_takes_nothing_from_the_moment_it_was_deleted(pair: Pair):
             for number, made in enumerate(webhooks):
                 now = number
                 time.sleep(0.01)
-                management.delete_webhook(factory, made.webhook.uid)
+                management.webhooks.delete(may, made.webhook.uid)
                 returned[number] = time.monotonic()
                 assert statuses_everywhere(pair, made, made.reveal()) == {404}
 
@@ -311,16 +311,16 @@ def test_a_webhook_takes_nothing_from_the_moment_it_was_deleted(pair: Pair):
 def test_an_automation_starts_nothing_from_the_moment_it_was_disabled(pair: Pair):
     spans: list[tuple[bool, float, float]] = []
     with pair.management() as management:
-        factory, made = setting(management, "automated")
+        may, made = setting(management, "automated")
         token = made.reveal()
         trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
-        automation = management.create_automation(factory, "toggled", prompt="Look.", triggers=[trigger])
+        automation = management.automations.create(may, "toggled", prompt="Look.", triggers=[trigger])
         with Racers(pair, lambda _: (made, token, 0)) as racers:
             since = time.monotonic()
             for number in range(2 * ROUNDS):
                 enabled = number % 2 == 1
                 spans.append((not enabled, since, time.monotonic()))
-                management.set_automation_enabled(factory, automation.id, enabled)
+                management.automations.set_enabled(may, automation.id, enabled)
                 since = time.monotonic()
                 time.sleep(0.01)
             spans.append((True, since, time.monotonic()))

@@ -8,7 +8,7 @@ import pytest
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import Management
 from tests.http.hostile import Target
-from tests.support.service import Service, default_factory, serving
+from tests.support.service import Service, operator, serving
 
 ENOUGH: Final[dict[str, Any]] = {
     "deliveries_per_minute": 100_000,
@@ -36,9 +36,9 @@ def target(management: Management) -> Target:
 
 
 def new_target(management: Management, name: str = "target") -> Target:
-    factory = default_factory(management)
-    by_header = management.create_webhook(factory, f"{name} by header")
-    by_url = management.create_webhook(factory, f"{name} by URL", auth_mode=AuthMode.URL_TOKEN)
+    may = operator(management)
+    by_header = management.webhooks.create(may, f"{name} by header")
+    by_url = management.webhooks.create(may, f"{name} by URL", auth_mode=AuthMode.URL_TOKEN)
     return Target(
         uid=by_header.webhook.uid.encode(),
         token=by_header.reveal().encode(),

@@ -16,7 +16,7 @@ from hookmill.management import Management, WebhookWithSecret
 from tests.http.conftest import ENOUGH
 from tests.http.hostile import Target, honest
 from tests.http.wire import Wire, WireAnswer
-from tests.support.service import Service, default_factory, serving
+from tests.support.service import Service, operator, serving
 
 FLOODERS = 8
 MEGABYTE = 1_000_000
@@ -25,8 +25,8 @@ MEGABYTE = 1_000_000
 def test_a_flood_of_bad_credentials_is_refused_counted_and_not_logged_on_and_on(tmp_path: Path):
     settings = ENOUGH | {"failed_authentications_per_minute": 60}
     with serving(tmp_path, **settings) as service, service.management() as management:
-        factory = default_factory(management)
-        webhook = management.create_webhook(factory, "flooded")
+        may = operator(management)
+        webhook = management.webhooks.create(may, "flooded")
         uid = webhook.webhook.uid
 
         flood = [stranger(uid, number) for number in range(600)]
@@ -36,7 +36,7 @@ def test_a_flood_of_bad_credentials_is_refused_counted_and_not_logged_on_and_on(
         assert Counter(answer.status for answer in answers) == {401: 60, 429: 540}
         assert all(1 <= int(a.headers["retry-after"]) <= 60 for a in answers if a.status == 429)
         assert max(waits) < 2.0
-        labels = Counter(row.label.shown for row in management.deliveries(factory, limit=10_000))
+        labels = Counter(row.label.shown for row in management.log.newest(may, limit=10_000))
         assert labels["Rejected (auth)"] == 60
         assert eventually(lambda: refused(management, "failed_authentications") == 540)
 
@@ -54,14 +54,14 @@ def test_a_strangers_claim_of_a_huge_body_costs_others_nothing(service: Service,
 def test_a_flood_of_unknown_webhooks_disturbs_nobody(
     service: Service, management: Management, webhook: WebhookWithSecret
 ):
-    before = len(management.deliveries(default_factory(management), limit=100_000))
+    before = len(management.log.newest(operator(management), limit=100_000))
 
     with memory_grown(service) as grown, honest_sender(service, webhook) as waits:
         answers = asked_at_once(service, [stranger(f"wh_{number:040}", number) for number in range(2_000)])
 
     assert {answer.status for answer in answers} == {404}
     assert max(waits) < 2.0
-    after = len(management.deliveries(default_factory(management), limit=100_000))
+    after = len(management.log.newest(operator(management), limit=100_000))
     assert after - before == len(waits)
     assert max(grown) < 32 * MEGABYTE
 
@@ -91,11 +91,11 @@ def test_a_flood_of_oversized_bodies_takes_no_memory(
 def test_the_worst_bodies_at_once_delay_other_senders_little(
     service: Service, management: Management, webhook: WebhookWithSecret
 ):
-    factory = default_factory(management)
-    other = management.create_webhook(factory, "worst")
+    may = operator(management)
+    other = management.webhooks.create(may, "worst")
     selection = {"webhook_ids": [other.webhook.uid], "payload": {"a": {"b": ["c"]}}}
     trigger = {"provider": "webhook", "event": "received", "filter": selection}
-    management.create_automation(factory, "reads every body", prompt="Look.", triggers=[trigger])
+    management.automations.create(may, "reads every body", prompt="Look.", triggers=[trigger])
     events = [(body, {"X-Service-Delivery-Id": f"worst {number}"}) for number, body in enumerate(worst_bodies() * 8)]
 
     with memory_grown(service) as grown, honest_sender(service, webhook) as waits, ThreadPoolExecutor(64) as senders:
@@ -110,7 +110,7 @@ def test_the_worst_bodies_at_once_delay_other_senders_little(
 @pytest.fixture(scope="module")
 def webhook(management: Management) -> WebhookWithSecret:
     """The real sender's."""
-    return management.create_webhook(default_factory(management), "real")
+    return management.webhooks.create(operator(management), "real")
 
 
 def stranger(uid: str, number: int, *, length: bytes = b"2") -> bytes:
@@ -221,7 +221,7 @@ def worst_bodies() -> list[bytes]:
 
 
 def refused(management: Management, kind: str) -> int:
-    return sum(row.count for row in management.refusals(default_factory(management)) if row.kind == kind)
+    return sum(row.count for row in management.log.refusals(operator(management)) if row.kind == kind)
 
 
 def eventually(holds: Callable[[], bool], *, seconds: float = 15.0) -> bool:

@@ -15,7 +15,7 @@ from hookmill.management import Management
 from tests.http.conftest import ENOUGH, new_target
 from tests.http.hostile import CANARY, CLOSED, IDENTITY_PLACE, Hostile, Target, Then, honest, hostile_requests
 from tests.http.wire import Wire, WireAnswer
-from tests.support.service import Service, default_factory, serving
+from tests.support.service import Service, operator, serving
 
 NAMES = [case.name for case in hostile_requests()]
 CASE_SECONDS = 8.0
@@ -73,7 +73,7 @@ def test_a_trailer_is_never_taken_for_a_header(service: Service, management: Man
         answer = wire.answer()
 
     assert answer is not None
-    delivery = management.delivery(default_factory(management), json.loads(answer.body)["delivery_id"])
+    delivery = management.log.get(operator(management), json.loads(answer.body)["delivery_id"])
     assert delivery.identity is None
 
 
@@ -103,11 +103,11 @@ def test_a_stranger_that_asks_first_is_not_told_to_go_on(service: Service, targe
 
 
 def test_unknown_disabled_and_deleted_webhooks_are_told_apart_by_nobody(service: Service, management: Management):
-    factory = default_factory(management)
-    disabled = management.create_webhook(factory, "disabled")
-    deleted = management.create_webhook(factory, "deleted")
-    management.set_webhook_enabled(factory, disabled.webhook.uid, enabled=False)
-    management.delete_webhook(factory, deleted.webhook.uid)
+    may = operator(management)
+    disabled = management.webhooks.create(may, "disabled")
+    deleted = management.webhooks.create(may, "deleted")
+    management.webhooks.set_enabled(may, disabled.webhook.uid, enabled=False)
+    management.webhooks.delete(may, deleted.webhook.uid)
     bearers = [
         b"Bearer wrong",
         b"Bearer " + disabled.reveal().encode(),
@@ -149,7 +149,7 @@ def test_a_sender_that_vanishes_after_its_delivery_may_repeat_it(
 
     assert answer is not None
     assert answer.status == 202
-    rows = [row for row in management.deliveries(default_factory(management), limit=20) if row.identity == "vanished"]
+    rows = [row for row in management.log.newest(operator(management), limit=20) if row.identity == "vanished"]
     assert [row.label.shown for row in rows][-1] == "Accepted"
     assert len([row for row in rows if row.label.shown == "Accepted"]) == 1
 
@@ -254,11 +254,11 @@ def may_vanish(case: Hostile, event: str) -> bool:
 
 
 def events_in_the_log(management: Management, target: Target, *, newest: int) -> set[str]:
-    factory = default_factory(management)
+    may = operator(management)
     rows = [
         row
         for uid in (target.uid, target.url_uid)
-        for row in management.deliveries(factory, webhook=uid.decode(), limit=newest)
+        for row in management.log.newest(may, webhook=uid.decode(), limit=newest)
     ]
     return {row.identity for row in rows if row.identity is not None}
 

@@ -6,12 +6,12 @@ import pytest
 
 from hookmill.management import Management, WebhookWithSecret
 from tests.domain.json_corpus import CORPUS, Body
-from tests.support.service import Answer, Service, default_factory
+from tests.support.service import Answer, Service, operator
 
 
 @pytest.fixture(scope="module")
 def webhook(management: Management) -> WebhookWithSecret:
-    return management.create_webhook(default_factory(management), "JSON")
+    return management.webhooks.create(operator(management), "JSON")
 
 
 @pytest.mark.parametrize("body", CORPUS, ids=lambda body: body.name)
@@ -21,16 +21,16 @@ def test_a_body_is_answered_as_the_grammar_decides(
     answer = post(service, webhook, body)
 
     assert verdict(answer) == ("accepted" if body.accepted else "invalid_json")
-    newest = management.deliveries(default_factory(management), webhook=webhook.webhook.uid, limit=1)[0]
+    newest = management.log.newest(operator(management), webhook=webhook.webhook.uid, limit=1)[0]
     assert newest.label.shown == ("Accepted" if body.accepted else "Rejected (invalid JSON)")
     assert newest.size == len(body.body)
     if body.accepted:
-        assert management.payload(default_factory(management), answer.delivery_id) == body.body
+        assert management.log.payload(operator(management), answer.delivery_id) == body.body
 
 
 def test_many_bodies_at_once_are_decided_the_same(service: Service, management: Management):
-    factory = default_factory(management)
-    webhook = management.create_webhook(factory, "much JSON")
+    may = operator(management)
+    webhook = management.webhooks.create(may, "much JSON")
 
     with ThreadPoolExecutor(16) as senders:
         answers = list(senders.map(lambda body: post(service, webhook, body), CORPUS))
@@ -38,7 +38,7 @@ def test_many_bodies_at_once_are_decided_the_same(service: Service, management: 
     decided = [verdict(answer) for answer in answers]
     assert decided == ["accepted" if body.accepted else "invalid_json" for body in CORPUS]
     pairs = [(body, answer) for body, answer in zip(CORPUS, answers, strict=True) if body.accepted]
-    kept = [management.payload(factory, answer.delivery_id) for _, answer in pairs]
+    kept = [management.log.payload(may, answer.delivery_id) for _, answer in pairs]
     assert kept == [body.body for body, _ in pairs]
 
 

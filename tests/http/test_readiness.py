@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.http.impatience import impatient_service
-from tests.support.service import Service, default_factory, free_port
+from tests.support.service import Service, free_port, operator
 
 WRITER_SECONDS = 2.0
 
@@ -43,7 +43,7 @@ def wait_until_alive(service: Service) -> None:
 
 def timed_delivery(service: Service) -> tuple[float, int]:
     with service.management() as management:
-        webhook = management.create_webhook(default_factory(management), "ready")
+        webhook = management.webhooks.create(operator(management), "ready")
     started = time.monotonic()
     answer = service.post(webhook)
     return time.monotonic() - started, answer.status

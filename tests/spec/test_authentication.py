@@ -60,7 +60,7 @@ def test_a_secret_that_was_rotated_a_moment_ago_elsewhere_is_refused_for_the_rig
     other = world.beside()
     assert other.post(made, b"[]").status == 202
 
-    world.management.rotate_webhook(world.factory, made.webhook.uid)
+    world.management.webhooks.rotate(world.may, made.webhook.uid)
     world.clock.advance(seconds=1)
 
     assert other.post(made).status == 401
@@ -166,7 +166,7 @@ def test_rotating_the_secret_shuts_out_the_old_one_at_once(world, mode):
     old = world.webhook(auth_mode=mode)
     world.post(old)
 
-    new = world.management.rotate_webhook(world.factory, "source")
+    new = world.management.webhooks.rotate(world.may, "source")
 
     assert (world.post(old).status, world.post(new, b"[]").status) == (401, 202)
     assert new.webhook.state == "enabled"
@@ -177,7 +177,7 @@ def test_rotation_holds_in_every_process_before_it_returns(world):
     old = world.webhook()
     assert {world.post(old, b"1").status, other.post(old, b"2").status} == {202}
 
-    new = world.management.rotate_webhook(world.factory, "source")
+    new = world.management.webhooks.rotate(world.may, "source")
 
     assert [each.post(old, b"3").status for each in (world, other)] == [401, 401]
     assert [each.post(new, b"4").status for each in (world, other)] == [202, 202]
@@ -186,7 +186,7 @@ def test_rotation_holds_in_every_process_before_it_returns(world):
 def test_a_secret_is_rotated_many_times_and_only_the_last_one_opens(world):
     made = [world.webhook()]
     for _ in range(5):
-        made.append(world.management.rotate_webhook(world.factory, "source"))
+        made.append(world.management.webhooks.rotate(world.may, "source"))
 
     assert [world.post(each).status for each in made] == [401] * 5 + [202]
 
@@ -194,7 +194,7 @@ def test_a_secret_is_rotated_many_times_and_only_the_last_one_opens(world):
 def test_rotation_to_a_secret_of_ones_own(world):
     world.webhook()
 
-    new = world.management.rotate_webhook(world.factory, "source", "my own value")
+    new = world.management.webhooks.rotate(world.may, "source", "my own value")
 
     assert new.reveal() == "my own value"
     assert world.post(new).status == 202
@@ -202,13 +202,13 @@ def test_rotation_to_a_secret_of_ones_own(world):
 
 def test_a_disabled_webhook_can_be_rotated_and_stays_disabled(world):
     old = world.webhook()
-    world.management.set_webhook_enabled(world.factory, "source", False)
+    world.management.webhooks.set_enabled(world.may, "source", False)
 
-    new = world.management.rotate_webhook(world.factory, "source")
+    new = world.management.webhooks.rotate(world.may, "source")
 
     assert new.webhook.state == "disabled"
     assert (world.post(old).status, world.post(new).status) == (404, 404)
-    world.management.set_webhook_enabled(world.factory, "source", True)
+    world.management.webhooks.set_enabled(world.may, "source", True)
     assert (world.post(old).status, world.post(new).status) == (401, 202)
 
 
@@ -219,7 +219,7 @@ def test_a_secret_that_changes_while_a_delivery_is_on_its_way_shuts_it_out(world
 
     def body() -> Iterator[bytes]:
         yield b"[1"
-        world.management.rotate_webhook(world.factory, "source")
+        world.management.webhooks.rotate(world.may, "source")
         yield b"]"
 
     assert world.post(old, body()).status == 401
@@ -230,7 +230,7 @@ def test_a_refusal_that_a_change_overtakes_is_judged_again(world):
     made = world.webhook()
     world.post(made, b"0")
 
-    world.beside().management.rotate_webhook(world.factory, "source", "the new value")
+    world.beside().management.webhooks.rotate(world.may, "source", "the new value")
 
     assert world.post(made, b"1", token="the new value").status == 202
 

@@ -52,7 +52,7 @@ def test_the_id_that_was_answered_is_the_one_in_the_log(world):
     answers = [world.post(made) for _ in range(2)]
 
     assert {answer.delivery_id for answer in answers} == {delivery_id(row.key) for row in world.log(made)}
-    assert world.management.delivery(world.factory, answers[0].delivery_id).label is Label.ACCEPTED
+    assert world.management.log.get(world.may, answers[0].delivery_id).label is Label.ACCEPTED
 
 
 @spec("delivery id: Format: not shown.")
@@ -114,10 +114,10 @@ def test_only_an_accepted_delivery_has_a_payload_to_read(world):
     one_of_each(world, made)
 
     rows = {row.label: delivery_id(row.key) for row in world.log(made)}
-    assert world.management.payload(world.factory, rows.pop(Label.ACCEPTED)) == b'{"a": 1}'
+    assert world.management.log.payload(world.may, rows.pop(Label.ACCEPTED)) == b'{"a": 1}'
     for shown in rows.values():
         with pytest.raises(NotFound, match="payloads are kept for Accepted deliveries only"):
-            world.management.payload(world.factory, shown)
+            world.management.log.payload(world.may, shown)
     assert counted(world, "payloads") == 1
 
 
@@ -148,7 +148,7 @@ def test_a_payload_is_kept_byte_for_byte(world, body):
 
     answer = world.post(made, body)
 
-    assert world.management.payload(world.factory, answer.delivery_id) == body
+    assert world.management.log.payload(world.may, answer.delivery_id) == body
 
 
 def test_a_duplicates_row_names_the_original(world):
@@ -185,7 +185,7 @@ def test_the_log_is_read_newest_first_and_page_by_page(world):
     whole = world.log(made)
 
     pages, before = [], None
-    while page := world.management.deliveries(world.factory, webhook="source", before=before, limit=10):
+    while page := world.management.log.newest(world.may, webhook="source", before=before, limit=10):
         pages.append(page)
         before = page[-1].key
 
@@ -198,7 +198,7 @@ def test_the_log_is_read_by_label(world):
     made = world.webhook()
     one_of_each(world, made)
 
-    found = {label: world.management.deliveries(world.factory, label=label) for label in Label}
+    found = {label: world.management.log.newest(world.may, label=label) for label in Label}
 
     assert {label: [row.label for row in rows] for label, rows in found.items()} == {each: [each] for each in Label}
 
@@ -208,30 +208,30 @@ def test_the_log_of_a_factory_is_that_of_all_its_webhooks(world):
     world.post(one)
     world.post(other)
 
-    assert {row.webhook_name for row in world.management.deliveries(world.factory)} == {"one", "other"}
+    assert {row.webhook_name for row in world.management.log.newest(world.may)} == {"one", "other"}
     assert {row.webhook_name for row in world.log(one)} == {"one"}
 
 
 def test_another_factorys_log_is_not_found(world):
-    stranger = world.another_factory()
+    stranger = world.elsewhere()
     made = world.webhook()
     world.automation("triage", made)
     answer = world.post(made)
     [run] = world.runs(made)
     world.counted(made)
 
-    assert world.management.deliveries(stranger) == []
-    assert world.management.runs(stranger) == []
-    assert world.management.refusals(stranger) == []
+    assert world.management.log.newest(stranger) == []
+    assert world.management.runs.newest(stranger) == []
+    assert world.management.log.refusals(stranger) == []
     for look in (
-        lambda: world.management.deliveries(stranger, webhook=made.webhook.uid),
-        lambda: world.management.delivery(stranger, answer.delivery_id),
-        lambda: world.management.payload(stranger, answer.delivery_id),
-        lambda: world.management.test_filter(stranger, answer.delivery_id),
-        lambda: world.management.runs_of(stranger, answer.delivery_id),
-        lambda: world.management.refusals(stranger, made.webhook.uid),
-        lambda: world.management.run(stranger, f"run_{run.id.hex()}"),
-        lambda: world.management.cancel_run(stranger, f"run_{run.id.hex()}"),
+        lambda: world.management.log.newest(stranger, webhook=made.webhook.uid),
+        lambda: world.management.log.get(stranger, answer.delivery_id),
+        lambda: world.management.log.payload(stranger, answer.delivery_id),
+        lambda: world.management.filters.test(stranger, answer.delivery_id),
+        lambda: world.management.runs.of_delivery(stranger, answer.delivery_id),
+        lambda: world.management.log.refusals(stranger, made.webhook.uid),
+        lambda: world.management.runs.get(stranger, f"run_{run.id.hex()}"),
+        lambda: world.management.runs.cancel(stranger, f"run_{run.id.hex()}"),
     ):
         with pytest.raises(NotFound):
             look()
@@ -240,7 +240,7 @@ def test_another_factorys_log_is_not_found(world):
 @pytest.mark.parametrize("shown", ["", "dlv_", "dlv_" + "0" * 32, "dlv_" + "f" * 33, "x\x00"])
 def test_a_delivery_that_is_not_there_is_not_found(world, shown):
     with pytest.raises(HookmillError):
-        world.management.delivery(world.factory, shown)
+        world.management.log.get(world.may, shown)
 
 
 def test_the_log_may_be_read_while_it_is_written_and_thinned_out(world, tmp_path):
@@ -253,8 +253,8 @@ def test_the_log_may_be_read_while_it_is_written_and_thinned_out(world, tmp_path
         swept = both.submit(sweep, world.database, tmp_path, world.clock())
         written = both.submit(world.post_many, [(made, b"%d" % i) for i in range(60)])
         while not (swept.done() and written.done()):
-            for row in world.management.deliveries(world.factory, webhook="source", limit=5):
-                assert world.management.payload(world.factory, delivery_id(row.key)) != b""
+            for row in world.management.log.newest(world.may, webhook="source", limit=5):
+                assert world.management.log.payload(world.may, delivery_id(row.key)) != b""
 
     assert swept.result() >= 60
     answered = {answer.delivery_id for answer in written.result()}

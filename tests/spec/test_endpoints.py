@@ -46,7 +46,7 @@ def test_the_method_is_judged_before_anything_is_looked_up(world):
 
 def test_a_405_says_the_same_of_every_webhook_and_of_none(world):
     enabled, disabled = world.webhook("enabled"), world.webhook("disabled")
-    world.management.set_webhook_enabled(world.factory, "disabled", False)
+    world.management.webhooks.set_enabled(world.may, "disabled", False)
 
     uids = [enabled.webhook.uid, disabled.webhook.uid, "wh_unknown"]
     answers = [world.request("GET", f"/webhooks/w/{uid}") for uid in uids]
@@ -152,7 +152,7 @@ def test_a_content_encoding_is_never_undone(world):
     as_it_is = world.post(made, b'{"a": 1}', headers={"Content-Encoding": "gzip"})
 
     assert (as_it_says.status, as_it_is.status) == (400, 202)
-    assert world.management.payload(world.factory, as_it_is.delivery_id) == b'{"a": 1}'
+    assert world.management.log.payload(world.may, as_it_is.delivery_id) == b'{"a": 1}'
 
 
 @spec("Request body: Valid JSON (object, array or scalar), at most 256 KB")
@@ -181,7 +181,7 @@ def test_json_of_every_kind_is_taken_and_kept_to_the_byte(sqlite_world, body):
     answer = sqlite_world.post(made, body)
 
     assert answer.status == 202
-    assert sqlite_world.management.payload(sqlite_world.factory, answer.delivery_id) == body
+    assert sqlite_world.management.log.payload(sqlite_world.may, answer.delivery_id) == body
 
 
 @spec("Request body: Valid JSON (object, array or scalar), at most 256 KB")
@@ -236,7 +236,7 @@ def test_a_body_may_arrive_in_pieces_of_any_size(world):
 
     answer = world.post(made, iter([b'{"a"', b"", b": ", b"[1, 2", b"]}"]))
 
-    assert world.management.payload(world.factory, answer.delivery_id) == b'{"a": [1, 2]}'
+    assert world.management.log.payload(world.may, answer.delivery_id) == b'{"a": [1, 2]}'
 
 
 def test_a_body_that_breaks_off_is_refused_and_leaves_nothing(world):

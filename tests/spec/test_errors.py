@@ -21,8 +21,8 @@ BODY_MAX = 262_144
 def test_unknown_disabled_and_deleted_are_the_same_404_to_the_byte(world, mode):
     disabled, deleted = [world.webhook(name, auth_mode=mode) for name in ("disabled", "deleted")]
     world.post(disabled)
-    world.management.set_webhook_enabled(world.factory, "disabled", False)
-    world.management.delete_webhook(world.factory, "deleted")
+    world.management.webhooks.set_enabled(world.may, "disabled", False)
+    world.management.webhooks.delete(world.may, "deleted")
     unknown = replace(disabled, webhook=replace(disabled.webhook, uid="wh_" + "0" * 27))
 
     answers = [world.post(each, token=token) for each in (unknown, disabled, deleted) for token in (None, "wrong")]
@@ -51,7 +51,7 @@ def test_a_token_segment_where_none_belongs_is_that_404_although_the_header_is_r
 
 def test_a_404_leaves_no_row_and_is_counted_where_there_is_an_owner_to_see_it(world):
     made = world.webhook()
-    world.management.set_webhook_enabled(world.factory, "source", False)
+    world.management.webhooks.set_enabled(world.may, "source", False)
 
     answers = [world.post(made, token=token).status for token in (None, "wrong", None)]
 
@@ -61,7 +61,7 @@ def test_a_404_leaves_no_row_and_is_counted_where_there_is_an_owner_to_see_it(wo
 
 def test_a_404_does_not_wait_for_the_body(world):
     made = world.webhook()
-    world.management.set_webhook_enabled(world.factory, "source", False)
+    world.management.webhooks.set_enabled(world.may, "source", False)
 
     assert world.post(made, never_read()).status == 404
 
@@ -185,7 +185,7 @@ def test_the_method_is_judged_before_the_webhook(world):
 
 def test_the_webhook_is_judged_before_the_credential(world):
     made = world.webhook()
-    world.management.set_webhook_enabled(world.factory, "source", False)
+    world.management.webhooks.set_enabled(world.may, "source", False)
 
     assert world.post(made, token="wrong").status == 404
 

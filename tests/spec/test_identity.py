@@ -238,7 +238,7 @@ def test_a_header_that_can_hold_no_id_is_refused_when_the_webhook_is_made(world,
     with pytest.raises(Invalid):
         world.webhook(delivery_id_header=name)
 
-    assert world.management.webhooks(world.factory) == []
+    assert world.management.webhooks.all(world.may) == []
 
 
 @pytest.mark.parametrize(("days", "label"), [(29.9, "Duplicate"), (30.1, "Accepted")])
@@ -250,7 +250,7 @@ def test_an_id_of_the_senders_is_remembered_for_30_days_although_the_log_has_for
     world.clock.advance(days=days)
     sweep(world.database, tmp_path, world.clock())
     with pytest.raises(NotFound):
-        world.management.delivery(world.factory, original.delivery_id)
+        world.management.log.get(world.may, original.delivery_id)
 
     world.post(made, b"[]", headers={SENDERS: "event-1"})
 

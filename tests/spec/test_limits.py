@@ -37,7 +37,7 @@ def test_an_accepted_body_of_the_greatest_size_is_kept_whole(world):
 
     answer = world.post(made, body)
 
-    assert world.management.payload(world.factory, answer.delivery_id) == body
+    assert world.management.log.payload(world.may, answer.delivery_id) == body
 
 
 @spec("Delivery rate: 60 per minute per webhook", "429: More than 60 deliveries per minute for the webhook")
@@ -125,7 +125,7 @@ def test_the_counts_are_kept_by_the_minute(world):
 
     world.counted(made)
 
-    counts = {row.minute: row.count for row in world.management.refusals(world.factory, "source")}
+    counts = {row.minute: row.count for row in world.management.log.refusals(world.may, "source")}
     assert counts == {minutes[0]: 3, minutes[1]: 4}
 
 
@@ -149,9 +149,9 @@ def test_what_leaves_no_row_spends_nothing(world):
     world.has_room = True
     assert {world.request("GET", path).status for _ in range(70)} == {405}
     assert {world.post(made, headers={"Content-Length": "x"}).status for _ in range(70)} == {400}
-    world.management.set_webhook_enabled(world.factory, "source", False)
+    world.management.webhooks.set_enabled(world.may, "source", False)
     assert {world.post(made).status for _ in range(70)} == {404}
-    world.management.set_webhook_enabled(world.factory, "source", True)
+    world.management.webhooks.set_enabled(world.may, "source", True)
 
     assert sent(world, made, 61) == [202] * 60 + [429]
 
@@ -281,9 +281,9 @@ def test_a_full_webhook_that_is_stopped_is_a_404_and_no_longer_a_429(world):
     sent(world, made, 60)
     before = [each.post(made, b"0").status for each in (world, other)]
 
-    world.management.set_webhook_enabled(world.factory, "source", False)
+    world.management.webhooks.set_enabled(world.may, "source", False)
     stopped = [each.post(made, b"0").status for each in (world, other)]
-    world.management.set_webhook_enabled(world.factory, "source", True)
+    world.management.webhooks.set_enabled(world.may, "source", True)
 
     assert (before, stopped) == ([429, 429], [404, 404])
     assert [each.post(made, b"0").status for each in (world, other)] == [429, 429]
@@ -295,7 +295,7 @@ def test_a_full_webhook_that_is_rotated_refuses_the_old_secret_and_stays_full_fo
     sent(world, old, 60)
     before = [each.post(old, b"0").status for each in (world, other)]
 
-    new = world.management.rotate_webhook(world.factory, "source")
+    new = world.management.webhooks.rotate(world.may, "source")
 
     assert before == [429, 429]
     assert [each.post(old, b"0").status for each in (world, other)] == [401, 401]
@@ -332,7 +332,7 @@ def test_a_factory_has_20_webhooks_and_no_21st(world):
     with pytest.raises(LimitReached, match="has 20 webhooks, the most it may have"):
         world.webhook("one more")
 
-    assert len(world.management.webhooks(world.factory)) == 20
+    assert len(world.management.webhooks.all(world.may)) == 20
 
 
 def test_of_40_webhooks_made_at_once_20_are_made(world):
@@ -341,27 +341,27 @@ def test_of_40_webhooks_made_at_once_20_are_made(world):
         refused = [each for each in made if isinstance(each.exception(), LimitReached)]
 
     assert len(refused) == 20
-    assert len(world.management.webhooks(world.factory)) == 20
+    assert len(world.management.webhooks.all(world.may)) == 20
 
 
 def test_disabled_webhooks_count_and_deleted_ones_do_not(world):
     for i in range(20):
         world.webhook(f"source {i}")
-    world.management.set_webhook_enabled(world.factory, "source 0", False)
+    world.management.webhooks.set_enabled(world.may, "source 0", False)
     with pytest.raises(LimitReached):
         world.webhook("in place of a disabled one")
-    world.management.delete_webhook(world.factory, "source 0")
+    world.management.webhooks.delete(world.may, "source 0")
 
     world.webhook("in place of a deleted one")
 
-    assert len(world.management.webhooks(world.factory)) == 20
+    assert len(world.management.webhooks.all(world.may)) == 20
 
 
 def test_another_factory_has_20_of_its_own(world):
     for i in range(20):
         world.webhook(f"source {i}")
 
-    world.management.create_webhook(world.another_factory(), "source 0")
+    world.management.webhooks.create(world.elsewhere(), "source 0")
 
 
 @spec("Delivery log retention")
@@ -403,7 +403,7 @@ def test_payloads_are_not_pushed_out_by_refusals(world, tmp_path):
 
     swept(world, tmp_path)
 
-    assert [world.management.payload(world.factory, each) for each in ids] == [b"%d" % i for i in range(50)]
+    assert [world.management.log.payload(world.may, each) for each in ids] == [b"%d" % i for i in range(50)]
 
 
 def swept(world: World, packages) -> None:

@@ -5,10 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hookmill.domain.errors import Conflict, Invalid, NotFound
+from hookmill.domain.errors import Conflict, Forbidden, Invalid, NotFound
+from hookmill.domain.permission import Role
 from hookmill.domain.webhook import AuthMode
 from tests.spec import spec
 from tests.store.shelf import Shelf
+
+SECRET_OF_THE_TEAM = "value-of-the-team-0123456789"
 
 
 @spec("The service gives a factory HTTPS URLs that external systems POST JSON to.")
@@ -21,18 +24,18 @@ def test_a_factorys_webhook_has_an_https_url_that_takes_json(world):
 
 @spec("A webhook is a factory resource.")
 def test_a_webhook_belongs_to_its_factory_and_is_not_found_in_another(world):
-    stranger = world.another_factory()
+    stranger = world.elsewhere()
     made = world.webhook()
 
-    assert [each.uid for each in world.management.webhooks(world.factory)] == [made.webhook.uid]
-    assert world.management.webhooks(stranger) == []
+    assert [each.uid for each in world.management.webhooks.all(world.may)] == [made.webhook.uid]
+    assert world.management.webhooks.all(stranger) == []
     for named in ("source", made.webhook.uid):
         for operation in (
-            world.management.webhook,
-            world.management.rotate_webhook,
-            world.management.delete_webhook,
-            world.management.secret_for_sending,
-            lambda factory, uid: world.management.set_webhook_enabled(factory, uid, False),
+            world.management.webhooks.get,
+            world.management.webhooks.rotate,
+            world.management.webhooks.delete,
+            world.management.webhooks.secret_for_sending,
+            lambda factory, uid: world.management.webhooks.set_enabled(factory, uid, False),
         ):
             with pytest.raises(NotFound):
                 operation(stranger, named)
@@ -53,7 +56,7 @@ def test_the_uid_appears_in_the_url(sqlite_world, mode):
     made = sqlite_world.webhook(auth_mode=mode)
 
     assert f"/webhooks/w/{made.webhook.uid}" in made.url
-    assert f"/webhooks/w/{made.webhook.uid}" in sqlite_world.management.url(made.webhook)
+    assert f"/webhooks/w/{made.webhook.uid}" in sqlite_world.management.webhooks.url(made.webhook)
 
 
 @spec("authMode: enum: `token` (default), `url_token`, `signature`")
@@ -71,11 +74,11 @@ def test_a_generated_secret_is_shown_once(world, mode):
     assert re.fullmatch(r"[A-Za-z0-9_-]{43}", secret)
     shown_later = [
         made.webhook,
-        world.management.webhook(world.factory, "source"),
-        world.management.webhooks(world.factory),
-        world.management.url(made.webhook),
-        world.management.set_webhook_enabled(world.factory, "source", False),
-        world.management.delete_webhook(world.factory, "source"),
+        world.management.webhooks.get(world.may, "source"),
+        world.management.webhooks.all(world.may),
+        world.management.webhooks.url(made.webhook),
+        world.management.webhooks.set_enabled(world.may, "source", False),
+        world.management.webhooks.delete(world.may, "source"),
     ]
     assert [each for each in shown_later if secret in repr(each)] == []
 
@@ -93,11 +96,13 @@ def test_printing_a_webhook_with_its_secret_shows_no_secret(world):
 @spec("ingress URL: For a `url_token` webhook it also contains the token; after creation it renders the token as a")
 def test_the_url_of_a_url_token_webhook_shows_its_token_once_and_a_placeholder_ever_after(world):
     made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
-    rotated = world.management.rotate_webhook(world.factory, "source")
+    rotated = world.management.webhooks.rotate(world.may, "source")
 
     assert made.url.endswith(f"/{made.reveal()}")
     assert rotated.url.endswith(f"/{rotated.reveal()}")
-    assert world.management.url(rotated.webhook) == f"https://hooks.test/webhooks/w/{made.webhook.uid}/{{token}}"
+    assert (
+        world.management.webhooks.url(rotated.webhook) == f"https://hooks.test/webhooks/w/{made.webhook.uid}/{{token}}"
+    )
 
 
 @spec("secretName: Name of a managed secret that stores the credential.")
@@ -121,7 +126,7 @@ def test_a_suggested_name_that_is_taken_gets_a_number(world):
     names = []
     for _ in range(3):
         names.append(world.webhook().webhook.secret_name)
-        world.management.delete_webhook(world.factory, "source")
+        world.management.webhooks.delete(world.may, "source")
 
     assert names == ["WEBHOOK_SOURCE_SECRET", "WEBHOOK_SOURCE_2_SECRET", "WEBHOOK_SOURCE_3_SECRET"]
 
@@ -130,12 +135,25 @@ def test_a_shared_secret_that_is_rotated_through_one_webhook_waits_for_the_other
     first = world.webhook("first")
     second = world.webhook("second", secret_name=first.webhook.secret_name)
 
-    rotated = world.management.rotate_webhook(world.factory, "first")
+    rotated = world.management.webhooks.rotate(world.may, "first")
 
     assert (world.post(first).status, world.post(rotated).status) == (401, 202)
-    assert (world.post(second, token=first.reveal()).status, world.post(second, b"[]").status) == (202, 202)
-    current = {each.name: each.secret_is_current for each in world.management.webhooks(world.factory)}
+    assert world.post(second, token=first.reveal()).status == 202
+    current = {each.name: each.secret_is_current for each in world.management.webhooks.all(world.may)}
     assert current == {"first": True, "second": False}
+
+
+@spec("an existing secret referenced by name is never displayed.")
+def test_a_team_secret_that_was_there_is_never_displayed(world):
+    world.management.secrets.create(world.may, "SHARED", SECRET_OF_THE_TEAM)
+
+    by_header = world.webhook("by header", secret_name="SHARED")
+    by_url = world.webhook("by URL", auth_mode=AuthMode.URL_TOKEN, secret_name="SHARED")
+
+    assert (by_header.secret, by_url.secret) == (None, None)
+    assert by_url.url.endswith("/{token}")
+    assert world.post(by_header, token=SECRET_OF_THE_TEAM).status == 202
+    assert world.post(by_url, token=SECRET_OF_THE_TEAM).status == 202
 
 
 def test_two_values_for_one_secret_are_refused(world):
@@ -162,7 +180,7 @@ def test_a_supplied_secret_that_would_let_anybody_in_is_refused(sqlite_world, se
     with pytest.raises(Invalid):
         sqlite_world.webhook(secret=secret)
 
-    assert sqlite_world.management.webhooks(sqlite_world.factory) == []
+    assert sqlite_world.management.webhooks.all(sqlite_world.may) == []
 
 
 @pytest.mark.parametrize("secret", ["a/b", "a b", "..", "a?b", "ü", "a%2Fb"])
@@ -174,7 +192,7 @@ def test_a_url_tokens_secret_must_be_fit_for_a_url(world, secret):
         world.webhook(auth_mode=AuthMode.URL_TOKEN, secret_name="WEBHOOK_SHARED_SECRET")
     world.webhook(auth_mode=AuthMode.URL_TOKEN)
     with pytest.raises(Invalid, match="url_token"):
-        world.management.rotate_webhook(world.factory, "source", secret)
+        world.management.webhooks.rotate(world.may, "source", secret)
 
 
 def test_a_name_is_taken_once_in_a_factory_and_again_in_another(world):
@@ -182,9 +200,9 @@ def test_a_name_is_taken_once_in_a_factory_and_again_in_another(world):
 
     with pytest.raises(Conflict, match="already has a webhook named 'source'"):
         world.webhook()
-    world.management.create_webhook(world.another_factory(), "source")
+    world.management.webhooks.create(world.elsewhere(), "source")
 
-    assert len(world.management.webhooks(world.factory)) == 1
+    assert len(world.management.webhooks.all(world.may)) == 1
 
 
 @pytest.mark.parametrize("name", ["", "   ", "x" * 101, "a\nb", "a\x1b[31mb"])
@@ -197,7 +215,7 @@ def test_a_name_that_can_not_be_shown_is_refused(sqlite_world, name):
 def test_a_webhook_is_found_by_whatever_name_it_has(world, name):
     made = world.webhook(name)
 
-    assert world.management.webhook(world.factory, name).uid == made.webhook.uid
+    assert world.management.webhooks.get(world.may, name).uid == made.webhook.uid
 
 
 def test_a_webhook_made_in_one_process_takes_deliveries_in_all(world):
@@ -209,8 +227,8 @@ def test_a_webhook_made_in_one_process_takes_deliveries_in_all(world):
 
 
 def test_the_first_start_makes_the_default_factory_and_the_next_finds_it(world):
-    assert world.management.factory("default") == world.factory
-    assert world.management.set_up() == (world.factory, False)
+    assert world.management.access.operator("default").factory == world.factory
+    assert world.management.factories.set_up() == (world.factory, False)
 
 
 def test_of_first_starts_at_once_one_makes_the_factory_and_the_others_find_it(store_url):
@@ -227,25 +245,44 @@ def test_of_first_starts_at_once_one_makes_the_factory_and_the_others_find_it(st
 
 def test_a_factory_that_is_not_there_is_not_found_and_those_that_are_are_named(world):
     with pytest.raises(NotFound, match="There are: default"):
-        world.management.factory("other")
+        world.management.access.operator("other")
 
 
 def test_of_rotations_at_once_each_is_done_and_one_secret_opens(world):
     world.webhook()
 
     with ThreadPoolExecutor(10) as people:
-        rotations = [people.submit(world.management.rotate_webhook, world.factory, "source") for _ in range(10)]
+        rotations = [people.submit(world.management.webhooks.rotate, world.may, "source") for _ in range(10)]
         made = [rotation.result() for rotation in rotations]
 
     assert sorted(world.post(each).status for each in made) == [202] + [401] * 9
 
 
 def test_webhooks_made_at_once_in_several_factories_may_name_the_same_new_secret(world):
-    wanted = [world.factory, *(world.another_factory(f"factory {i}") for i in range(7))]
+    wanted = [world.may, *(world.elsewhere(f"factory {i}") for i in range(7))]
 
     with ThreadPoolExecutor(8) as people:
-        create = world.management.create_webhook
-        made = list(people.map(lambda factory: create(factory, "source", secret_name="SHARED"), wanted))
+        create = world.management.webhooks.create
+        made = list(people.map(lambda may: create(may, "source", secret_name="SHARED"), wanted))
 
-    assert len({each.reveal() for each in made}) == 1
-    assert {world.post(each).status for each in made} == {202}
+    [shown] = [each.reveal() for each in made if each.secret is not None]
+    assert {world.post(each, token=shown).status for each in made} == {202}
+
+
+@spec("Managing webhooks requires permission to manage the factory.")
+def test_webhooks_are_managed_by_those_who_may(world):
+    made = world.webhook("source")
+    team = world.management.access.operator_of_team()
+    viewers_key = world.management.keys.create(team, "viewer", Role.VIEWER, factory="default").token.reveal()
+    managers_key = world.management.keys.create(team, "manager", Role.MANAGER, factory="default").token.reveal()
+    viewer = world.management.access.by_key(viewers_key, client=None)
+    manager = world.management.access.by_key(managers_key, client=None)
+
+    with pytest.raises(Forbidden):
+        world.management.access.may_manage(viewer, "default")
+    with pytest.raises(TypeError):
+        world.management.webhooks.set_enabled(named="source", enabled=False)
+
+    assert world.management.webhooks.get(world.management.access.may_view(viewer, "default"), "source") == made.webhook
+    may = world.management.access.may_manage(manager, "default")
+    assert world.management.webhooks.set_enabled(may, "source", False).state == "disabled"

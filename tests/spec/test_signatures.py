@@ -98,7 +98,7 @@ def test_what_is_kept_is_what_was_signed_byte_for_byte(world):
 
     answer = send(world, made, of_github(body), body)
 
-    assert world.management.payload(world.factory, answer.delivery_id) == body
+    assert world.management.log.payload(world.may, answer.delivery_id) == body
 
 
 def test_a_stranger_learns_nothing_of_the_reason_and_the_owner_reads_it(world):
@@ -180,13 +180,13 @@ def test_where_the_provider_makes_the_secret_the_webhook_waits_for_it_disabled(w
     assert send(world, made, of_github(secret="")).status == 404
 
     with pytest.raises(Conflict, match="has no secret yet"):
-        world.management.set_webhook_enabled(world.factory, "source", True)
+        world.management.webhooks.set_enabled(world.may, "source", True)
     with pytest.raises(Invalid, match="is agreed on with its provider"):
-        world.management.rotate_webhook(world.factory, "source")
+        world.management.webhooks.rotate(world.may, "source")
 
-    world.management.rotate_webhook(world.factory, "source", GITHUB_SECRET)
+    world.management.webhooks.rotate(world.may, "source", GITHUB_SECRET)
     assert send(world, made, of_github()).status == 404
-    world.management.set_webhook_enabled(world.factory, "source", True)
+    world.management.webhooks.set_enabled(world.may, "source", True)
     assert send(world, made, of_github()).status == 202
 
 
@@ -263,7 +263,7 @@ def test_the_old_secret_is_worth_nothing_after_a_rotation_and_the_log_says_that_
     made = signed(world, "github", secret=GITHUB_SECRET)
     assert send(world, made, of_github()).status == 202
 
-    world.management.rotate_webhook(world.factory, "source", "the next one")
+    world.management.webhooks.rotate(world.may, "source", "the next one")
 
     assert send(world, made, of_github(event="2")).status == 401
     assert "previous" in (world.log(made)[0].reason or "")

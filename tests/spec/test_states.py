@@ -18,15 +18,15 @@ from tests.support.world import World
 
 
 def disable(world: World) -> None:
-    world.management.set_webhook_enabled(world.factory, "source", False)
+    world.management.webhooks.set_enabled(world.may, "source", False)
 
 
 def enable(world: World) -> None:
-    world.management.set_webhook_enabled(world.factory, "source", True)
+    world.management.webhooks.set_enabled(world.may, "source", True)
 
 
 def delete(world: World) -> None:
-    world.management.delete_webhook(world.factory, "source")
+    world.management.webhooks.delete(world.may, "source")
 
 
 def disable_and_enable(world: World) -> None:
@@ -43,7 +43,7 @@ def test_a_webhook_is_enabled_when_it_is_made_and_then_disabled_or_deleted(world
     states = [made.webhook.state]
     for change in (disable, enable, disable, delete):
         change(world)
-        states.append(world.management.webhook(world.factory, made.webhook.uid).state)
+        states.append(world.management.webhooks.get(world.may, made.webhook.uid).state)
 
     assert states == ["enabled", "disabled", "enabled", "disabled", "deleted"]
 
@@ -85,12 +85,12 @@ def test_disabling_touches_neither_automations_nor_history(world):
     made = world.webhook()
     world.automation("triage", made)
     answer = world.post(made, b"[1]")
-    before = world.management.automations(world.factory), world.log(made), world.runs(made)
+    before = world.management.automations.all(world.may), world.log(made), world.runs(made)
 
     disable(world)
 
-    assert (world.management.automations(world.factory), world.log(made), world.runs(made)) == before
-    assert world.management.payload(world.factory, answer.delivery_id) == b"[1]"
+    assert (world.management.automations.all(world.may), world.log(made), world.runs(made)) == before
+    assert world.management.log.payload(world.may, answer.delivery_id) == b"[1]"
 
 
 @spec("enabled or disabled: delete: none: deleted: Senders get 404 immediately.")
@@ -112,8 +112,8 @@ def test_automations_that_select_a_deleted_webhook_stay_visible_warn_and_start_n
 
     delete(world)
 
-    assert [each.name for each in world.management.automations(world.factory)] == ["triage"]
-    assert world.management.warnings(world.factory, automation) == [
+    assert [each.name for each in world.management.automations.all(world.may)] == ["triage"]
+    assert world.management.automations.warnings(world.may, automation) == [
         f"'source' ({made.webhook.uid}) is deleted: nothing will come from it."
     ]
     assert (world.post(made).status, world.runs(made)) == (404, [])
@@ -128,7 +128,7 @@ def test_a_deleted_webhooks_history_stays_readable(world):
     delete(world)
 
     assert world.labels(made) == ["Accepted"]
-    assert world.management.payload(world.factory, answer.delivery_id) == b"[1]"
+    assert world.management.log.payload(world.may, answer.delivery_id) == b"[1]"
     assert len(world.runs(made)) == 1
 
 
@@ -138,15 +138,15 @@ def test_a_deleted_webhook_stays_deleted(world):
     uid = made.webhook.uid
 
     for change in (
-        lambda: world.management.set_webhook_enabled(world.factory, uid, True),
-        lambda: world.management.set_webhook_enabled(world.factory, uid, False),
-        lambda: world.management.rotate_webhook(world.factory, uid),
-        lambda: world.management.delete_webhook(world.factory, uid),
+        lambda: world.management.webhooks.set_enabled(world.may, uid, True),
+        lambda: world.management.webhooks.set_enabled(world.may, uid, False),
+        lambda: world.management.webhooks.rotate(world.may, uid),
+        lambda: world.management.webhooks.delete(world.may, uid),
     ):
         with pytest.raises(Conflict, match="is deleted, and stays so"):
             change()
 
-    assert world.management.webhook(world.factory, uid).state == "deleted"
+    assert world.management.webhooks.get(world.may, uid).state == "deleted"
 
 
 def test_a_deleted_webhooks_name_is_free_and_its_uid_is_never_used_again(world):
@@ -157,7 +157,7 @@ def test_a_deleted_webhooks_name_is_free_and_its_uid_is_never_used_again(world):
 
     assert new.webhook.uid != old.webhook.uid
     assert (world.post(old).status, world.post(new).status) == (404, 202)
-    assert world.management.webhook(world.factory, "source").uid == new.webhook.uid
+    assert world.management.webhooks.get(world.may, "source").uid == new.webhook.uid
 
 
 def test_a_deleted_webhook_is_not_found_by_its_name_and_not_listed_unless_asked_for(world):
@@ -165,9 +165,9 @@ def test_a_deleted_webhook_is_not_found_by_its_name_and_not_listed_unless_asked_
     delete(world)
 
     with pytest.raises(NotFound):
-        world.management.webhook(world.factory, "source")
-    assert world.management.webhooks(world.factory) == []
-    assert [each.uid for each in world.management.webhooks(world.factory, with_deleted=True)] == [made.webhook.uid]
+        world.management.webhooks.get(world.may, "source")
+    assert world.management.webhooks.all(world.may) == []
+    assert [each.uid for each in world.management.webhooks.all(world.may, with_deleted=True)] == [made.webhook.uid]
 
 
 @STOPPING
@@ -230,9 +230,9 @@ def test_an_automation_that_goes_while_a_delivery_is_on_its_way_does_not_get_it(
     world.post(elsewhere)
     triggers = [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [elsewhere.webhook.uid]}}]
     changes: dict[str, Callable[[], object]] = {
-        "disabled": lambda: world.management.set_automation_enabled(world.factory, "triage", False),
-        "deleted": lambda: world.management.delete_automation(world.factory, "triage"),
-        "turned elsewhere": lambda: world.management.change_automation(world.factory, "triage", triggers=triggers),
+        "disabled": lambda: world.management.automations.set_enabled(world.may, "triage", False),
+        "deleted": lambda: world.management.automations.delete(world.may, "triage"),
+        "turned elsewhere": lambda: world.management.automations.change(world.may, "triage", triggers=triggers),
     }
 
     answer = world.post(made, in_the_middle(changes[how]))
@@ -276,9 +276,7 @@ def test_of_deliveries_that_race_a_stop_none_is_taken_after_it(world, stop):
 def test_of_deliveries_that_race_a_rotation_the_old_secret_is_good_for_none_after_it(world):
     other = world.beside()
     rotated: list[WebhookWithSecret] = []
-    for made, after in racing(
-        world, lambda _: rotated.append(world.management.rotate_webhook(world.factory, "source"))
-    ):
+    for made, after in racing(world, lambda _: rotated.append(world.management.webhooks.rotate(world.may, "source"))):
         assert [each.post(made, after).status for each in (world, other)] == [401, 401]
         assert [each.post(rotated[-1], after).status for each in (world, other)] == [202, 202]
         delete(world)
@@ -288,9 +286,9 @@ def test_of_deliveries_that_race_an_automation_each_is_seen_by_it_whole_or_not_a
     for made, after in racing(world, lambda made: world.automation("triage", made)):
         seen = {run.delivery_id for run in world.runs(made)}
         answer = world.post(made, after)
-        assert len(world.management.runs_of(world.factory, answer.delivery_id)) == 1
+        assert len(world.management.runs.of_delivery(world.may, answer.delivery_id)) == 1
         assert seen <= {row.key for row in world.log(made)}
-        world.management.delete_automation(world.factory, "triage")
+        world.management.automations.delete(world.may, "triage")
         delete(world)
 
 
@@ -299,15 +297,15 @@ def test_a_webhook_that_is_deleted_while_somebody_toggles_it_stays_deleted(world
         made = world.webhook()
         with ThreadPoolExecutor() as people:
             people.submit(toggled, world, made.webhook.uid)
-            world.management.delete_webhook(world.factory, made.webhook.uid)
-        assert world.management.webhook(world.factory, made.webhook.uid).state == "deleted"
+            world.management.webhooks.delete(world.may, made.webhook.uid)
+        assert world.management.webhooks.get(world.may, made.webhook.uid).state == "deleted"
         assert world.post(made).status == 404
 
 
 def toggled(world: World, uid: str) -> None:
     with contextlib.suppress(Conflict):
         for no in range(20):
-            world.management.set_webhook_enabled(world.factory, uid, bool(no % 2))
+            world.management.webhooks.set_enabled(world.may, uid, bool(no % 2))
 
 
 def racing(world: World, change: Callable[[WebhookWithSecret], object]) -> Iterator[tuple[WebhookWithSecret, bytes]]:
@@ -332,8 +330,8 @@ def racing(world: World, change: Callable[[WebhookWithSecret], object]) -> Itera
 
 
 def delete_if_there(world: World) -> None:
-    for webhook in world.management.webhooks(world.factory):
-        world.management.delete_webhook(world.factory, webhook.uid)
+    for webhook in world.management.webhooks.all(world.may):
+        world.management.webhooks.delete(world.may, webhook.uid)
 
 
 def in_the_middle(change: Callable[[], object]) -> Iterator[bytes]:

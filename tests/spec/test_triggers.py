@@ -32,7 +32,7 @@ def test_a_delivery_starts_a_run_of_each_enabled_automation_that_matches(world):
 
     answer = world.post(made, b'{"action": "opened"}')
 
-    started = world.management.runs_of(world.factory, answer.delivery_id)
+    started = world.management.runs.of_delivery(world.may, answer.delivery_id)
     assert sorted(run.automation_name for run in started) == ["all of it", "opened ones"]
 
 
@@ -88,7 +88,7 @@ def test_only_an_accepted_delivery_starts_runs(world):
 def test_several_triggers_that_match_start_one_run_of_their_automation(world):
     made = world.webhook()
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
-    world.management.create_automation(world.factory, "triage", prompt="Look.", triggers=[trigger, trigger, trigger])
+    world.management.automations.create(world.may, "triage", prompt="Look.", triggers=[trigger, trigger, trigger])
 
     world.post(made)
 
@@ -101,13 +101,13 @@ def test_several_triggers_that_match_start_one_run_of_their_automation(world):
 def test_there_is_one_kind_of_trigger(world, change):
     made = world.webhook()
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
-    create = world.management.create_automation
+    create = world.management.automations.create
 
     with pytest.raises(Invalid, match="provider: webhook, event: received"):
-        create(world.factory, "another kind", prompt="Look.", triggers=[trigger | change])
+        create(world.may, "another kind", prompt="Look.", triggers=[trigger | change])
 
-    create(world.factory, "this kind", prompt="Look.", triggers=[trigger])
-    assert [each.name for each in world.management.automations(world.factory)] == ["this kind"]
+    create(world.may, "this kind", prompt="Look.", triggers=[trigger])
+    assert [each.name for each in world.management.automations.all(world.may)] == ["this kind"]
 
 
 @spec("filter.webhook_ids: list of webhook UIDs (not file names)")
@@ -117,20 +117,20 @@ def test_webhooks_are_selected_by_uid_and_not_by_name(world, ids):
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": ids}}
 
     with pytest.raises(Invalid, match="webhook_ids"):
-        world.management.create_automation(world.factory, "triage", prompt="Look.", triggers=[trigger])
+        world.management.automations.create(world.may, "triage", prompt="Look.", triggers=[trigger])
 
 
 def test_a_uid_that_is_unknown_or_anothers_or_disabled_is_a_warning_and_not_silence(world):
     made, disabled = world.webhook(), world.webhook("disabled")
-    world.management.set_webhook_enabled(world.factory, "disabled", False)
-    anothers = world.management.create_webhook(world.another_factory(), "source")
+    world.management.webhooks.set_enabled(world.may, "disabled", False)
+    anothers = world.management.webhooks.create(world.elsewhere(), "source")
     unknown = "wh_" + "0" * 27
     uids = [made.webhook.uid, disabled.webhook.uid, anothers.webhook.uid, unknown]
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": uids}}
 
-    automation = world.management.create_automation(world.factory, "triage", prompt="Look.", triggers=[trigger])
+    automation = world.management.automations.create(world.may, "triage", prompt="Look.", triggers=[trigger])
 
-    assert set(world.management.warnings(world.factory, automation)) == {
+    assert set(world.management.automations.warnings(world.may, automation)) == {
         f"'disabled' ({disabled.webhook.uid}) is disabled: nothing comes from it until it is enabled.",
         f"{anothers.webhook.uid} is not a webhook of factory 'default': nothing will come from it.",
         f"{unknown} is not a webhook of factory 'default': nothing will come from it.",
@@ -138,14 +138,14 @@ def test_a_uid_that_is_unknown_or_anothers_or_disabled_is_a_warning_and_not_sile
 
 
 def test_an_automation_starts_nothing_from_another_factorys_webhook(world):
-    stranger = world.another_factory()
+    stranger = world.elsewhere()
     made = world.webhook()
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
-    world.management.create_automation(stranger, "listening in", prompt="Look.", triggers=[trigger])
+    world.management.automations.create(stranger, "listening in", prompt="Look.", triggers=[trigger])
 
     world.post(made)
 
-    assert (world.runs(made), world.management.runs(stranger)) == ([], [])
+    assert (world.runs(made), world.management.runs.newest(stranger)) == ([], [])
 
 
 @spec("filter.payload: optional payload filter (below)")
@@ -226,7 +226,7 @@ def test_a_filter_that_can_not_be_used_is_refused_when_it_is_saved(sqlite_world,
     with pytest.raises(InvalidFilter, match="/triggers/0/filter/payload"):
         sqlite_world.automation("triage", made, payload=chosen)
 
-    assert sqlite_world.management.automations(sqlite_world.factory) == []
+    assert sqlite_world.management.automations.all(sqlite_world.may) == []
 
 
 def test_the_filter_of_the_next_version_decides_from_then_on(world):
@@ -236,7 +236,7 @@ def test_the_filter_of_the_next_version_decides_from_then_on(world):
     chosen = {"webhook_ids": [made.webhook.uid], "payload": {"a": [2]}}
     triggers = [{"provider": "webhook", "event": "received", "filter": chosen}]
 
-    world.management.change_automation(world.factory, "triage", triggers=triggers)
+    world.management.automations.change(world.may, "triage", triggers=triggers)
 
     for body in (b'{"a": 1, "again": true}', b'{"a": 2}'):
         world.post(made, body)
@@ -250,10 +250,10 @@ def test_an_automation_is_switched_off_and_on_in_every_process_at_once(world):
     for i, each in enumerate((world, other)):
         each.post(made, b"%d" % i)
 
-    world.management.set_automation_enabled(world.factory, "triage", False)
+    world.management.automations.set_enabled(world.may, "triage", False)
     for i, each in enumerate((world, other), start=2):
         each.post(made, b"%d" % i)
-    world.management.set_automation_enabled(world.factory, "triage", True)
+    world.management.automations.set_enabled(world.may, "triage", True)
     for i, each in enumerate((world, other), start=4):
         each.post(made, b"%d" % i)
 
@@ -265,18 +265,18 @@ def test_a_deleted_automation_starts_nothing_and_its_runs_stay(world):
     world.automation("triage", made)
     world.post(made, b"1")
 
-    world.management.delete_automation(world.factory, "triage")
+    world.management.automations.delete(world.may, "triage")
 
     world.post(made, b"2")
     assert len(world.runs(made)) == 1
     with pytest.raises(NotFound, match="has no automation 'triage'"):
-        world.management.automation(world.factory, "triage")
+        world.management.automations.get(world.may, "triage")
 
 
 def test_a_deleted_automations_name_is_free_again(world):
     made = world.webhook()
     world.automation("triage", made)
-    world.management.delete_automation(world.factory, "triage")
+    world.management.automations.delete(world.may, "triage")
 
     world.automation("triage", made)
 
@@ -292,9 +292,9 @@ def test_two_automations_of_one_name_are_refused(world):
     with pytest.raises(Conflict, match="already has an automation named 'triage'"):
         world.automation("triage", made)
     with pytest.raises(Conflict, match="already has an automation named 'triage'"):
-        world.management.change_automation(world.factory, "answer", new_name="triage")
+        world.management.automations.change(world.may, "answer", new_name="triage")
 
-    assert [each.name for each in world.management.automations(world.factory)] == ["answer", "triage"]
+    assert [each.name for each in world.management.automations.all(world.may)] == ["answer", "triage"]
 
 
 def test_of_automations_of_one_name_made_at_once_one_is_made(world):
@@ -304,32 +304,32 @@ def test_of_automations_of_one_name_made_at_once_one_is_made(world):
         attempts = [people.submit(world.automation, "triage", made) for _ in range(10)]
         refused = [attempt for attempt in attempts if isinstance(attempt.exception(), Conflict)]
 
-    assert (len(refused), len(world.management.automations(world.factory))) == (9, 1)
+    assert (len(refused), len(world.management.automations.all(world.may))) == (9, 1)
 
 
 def test_of_changes_at_once_each_makes_a_version(world):
     made = world.webhook()
     world.automation("triage", made)
-    change = world.management.change_automation
+    change = world.management.automations.change
 
     with ThreadPoolExecutor(10) as people:
-        changed = [people.submit(change, world.factory, "triage", prompt=f"Version {i}.") for i in range(10)]
+        changed = [people.submit(change, world.may, "triage", prompt=f"Version {i}.") for i in range(10)]
         versions = sorted(each.result().version for each in changed)
 
     assert versions == list(range(2, 12))
 
 
 def test_another_factorys_automation_is_not_found(world):
-    stranger = world.another_factory()
+    stranger = world.elsewhere()
     automation = world.automation("triage", world.webhook())
 
     for named in ("triage", automation.id):
         with pytest.raises(NotFound):
-            world.management.automation(stranger, named)
+            world.management.automations.get(stranger, named)
         with pytest.raises(NotFound):
-            world.management.delete_automation(stranger, named)
+            world.management.automations.delete(stranger, named)
 
-    assert world.management.automations(stranger) == []
+    assert world.management.automations.all(stranger) == []
 
 
 @pytest.mark.parametrize("prompt", ["", "  \n", "x\x00y", "x" * 100_001])
@@ -363,7 +363,7 @@ def test_a_filter_is_tried_on_a_stored_delivery_with_the_outcome_of_both_checks(
     answer = world.post(made, b'{"a": 1}')
     uids = [made.webhook.uid if selects else other.webhook.uid]
 
-    test = world.management.test_filter(world.factory, answer.delivery_id, given=chosen, webhook_ids=uids)
+    test = world.management.filters.test(world.may, answer.delivery_id, given=chosen, webhook_ids=uids)
 
     assert (test.would_trigger, test.webhook_check, test.payload_check) == verdict
 
@@ -371,8 +371,8 @@ def test_a_filter_is_tried_on_a_stored_delivery_with_the_outcome_of_both_checks(
 def test_a_test_tells_of_every_condition_what_was_found(world):
     answer = world.post(world.webhook(), b'{"action": "closed", "n": [1, 2]}')
 
-    test = world.management.test_filter(
-        world.factory, answer.delivery_id, given={"action": ["opened"], "n": [2], "gone": {"exists": False}}
+    test = world.management.filters.test(
+        world.may, answer.delivery_id, given={"action": ["opened"], "n": [2], "gone": {"exists": False}}
     )
 
     assert test.explanation is not None
@@ -390,11 +390,11 @@ def test_a_test_reaches_the_verdict_of_the_trigger(world):
 
     for body in (b'{"a": 1}', b'{"a": {"b": 1}}', b'[{"a": [1]}]', b'{"b": null}', b"7"):
         answer = world.post(made, body)
-        started = {run.automation_name for run in world.management.runs_of(world.factory, answer.delivery_id)}
+        started = {run.automation_name for run in world.management.runs.of_delivery(world.may, answer.delivery_id)}
         tried = {
             f"automation {no}"
             for no, chosen in enumerate(filters)
-            if world.management.test_filter(world.factory, answer.delivery_id, given=chosen).would_trigger
+            if world.management.filters.test(world.may, answer.delivery_id, given=chosen).would_trigger
         }
         assert started == tried
 
@@ -405,13 +405,13 @@ def test_a_delivery_without_a_payload_can_not_be_tried_on(world):
     [row] = world.log(made)
 
     with pytest.raises(NotFound, match="payloads are kept for Accepted deliveries only"):
-        world.management.test_filter(world.factory, f"dlv_{row.key.hex()}", given={"a": [1]})
+        world.management.filters.test(world.may, f"dlv_{row.key.hex()}", given={"a": [1]})
 
 
 def test_trying_a_filter_changes_nothing(world):
     made = world.webhook()
     answer = world.post(made, b'{"a": 1}')
 
-    world.management.test_filter(world.factory, answer.delivery_id, given={"a": [1]})
+    world.management.filters.test(world.may, answer.delivery_id, given={"a": [1]})
 
     assert (world.labels(made), world.runs(made)) == (["Accepted"], [])

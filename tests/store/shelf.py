@@ -31,7 +31,8 @@ class Shelf:
             default_runner="package",
         )
         self.management = Management(self.database, self.key, house, self.clock)
-        self.factory, self.is_first = self.management.set_up()
+        self.factory, self.is_first = self.management.factories.set_up()
+        self.may = self.management.access.operator(self.factory.name)
 
     def __enter__(self) -> Self:
         return self
@@ -40,7 +41,7 @@ class Shelf:
         self.database.close()
 
     def webhook(self, name: str = "source") -> Webhook:
-        return self.management.create_webhook(self.factory, name).webhook
+        return self.management.webhooks.create(self.may, name).webhook
 
     def plan(
         self,

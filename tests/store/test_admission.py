@@ -228,7 +228,7 @@ def test_a_plan_that_was_made_for_another_revision_writes_nothing(shelf, stale):
 def test_of_one_webhooks_plans_in_a_batch_only_those_of_its_revision_are_admitted(shelf):
     webhook = shelf.webhook()
     before = shelf.plan(webhook, "a")
-    changed = shelf.management.set_webhook_enabled(shelf.factory, "source", False)
+    changed = shelf.management.webhooks.set_enabled(shelf.may, "source", False)
     after = shelf.plan(changed, "a")
 
     assert shelf.admit(before, after) == [Stale(), Accepted(after.delivery)]
@@ -237,23 +237,23 @@ def test_of_one_webhooks_plans_in_a_batch_only_those_of_its_revision_are_admitte
 @pytest.mark.parametrize(
     "change",
     [
-        lambda management, factory: management.set_webhook_enabled(factory, "source", False),
-        lambda management, factory: management.rotate_webhook(factory, "source"),
-        lambda management, factory: management.delete_webhook(factory, "source"),
-        lambda management, factory: management.set_automation_enabled(factory, "triage", False),
-        lambda management, factory: management.change_automation(factory, "triage", prompt="Look again."),
-        lambda management, factory: management.delete_automation(factory, "triage"),
+        lambda management, factory: management.webhooks.set_enabled(factory, "source", False),
+        lambda management, factory: management.webhooks.rotate(factory, "source"),
+        lambda management, factory: management.webhooks.delete(factory, "source"),
+        lambda management, factory: management.automations.set_enabled(factory, "triage", False),
+        lambda management, factory: management.automations.change(factory, "triage", prompt="Look again."),
+        lambda management, factory: management.automations.delete(factory, "triage"),
     ],
     ids=["disable", "rotate", "delete", "disable automation", "change automation", "delete automation"],
 )
 def test_whatever_changes_what_a_delivery_would_meet_makes_plans_stale(shelf, change):
     webhook, other = shelf.webhook(), shelf.webhook("other")
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.uid]}}
-    shelf.management.create_automation(shelf.factory, "triage", prompt="Look.", triggers=[trigger])
-    webhook = shelf.management.webhook(shelf.factory, "source")
+    shelf.management.automations.create(shelf.may, "triage", prompt="Look.", triggers=[trigger])
+    webhook = shelf.management.webhooks.get(shelf.may, "source")
     plans = [shelf.plan(webhook), shelf.plan(other)]
 
-    change(shelf.management, shelf.factory)
+    change(shelf.management, shelf.may)
 
     assert [type(outcome) for outcome in shelf.admit(*plans)] == [Stale, Accepted]
 
@@ -389,7 +389,7 @@ def most_in_a_window(times: Sequence[float]) -> int:
 
 def test_the_admission_of_a_deleted_webhook_is_stale_and_not_an_error(shelf):
     webhook = shelf.webhook()
-    shelf.management.delete_webhook(shelf.factory, webhook.uid)
+    shelf.management.webhooks.delete(shelf.may, webhook.uid)
 
     assert shelf.admit(shelf.plan(webhook)) == [Stale()]
 

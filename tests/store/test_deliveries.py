@@ -225,9 +225,9 @@ def test_a_page_of_the_log_goes_on_where_the_last_one_ended(shelf):
 
     with shelf.database.read() as tx:
         whole = deliveries.newest(tx, shelf.factory.id, limit=100)
-        ours = deliveries.newest(tx, shelf.factory.id, webhook=webhook.uid, limit=100)
+        ours = deliveries.newest(tx, shelf.factory.id, webhooks=[webhook.uid], limit=100)
         pages, before = [], None
-        while page := deliveries.newest(tx, shelf.factory.id, webhook=webhook.uid, before=before, limit=7):
+        while page := deliveries.newest(tx, shelf.factory.id, webhooks=[webhook.uid], before=before, limit=7):
             pages += page
             before = page[-1].key
 

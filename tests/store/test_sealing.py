@@ -2,7 +2,6 @@
 
 import base64
 import os
-import stat
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from hookmill.domain.errors import Invalid
 from hookmill.domain.secret import SecretValue
 from hookmill.store import facts, secrets
-from hookmill.store.sealing import MasterKey, WrongKey, master_key_from_file, master_key_from_text
+from hookmill.store.sealing import KeyRing, MasterKey, WrongKey, as_text, master_key_from_text
 
 KEY = MasterKey(b"k" * 32)
 VALUE = SecretValue("the value ü")
@@ -74,21 +73,58 @@ def test_what_is_no_key_is_refused_and_not_repeated(text):
     assert "canary" not in str(refused.value)
 
 
-def test_the_first_start_makes_a_key_file_for_its_owner_alone_and_the_next_reads_it(tmp_path):
-    made = master_key_from_file(tmp_path / "master.key")
+def test_what_is_sealed_again_opens_with_the_new_key_alone():
+    new = MasterKey(b"n" * 32)
 
-    assert stat.S_IMODE((tmp_path / "master.key").stat().st_mode) == 0o600
-    assert master_key_from_file(tmp_path / "master.key") == made
-    assert master_key_from_file(tmp_path / "other.key") != made
+    again = new.seal_again(KEY.seal(VALUE, "row.1"), "row.1", KEY)
+
+    assert new.open(again, "row.1") == VALUE
+    with pytest.raises(WrongKey):
+        KEY.open(again, "row.1")
 
 
-def test_a_key_file_that_holds_no_key_is_refused_and_left_alone(tmp_path):
-    (tmp_path / "master.key").write_text("canary")
+def test_what_was_moved_is_not_sealed_again():
+    with pytest.raises(WrongKey):
+        MasterKey(b"n" * 32).seal_again(KEY.seal(VALUE, "row.1"), "row.2", KEY)
 
-    with pytest.raises(Invalid):
-        master_key_from_file(tmp_path / "master.key")
 
-    assert (tmp_path / "master.key").read_text() == "canary"
+def test_a_ring_knows_its_keys_by_their_ids_and_shows_nothing_of_them():
+    ring = KeyRing([MasterKey(b"n" * 32), KEY])
+
+    assert ring.newest == MasterKey(b"n" * 32)
+    assert ring.named(KEY.id) == KEY
+    assert "kkkk" not in f"{ring} {ring!r} {ring.ids}"
+
+
+def test_a_key_that_is_missing_is_named_and_no_other_is_taken_for_it():
+    for keys in (KEY, KeyRing([KEY])):
+        with pytest.raises(WrongKey, match="Master key 0123456789abcdef is needed") as missing:
+            keys.named("0123456789abcdef")
+
+        assert as_text(KEY) not in str(missing.value)
+
+
+def test_a_ring_looks_where_its_keys_came_from_for_one_that_is_missing_and_forgets_none():
+    new = MasterKey(b"n" * 32)
+    written = [KEY]
+    ring = KeyRing([KEY], lambda: written)
+
+    written[:] = [new]
+
+    assert ring.named(new.id) == new
+    assert ring.named(KEY.id) == KEY
+
+
+@pytest.mark.parametrize("trouble", [PermissionError("no"), Invalid("no key")])
+def test_a_ring_whose_source_can_not_be_read_goes_on_with_what_it_has(trouble):
+    def reread():
+        raise trouble
+
+    ring = KeyRing([KEY], reread)
+
+    with pytest.raises(WrongKey):
+        ring.named("0123456789abcdef")
+    assert ring.named(KEY.id) == KEY
 
 
 def test_a_database_remembers_the_first_key_and_refuses_any_other(shelf):
@@ -120,7 +156,7 @@ def test_of_first_starts_at_once_with_different_keys_one_key_stays(shelf):
 
 def test_sealed_secrets_that_were_swapped_between_rows_do_not_open(shelf):
     for name in ("one", "other"):
-        shelf.management.create_webhook(shelf.factory, name, secret=f"the secret of {name}")
+        shelf.management.webhooks.create(shelf.may, name, secret=f"the secret of {name}")
     first, second = shelf.rows("secret_versions")
     with shelf.database.write() as tx:
         for to, sealed in ((first["id"], second["sealed"]), (second["id"], first["sealed"])):
@@ -128,13 +164,13 @@ def test_sealed_secrets_that_were_swapped_between_rows_do_not_open(shelf):
 
     for name in ("one", "other"):
         with pytest.raises(WrongKey):
-            shelf.management.secret_for_sending(shelf.factory, name)
+            shelf.management.webhooks.secret_for_sending(shelf.may, name)
 
 
 def test_a_new_value_is_a_new_version_and_the_old_ones_stay(shelf):
     webhook = shelf.webhook()
     for _ in range(3):
-        shelf.management.rotate_webhook(shelf.factory, webhook.uid)
+        shelf.management.webhooks.rotate(shelf.may, webhook.uid)
 
     versions = sorted((row["version"], row["key_id"]) for row in shelf.rows("secret_versions"))
 

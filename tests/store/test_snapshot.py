@@ -34,8 +34,8 @@ async def confirmed_in_time(snapshot: Snapshot, uid: str):
 
 
 def test_a_webhook_is_read_whole(shelf):
-    made = shelf.management.create_webhook(
-        shelf.factory, "source", auth_mode=AuthMode.URL_TOKEN, delivery_id_header="X-Event-Id"
+    made = shelf.management.webhooks.create(
+        shelf.may, "source", auth_mode=AuthMode.URL_TOKEN, delivery_id_header="X-Event-Id"
     )
 
     async def scene():
@@ -69,7 +69,7 @@ def test_confirming_brings_what_has_changed_and_looking_does_not(shelf):
     async def scene():
         async with snapshot_of(shelf) as (snapshot, _):
             await snapshot.confirmed(uid)
-            shelf.management.set_webhook_enabled(shelf.factory, uid, False)
+            shelf.management.webhooks.set_enabled(shelf.may, uid, False)
             looked = snapshot.get(uid)
             confirmed = await snapshot.confirmed(uid)
             return looked, confirmed, snapshot.get(uid)
@@ -92,12 +92,12 @@ def test_what_has_not_changed_is_not_read_again(shelf):
 
 
 def test_a_rotation_brings_the_new_secret(shelf):
-    made = shelf.management.create_webhook(shelf.factory, "source")
+    made = shelf.management.webhooks.create(shelf.may, "source")
 
     async def scene():
         async with snapshot_of(shelf) as (snapshot, _):
             before = await snapshot.confirmed(made.webhook.uid)
-            rotated = shelf.management.rotate_webhook(shelf.factory, "source")
+            rotated = shelf.management.webhooks.rotate(shelf.may, "source")
             return before, rotated, await snapshot.confirmed(made.webhook.uid)
 
     before, rotated, after = asyncio.run(scene())
@@ -108,12 +108,12 @@ def test_a_rotation_brings_the_new_secret(shelf):
 def test_subscriptions_are_the_enabled_automations_of_the_webhooks_own_factory(shelf):
     uid = shelf.webhook().uid
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [uid]}}
-    create = shelf.management.create_automation
-    listening = create(shelf.factory, "listening", prompt="Look.", triggers=[trigger])
-    create(shelf.factory, "switched off", prompt="Look.", triggers=[trigger], enabled=False)
-    create(shelf.factory, "deleted", prompt="Look.", triggers=[trigger])
-    shelf.management.delete_automation(shelf.factory, "deleted")
-    create(shelf.factory, "elsewhere", prompt="Look.", triggers=[trigger | {"filter": {"webhook_ids": ["wh_other"]}}])
+    create = shelf.management.automations.create
+    listening = create(shelf.may, "listening", prompt="Look.", triggers=[trigger])
+    create(shelf.may, "switched off", prompt="Look.", triggers=[trigger], enabled=False)
+    create(shelf.may, "deleted", prompt="Look.", triggers=[trigger])
+    shelf.management.automations.delete(shelf.may, "deleted")
+    create(shelf.may, "elsewhere", prompt="Look.", triggers=[trigger | {"filter": {"webhook_ids": ["wh_other"]}}])
 
     async def scene():
         async with snapshot_of(shelf) as (snapshot, _):
@@ -126,8 +126,8 @@ def test_subscriptions_are_the_enabled_automations_of_the_webhooks_own_factory(s
 def test_an_automation_whose_stored_triggers_can_not_be_read_matches_nothing_and_harms_no_other(shelf):
     uid = shelf.webhook().uid
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [uid]}}
-    broken = shelf.management.create_automation(shelf.factory, "broken", prompt="Look.", triggers=[trigger])
-    whole = shelf.management.create_automation(shelf.factory, "whole", prompt="Look.", triggers=[trigger])
+    broken = shelf.management.automations.create(shelf.may, "broken", prompt="Look.", triggers=[trigger])
+    whole = shelf.management.automations.create(shelf.may, "whole", prompt="Look.", triggers=[trigger])
     with shelf.database.write() as tx:
         tx.run("UPDATE automation_versions SET triggers = '[{' WHERE automation_id = :id", id=broken.id)
 
@@ -258,13 +258,13 @@ def test_a_webhook_whose_secret_can_not_be_opened_is_unavailable_and_harms_no_ot
 def test_what_is_admitted_by_a_confirmed_reading_is_what_the_store_expects(shelf):
     uid = shelf.webhook().uid
     for _ in range(3):
-        shelf.management.rotate_webhook(shelf.factory, uid)
+        shelf.management.webhooks.rotate(shelf.may, uid)
 
     async def scene():
         async with snapshot_of(shelf) as (snapshot, _):
             return await snapshot.confirmed(uid)
 
     live = asyncio.run(scene())
-    webhook = shelf.management.webhook(shelf.factory, uid)
+    webhook = shelf.management.webhooks.get(shelf.may, uid)
     [outcome] = shelf.admit(shelf.plan(webhook, revision=live.revision, label=Label.REJECTED_AUTH))
     assert type(outcome).__name__ == "Rejected"

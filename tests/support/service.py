@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from hookmill import app
+from hookmill.domain.permission import MayManage
 from hookmill.management import Management, WebhookWithSecret
 from hookmill.settings import Settings
-from hookmill.store.factories import Factory
 
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
@@ -177,8 +177,9 @@ def serving(data_dir: Path, *, database_url: str | None = None, port: int = 0, *
             service.kill()
 
 
-def default_factory(management: Management) -> Factory:
-    return management.factory("default")
+def operator(management: Management) -> MayManage:
+    """Permission to do everything in the factory that a first start makes."""
+    return management.access.operator("default")
 
 
 def free_port() -> int:

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from hookmill import app
 from hookmill.domain.delivery import Budget, Label
-from hookmill.domain.ids import DeliveryKey, FactoryId
+from hookmill.domain.ids import DeliveryKey
+from hookmill.domain.permission import MayManage
 from hookmill.ingress import Ingress, Limits
 from hookmill.management import House, Management, WebhookWithSecret
-from hookmill.store import factories
 from hookmill.store.admission import Plan, Stale
 from hookmill.store.database import open_database, sqlite_url
 from hookmill.store.deliveries import Delivery
@@ -80,7 +80,8 @@ class World:
             default_runner="package",
         )
         self.management = Management(self.database, self.key, house, self.clock)
-        self.factory, _ = self.management.set_up()
+        self.factory, _ = self.management.factories.set_up()
+        self.may = self.management.access.operator(self.factory.name)
         self.failures: list[tuple[str, str]] = []
         self.has_room = True
         self._beside: list[World] = []
@@ -138,23 +139,23 @@ class World:
     # What people do
 
     def webhook(self, name: str = "source", **choices: Any) -> WebhookWithSecret:
-        return self.management.create_webhook(self.factory, name, **choices)
+        return self.management.webhooks.create(self.may, name, **choices)
 
     def log(self, made: WebhookWithSecret) -> list[Delivery]:
         """The webhook's log, newest first."""
-        return list(self.management.deliveries(self.factory, webhook=made.webhook.uid, limit=1000))
+        return list(self.management.log.newest(self.may, webhook=made.webhook.uid, limit=1000))
 
     def labels(self, made: WebhookWithSecret) -> list[str]:
         return [row.label.shown for row in self.log(made)]
 
     def runs(self, made: WebhookWithSecret) -> list[Any]:
-        return list(self.management.runs(self.factory, webhook=made.webhook.uid, limit=1000))
+        return list(self.management.runs.newest(self.may, webhook=made.webhook.uid, limit=1000))
 
     def counted(self, made: WebhookWithSecret) -> dict[str, int]:
         """Attempts that have no row in the webhook's log: how many, by kind."""
         self._do(self._write_down_refusals(made))
         total: dict[str, int] = {}
-        for minute in self.management.refusals(self.factory, made.webhook.uid):
+        for minute in self.management.log.refusals(self.may, made.webhook.uid):
             total[minute.kind] = total.get(minute.kind, 0) + minute.count
         return total
 
@@ -164,13 +165,12 @@ class World:
             chosen["payload"] = payload
         trigger = {"provider": "webhook", "event": "received", "filter": chosen}
         choices.setdefault("prompt", "Look at the delivery.")
-        return self.management.create_automation(self.factory, name, triggers=[trigger], **choices)
+        return self.management.automations.create(self.may, name, triggers=[trigger], **choices)
 
-    def another_factory(self, name: str = "other") -> factories.Factory:
-        factory = factories.Factory(FactoryId(f"fac_{name}"), self.factory.team_id, name)
-        with self.database.write() as tx:
-            factories.add_factory(tx, factory, self.clock())
-        return factory
+    def elsewhere(self, name: str = "other") -> MayManage:
+        """Permission over another factory, which is made."""
+        self.management.factories.create(self.management.access.operator_of_team(), name)
+        return self.management.access.operator(name)
 
     # The parts
 

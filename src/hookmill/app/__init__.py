@@ -7,12 +7,12 @@ belongs to it, and `worker_process` (runs and housekeeping).
 import time
 from dataclasses import dataclass
 
+from hookmill.app import keys
 from hookmill.domain.errors import Invalid
 from hookmill.management import House, Management
 from hookmill.settings import Settings
-from hookmill.store import facts
 from hookmill.store.database import Database, open_database
-from hookmill.store.sealing import MasterKey, master_key_from_file, master_key_from_text
+from hookmill.store.sealing import KeyRing
 
 
 def now_us() -> int:
@@ -22,10 +22,10 @@ def now_us() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """An open database and the key to its secrets."""
+    """An open database and the keys to its secrets."""
 
     database: Database
-    key: MasterKey
+    key: KeyRing
 
     def close(self) -> None:
         self.database.close()
@@ -35,36 +35,27 @@ def open_store(settings: Settings, *, create: bool = False, syncs: bool = True) 
     """Open what the settings name. `create` makes what isn't there yet, at this version's schema, as a first start
     does."""
     data_dir = settings.data_dir
-    if create:
-        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    elif settings.database_url is None and not (data_dir / "hookmill.db").exists():
+    if not create and settings.database_url is None and not (data_dir / "hookmill.db").exists():
         raise Invalid(
             f"There is no Hookmill data in {data_dir.absolute()}. Start `hookmill serve` once, "
             "or set HOOKMILL_DATA_DIR to where its data is."
         )
-    key = _master_key(settings, create=create)
     database = open_database(settings.store_url(), syncs=syncs)
     try:
+        # A start with the wrong key touches nothing, so this comes before anything is made or migrated.
+        key = keys.checked_ring(settings, database)
         if create:
+            data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             # Only a start needs it, and the command line starts faster without.
             from hookmill.store.migrate import migrate
 
             migrate(database)
-        with database.write() as tx:
-            facts.bind_master_key(tx, key)
+        if key is None:
+            key = keys.bound_ring(settings, database, create=create)
     except BaseException:
         database.close()
         raise
     return Store(database, key)
-
-
-def _master_key(settings: Settings, *, create: bool) -> MasterKey:
-    if settings.master_key is not None:
-        return master_key_from_text(settings.master_key.get_secret_value())
-    path = settings.data_dir / "master.key"
-    if not create and not path.exists():
-        raise Invalid(f"The master key {path} is missing. Restore it, or set HOOKMILL_MASTER_KEY.")
-    return master_key_from_file(path)
 
 
 def management(settings: Settings, store: Store) -> Management:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable
 from typing import Final
 
-from hookmill.app import log, now_us, open_store
+from hookmill.app import log, management, now_us, open_store
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.housekeeping import DiskGuard
 from hookmill.ingress import Ingress, Limits
@@ -16,7 +16,7 @@ from hookmill.settings import Settings, read_settings
 from hookmill.store.group_commit import GroupCommit, in_a_process
 from hookmill.store.snapshot import Snapshot
 from hookmill.web.ingress import IngressDoor, Receive, Scope, Send
-from hookmill.web.routes import Routes
+from hookmill.web.routes import Application, Routes
 
 REFUSALS_SECONDS: Final = 1.0
 """How often the counters of attempts without a log row are written down."""
@@ -68,7 +68,7 @@ class IngressService:
             public_url=settings.public_url(),
             trusted_proxies=settings.proxy_networks(),
         )
-        self._routes = Routes(IngressDoor(self._ingress, now_us), self._is_ready)
+        self._routes = Routes(IngressDoor(self._ingress, now_us), self._is_ready, self._api)
         self._counting = asyncio.create_task(self._write_down_refusals())
         self._orphaned = asyncio.create_task(self._end_with(os.getppid()))
         _tune_the_interpreter()
@@ -93,6 +93,20 @@ class IngressService:
         await self._group_commit.close()
         self._snapshot.close()
         self._store.close()
+
+    def _api(self) -> Application:
+        # A service that nobody manages over HTTP needs neither the time nor the memory.
+        from hookmill.web.api import build
+
+        api = build(
+            management(self._settings, self._store),
+            trusted_proxies=self._settings.proxy_networks(),
+            now_us=now_us,
+            failed=log.failure,
+        )
+        # As at the start: a full collection would go through all of it, for nothing.
+        gc.freeze()
+        return api
 
     def _is_ready(self) -> bool:
         if not self._group_commit.is_ready:

@@ -8,7 +8,22 @@ from typing import Annotated, NoReturn
 import typer
 
 from hookmill import __version__
-from hookmill.cli import automation, delivery, filters, run, scheme, send, service, webhook
+from hookmill.cli import (
+    audit,
+    automation,
+    delivery,
+    factory,
+    filters,
+    key,
+    keys,
+    member,
+    run,
+    scheme,
+    secret,
+    send,
+    service,
+    webhook,
+)
 from hookmill.cli.output import complain, line, shown
 from hookmill.domain.errors import HookmillError, StoreUnavailable
 
@@ -50,6 +65,16 @@ app.add_typer(delivery.commands, name="delivery")
 app.add_typer(run.commands, name="run")
 app.add_typer(filters.commands, name="filter")
 app.add_typer(scheme.commands, name="scheme")
+app.add_typer(secret.commands, name="secret")
+app.add_typer(factory.commands, name="factory")
+app.add_typer(member.commands, name="member")
+app.add_typer(key.commands, name="key")
+app.add_typer(
+    keys.commands,
+    name="keys",
+    help="Master keys, which seal the secrets at rest. API keys, for programs, are `hookmill key`.",
+)
+app.add_typer(audit.commands, name="audit")
 app.command()(send.send)
 
 

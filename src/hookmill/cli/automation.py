@@ -12,10 +12,10 @@ from hookmill.cli import given, options
 from hookmill.cli.output import (
     Column,
     as_json,
+    call,
     complain,
     confirmed,
     fields,
-    how_to_call,
     iso,
     json_line,
     line,
@@ -26,7 +26,7 @@ from hookmill.cli.output import (
 )
 from hookmill.cli.session import session
 from hookmill.domain.automation import EVENT, PROVIDER, Automation
-from hookmill.domain.errors import NotFound
+from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.webhook import Webhook, WebhookState
 
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 commands = typer.Typer(no_args_is_help=True, help="Automations: the prompts that deliveries start.")
 
 Name = Annotated[str, typer.Argument(metavar="AUTOMATION", help="Its name or id.", show_default=False)]
+TriggersFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="All triggers, as the JSON list that `automation show --json` prints."),
+]
 
 
 @commands.command()
@@ -44,9 +48,9 @@ def create(
         str, typer.Argument(metavar="NAME", help="What it is called, in this factory.", show_default=False)
     ],
     webhook: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(metavar="WEBHOOK", help="A webhook whose deliveries start it (name or uid). May be repeated."),
-    ],
+    ] = None,
     prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="What a run should do.")] = None,
     prompt_file: Annotated[
         str | None, typer.Option(metavar="FILE", help="The file that says what a run should do; - for standard input.")
@@ -55,6 +59,7 @@ def create(
         str | None, typer.Option("--filter", metavar="JSON", help="Only deliveries whose payload matches.")
     ] = None,
     filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="The payload filter, in a file.")] = None,
+    triggers_file: TriggersFile = None,
     runner: Annotated[str | None, typer.Option(metavar="RUNNER", help="Which configured runner performs it.")] = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Leave it disabled for now.")] = False,
     factory: options.FactoryName = "default",
@@ -62,21 +67,26 @@ def create(
 ) -> None:
     """Create an automation. It is a prompt, and the deliveries that start a run of it."""
     given.exactly_one(prompt=prompt, prompt_file=prompt_file)
-    text = prompt if prompt is not None else given.text_of(str(prompt_file), "The prompt file")
+    given.exactly_one(webhook=webhook or None, triggers_file=triggers_file)
+    given.at_most_one(filter=chosen, filter_file=filter_file, triggers_file=triggers_file)
+    text = _prompt_in(prompt, prompt_file)
     payload_filter = given.filter_in(chosen, filter_file)
+    triggers = _triggers_in(triggers_file)
     with session(factory) as here:
-        selected: dict[str, Any] = {"webhook_ids": [_uid(here, named) for named in webhook]}
-        if payload_filter is not None:
-            selected["payload"] = payload_filter
-        automation = here.management.create_automation(
-            here.factory,
+        if triggers is None:
+            selected: dict[str, Any] = {"webhook_ids": [_uid(here, named) for named in webhook or ()]}
+            if payload_filter is not None:
+                selected["payload"] = payload_filter
+            triggers = [_trigger(selected)]
+        automation = here.management.automations.create(
+            here.may,
             name,
-            prompt=text,
-            triggers=[{"provider": PROVIDER, "event": EVENT, "filter": selected}],
+            prompt=str(text),
+            triggers=triggers,
             runner=runner,
             enabled=not disabled,
         )
-        warnings = here.management.warnings(here.factory, automation)
+        warnings = here.management.automations.warnings(here.may, automation)
     if json:
         as_json(automation_fields(automation) | {"warnings": warnings})
         return
@@ -89,13 +99,13 @@ def create(
 def list_automations(factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """List the factory's automations and what starts them."""
     with session(factory) as here:
-        found = here.management.automations(here.factory)
+        found = here.management.automations.all(here.may)
         known = _known_webhooks(here)
     if json:
         as_json({"automations": [automation_fields(automation) for automation in found]})
         return
     if not found:
-        how = f"{how_to_call()} automation create NAME --prompt TEXT --webhook WEBHOOK"
+        how = call("automation create NAME --prompt TEXT --webhook WEBHOOK", factory)
         line(f"Factory {shown(factory)} has no automations yet. Create one: {how}")
         return
     table(
@@ -116,8 +126,8 @@ def list_automations(factory: options.FactoryName = "default", json: options.AsJ
 def show(name: Name, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Show one automation, and what keeps it from firing."""
     with session(factory) as here:
-        automation = here.management.automation(here.factory, name)
-        warnings = here.management.warnings(here.factory, automation)
+        automation = here.management.automations.get(here.may, name)
+        warnings = here.management.automations.warnings(here.may, automation)
         known = _known_webhooks(here)
     if json:
         as_json(automation_fields(automation) | {"warnings": warnings})
@@ -135,6 +145,55 @@ def show(name: Name, factory: options.FactoryName = "default", json: options.AsJ
     fields(pairs)
     line()
     line(shown_lines(automation.prompt))
+    _complain_of(warnings)
+
+
+@commands.command()
+def change(
+    name: Name,
+    new_name: Annotated[str | None, typer.Option("--name", metavar="NEW", help="What it is called now.")] = None,
+    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="What a run should do.")] = None,
+    prompt_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The file that says what a run should do; - for standard input.")
+    ] = None,
+    webhook: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WEBHOOK", help="The webhooks that start it, instead of those before. May be repeated."),
+    ] = None,
+    chosen: Annotated[
+        str | None, typer.Option("--filter", metavar="JSON", help="Only deliveries whose payload matches.")
+    ] = None,
+    filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="The payload filter, in a file.")] = None,
+    no_filter: Annotated[bool, typer.Option("--no-filter", help="Every delivery, whatever its payload.")] = False,
+    triggers_file: TriggersFile = None,
+    runner: Annotated[str | None, typer.Option(metavar="RUNNER", help="Which configured runner performs it.")] = None,
+    factory: options.FactoryName = "default",
+    json: options.AsJson = False,
+) -> None:
+    """Change an automation: its next version. What is not given stays; runs under way keep to theirs."""
+    given.at_most_one(prompt=prompt, prompt_file=prompt_file)
+    given.at_most_one(filter=chosen, filter_file=filter_file, no_filter=no_filter or None, triggers_file=triggers_file)
+    given.at_most_one(webhook=webhook or None, triggers_file=triggers_file)
+    text = _prompt_in(prompt, prompt_file)
+    payload_filter = given.filter_in(chosen, filter_file)
+    triggers = _triggers_in(triggers_file)
+    changes_trigger = bool(webhook) or payload_filter is not None or no_filter
+    if new_name is None and text is None and triggers is None and runner is None and not changes_trigger:
+        raise typer.BadParameter("say what to change: --name, --prompt, --webhook, --filter, --runner and others")
+    # Nobody may change the trigger between the look at it and the change of its one part.
+    with session(factory) as here, here.management.together(here.may):
+        if changes_trigger:
+            before = here.management.automations.get(here.may, name)
+            triggers = [_changed_trigger(here, before, webhook, payload_filter, no_filter=no_filter)]
+        automation = here.management.automations.change(
+            here.may, name, prompt=text, triggers=triggers, runner=runner, new_name=new_name
+        )
+        warnings = here.management.automations.warnings(here.may, automation)
+    if json:
+        as_json(automation_fields(automation) | {"warnings": warnings})
+        return
+    off = "" if automation.enabled else " It is disabled."
+    line(f"Automation {shown(automation.name)} ({automation.id}) is at version {automation.version} now.{off}")
     _complain_of(warnings)
 
 
@@ -159,11 +218,11 @@ def delete(
 ) -> None:
     """Delete an automation. Its runs stay, and those under way go on."""
     with session(factory) as here:
-        automation = here.management.automation(here.factory, name)
+        automation = here.management.automations.get(here.may, name)
         # Unlike a webhook's URL, an automation can be made again as it was: only a person at a terminal is asked.
         if not (yes or json) and sys.stdin.isatty():
             confirmed(f"Delete automation {automation.name}?")
-        here.management.delete_automation(here.factory, automation.id)
+        here.management.automations.delete(here.may, automation.id)
     if json:
         as_json(automation_fields(automation) | {"enabled": False, "deleted": True})
         return
@@ -187,8 +246,8 @@ def automation_fields(automation: Automation) -> dict[str, Any]:
 
 def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
     with session(factory) as here:
-        automation = here.management.set_automation_enabled(here.factory, name, enabled)
-        warnings = here.management.warnings(here.factory, automation) if enabled else []
+        automation = here.management.automations.set_enabled(here.may, name, enabled)
+        warnings = here.management.automations.warnings(here.may, automation) if enabled else []
     if json:
         as_json(automation_fields(automation) | {"warnings": warnings})
         return
@@ -197,10 +256,45 @@ def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
     _complain_of(warnings)
 
 
+def _prompt_in(text: str | None, path: str | None) -> str | None:
+    return given.text_of(path, "The prompt file") if path is not None else text
+
+
+def _triggers_in(path: str | None) -> Any:
+    """What `--triggers-file` holds; None when there is none."""
+    if path is None:
+        return None
+    what = "The triggers file"
+    return given.json_in(given.text_of(path, what), what)
+
+
+def _trigger(selected: dict[str, Any]) -> dict[str, Any]:
+    return {"provider": PROVIDER, "event": EVENT, "filter": selected}
+
+
+def _changed_trigger(
+    here: Session, automation: Automation, webhooks: Sequence[str] | None, payload_filter: Any, *, no_filter: bool
+) -> dict[str, Any]:
+    """The automation's only trigger, with what is given in the place of what was there."""
+    if len(automation.triggers) != 1:
+        raise Conflict(
+            f"Automation {automation.name!r} has {len(automation.triggers)} triggers, and these options are about one. "
+            "Give all of them: --triggers-file FILE, with the list that `automation show --json` prints."
+        )
+    selected = dict(automation.triggers[0].as_json()["filter"])
+    if webhooks:
+        selected["webhook_ids"] = [_uid(here, named) for named in webhooks]
+    if no_filter:
+        selected.pop("payload", None)
+    elif payload_filter is not None:
+        selected["payload"] = payload_filter
+    return _trigger(selected)
+
+
 def _uid(here: Session, named: str) -> str:
     """The uid of the webhook with this name. An unknown uid stays as it is: that is worth a warning, not a refusal."""
     try:
-        return here.management.webhook(here.factory, named).uid
+        return here.management.webhooks.get(here.may, named).uid
     except NotFound:
         if named.startswith("wh_"):
             return named
@@ -208,7 +302,7 @@ def _uid(here: Session, named: str) -> str:
 
 
 def _known_webhooks(here: Session) -> dict[WebhookUid, Webhook]:
-    return {webhook.uid: webhook for webhook in here.management.webhooks(here.factory, with_deleted=True)}
+    return {webhook.uid: webhook for webhook in here.management.webhooks.all(here.may, with_deleted=True)}
 
 
 def _described(uid: WebhookUid, known: Mapping[WebhookUid, Webhook]) -> str:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from hookmill.cli import explain, export, options
+from hookmill.cli import explain, export, given, options
 from hookmill.cli.output import (
     Column,
     as_json,
+    call,
     count,
     fields,
-    how_to_call,
     iso,
     line,
     on_terminal,
@@ -32,9 +32,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import WebhookUid, delivery_id, delivery_key
 
 if TYPE_CHECKING:
-    from hookmill.cli.session import Session
-    from hookmill.domain.automation import Automation
-    from hookmill.management import FilterTest
+    from hookmill.management import AutomationVerdict
     from hookmill.store.deliveries import Delivery, Refusals
 
 commands = typer.Typer(no_args_is_help=True, help="The delivery log: what came, and what became of it.")
@@ -52,7 +50,16 @@ def list_deliveries(
         str | None,
         typer.Option(metavar="LABEL", help='Only those with this label, such as accepted or "Rejected (auth)".'),
     ] = None,
-    limit: options.Limit = 20,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help='Only from then on: "2026-11-21 09:12" (UTC), or 2h or 7d ago.'),
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only from before then.")] = None,
+    identity: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Only this event: its id as the sender gave it, or its body's SHA-256."),
+    ] = None,
+    limit: options.Limit = options.PAGE,
     before: Annotated[
         str | None, typer.Option(metavar="DELIVERY", help="Only older ones than this: the next page.")
     ] = None,
@@ -61,16 +68,23 @@ def list_deliveries(
 ) -> None:
     """List the log, newest first. What was refused without an entry is counted below it."""
     wanted = _label(label) if label is not None else None
+    begins, ends = given.moment(since, "--since"), given.moment(until, "--until")
+    if begins is not None and ends is not None and begins >= ends:
+        raise typer.BadParameter("nothing lies between: --since must be before --until", param_hint="--since")
     with session(factory) as here:
-        found = here.management.deliveries(
-            here.factory,
+        found = here.management.log.newest(
+            here.may,
             webhook=webhook,
             label=wanted,
+            since=begins,
+            until=ends,
+            identity=identity,
             before=delivery_key(before) if before is not None else None,
             limit=limit,
         )
-        refused = list(_stretches(here.management.refusals(here.factory, webhook)))
-        names = {known.uid: known.name for known in here.management.webhooks(here.factory, with_deleted=True)}
+        counters = here.management.log.refusals(here.may, webhook)
+        refused = list(_stretches(counter for counter in counters if _is_within(counter, begins, ends)))
+        names = {known.uid: known.name for known in here.management.webhooks.all(here.may, with_deleted=True)}
     if json:
         as_json(
             {
@@ -80,32 +94,24 @@ def list_deliveries(
         )
         return
     if not found:
+        is_narrowed = any(option is not None for option in (webhook, label, since, until, identity))
         older = "older " if before is not None else ""
-        line(f"The log has no {older}deliveries{' that match' if webhook or label else ''}.")
-        if not (webhook or label or before or refused):
-            line(f"To send a sample: {how_to_call()} send WEBHOOK")
+        line(f"The log has no {older}deliveries{' that match' if is_narrowed else ''}.")
+        if not (is_narrowed or before or refused):
+            line(f"To send a sample: {call('send WEBHOOK', factory)}")
     else:
-        table(
-            [
-                Column("RECEIVED (UTC)", whole=True),
-                Column("DELIVERY", whole=True, stacked=True),
-                Column("LABEL"),
-                Column("SIZE", whole=True, right=True),
-                Column("WEBHOOK"),
-            ],
-            [
-                (
-                    utc(delivery.received_at),
-                    delivery_id(delivery.key),
-                    delivery.label.shown,
-                    str(delivery.size),
-                    delivery.webhook_name,
-                )
-                for delivery in found
-            ],
-        )
+        print_deliveries(found)
         if len(found) == limit:
-            line(f"Older ones: {how_to_call()} delivery list --before {delivery_id(found[-1].key)}")
+            kept = {
+                "webhook": webhook,
+                "label": label,
+                "since": since,
+                "until": until,
+                "identity": identity,
+                "limit": limit if limit != options.PAGE else None,
+                "before": delivery_id(found[-1].key),
+            }
+            line(f"Older ones: {call('delivery list', factory, **kept)}")
     _print_refused(refused, names)
 
 
@@ -113,9 +119,10 @@ def list_deliveries(
 def show(delivery: Id, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Show one delivery. With what it started, and what each automation makes of it now."""
     with session(factory) as here:
-        found = here.management.delivery(here.factory, delivery)
-        runs = here.management.runs_of(here.factory, delivery)
-        judged = list(_judged(here, found))
+        found = here.management.log.get(here.may, delivery)
+        runs = here.management.runs.of_delivery(here.may, delivery)
+        # Without a payload there is nothing to judge by.
+        judged = here.management.filters.explain(here.may, delivery) if found.label is Label.ACCEPTED else ()
     if json:
         as_json(
             delivery_fields(found)
@@ -123,10 +130,12 @@ def show(delivery: Id, factory: options.FactoryName = "default", json: options.A
                 "runs": [run_fields(run) for run in runs],
                 "automations": [
                     {
+                        "automation_id": one.automation.id,
                         "automation": one.automation.name,
                         "enabled": one.automation.enabled,
                         "would_trigger": one.would_trigger,
-                        "triggers": [explain.checks_fields(test) for test in one.tests],
+                        "triggers": [explain.checks_fields(test) for test in one.triggers],
+                        "runs": [run_fields(run) for run in one.runs],
                     }
                     for one in judged
                 ],
@@ -169,7 +178,7 @@ def payload(
 ) -> None:
     """Write a delivery's body, byte for byte. It is kept for Accepted deliveries only."""
     with session(factory) as here:
-        body = here.management.payload(here.factory, delivery)
+        body = here.management.log.payload(here.may, delivery)
     if output is not None:
         try:
             Path(output).write_bytes(body)
@@ -185,6 +194,26 @@ def payload(
     sys.stdout.buffer.flush()
 
 
+@commands.command()
+def replay(
+    delivery: Id,
+    automation: Annotated[
+        str | None,
+        typer.Option(metavar="AUTOMATION", help="Only this one, instead of every enabled one that it triggers."),
+    ] = None,
+    factory: options.FactoryName = "default",
+    json: options.AsJson = False,
+) -> None:
+    """Start new runs of a delivery. With the automations as they are now; the log stays as it is."""
+    with session(factory) as here:
+        started = here.management.log.replay(here.may, delivery, automation)
+    if json:
+        as_json({"runs": [run_fields(run) for run in started]})
+        return
+    line(f"Started {count(len(started), 'run')}:")
+    print_runs(started)
+
+
 @commands.command("export")
 def export_deliveries(
     webhook: options.WebhookFilter = None,
@@ -195,7 +224,7 @@ def export_deliveries(
     with session(factory) as here:
 
         def page_after(last: Delivery | None) -> Sequence[Delivery]:
-            return here.management.export_deliveries(here.factory, webhook=webhook, after=last.key if last else None)
+            return here.management.log.oldest(here.may, webhook=webhook, after=last.key if last else None)
 
         pages = ([delivery_fields(delivery) for delivery in page] for page in export.all_pages(page_after))
         export.write(pages, output, "delivery")
@@ -215,6 +244,28 @@ def delivery_fields(delivery: Delivery) -> dict[str, Any]:
         "reason": delivery.reason,
         "client": delivery.client,
     }
+
+
+def print_deliveries(deliveries: Sequence[Delivery]) -> None:
+    table(
+        [
+            Column("RECEIVED (UTC)", whole=True),
+            Column("DELIVERY", whole=True, stacked=True),
+            Column("LABEL"),
+            Column("SIZE", whole=True, right=True),
+            Column("WEBHOOK"),
+        ],
+        [
+            (
+                utc(delivery.received_at),
+                delivery_id(delivery.key),
+                delivery.label.shown,
+                str(delivery.size),
+                delivery.webhook_name,
+            )
+            for delivery in deliveries
+        ],
+    )
 
 
 def _label(named: str) -> Label:
@@ -242,38 +293,18 @@ def _identity(delivery: Delivery) -> str:
 # What automations make of it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """What one automation, as it is now, makes of a delivery: a test for each of its triggers."""
-
-    automation: Automation
-    tests: Sequence[FilterTest]
-
-    @property
-    def would_trigger(self) -> bool:
-        return any(test.would_trigger for test in self.tests)
-
-
-def _judged(here: Session, delivery: Delivery) -> Iterator[Judged]:
-    """Every automation that selects the delivery's webhook. None where no payload is kept to judge by."""
-    if delivery.label is not Label.ACCEPTED:
-        return
-    for automation in here.management.automations(here.factory):
-        if delivery.webhook_uid in automation.selected_webhooks():
-            yield Judged(automation=automation, tests=explain.tests_of(here, automation, delivery_id(delivery.key)))
-
-
-def _print_judged(judged: Sequence[Judged]) -> None:
+def _print_judged(judged: Sequence[AutomationVerdict]) -> None:
+    selecting = [one for one in judged if any(test.webhook_check for test in one.triggers)]
     line()
-    if not judged:
+    if not selecting:
         line("No automation selects this webhook now.")
         return
     line("As the automations are now:")
-    for one in judged:
-        off = "" if one.automation.enabled else ", but is disabled"
+    for one in selecting:
+        off = "" if one.automation.enabled else ": it is disabled"
         line()
         line(f"{shown(one.automation.name)}: {explain.verdict(one.would_trigger)}{off}")
-        for test in one.tests:
+        for test in one.triggers:
             explain.print_checks(test)
 
 
@@ -320,6 +351,13 @@ def _stretches(counters: Iterable[Refusals]) -> Iterator[Stretch]:
 def _goes_on(stretch: Stretch, counter: Refusals) -> bool:
     same = (stretch.webhook_uid, stretch.kind) == (counter.webhook_uid, counter.kind)
     return same and stretch.until == counter.minute
+
+
+def _is_within(counter: Refusals, begins: int | None, ends: int | None) -> bool:
+    """Whether a counted minute may have been between these times."""
+    if begins is not None and counter.minute + MINUTE_US <= begins:
+        return False
+    return ends is None or counter.minute < ends
 
 
 def _print_refused(stretches: Sequence[Stretch], names: Mapping[WebhookUid, str]) -> None:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 from hookmill.cli.output import Column, line, table
 
 if TYPE_CHECKING:
-    from hookmill.cli.session import Session
-    from hookmill.domain.automation import Automation
     from hookmill.domain.filters import ConditionOutcome
     from hookmill.management import FilterTest
 
@@ -56,19 +54,6 @@ def checks_fields(test: FilterTest, *, webhook_known: bool = True) -> dict[str, 
             for condition in (test.explanation.conditions if test.explanation is not None else ())
         ],
     }
-
-
-def tests_of(here: Session, automation: Automation, shown_id: str) -> list[FilterTest]:
-    """A test for each of the automation's triggers."""
-    return [
-        here.management.test_filter(
-            here.factory,
-            shown_id,
-            given=trigger.payload.source if trigger.payload is not None else None,
-            webhook_ids=trigger.webhook_ids,
-        )
-        for trigger in automation.triggers
-    ]
 
 
 def _outcome(held: bool) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from hookmill.cli.output import count, json_line, line, on_terminal, plural, shown
+from hookmill.cli import progress
+from hookmill.cli.output import count, json_line, line, on_terminal, shown
 from hookmill.domain.errors import Invalid
 
 Row = TypeVar("Row")
@@ -25,7 +26,8 @@ def all_pages(page_after: Callable[[Row | None], Sequence[Row]]) -> Iterator[Seq
 def write(pages: Iterable[Sequence[dict[str, Any]]], output: str | None, noun: str) -> None:
     """Write each row on a line of its own. Raises `Invalid` for a file that can't be written."""
     written = 0
-    with _opened(output) as file, _progress(noun, beside_the_rows=output is None and on_terminal()) as advance:
+    beside_the_rows = output is None and on_terminal()
+    with _opened(output) as file, progress.counting(noun, beside_the_rows=beside_the_rows) as advance:
         for page in pages:
             file.write("".join(f"{json_line(row)}\n" for row in page))
             written += len(page)
@@ -41,19 +43,3 @@ def _opened(output: str | None) -> AbstractContextManager[IO[str]]:
         return Path(output).open("w", encoding="utf-8")
     except OSError as error:
         raise Invalid(f"{shown(output)} can't be written: {error.strerror}.") from None
-
-
-@contextmanager
-def _progress(noun: str, *, beside_the_rows: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal's standard error, unless the rows themselves run over that terminal."""
-    if beside_the_rows or not sys.stderr.isatty():
-        yield lambda _rows: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        # How many there are is not known: counting them would read the log twice.
-        task = progress.add_task(plural(noun), total=None)
-        yield lambda rows: progress.advance(task, rows)

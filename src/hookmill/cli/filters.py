@@ -1,4 +1,4 @@
-"""`hookmill filter`: would this payload filter trigger, and why?"""
+"""`hookmill filter`: would this payload filter trigger, and why? And what would it have triggered on so far?"""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookmill.cli import explain, given, options
-from hookmill.cli.output import as_json, line
+from hookmill.cli import explain, given, options, progress
+from hookmill.cli.delivery import delivery_fields, print_deliveries
+from hookmill.cli.output import as_json, call, line
 from hookmill.cli.session import session
+from hookmill.domain.ids import delivery_id
 
 if TYPE_CHECKING:
     from hookmill.cli.session import Session
     from hookmill.management import FilterTest
 
 commands = typer.Typer(no_args_is_help=True, help="Payload filters: would this one trigger, and why?")
-
-
-@commands.callback()
-def _filter() -> None:
-    """Keeps `test` a command of its own while it is the only one."""
 
 
 @commands.command("test")
@@ -75,6 +72,47 @@ def would_trigger(
         raise typer.Exit(1)
 
 
+@commands.command()
+def backtest(
+    chosen: Annotated[str | None, typer.Option("--filter", metavar="JSON", help="The payload filter to test.")] = None,
+    filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="The payload filter, in a file.")] = None,
+    webhook: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WEBHOOK", help="Only on deliveries of this webhook (name or uid). May be repeated."),
+    ] = None,
+    last: Annotated[int, typer.Option(min=1, max=500, metavar="N", help="On how many deliveries.")] = 50,
+    factory: options.FactoryName = "default",
+    json: options.AsJson = False,
+) -> None:
+    """Test a payload filter on the last deliveries. Which of them would it have triggered on, and which not?"""
+    given.exactly_one(filter=chosen, filter_file=filter_file)
+    payload_filter = given.filter_in(chosen, filter_file)
+    with session(factory) as here, progress.waiting("Testing the last deliveries"):
+        found = here.management.filters.backtest(here.may, given=payload_filter, webhook_ids=webhook or None, last=last)
+    if json:
+        as_json(
+            {
+                "matching": [delivery_fields(delivery) for delivery in found.matching],
+                "others": [delivery_fields(delivery) for delivery in found.others],
+            }
+        )
+        return
+    tested = len(found.matching) + len(found.others)
+    if not tested:
+        line("There is no Accepted delivery to test on yet.")
+        return
+    line(f"Matches {len(found.matching)} of the last {tested} Accepted.")
+    for said, deliveries in (("Matching:", found.matching), ("Not matching:", found.others)):
+        if deliveries:
+            line()
+            line(said)
+            print_deliveries(deliveries)
+    if found.others:
+        why = {"delivery": delivery_id(found.others[0].key), "filter": chosen, "filter_file": filter_file}
+        line()
+        line(f"Why not: {call('filter test', factory, **why)}")
+
+
 def _on_body(payload_filter: Any, body: bytes) -> FilterTest:
     from hookmill.management import compiled_filter, judge_filter
 
@@ -94,9 +132,17 @@ def _in_store(
 
     if delivery is None:
         content = given.bytes_of(str(body), "The body file")
-        triggers = here.management.automation(here.factory, str(automation)).triggers
+        triggers = here.management.automations.get(here.may, str(automation)).triggers
         return [judge_filter(trigger.payload, content) for trigger in triggers]
     if automation is not None:
-        return explain.tests_of(here, here.management.automation(here.factory, automation), delivery)
-    uids = [here.management.webhook(here.factory, named).uid for named in selected] if selected else None
-    return [here.management.test_filter(here.factory, delivery, given=payload_filter, webhook_ids=uids)]
+        return [
+            here.management.filters.test(
+                here.may,
+                delivery,
+                given=trigger.payload.source if trigger.payload is not None else None,
+                webhook_ids=trigger.webhook_ids,
+            )
+            for trigger in here.management.automations.get(here.may, automation).triggers
+        ]
+    uids = [here.management.webhooks.get(here.may, named).uid for named in selected] if selected else None
+    return [here.management.filters.test(here.may, delivery, given=payload_filter, webhook_ids=uids)]

@@ -1,9 +1,12 @@
-"""What a person hands to a command: texts, bodies and JSON, from options, files and standard input."""
+"""What a person hands to a command: texts, bodies, JSON and times, from options, files and standard input."""
 
 import json
+import re
 import sys
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import typer
 
@@ -11,6 +14,10 @@ from hookmill.cli.output import shown
 from hookmill.domain.errors import Invalid
 
 STANDARD_INPUT = "-"
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_AGO: Final = re.compile(r"([0-9]{1,6})([smhdw])\Z")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def exactly_one(**options: object) -> None:
@@ -24,6 +31,29 @@ def at_most_one(**options: object) -> None:
     """Wrong usage when several of these options were given."""
     if any(value is not None for value in options.values()):
         exactly_one(**options)
+
+
+def agreed_beforehand(json: bool, yes: bool) -> None:
+    """Wrong usage where a program wants JSON and nobody could be asked."""
+    if json and not yes:
+        raise typer.BadParameter("--json can't ask for confirmation; give --yes as well")
+
+
+def moment(text: str | None, option: str) -> int | None:
+    """A time as people write it, as µs since 1970: `2026-11-21 09:12`, UTC unless it says otherwise, or `2h`, ago."""
+    if text is None:
+        return None
+    if ago := _AGO.match(text.strip()):
+        return time.time_ns() // 1000 - int(ago[1]) * _SECONDS[ago[2]] * 1_000_000
+    try:
+        parsed = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise typer.BadParameter(
+            f'{shown(text[:100])!r} is no time. Write it like 2026-11-21T09:12:36Z, "2026-11-21 09:12" or 2026-11-21, '
+            "all UTC, or as how long ago it was: 30m, 2h, 7d",
+            param_hint=option,
+        ) from None
+    return ((parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
 
 
 def filter_in(text: str | None, path: str | None) -> Any:

@@ -1,8 +1,11 @@
 """Options that many commands share."""
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import typer
+
+PAGE: Final = 20
+"""How many rows a list shows unless it is told otherwise."""
 
 FactoryName: TypeAlias = Annotated[str, typer.Option("--factory", metavar="NAME", help="The factory it is about.")]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -10,6 +13,9 @@ Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")
 Limit: TypeAlias = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many at most.")]
 OutputFile: TypeAlias = Annotated[
     str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of standard output.")
+]
+FromStdin: TypeAlias = Annotated[
+    bool, typer.Option("--from-stdin", help="Read the value from standard input instead of generating one.")
 ]
 SecretFromStdin: TypeAlias = Annotated[
     bool, typer.Option("--secret-from-stdin", help="Read the secret from standard input instead of generating one.")

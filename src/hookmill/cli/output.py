@@ -20,6 +20,8 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
+DEFAULT_FACTORY: Final = "default"
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -77,10 +79,10 @@ def confirmed(question: str) -> None:
     try:
         agreed = typer.confirm(shown(question), err=True)
     except typer.Abort:
-        complain("\nNobody answered, so nothing was deleted. Add --yes to delete without being asked.")
+        complain("\nNobody answered, so nothing was changed. Add --yes to go ahead without being asked.")
         raise typer.Exit(1) from None
     if not agreed:
-        complain("Nothing was deleted.")
+        complain("Nothing was changed.")
         raise typer.Exit(1)
 
 
@@ -164,6 +166,15 @@ def count(number: int, noun: str) -> str:
 
 def plural(noun: str) -> str:
     return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+
+
+def call(command: str, factory: str = DEFAULT_FACTORY, **options: str | int | None) -> str:
+    """A command to be copied as it is, in the same factory. Options that are None are left out."""
+    given = {**options, "factory": factory if factory != DEFAULT_FACTORY else None}
+    spelled = [
+        f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in given.items() if value is not None
+    ]
+    return shown(" ".join([how_to_call(), command, *spelled]))
 
 
 def how_to_call() -> str:

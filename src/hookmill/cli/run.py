@@ -14,9 +14,9 @@ from hookmill.cli import export, options
 from hookmill.cli.output import (
     Column,
     as_json,
+    call,
     complain,
     fields,
-    how_to_call,
     iso,
     line,
     on_terminal,
@@ -43,15 +43,15 @@ Id = Annotated[str, typer.Argument(metavar="RUN", help="Its id, run_….", show_
 def list_runs(
     webhook: options.WebhookFilter = None,
     state: Annotated[RunState | None, typer.Option(help="Only those in this state.")] = None,
-    limit: options.Limit = 20,
+    limit: options.Limit = options.PAGE,
     before: Annotated[str | None, typer.Option(metavar="RUN", help="Only older ones than this: the next page.")] = None,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
     """List runs, newest first."""
     with session(factory) as here:
-        found = here.management.runs(
-            here.factory,
+        found = here.management.runs.newest(
+            here.may,
             webhook=webhook,
             state=state,
             before=run_key(before) if before is not None else None,
@@ -65,13 +65,20 @@ def list_runs(
         line(f"There are no runs{matching}. A delivery starts one when an automation selects it.")
         return
     print_runs(found)
+    if len(found) == limit:
+        kept = {
+            "webhook": webhook,
+            "state": state.value if state is not None else None,
+            "limit": limit if limit != options.PAGE else None,
+        }
+        line(f"Older ones: {call('run list', factory, **kept, before=run_id(found[-1].id))}")
 
 
 @commands.command()
 def show(run: Id, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Show one run, and where its package is."""
     with session(factory) as here:
-        found = here.management.run(here.factory, run)
+        found = here.management.runs.get(here.may, run)
         directory = _directory(here.settings, found)
     files = sorted(path for path in directory.iterdir() if path.is_file()) if directory.is_dir() else []
     if json:
@@ -83,7 +90,7 @@ def show(run: Id, factory: options.FactoryName = "default", json: options.AsJson
         ("State", _state(found)),
         ("Automation", f"{shown(found.automation_name)}, version {found.automation_version}"),
         ("Runner", found.runner),
-        ("Delivery", delivery_id(found.delivery_id)),
+        ("Delivery", delivery_id(found.delivery_id) + (f" (replay {found.replay} of it)" if found.replay else "")),
         ("Webhook", f"{shown(found.webhook_name)} ({found.webhook_uid})"),
         ("Attempt", str(found.attempt)),
         ("Created", utc(found.created_at)),
@@ -105,7 +112,7 @@ def show(run: Id, factory: options.FactoryName = "default", json: options.AsJson
 def log(run: Id, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Print what a run's command printed. All that is kept of it, or else its last part."""
     with session(factory) as here:
-        found = here.management.run(here.factory, run)
+        found = here.management.runs.get(here.may, run)
         file = _directory(here.settings, found) / _output_file()
     if json:
         text = file.read_text(encoding="utf-8", errors="backslashreplace") if file.is_file() else found.output_tail
@@ -131,14 +138,14 @@ def log(run: Id, factory: options.FactoryName = "default", json: options.AsJson 
 def cancel(run: Id, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Cancel a run. A queued one ends at once, a running one as soon as its process has ended."""
     with session(factory) as here:
-        found = here.management.cancel_run(here.factory, run)
+        found = here.management.runs.cancel(here.may, run)
     if json:
         as_json(run_fields(found))
         return
     if found.state is RunState.CANCELLED:
         line(f"Run {run_id(found.id)} is cancelled.")
         return
-    line(f"Run {run_id(found.id)} is told to stop. See: {how_to_call()} run show {run_id(found.id)}")
+    line(f"Run {run_id(found.id)} is told to stop. See: {call(f'run show {run_id(found.id)}', factory)}")
 
 
 @commands.command("export")
@@ -151,7 +158,7 @@ def export_runs(
     with session(factory) as here:
 
         def page_after(last: Run | None) -> Sequence[Run]:
-            return here.management.export_runs(here.factory, webhook=webhook, after=last.id if last else None)
+            return here.management.runs.oldest(here.may, webhook=webhook, after=last.id if last else None)
 
         pages: Iterator[list[dict[str, Any]]] = (
             [run_fields(run) for run in page] for page in export.all_pages(page_after)
@@ -167,7 +174,7 @@ def print_runs(runs: Sequence[Run]) -> None:
             Column("STATE", whole=True),
             Column("AUTOMATION"),
         ],
-        [(utc(run.created_at), run_id(run.id), _state(run), run.automation_name) for run in runs],
+        [(utc(run.created_at), run_id(run.id), _state(run), _automation(run)) for run in runs],
     )
 
 
@@ -179,6 +186,7 @@ def run_fields(run: Run) -> dict[str, Any]:
         "webhook_uid": run.webhook_uid,
         "automation": run.automation_name,
         "automation_version": run.automation_version,
+        "replay": run.replay,
         "runner": run.runner,
         "state": run.state.value,
         "attempt": run.attempt,
@@ -196,6 +204,10 @@ def _state(run: Run) -> str:
     if run.cancel_requested_at is not None and not run.state.is_final:
         return f"{run.state.value}, told to stop"
     return run.state.value
+
+
+def _automation(run: Run) -> str:
+    return f"{run.automation_name} (replay {run.replay})" if run.replay else run.automation_name
 
 
 def _directory(settings: Settings, run: Run) -> Path:

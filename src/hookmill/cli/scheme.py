@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookmill.cli import options
-from hookmill.cli.output import Column, as_json, fields, line, table
+from hookmill.cli.output import Column, as_json, call, fields, line, table
 
 if TYPE_CHECKING:
     from hookmill.domain.signatures.scheme import Scheme
@@ -34,7 +34,7 @@ def list_schemes(json: options.AsJson = False) -> None:
         [(one.name, one.title, one.algorithm.value, one.proof.kind.value) for one in found],
     )
     line()
-    line("Any other sender that signs with an HMAC: scheme hmac (hookmill scheme show hmac).")
+    line(f"Any other sender that signs with an HMAC: scheme hmac ({call('scheme show hmac')}).")
 
 
 @commands.command()

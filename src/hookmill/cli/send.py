@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import typer
 
 from hookmill.cli import given, options
-from hookmill.cli.output import as_json, how_to_call, iso, line, shown
+from hookmill.cli.output import as_json, call, iso, line, shown
 from hookmill.cli.session import session
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.webhook import AuthMode
@@ -77,13 +77,15 @@ def send(
     if data is not None:
         content = data.encode("utf-8", "surrogateescape")
     with session(factory) as here:
-        target = here.management.secret_for_sending(here.factory, webhook)
+        target = here.management.webhooks.secret_for_sending(here.may, webhook)
         path = target.webhook.ingress_path()
-        base = url if url is not None else here.management.url(target.webhook).removesuffix(path)
+        base = url if url is not None else here.management.webhooks.url(target.webhook).removesuffix(path)
         signer = _signer(target, scheme, clock_skew, signing_key)
 
     sender = Sender(base, target, event_id, signer)
     answers = []
+    if not json:
+        line(f"To {sender.shown_url} (webhook {shown(target.webhook.name)}):")
     try:
         for number in range(1, times + 1):
             answer = sender.post(content if content is not None else _sample(number))
@@ -94,9 +96,11 @@ def send(
         sender.close()
     if json:
         described = [_answer_fields(answer) for answer in answers]
-        as_json(described[0] if times == 1 else {"sent": described})
+        posted_to = {"url": sender.shown_url}
+        as_json(described[0] | posted_to if times == 1 else {"sent": described} | posted_to)
     elif any(answer.status == UNAUTHENTICATED for answer in answers):
-        line(f"Why: {how_to_call()} delivery list --webhook {target.webhook.uid}, then delivery show with its id.")
+        listed = call("delivery list", factory, webhook=target.webhook.uid)
+        line(f"Why: {listed}, then delivery show with its id.")
     if any(answer.status != ACCEPTED for answer in answers):
         raise typer.Exit(1)
 
@@ -155,6 +159,8 @@ class Sender:
             host, port, parts = None, None, urlsplit("")
         if parts.scheme not in {"http", "https"} or not host or not re.fullmatch(r"[!-~]*", parts.path):
             raise Invalid(f"{self._shown_base} is no address of a service. Use one such as http://127.0.0.1:8420.")
+        self.shown_url = shown(base[:200]).rstrip("/") + target.webhook.ingress_path()
+        """Where deliveries go; a URL token is a placeholder in it."""
         secret = target.reveal()
         self._signer = signer
         self._event_id = event_id
@@ -192,7 +198,7 @@ class Sender:
         except ValueError:
             raise Invalid("The secret or the event id holds a character that no request can carry.") from None
         except ConnectionRefusedError:
-            raise Conflict(f"Nothing listens at {self._shown_base}. Start the service: hookmill serve") from None
+            raise Conflict(f"Nothing listens at {self._shown_base}. Start the service: {call('serve')}") from None
         except TimeoutError:
             raise Conflict(f"{self._shown_base} did not answer within {ANSWER_SECONDS} seconds.") from None
         except ssl.SSLError as error:

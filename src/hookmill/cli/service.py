@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hookmill.domain.automation import Automation
+    from hookmill.domain.permission import MayManage
     from hookmill.domain.webhook import Webhook
     from hookmill.management import Management, WebhookWithSecret
     from hookmill.settings import Settings
-    from hookmill.store.factories import Factory
 
 FIRST: Final = "first"
 FIRST_PROMPT: Final = """\
@@ -148,20 +148,21 @@ class SetUp:
 
 
 def _set_up(management: Management, settings: Settings) -> SetUp:
-    factory, is_new = management.set_up()
-    made = _make_first(management, factory, settings) if is_new else None
+    factory, is_new = management.factories.set_up()
+    may = management.access.operator(factory.name)
+    made = _make_first(management, may, settings) if is_new else None
     return SetUp(
-        webhooks=management.webhooks(factory),
-        automations=management.automations(factory),
+        webhooks=management.webhooks.all(may),
+        automations=management.automations.all(may),
         first=made,
         described=webhook_fields(management, made.webhook) if made is not None else None,
     )
 
 
-def _make_first(management: Management, factory: Factory, settings: Settings) -> WebhookWithSecret:
-    made = management.create_webhook(factory, FIRST)
-    management.create_automation(
-        factory,
+def _make_first(management: Management, may: MayManage, settings: Settings) -> WebhookWithSecret:
+    made = management.webhooks.create(may, FIRST)
+    management.automations.create(
+        may,
         FIRST,
         prompt=FIRST_PROMPT,
         triggers=[{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}],

@@ -1,4 +1,4 @@
-"""One command's hold on the installation: its settings, the open store, the operations, and the factory it is about."""
+"""One command's hold on the installation: its settings, the open store, the operations, and what it may do with them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,29 @@ from hookmill.domain.errors import Invalid
 
 if TYPE_CHECKING:
     # Types only: what stands behind these names takes longer to import than most commands take to run.
+    from hookmill.domain.permission import MayAdminister, MayManage
     from hookmill.management import Management
     from hookmill.settings import Settings
-    from hookmill.store.factories import Factory
 
 UNUSABLE_SETTINGS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
+    """For commands about one factory."""
+
     settings: Settings
     management: Management
-    factory: Factory
+    may: MayManage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamSession:
+    """For commands about the whole team."""
+
+    settings: Settings
+    management: Management
+    may: MayAdminister
 
 
 def settings_in_force() -> Settings:
@@ -42,12 +53,24 @@ def settings_in_force() -> Settings:
 @contextmanager
 def session(factory: str) -> Iterator[Session]:
     """Open what the settings name, for one command. Raises `NotFound` for an unknown factory."""
+    with _opened() as (settings, management):
+        yield Session(settings=settings, management=management, may=management.access.operator(factory))
+
+
+@contextmanager
+def team_session() -> Iterator[TeamSession]:
+    """As `session`, over the team. Raises `NotFound` before the first start."""
+    with _opened() as (settings, management):
+        yield TeamSession(settings=settings, management=management, may=management.access.operator_of_team())
+
+
+@contextmanager
+def _opened() -> Iterator[tuple[Settings, Management]]:
     from hookmill import app
 
     settings = settings_in_force()
     store = app.open_store(settings)
     try:
-        management = app.management(settings, store)
-        yield Session(settings=settings, management=management, factory=management.factory(factory))
+        yield settings, app.management(settings, store)
     finally:
         store.close()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
 import typer
 
 from hookmill.cli import given, options
 from hookmill.cli.curl import curl_line
-from hookmill.cli.output import Column, as_json, confirmed, fields, how_to_call, iso, line, shown, table, utc
+from hookmill.cli.output import Column, as_json, call, confirmed, fields, iso, line, shown, table, utc
+from hookmill.cli.secret import print_unsynced, unsynced
 from hookmill.cli.session import session
-from hookmill.domain.webhook import AuthMode, Webhook, WebhookState
+from hookmill.domain.webhook import TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookState
 
 if TYPE_CHECKING:
     from hookmill.domain.automation import Automation
@@ -46,14 +47,15 @@ def create(
     delivery_id_header: Annotated[
         str | None, typer.Option(metavar="HEADER", help="The request header in which the sender puts its event id.")
     ] = None,
+    disabled: Annotated[bool, typer.Option("--disabled", help="Leave it disabled for now: senders get 404.")] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Create a webhook. Its complete URL and its secret are printed now, and never again."""
+    """Create a webhook. A secret that is generated for it is printed now, and never again."""
     secret = given.secret_from_standard_input() if secret_from_stdin else None
     with session(factory) as here:
-        made = here.management.create_webhook(
-            here.factory,
+        made = here.management.webhooks.create(
+            here.may,
             name,
             auth_mode=mode,
             signature_scheme=scheme,
@@ -62,11 +64,27 @@ def create(
             secret=secret,
             secret_name=secret_name,
             delivery_id_header=delivery_id_header,
+            enabled=not disabled,
         )
-        if made.secret is None and not json:
-            _print_without_secret(made)
-            return
-        _print_with_secret(here.management, made, f"Webhook {shown(made.webhook.name)} is ready.", json)
+        described = webhook_fields(here.management, made.webhook)
+    webhook = made.webhook
+    if json:
+        as_json(described | _shown_once(made, generated=secret is None))
+        return
+    if not webhook.has_secret:
+        _print_awaiting(made, factory)
+        return
+    state = "ready" if webhook.state is WebhookState.ENABLED else "created, and disabled: senders get 404"
+    line(f"Webhook {shown(webhook.name)} is {state}.")
+    line()
+    if secret is None and made.secret is not None:
+        _print_with_secret(made)
+    else:
+        _print_with_known_secret(webhook, described["url"], was_given=secret is not None)
+    if webhook.state is WebhookState.ENABLED:
+        line(f"To send a sample from here: {call(f'send {webhook.uid}', factory)}")
+    else:
+        line(f"To accept deliveries: {call(f'webhook enable {webhook.uid}', factory)}")
 
 
 @commands.command("list")
@@ -77,12 +95,12 @@ def list_webhooks(
 ) -> None:
     """List the factory's webhooks."""
     with session(factory) as here:
-        found = here.management.webhooks(here.factory, with_deleted=deleted)
+        found = here.management.webhooks.all(here.may, with_deleted=deleted)
         if json:
             as_json({"webhooks": [webhook_fields(here.management, webhook) for webhook in found]})
             return
     if not found:
-        line(f"Factory {shown(factory)} has no webhooks yet. Create one: {how_to_call()} webhook create NAME")
+        line(f"Factory {shown(factory)} has no webhooks yet. Create one: {call('webhook create NAME', factory)}")
         return
     table(
         [
@@ -99,10 +117,10 @@ def list_webhooks(
 def show(name: Name, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Show one webhook, and which automations select it."""
     with session(factory) as here:
-        webhook = here.management.webhook(here.factory, name)
+        webhook = here.management.webhooks.get(here.may, name)
         selecting = [
             automation
-            for automation in here.management.automations(here.factory)
+            for automation in here.management.automations.all(here.may)
             if webhook.uid in automation.selected_webhooks()
         ]
         described = webhook_fields(here.management, webhook)
@@ -115,7 +133,7 @@ def show(name: Name, factory: options.FactoryName = "default", json: options.AsJ
         ("State", _state(webhook)),
         ("Mode", webhook.auth_mode.value),
         ("URL", described["url"]),
-        ("Secret", f"{webhook.secret_name} ({_of_secret(webhook)})"),
+        ("Secret", f"{webhook.secret_name} ({_of_secret(webhook, factory)})"),
     ]
     if webhook.signature_scheme is not None:
         pairs.append(("Scheme", webhook.signature_scheme))
@@ -140,28 +158,71 @@ def disable(name: Name, factory: options.FactoryName = "default", json: options.
 
 
 @commands.command()
+def rename(
+    name: Name,
+    new_name: Annotated[str, typer.Argument(metavar="NEW", help="What it is called from now on.", show_default=False)],
+    factory: options.FactoryName = "default",
+    json: options.AsJson = False,
+) -> None:
+    """Give a webhook another name. Its uid, URL, secret and log stay."""
+    with session(factory) as here:
+        before = here.management.webhooks.get(here.may, name)
+        webhook = here.management.webhooks.rename(here.may, before.uid, new_name)
+        described = webhook_fields(here.management, webhook)
+    if json:
+        as_json(described)
+        return
+    line(f"Webhook {shown(before.name)} ({webhook.uid}) is now called {shown(webhook.name)}. Its URL is the same.")
+
+
+@commands.command()
+def sync(name: Name, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+    """Use the newest value of its team secret. The one before stops working at once."""
+    with session(factory) as here:
+        before = here.management.webhooks.get(here.may, name)
+        webhook = here.management.webhooks.sync(here.may, before.uid)
+        described = webhook_fields(here.management, webhook)
+    if json:
+        as_json(described)
+        return
+    if before.secret_is_current:
+        line(f"Webhook {shown(webhook.name)} used the newest value of team secret {webhook.secret_name} already.")
+        return
+    line(f"Webhook {shown(webhook.name)} now uses the newest value of team secret {webhook.secret_name}, and no other.")
+    if webhook.state is WebhookState.DISABLED:
+        line(f"To accept deliveries: {call(f'webhook enable {webhook.uid}', factory)}")
+
+
+@commands.command()
 def rotate(
     name: Name,
     secret_from_stdin: options.SecretFromStdin = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Replace the secret. The old one stops working at once; the new one is printed now, and never again."""
+    """Replace the secret. The old one stops working at once; one that is generated is printed now, and never again."""
     secret = given.secret_from_standard_input() if secret_from_stdin else None
     with session(factory) as here:
-        had_one = here.management.webhook(here.factory, name).has_secret
-        rotated = here.management.rotate_webhook(here.factory, name, secret)
-        webhook = rotated.webhook
-        said = f"Webhook {shown(webhook.name)} has a new secret. The old one works no more."
-        if not had_one:
-            said = f"Webhook {shown(webhook.name)} has its secret now."
-            if webhook.state is WebhookState.DISABLED:
-                said += f" To accept deliveries: {how_to_call()} webhook enable {webhook.uid}"
-        if secret is not None and not json:
-            # Whoever gave it knows it, and a terminal remembers what it has shown.
-            line(said)
-            return
-        _print_with_secret(here.management, rotated, said, json)
+        had_one = here.management.webhooks.get(here.may, name).has_secret
+        rotated = here.management.webhooks.rotate(here.may, name, secret)
+        described = webhook_fields(here.management, rotated.webhook)
+        others = unsynced(here, rotated.webhook.secret_name)
+    webhook = rotated.webhook
+    if json:
+        as_json(described | _shown_once(rotated, generated=secret is None))
+        return
+    if had_one:
+        line(f"Webhook {shown(webhook.name)} has a new secret. The old one works no more.")
+    else:
+        line(f"Webhook {shown(webhook.name)} has its secret now.")
+    if secret is None:
+        line()
+        _print_with_secret(rotated)
+    if webhook.state is WebhookState.DISABLED:
+        line(f"To accept deliveries: {call(f'webhook enable {webhook.uid}', factory)}")
+    if others:
+        line(f"Other webhooks use team secret {webhook.secret_name} too.")
+        print_unsynced(others, factory)
 
 
 @commands.command()
@@ -172,13 +233,12 @@ def delete(
     json: options.AsJson = False,
 ) -> None:
     """Delete a webhook. Its URL answers 404 for ever; its log stays until retention takes it."""
-    if json and not yes:
-        raise typer.BadParameter("--json can't ask for confirmation; give --yes as well")
+    given.agreed_beforehand(json, yes)
     with session(factory) as here:
-        webhook = here.management.webhook(here.factory, name)
+        webhook = here.management.webhooks.get(here.may, name)
         if not yes and webhook.state is not WebhookState.DELETED:
             confirmed(f"Delete webhook {webhook.name} ({webhook.uid})? Its URL dies for ever.")
-        webhook = here.management.delete_webhook(here.factory, webhook.uid)
+        webhook = here.management.webhooks.delete(here.may, webhook.uid)
         described = webhook_fields(here.management, webhook)
     if json:
         as_json(described)
@@ -188,7 +248,7 @@ def delete(
 
 def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
     with session(factory) as here:
-        webhook = here.management.set_webhook_enabled(here.factory, name, enabled)
+        webhook = here.management.webhooks.set_enabled(here.may, name, enabled)
         described = webhook_fields(here.management, webhook)
     if json:
         as_json(described)
@@ -197,40 +257,63 @@ def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
     line(f"Webhook {shown(webhook.name)} ({webhook.uid}) is {webhook.state.value}. {effect}")
 
 
-def _print_with_secret(management: Management, made: WebhookWithSecret, said: str, json: bool) -> None:
+def _shown_once(made: WebhookWithSecret, *, generated: bool) -> dict[str, Any]:
+    """A generated secret and the complete URL, at the one moment when they are shown."""
+    # Whoever gave a secret knows it, and a terminal or a log remembers what was printed.
+    if not generated or made.secret is None:
+        return {"secret": None}
+    return {"url": made.url, "secret": made.reveal()}
+
+
+def _print_with_secret(made: WebhookWithSecret) -> None:
     """The one moment when the secret and the complete URL are shown."""
-    if json:
-        described = webhook_fields(management, made.webhook)
-        as_json(described | {"url": made.url, "secret": made.reveal() if made.secret is not None else None})
-        return
-    line(said)
-    line()
     fields([("uid", made.webhook.uid), ("URL", made.url), ("Secret", made.reveal())])
     line()
     line(f"Keep the secret now: it is not shown again. It is stored as team secret {made.webhook.secret_name}.")
     if (sample := curl_line(made)) is not None:
-        line("A sample delivery:")
+        enabled = made.webhook.state is WebhookState.ENABLED
+        line("A sample delivery:" if enabled else "A sample delivery, once it is enabled:")
         line()
         line(sample)
+        line()
 
 
-def _print_without_secret(made: WebhookWithSecret) -> None:
+def _print_with_known_secret(webhook: Webhook, url: str, *, was_given: bool) -> None:
+    """The secret is one that somebody knows already, and nobody is shown."""
+    whose = "the one you gave, kept as team secret" if was_given else "the value that is in team secret"
+    fields([("uid", webhook.uid), ("URL", url), ("Secret", f"{whose} {webhook.secret_name}; it is not shown")])
+    line()
+    match webhook.auth_mode:
+        case AuthMode.TOKEN:
+            line("Senders put that secret into a header of each delivery, Authorization: Bearer SECRET.")
+        case AuthMode.URL_TOKEN:
+            line(f"Senders post to the URL with that secret in the place of {TOKEN_PLACEHOLDER}.")
+        case AuthMode.SIGNATURE:
+            line("Senders sign each delivery with that secret.")
+        case _:
+            assert_never(webhook.auth_mode)
+
+
+def _print_awaiting(made: WebhookWithSecret, factory: str) -> None:
     """Only the provider can make the secret, and it wants the URL first."""
     webhook = made.webhook
     line(f"Webhook {shown(webhook.name)} is created, and disabled until it has the provider's secret.")
     line()
     fields([("uid", webhook.uid), ("URL", made.url)])
     line()
-    line(f"How to set the provider up: {how_to_call()} scheme show {webhook.signature_scheme}")
+    line(f"How to set the provider up: {call(f'scheme show {webhook.signature_scheme}')}")
     line("Give it the URL, hand its signing secret over here (it is asked for, or piped in), and then enable:")
     line()
-    line(f"  {how_to_call()} webhook rotate {webhook.uid} --secret-from-stdin")
-    line(f"  {how_to_call()} webhook enable {webhook.uid}")
+    line(f"  {call(f'webhook rotate {webhook.uid} --secret-from-stdin', factory)}")
+    line(f"  {call(f'webhook enable {webhook.uid}', factory)}")
 
 
-def _of_secret(webhook: Webhook) -> str:
+def _of_secret(webhook: Webhook, factory: str) -> str:
+    if not webhook.secret_is_current:
+        return f"it has a newer value; to use that: {call(f'webhook sync {webhook.uid}', factory)}"
     if not webhook.has_secret:
-        return "no value yet: supply the provider's with webhook rotate --secret-from-stdin"
+        give = call(f"webhook rotate {webhook.uid} --secret-from-stdin", factory)
+        return f"no value yet; to supply the provider's: {give}"
     return "never shown; rotate it for a new one"
 
 
@@ -259,7 +342,7 @@ def webhook_fields(management: Management, webhook: Webhook) -> dict[str, Any]:
         "deliveryIdHeader": webhook.delivery_id_header,
         "enabled": webhook.state is WebhookState.ENABLED,
         "state": webhook.state.value,
-        "url": management.url(webhook),
+        "url": management.webhooks.url(webhook),
         "has_secret": webhook.has_secret,
         "secret_is_current": webhook.secret_is_current,
         "created_at": iso(webhook.created_at),

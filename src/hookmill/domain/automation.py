@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hookmill.domain.errors import Invalid, InvalidFilter
+from hookmill.domain.errors import Fault, Invalid, InvalidFilter
 from hookmill.domain.filters import CompiledFilter, compile_filter
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.payload import Parsed
@@ -74,21 +74,21 @@ def _holds(chosen: CompiledFilter, payload: Parsed) -> bool:
 def triggers_from_json(given: Any) -> tuple[Trigger, ...]:
     """Triggers as a person wrote them. Raises `Invalid` with the place, or `InvalidFilter` with every problem."""
     if not isinstance(given, list) or not given:
-        raise Invalid("An automation needs a list of one or more triggers.")
+        raise Invalid("An automation needs a list of one or more triggers.", pointer="/triggers")
     if len(given) > TRIGGERS_MAX:
-        raise Invalid(f"An automation has at most {TRIGGERS_MAX} triggers; got {len(given)}.")
+        raise Invalid(f"An automation has at most {TRIGGERS_MAX} triggers; got {len(given)}.", pointer="/triggers")
     return tuple(_trigger(f"/triggers/{place}", trigger) for place, trigger in enumerate(given))
 
 
 def _trigger(place: str, given: Any) -> Trigger:
     if not isinstance(given, dict):
-        raise Invalid(f"{place}: a trigger is an object with provider, event and filter.")
+        raise _refused(place, "a trigger is an object with provider, event and filter.")
     _only(place, given, {"provider", "event", "filter"})
     if given.get("provider") != PROVIDER or given.get("event") != EVENT:
-        raise Invalid(f"{place}: the one kind of trigger is provider: {PROVIDER}, event: {EVENT}.")
+        raise _refused(place, f"the one kind of trigger is provider: {PROVIDER}, event: {EVENT}.")
     chosen = given.get("filter")
     if not isinstance(chosen, dict):
-        raise Invalid(f"{place}/filter: needs webhook_ids, and may have payload.")
+        raise _refused(f"{place}/filter", "needs webhook_ids, and may have payload.")
     _only(f"{place}/filter", chosen, {"webhook_ids", "payload"})
     uids = _webhook_ids(f"{place}/filter/webhook_ids", chosen.get("webhook_ids"))
     if "payload" not in chosen:
@@ -96,23 +96,27 @@ def _trigger(place: str, given: Any) -> Trigger:
     compiled = compile_filter(chosen["payload"])
     if isinstance(compiled, CompiledFilter):
         return Trigger(webhook_ids=uids, payload=compiled)
-    raise InvalidFilter([f"{place}/filter/payload{problem.pointer}: {problem.message}" for problem in compiled])
+    raise InvalidFilter([Fault(f"{place}/filter/payload{fault.pointer}", fault.message) for fault in compiled])
 
 
 def _webhook_ids(place: str, given: Any) -> tuple[WebhookUid, ...]:
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
-        raise Invalid(f"{place}: a list of one or more webhook uids, such as wh_….")
+        raise _refused(place, "a list of one or more webhook uids, such as wh_….")
     if len(given) > WEBHOOKS_PER_TRIGGER_MAX:
-        raise Invalid(f"{place}: at most {WEBHOOKS_PER_TRIGGER_MAX} webhooks; got {len(given)}.")
+        raise _refused(place, f"at most {WEBHOOKS_PER_TRIGGER_MAX} webhooks; got {len(given)}.")
     for uid in given:
         if not isinstance(uid, str) or not uid.startswith("wh_") or len(uid) > 100:
-            raise Invalid(
-                f"{place}: {str(uid)[:100]!r} is not a webhook uid. Use the wh_… of the webhook, not its name."
+            raise _refused(
+                place, f"{str(uid)[:100]!r} is not a webhook uid. Use the wh_… of the webhook, not its name."
             )
     return tuple(dict.fromkeys(WebhookUid(uid) for uid in given))
+
+
+def _refused(place: str, what: str) -> Invalid:
+    return Invalid(f"{place}: {what}", pointer=place)
 
 
 def _only(place: str, given: dict[str, Any], known: set[str]) -> None:
     for key in given:
         if key not in known:
-            raise Invalid(f"{place}: unknown key {key[:100]!r}. Known here: {', '.join(sorted(known))}.")
+            raise _refused(place, f"unknown key {key[:100]!r}. Known here: {', '.join(sorted(known))}.")

@@ -4,6 +4,7 @@ Two deliveries with the same identity are the same event. The sender's word come
 kind is digested under its own name, so that none can pose as another.
 """
 
+import re
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
@@ -101,6 +102,17 @@ def identify(delivery_id_header: bytes | None, provider_id: bytes | None, attemp
     if sent := attempt.headers.get(SENDER_DELIVERY_ID, b"").strip():
         return _chosen(IdentityKind.SENDER, sent)
     return Identity(IdentityKind.BODY_SHA256, _digest(b"body_sha256", sha256(body).digest()), None)
+
+
+def identities_shown_as(text: str) -> tuple[bytes, ...]:
+    """The digests of the identities that a person may mean by `text`: a sender's or provider's id, or the SHA-256 of
+    a body in hexadecimal digits."""
+    value = text.strip().encode("utf-8", "surrogatepass")
+    kinds = (IdentityKind.DELIVERY_ID_HEADER, IdentityKind.PROVIDER, IdentityKind.SENDER)
+    chosen = tuple(_digest(kind.shown.encode(), value) for kind in kinds)
+    if re.fullmatch(r"[0-9a-fA-F]{64}", text.strip()):
+        return (*chosen, _digest(b"body_sha256", bytes.fromhex(text.strip())))
+    return chosen
 
 
 def replay_digest(fingerprint: bytes) -> bytes:

@@ -4,32 +4,52 @@ HookmillError
 ├── Invalid            a value that was given cannot be used
 │   └── InvalidFilter  a payload filter with problems, each at its place
 ├── NotFound           no such thing, or none that this caller may know of
+├── Forbidden          the caller may know of it, and not do this
 ├── Conflict           the thing's present state forbids it
-│   └── LimitReached   one more would be too many
+│   ├── LimitReached   one more would be too many
+│   └── Changed        it is no longer what the caller has seen
 └── StoreUnavailable   the database did not answer, or is full: try again later
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 
 class HookmillError(Exception):
     """The root of every error that a person can mend. `str(error)` is fit to be shown."""
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with one place of a document: `pointer` is a JSON pointer (RFC 6901)."""
+
+    pointer: str
+    message: str
+
+
 class Invalid(HookmillError):
-    """A value that was given cannot be used."""
+    """A value that was given cannot be used. `faults` say where in a document it stands, if it stood in one."""
+
+    def __init__(self, message: str, *, pointer: str | None = None) -> None:
+        super().__init__(message)
+        self.faults: tuple[Fault, ...] = (Fault(pointer, message),) if pointer is not None else ()
 
 
 class InvalidFilter(Invalid):
-    """A payload filter that cannot be saved; `problems` are its faults, as lines fit to be shown."""
+    """A payload filter that cannot be saved, with every fault of it."""
 
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("The payload filter cannot be used:\n" + "\n".join(f"  {problem}" for problem in problems))
-        self.problems = tuple(problems)
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        lines = [f"  {fault.pointer or '/'}: {fault.message}" for fault in faults]
+        super().__init__("The payload filter cannot be used:\n" + "\n".join(lines))
+        self.faults = tuple(faults)
 
 
 class NotFound(HookmillError):
     """No such thing, or none that this caller may know of."""
+
+
+class Forbidden(HookmillError):
+    """The caller may know of the thing, and their role does not let them do this to it."""
 
 
 class Conflict(HookmillError):
@@ -38,6 +58,10 @@ class Conflict(HookmillError):
 
 class LimitReached(Conflict):
     """One more would be too many."""
+
+
+class Changed(Conflict):
+    """Somebody else has changed the thing since the caller looked. Nothing was changed now."""
 
 
 class StoreUnavailable(HookmillError):

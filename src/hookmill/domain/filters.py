@@ -24,6 +24,7 @@ from enum import Enum
 from itertools import islice
 from typing import Any, Final
 
+from hookmill.domain.errors import Fault
 from hookmill.domain.payload import Json, Parsed, VastNumber, plain_spelling
 
 DEPTH_MAX: Final = 10
@@ -41,14 +42,6 @@ TELLING_MAX: Final = 4
 """Groups of strings that are looked for before a body is decoded, and strings in a group."""
 _READ_MAX: Final = 1_000
 """Conditions and problems after which the rest of a hopeless filter is left unread."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilterProblem:
-    """Why a filter can't be saved: the place in it, as a JSON pointer (RFC 6901), and what to do."""
-
-    pointer: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +95,13 @@ class CompiledFilter:
         return Explanation(matched=self.matches(payload), conditions=outcomes)
 
 
-def compile_filter(source: Json) -> CompiledFilter | list[FilterProblem]:
+def compile_filter(source: Json) -> CompiledFilter | list[Fault]:
     """The filter, ready to evaluate, or all that is wrong with it. Takes any JSON or YAML value, never raises.
 
     A Python float stands for its shortest decimal spelling; `payload.parse` keeps longer ones exact.
     """
     if type(source) is not dict:
-        return [FilterProblem(pointer="", message='A filter is an object such as {"action": ["opened"]}.')]
+        return [Fault("", 'A filter is an object such as {"action": ["opened"]}.')]
     reader = _Reader(problems=[], conditions=[])
     top = reader.object_rule(source, at="", depth=0)
     if len(reader.conditions) > CONDITIONS_MAX:
@@ -321,11 +314,11 @@ def _deciding_element(condition: _Condition, value: Json, at: str) -> tuple[str,
 class _Reader:
     """Turns a filter's source into rules, and notes every problem on the way."""
 
-    problems: list[FilterProblem]
+    problems: list[Fault]
     conditions: list[_Condition]
 
     def refuse(self, pointer: str, message: str) -> None:
-        self.problems.append(FilterProblem(pointer=pointer, message=message))
+        self.problems.append(Fault(pointer, message))
 
     def object_rule(self, source: dict[Any, Json], at: str, depth: int) -> _ObjectRule:
         fields: dict[str, _ValueRule | _ObjectRule] = {}

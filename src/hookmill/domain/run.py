@@ -60,6 +60,8 @@ class Run:
     output_tail: str | None
     reason: str | None
     """Why it ended as it did, for people."""
+    replay: int = 0
+    """0 for the run that the delivery itself started; its owner's replays count from 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """The delivery log, as it is read and as it is thinned out. Only admission writes to it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from hookmill.domain.delivery import IdentityKind, Label
 from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
@@ -50,34 +50,51 @@ def newest(
     tx: Transaction,
     factory: FactoryId,
     *,
-    webhook: WebhookUid | None = None,
+    webhooks: Collection[WebhookUid] | None = None,
     label: Label | None = None,
+    since: int | None = None,
+    until: int | None = None,
+    identities: Collection[bytes] | None = None,
     before: DeliveryKey | None = None,
     limit: int = 50,
 ) -> Sequence[Delivery]:
-    """A page of the log, newest first. `before` is the last row of the page before."""
-    conditions = ["w.factory_id = :factory"]
-    if webhook is not None:
-        conditions.append("w.uid = :webhook")
+    """A page of the log, newest first. `before` is the last row of the page before.
+
+    `since` and `until` are µs since 1970, the first inclusive; `identities` are digests, one of which a row must have.
+    """
+    asked: dict[str, dict[str, Any]] = {"w.factory_id = :factory": {"factory": factory}}
+    if webhooks is not None:
+        asked.update(_one_of("w.uid", "webhook", webhooks))
     if label is not None:
-        conditions.append("d.label = :label")
+        asked["d.label = :label"] = {"label": int(label)}
+    if since is not None:
+        asked["d.received_at >= :since"] = {"since": since}
+    if until is not None:
+        asked["d.received_at < :until"] = {"until": until}
+    if identities is not None:
+        asked.update(_one_of("d.identity_digest", "identity", identities))
     if before is not None:
-        conditions.append("d.id < :before")
+        asked["d.id < :before"] = {"before": before}
     rows = tx.all(
         f"""
         SELECT {_COLUMNS}
         FROM deliveries d JOIN webhooks w ON w.no = d.webhook_no
-        WHERE {" AND ".join(conditions)}
+        WHERE {" AND ".join(asked)}
         ORDER BY d.id DESC
         LIMIT :limit
         """,
-        factory=factory,
         limit=limit,
-        **({"webhook": webhook} if webhook is not None else {}),
-        **({"label": int(label)} if label is not None else {}),
-        **({"before": before} if before is not None else {}),
+        **{name: value for values in asked.values() for name, value in values.items()},
     )
     return [_delivery(row) for row in rows]
+
+
+def _one_of(column: str, name: str, values: Collection[Any]) -> dict[str, dict[str, Any]]:
+    """The condition that the column holds one of the values, and its parameters."""
+    if not values:
+        return {"1 = 0": {}}
+    numbered = {f"{name}_{number}": value for number, value in enumerate(values)}
+    return {f"{column} IN ({', '.join(f':{parameter}' for parameter in numbered)})": numbered}
 
 
 def oldest(

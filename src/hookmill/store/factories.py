@@ -1,24 +1,25 @@
 """Teams and their factories."""
 
-from dataclasses import dataclass
 from typing import Final
 
+from hookmill.domain.factory import Factory
 from hookmill.domain.ids import FactoryId, TeamId
 from hookmill.store.database import Row, Transaction
 
 _SET_UP_LOCK: Final = 0x66616374
 """PostgreSQL's advisory lock for the first start: "fact"."""
 
-
-@dataclass(frozen=True, slots=True)
-class Factory:
-    id: FactoryId
-    team_id: TeamId
-    name: str
+_COLUMNS: Final = "id, team_id, name, defined_by_files"
 
 
 def add_team(tx: Transaction, team: TeamId, name: str, now: int) -> None:
     tx.run("INSERT INTO teams (id, name, created_at) VALUES (:id, :name, :now)", id=team, name=name, now=now)
+
+
+def the_team(tx: Transaction) -> TeamId | None:
+    """The installation's team; None before the first start."""
+    row = tx.one("SELECT id FROM teams ORDER BY created_at, id LIMIT 1")
+    return TeamId(row["id"]) if row else None
 
 
 def add_factory(tx: Transaction, factory: Factory, now: int) -> None:
@@ -32,12 +33,21 @@ def add_factory(tx: Transaction, factory: Factory, now: int) -> None:
 
 
 def factory_named(tx: Transaction, name: str) -> Factory | None:
-    row = tx.one("SELECT id, team_id, name FROM factories WHERE name = :name", name=name)
+    row = tx.one(f"SELECT {_COLUMNS} FROM factories WHERE name = :name", name=name)
+    return _factory(row) if row else None
+
+
+def by_id(tx: Transaction, factory: FactoryId) -> Factory | None:
+    row = tx.one(f"SELECT {_COLUMNS} FROM factories WHERE id = :id", id=factory)
     return _factory(row) if row else None
 
 
 def all_factories(tx: Transaction) -> list[Factory]:
-    return [_factory(row) for row in tx.all("SELECT id, team_id, name FROM factories ORDER BY name")]
+    return [_factory(row) for row in tx.all(f"SELECT {_COLUMNS} FROM factories ORDER BY name")]
+
+
+def define_by_files(tx: Transaction, factory: FactoryId) -> None:
+    tx.run("UPDATE factories SET defined_by_files = :yes WHERE id = :id", id=factory, yes=True)
 
 
 def hold_all(tx: Transaction) -> None:
@@ -46,23 +56,14 @@ def hold_all(tx: Transaction) -> None:
         tx.run("SELECT pg_advisory_xact_lock(:lock)", lock=_SET_UP_LOCK)
 
 
-def hold(tx: Transaction, factory: FactoryId) -> None:
-    """Let nobody else change what the factory's team has until this transaction ends.
+def hold(tx: Transaction, team: TeamId) -> None:
+    """Let nobody else change what the team has until this transaction ends.
 
     Limits and versions are counted, and names and states looked at, before they are written.
     """
     if not tx.on_sqlite:
-        tx.one(
-            """
-            SELECT t.id
-            FROM teams t
-            JOIN factories f ON f.team_id = t.id
-            WHERE f.id = :id
-            FOR NO KEY UPDATE OF t
-            """,
-            id=factory,
-        )
+        tx.one("SELECT id FROM teams WHERE id = :id FOR NO KEY UPDATE", id=team)
 
 
 def _factory(row: Row) -> Factory:
-    return Factory(FactoryId(row["id"]), TeamId(row["team_id"]), row["name"])
+    return Factory(FactoryId(row["id"]), TeamId(row["team_id"]), row["name"], bool(row["defined_by_files"]))

@@ -11,6 +11,7 @@ from enum import Enum, auto
 from itertools import chain, zip_longest
 from typing import Final, NewType
 
+from hookmill.domain.automation import Automation
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid
 from hookmill.domain.run import Ended, Run, RunState
 from hookmill.store.database import Row, Transaction
@@ -22,7 +23,7 @@ _RUN: Final = """
     SELECT
         runs.id, runs.delivery_id, runs.factory_id, runs.automation_id, runs.automation_version, runs.state,
         runs.attempt, runs.created_at, runs.handed_at, runs.started_at, runs.finished_at,
-        runs.cancel_requested_at, runs.exit_status, runs.output_tail, runs.reason,
+        runs.cancel_requested_at, runs.exit_status, runs.output_tail, runs.reason, runs.replay,
         webhooks.uid AS webhook_uid, webhooks.name AS webhook_name,
         automation_versions.name AS automation_name, automation_versions.prompt, automation_versions.runner
     FROM runs
@@ -124,6 +125,31 @@ def _run(row: Row) -> Run:
         exit_status=row["exit_status"],
         output_tail=row["output_tail"],
         reason=row["reason"],
+        replay=row["replay"],
+    )
+
+
+def add_replay(
+    tx: Transaction, key: RunKey, *, delivery: DeliveryKey, factory: FactoryId, automation: Automation, now: int
+) -> None:
+    """A run that the delivery's owner starts, beside the one that the delivery started or did not start."""
+    tx.run(
+        """
+        INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,
+                          state, attempt, created_at, replay)
+        SELECT :id, d.id, d.webhook_no, :factory, :automation, :version, :queued, 0, :now,
+               (SELECT COALESCE(MAX(r.replay), 0) + 1 FROM runs r
+                WHERE r.delivery_id = d.id AND r.automation_id = :automation)
+        FROM deliveries d
+        WHERE d.id = :delivery
+        """,
+        id=key,
+        delivery=delivery,
+        factory=factory,
+        automation=automation.id,
+        version=automation.version,
+        queued=RunState.QUEUED.value,
+        now=now,
     )
 
 

@@ -61,6 +61,7 @@ factories: Final = Table(
     Column("team_id", Text, ForeignKey("teams.id"), nullable=False),
     Column("name", Text, nullable=False, unique=True),
     _time("created_at", nullable=False),
+    Column("defined_by_files", Boolean, nullable=False, server_default=false()),
 )
 
 secrets: Final = Table(
@@ -70,6 +71,7 @@ secrets: Final = Table(
     Column("team_id", Text, ForeignKey("teams.id"), nullable=False),
     Column("name", Text, nullable=False),
     _time("created_at", nullable=False),
+    _time("deleted_at"),
     UniqueConstraint("team_id", "name"),
     comment="Team secrets. A value never changes in place: each change is a new version.",
 )
@@ -231,8 +233,9 @@ runs: Final = Table(
     Column("exit_status", Integer),
     Column("output_tail", Text),
     Column("reason", Text),
-    # One delivery starts an automation once, however often it is told to.
-    UniqueConstraint("delivery_id", "automation_id"),
+    Column("replay", SmallInteger, nullable=False, server_default="0"),
+    # One delivery starts an automation once, however often it is told to. Its owner may replay it: 1, 2, …
+    UniqueConstraint("delivery_id", "automation_id", "replay"),
     # The backlog by factory: with 100,000 runs waiting, the next few are found in 2 ms instead of 300.
     Index(
         "ix_runs_waiting",
@@ -258,4 +261,83 @@ executors: Final = Table(
     _time("started_at", nullable=False),
     _time("last_seen_at", nullable=False),
     comment="Processes that perform runs, and when each last said that it lives.",
+)
+
+audit_log: Final = Table(
+    "audit_log",
+    metadata,
+    Column("id", LargeBinary(16), primary_key=True),
+    Column("team_id", Text, nullable=False),
+    Column("factory_id", Text),
+    _time("at", nullable=False),
+    Column("actor_kind", Text, nullable=False),
+    Column("actor_id", Text, nullable=False),
+    Column("actor_name", Text, nullable=False),
+    Column("door", Text, nullable=False),
+    Column("client", Text),
+    Column("action", Text, nullable=False),
+    Column("subject_kind", Text, nullable=False),
+    Column("subject_id", Text, nullable=False),
+    Column("subject_name", Text, nullable=False),
+    Column("details", Text, nullable=False),
+    Index("ix_audit_log_factory_id", "factory_id", "id"),
+    Index("ix_audit_log_team_id", "team_id", "id"),
+    comment="Every act of management, written with it. Nothing changes or removes a row. `details` is JSON text.",
+    sqlite_with_rowid=False,
+)
+
+api_keys: Final = Table(
+    "api_keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("team_id", Text, ForeignKey("teams.id"), nullable=False),
+    Column("factory_id", Text, ForeignKey("factories.id")),
+    Column("role", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("digest", LargeBinary(32), nullable=False, unique=True),
+    _time("created_at", nullable=False),
+    _time("expires_at"),
+    _time("revoked_at"),
+    _time("last_used_at"),
+    comment="API keys by the SHA-256 of their token, which is 256 random bits and kept nowhere.",
+)
+
+members: Final = Table(
+    "members",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("team_id", Text, ForeignKey("teams.id"), nullable=False),
+    Column("email", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("is_admin", Boolean, nullable=False),
+    _time("created_at", nullable=False),
+    _time("removed_at"),
+    # Somebody who was removed may be added again.
+    Index(
+        "uq_members_email",
+        "team_id",
+        "email",
+        unique=True,
+        sqlite_where=text("removed_at IS NULL"),
+        postgresql_where=text("removed_at IS NULL"),
+    ),
+)
+
+member_roles: Final = Table(
+    "member_roles",
+    metadata,
+    Column("member_id", Text, ForeignKey("members.id"), primary_key=True),
+    Column("factory_id", Text, ForeignKey("factories.id"), primary_key=True),
+    Column("role", Text, nullable=False),
+)
+
+idempotency_keys: Final = Table(
+    "idempotency_keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("request_digest", LargeBinary(32), nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    _time("created_at", nullable=False, index=True),
+    comment="Answers that are given again when a request is repeated. They may hold a secret that is shown once.",
 )

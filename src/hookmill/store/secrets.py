@@ -1,14 +1,82 @@
 """Team secrets. A new value is a new version; what a webhook uses is the version that it last synced."""
 
-from hookmill.domain.ids import SecretId, TeamId
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hookmill.domain.ids import FactoryId, SecretId, TeamId
 from hookmill.domain.secret import SecretValue
+from hookmill.store import facts
 from hookmill.store.database import Transaction
-from hookmill.store.sealing import MasterKey
+from hookmill.store.sealing import MasterKeys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSecret:
+    """A team secret without its value. Times are µs since 1970."""
+
+    id: SecretId
+    name: str
+    created_at: int
+    changed_at: int | None
+    """When it got the value that it has; None while it has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """A webhook that is not deleted and names the secret."""
+
+    secret_id: SecretId
+    factory_id: FactoryId
+    webhook_name: str
 
 
 def secret_named(tx: Transaction, team: TeamId, name: str) -> SecretId | None:
     row = tx.one("SELECT id FROM secrets WHERE team_id = :team AND name = :name", team=team, name=name)
     return SecretId(row["id"]) if row else None
+
+
+def of_team(tx: Transaction, team: TeamId) -> Sequence[StoredSecret]:
+    rows = tx.all(
+        """
+        SELECT s.id, s.name, s.created_at, MAX(v.created_at) AS changed_at
+        FROM secrets s LEFT JOIN secret_versions v ON v.secret_id = s.id
+        WHERE s.team_id = :team AND s.deleted_at IS NULL
+        GROUP BY s.id, s.name, s.created_at
+        ORDER BY s.name
+        """,
+        team=team,
+    )
+    return [
+        StoredSecret(
+            id=SecretId(row["id"]), name=row["name"], created_at=row["created_at"], changed_at=row["changed_at"]
+        )
+        for row in rows
+    ]
+
+
+def uses(tx: Transaction, team: TeamId) -> Sequence[Use]:
+    """Who uses the team's secrets."""
+    rows = tx.all(
+        """
+        SELECT w.secret_id, w.factory_id, w.name
+        FROM webhooks w JOIN secrets s ON s.id = w.secret_id
+        WHERE s.team_id = :team AND w.state <> 'deleted'
+        ORDER BY w.name
+        """,
+        team=team,
+    )
+    return [
+        Use(secret_id=SecretId(row["secret_id"]), factory_id=FactoryId(row["factory_id"]), webhook_name=row["name"])
+        for row in rows
+    ]
+
+
+def delete(tx: Transaction, secret: SecretId, now: int) -> None:
+    """Remove every value of it, and free its name. Deleted webhooks still point to the row, and to no value."""
+    tx.run("UPDATE webhooks SET secret_version_id = NULL WHERE secret_id = :id", id=secret)
+    tx.run("DELETE FROM secret_versions WHERE secret_id = :id", id=secret)
+    # No secret's name holds a dot, so a name that was freed is never taken again.
+    tx.run("UPDATE secrets SET deleted_at = :now, name = name || '.' || id WHERE id = :id", id=secret, now=now)
 
 
 def add_secret(tx: Transaction, secret: SecretId, team: TeamId, name: str, now: int) -> None:
@@ -21,8 +89,9 @@ def add_secret(tx: Transaction, secret: SecretId, team: TeamId, name: str, now: 
     )
 
 
-def add_version(tx: Transaction, secret: SecretId, value: SecretValue, key: MasterKey, now: int) -> str:
+def add_version(tx: Transaction, secret: SecretId, value: SecretValue, keys: MasterKeys, now: int) -> str:
     """Keep `value` as the secret's newest version. Returns the version's id."""
+    key = facts.sealing_key(tx, keys)
     newest = tx.one("SELECT COALESCE(MAX(version), 0) AS newest FROM secret_versions WHERE secret_id = :id", id=secret)
     version = newest["newest"] + 1 if newest else 1
     version_id = f"{secret}.{version}"
@@ -49,9 +118,9 @@ def newest_version(tx: Transaction, secret: SecretId) -> str | None:
     return row["id"] if row else None
 
 
-def reveal(tx: Transaction, version_id: str, key: MasterKey) -> SecretValue:
+def reveal(tx: Transaction, version_id: str, keys: MasterKeys) -> SecretValue:
     """The value itself, for the two who need it: the verifier and the sender of a sample."""
-    row = tx.one("SELECT sealed FROM secret_versions WHERE id = :id", id=version_id)
+    row = tx.one("SELECT key_id, sealed FROM secret_versions WHERE id = :id", id=version_id)
     if row is None:
         raise LookupError(version_id)
-    return key.open(bytes(row["sealed"]), version_id)
+    return keys.named(row["key_id"]).open(bytes(row["sealed"]), version_id)

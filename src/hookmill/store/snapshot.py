@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ from hookmill.domain.webhook import AuthMode, LiveWebhook, WebhookState
 from hookmill.store.automations import parsed_triggers
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Database, Row, Transaction
-from hookmill.store.sealing import MasterKey
+from hookmill.store.sealing import MasterKeys, WrongKey
 from hookmill.store.webhooks import options_from
 
 if TYPE_CHECKING:
@@ -46,12 +47,12 @@ class Snapshot:
     def __init__(
         self,
         database: Database,
-        key: MasterKey,
+        keys: MasterKeys,
         *,
         failed: Callable[[str, BaseException], None] = lambda _where, _error: None,
     ) -> None:
         self._database = database
-        self._key = key
+        self._keys = keys
         self._failed = failed
         self._webhooks: dict[str, LiveWebhook] = {}
         self._loop = asyncio.get_running_loop()
@@ -137,10 +138,21 @@ class Snapshot:
             uids = [row["uid"] for row in rows]
             for start in range(0, len(uids), READ_AHEAD):
                 some = set(uids[start : start + READ_AHEAD])
-                self._refresh(some)
+                self._refresh_ahead(some)
                 yield len(some)
         except Exception as error:
             self._failed("snapshot", error)
+
+    def _refresh_ahead(self, uids: set[str]) -> None:
+        try:
+            self._refresh(uids)
+        except WrongKey as error:
+            if len(uids) == 1:
+                self._failed("snapshot", error)
+                return
+            # A webhook whose secret can't be opened must not keep the others waiting.
+            for uid in sorted(uids):
+                self._refresh_ahead({uid})
 
     def _refresh(self, uids: set[str]) -> None:
         with self._database.read() as tx:
@@ -152,7 +164,7 @@ class Snapshot:
                 for uid, revision in stored.items()
                 if (kept := self._webhooks.get(uid)) is None or kept.revision != revision
             ]
-            for webhook in read_live(tx, outdated, self._key):
+            for webhook in read_live(tx, outdated, self._keys):
                 self._webhooks[webhook.uid] = webhook
         while len(self._webhooks) > KEPT_MAX:
             del self._webhooks[next(iter(self._webhooks))]
@@ -173,8 +185,8 @@ def _fail(answers: list["asyncio.Future[Answer]"]) -> None:
 _LIVE: Final = RowStatement(
     """
     SELECT w.uid, w.no, w.factory_id, w.revision, w.auth_mode, w.state, w.signature_scheme, w.signature_options,
-           w.answers_handshakes, w.delivery_id_header, v.id AS version_id, v.sealed,
-           p.id AS previous_version_id, p.sealed AS previous_sealed
+           w.answers_handshakes, w.delivery_id_header, v.id AS version_id, v.key_id, v.sealed,
+           p.id AS previous_version_id, p.key_id AS previous_key_id, p.sealed AS previous_sealed
     FROM webhooks w
     LEFT JOIN secret_versions v ON v.id = w.secret_version_id
     LEFT JOIN secret_versions p
@@ -200,7 +212,7 @@ _LISTENING: Final = RowStatement(
 )
 
 
-def read_live(tx: Transaction, uids: Iterable[str], key: MasterKey) -> list[LiveWebhook]:
+def read_live(tx: Transaction, uids: Iterable[str], keys: MasterKeys) -> list[LiveWebhook]:
     """The webhooks with these uids, each with its secret and its subscriptions, as one consistent reading."""
     asked = [(uid,) for uid in sorted(uids)]
     if not asked:
@@ -208,11 +220,11 @@ def read_live(tx: Transaction, uids: Iterable[str], key: MasterKey) -> list[Live
     listening: dict[str, list[Subscription]] = {}
     for uid, automation, version, triggers in _LISTENING.select(tx, asked):
         listening.setdefault(uid, []).append(_subscription(uid, AutomationId(automation), version, triggers))
-    return [_live(row._mapping, listening.get(row.uid, ()), key) for row in _LIVE.select(tx, asked)]
+    return [_live(row._mapping, listening.get(row.uid, ()), keys) for row in _LIVE.select(tx, asked)]
 
 
-def _live(row: Row, subscriptions: Sequence[Subscription], key: MasterKey) -> LiveWebhook:
-    secret = _secret(row["sealed"], row["version_id"], key)
+def _live(row: Row, subscriptions: Sequence[Subscription], keys: MasterKeys) -> LiveWebhook:
+    secret = _secret(row["sealed"], row["version_id"], row["key_id"], keys)
     mode = AuthMode(row["auth_mode"])
     header = row["delivery_id_header"]
     return LiveWebhook(
@@ -224,17 +236,17 @@ def _live(row: Row, subscriptions: Sequence[Subscription], key: MasterKey) -> Li
         # Without a secret anybody could prove themselves with none.
         accepts_deliveries=row["state"] == WebhookState.ENABLED and secret is not None,
         secret_digest=sha256((secret or "").encode()).digest(),
-        signature=_signature_rule(row, secret, key) if mode is AuthMode.SIGNATURE else None,
+        signature=_signature_rule(row, secret, keys) if mode is AuthMode.SIGNATURE else None,
         delivery_id_header=header.lower().encode() if header else None,
         subscriptions=tuple(subscriptions),
     )
 
 
-def _secret(sealed: Any, version_id: str, key: MasterKey) -> str | None:
-    return key.open(bytes(sealed), version_id).reveal() if sealed is not None else None
+def _secret(sealed: Any, version_id: str, key_id: str, keys: MasterKeys) -> str | None:
+    return keys.named(key_id).open(bytes(sealed), version_id).reveal() if sealed is not None else None
 
 
-def _signature_rule(row: Row, secret: str | None, key: MasterKey) -> "SignatureRule | None":
+def _signature_rule(row: Row, secret: str | None, keys: MasterKeys) -> "SignatureRule | None":
     # An installation without signed webhooks never loads the providers.
     from hookmill.domain.signatures.rule import rule_for, scheme_named
 
@@ -243,7 +255,10 @@ def _signature_rule(row: Row, secret: str | None, key: MasterKey) -> "SignatureR
     except Invalid:
         # A newer version knew it. Nothing verifies, and the log says why.
         return None
-    previous = _secret(row["previous_sealed"], row["previous_version_id"], key)
+    previous = None
+    # It only serves to say why a signature was refused.
+    with suppress(WrongKey):
+        previous = _secret(row["previous_sealed"], row["previous_version_id"], row["previous_key_id"], keys)
     return rule_for(scheme, secret, previous, answers_handshakes=bool(row["answers_handshakes"]))
 
 

@@ -53,7 +53,7 @@ def add(tx: Transaction, webhook: NewWebhook, now: int) -> None:
         secret=webhook.secret_id,
         version=webhook.secret_version_id,
         scheme=webhook.signature_scheme,
-        options=json.dumps(webhook.signature_options) if webhook.signature_options is not None else None,
+        options=_stored_options(webhook.signature_options),
         handshakes=webhook.answers_handshakes,
         header=webhook.delivery_id_header,
         now=now,
@@ -111,6 +111,40 @@ def set_state(tx: Transaction, uid: WebhookUid, state: WebhookState, now: int) -
     )
 
 
+def rename(tx: Transaction, uid: WebhookUid, name: str) -> None:
+    # A name decides nothing about a delivery, but whoever listens may be told it.
+    tx.run("UPDATE webhooks SET name = :name, revision = revision + 1 WHERE uid = :uid", uid=uid, name=name)
+
+
+def set_delivery_id_header(tx: Transaction, uid: WebhookUid, header: str | None) -> None:
+    tx.run(
+        "UPDATE webhooks SET delivery_id_header = :header, revision = revision + 1 WHERE uid = :uid",
+        uid=uid,
+        header=header,
+    )
+
+
+def redefine(tx: Transaction, uid: WebhookUid, as_new: NewWebhook) -> None:
+    """Make it what `as_new` says, its uid, name, state and log aside."""
+    tx.run(
+        """
+        UPDATE webhooks
+        SET auth_mode = :auth_mode, secret_id = :secret, secret_version_id = :version, signature_scheme = :scheme,
+            signature_options = :options, answers_handshakes = :handshakes, delivery_id_header = :header,
+            revision = revision + 1
+        WHERE uid = :uid
+        """,
+        uid=uid,
+        auth_mode=as_new.auth_mode.value,
+        secret=as_new.secret_id,
+        version=as_new.secret_version_id,
+        scheme=as_new.signature_scheme,
+        options=_stored_options(as_new.signature_options),
+        handshakes=as_new.answers_handshakes,
+        header=as_new.delivery_id_header,
+    )
+
+
 def use_secret_version(tx: Transaction, uid: WebhookUid, version_id: str) -> None:
     tx.run(
         "UPDATE webhooks SET secret_version_id = :version, revision = revision + 1 WHERE uid = :uid",
@@ -133,6 +167,10 @@ def raise_revisions(tx: Transaction, uids: Iterable[WebhookUid]) -> None:
     numbers = [row["no"] for uid in set(uids) if (row := tx.one("SELECT no FROM webhooks WHERE uid = :uid", uid=uid))]
     for no in sorted(numbers):
         tx.run("UPDATE webhooks SET revision = revision + 1 WHERE no = :no", no=no)
+
+
+def _stored_options(options: dict[str, Any] | None) -> str | None:
+    return json.dumps(options) if options is not None else None
 
 
 def options_from(stored: str | None) -> dict[str, Any] | None:

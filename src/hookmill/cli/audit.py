@@ -1,0 +1,123 @@
+"""`hookmill audit`: every act of management, newest first: who did what, when, and from where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hookmill.cli import options
+from hookmill.cli.output import Column, as_json, call, iso, json_line, line, shown, table, utc
+from hookmill.cli.session import session, team_session
+from hookmill.domain.errors import Invalid
+
+if TYPE_CHECKING:
+    from hookmill.management import AuditEntry
+
+commands = typer.Typer(no_args_is_help=True, help="The audit log: who changed what, when, and from where.")
+
+
+@commands.callback()
+def _audit() -> None:
+    """Keeps `list` a command of its own while it is the only one."""
+
+
+@commands.command("list")
+def list_entries(
+    team: Annotated[
+        bool, typer.Option("--team", help="Of all factories, and of what belongs to none: members, keys.")
+    ] = False,
+    limit: options.Limit = options.PAGE,
+    before: Annotated[
+        str | None, typer.Option(metavar="ENTRY", help="Only older ones than this: the next page.")
+    ] = None,
+    factory: options.FactoryName = "default",
+    json: options.AsJson = False,
+) -> None:
+    """List what was changed, newest first. Nothing is ever taken off this list."""
+    after = _key(before) if before is not None else None
+    found: Sequence[AuditEntry]
+    if team:
+        with team_session() as whole:
+            found = whole.management.audit.of_team(whole.may, before=after, limit=limit)
+    else:
+        with session(factory) as here:
+            found = here.management.audit.of_factory(here.may, before=after, limit=limit)
+    if json:
+        as_json({"entries": [entry_fields(entry) for entry in found]})
+        return
+    if not found:
+        line("Nothing older was changed." if before is not None else "Nothing was changed yet.")
+        return
+    _print_entries(found, team)
+    if len(found) == limit:
+        kept = {"limit": limit if limit != options.PAGE else None, "before": _entry_id(found[-1])}
+        line(f"Older ones: {call('audit list' + (' --team' if team else ''), factory, **kept)}")
+
+
+def entry_fields(entry: AuditEntry) -> dict[str, Any]:
+    """An act of management as JSON says it."""
+    return {
+        "entry_id": _entry_id(entry),
+        "at": iso(entry.at),
+        "action": entry.action,
+        "actor": {"kind": entry.actor_kind, "id": entry.actor_id, "name": entry.actor_name},
+        "door": entry.door,
+        "client": entry.client,
+        "factory": entry.factory_name,
+        "subject": {"kind": entry.subject_kind, "id": entry.subject_id, "name": entry.subject_name},
+        "details": dict(entry.details),
+    }
+
+
+def _print_entries(entries: Sequence[AuditEntry], team: bool) -> None:
+    table(
+        [
+            Column("WHEN (UTC)", whole=True),
+            Column("WHO"),
+            Column("THROUGH"),
+            Column("ACTION"),
+            *([Column("FACTORY")] if team else []),
+            Column("SUBJECT"),
+            Column("DETAILS"),
+        ],
+        [
+            (
+                utc(entry.at),
+                f"{entry.actor_kind} {entry.actor_name}",
+                f"{entry.door} from {entry.client}" if entry.client is not None else entry.door,
+                entry.action,
+                *([entry.factory_name or "-"] if team else []),
+                entry.subject_name,
+                _details(entry),
+            )
+            for entry in entries
+        ],
+    )
+
+
+def _details(entry: AuditEntry) -> str:
+    """What is worth a line: nothing that is empty or null."""
+    return ", ".join(
+        f"{name} {_detail(name, value)}" for name, value in entry.details.items() if value is not None and value != []
+    )
+
+
+def _detail(name: str, value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and name.endswith("_at"):
+        return utc(value)
+    if isinstance(value, list):
+        return " ".join(_detail(name, each) for each in value)
+    return value if isinstance(value, str) else json_line(value)
+
+
+def _entry_id(entry: AuditEntry) -> str:
+    return f"aud_{entry.key.hex()}"
+
+
+def _key(entry_id: str) -> bytes:
+    if not re.fullmatch(r"aud_[0-9a-f]{32}", entry_id):
+        raise Invalid(f"{shown(entry_id[:80])!r} is not an entry's id. `audit list --json` shows them: aud_0192f0c1….")
+    return bytes.fromhex(entry_id.removeprefix("aud_"))

@@ -1,0 +1,237 @@
+"""`hookmill plan`, `apply`, `validate` and `export`: webhooks and automations as files in git.
+
+Programs read the exit code: 0 when there is nothing to do, 2 when there is something to do or it was done, 1 when it
+could not be. Wrong usage ends with 1 here, because 2 says something else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+from typer.core import TyperCommand
+
+from hookmill.cli import options
+from hookmill.cli.output import Column, as_json, complain, count, how_to_call, line, on_terminal, shown, table
+from hookmill.cli.session import session
+
+if TYPE_CHECKING:
+    from hookmill.cli.session import Session
+    from hookmill.definitions import Definitions, Plan, Problem, UnusableDefinitions
+    from hookmill.domain.permission import MayManage
+    from hookmill.domain.webhook import Webhook
+
+FAILED = 1
+CHANGES = 2
+
+Folder: TypeAlias = Annotated[
+    str, typer.Argument(metavar="DIR", help="The folder that holds webhooks and automations.", show_default=False)
+]
+AllowDeletions: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--allow-deletions",
+        help="Agree to delete webhooks that are in no file, whose URLs die; and, at the first apply, automations.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Give the application these commands."""
+    for command in (validate, plan, apply, export):
+        app.command(cls=_EndsWithOne)(command)
+
+
+class _EndsWithOne(TyperCommand):
+    """A command whose wrong usage must not look like changes."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.Exit:
+            raise
+        except Exception as error:
+            # What typer raises for wrong usage has no public name of its own.
+            if isinstance(getattr(error, "exit_code", None), int):
+                error.exit_code = FAILED  # type: ignore[attr-defined]
+            raise
+
+
+def validate(folder: Folder, json: options.AsJson = False) -> None:
+    """Check definition files without an installation. Every problem is told with its line and column."""
+    from hookmill import definitions
+
+    with _problems_told(json):
+        found = definitions.validated(Path(folder))
+    if json:
+        as_json({"webhooks": len(found.webhooks), "automations": len(found.automations), "problems": []})
+        return
+    what = f"{count(len(found.webhooks), 'webhook')} and {count(len(found.automations), 'automation')}"
+    line(f"{shown(folder)} has {what}, and no problem that can be seen without the factory.")
+
+
+def plan(
+    folder: Folder,
+    allow_deletions: AllowDeletions = False,
+    factory: options.FactoryName = "default",
+    json: options.AsJson = False,
+) -> None:
+    """Say what applying definition files would change. Nothing is changed. Ends with 2 when there are changes."""
+    from hookmill import definitions
+
+    with _session(factory) as here, _problems_told(json):
+        may = _permission(here, factory)
+        wanted = definitions.definitions_for(here.management, may, Path(folder))
+        planned = definitions.plan(here.management, may, wanted)
+        webhooks = here.management.webhooks.all(may)
+        warnings = [*planned.warnings, *_tried(here, may, wanted)]
+        _print(here, factory, planned, webhooks, warnings, json, applied=False)
+    if planned.needs_consent is not None and not allow_deletions:
+        complain(f"{planned.needs_consent}\nTo agree to that: {how_to_call()} apply {folder} --allow-deletions")
+        raise typer.Exit(FAILED)
+    if planned.steps:
+        raise typer.Exit(CHANGES)
+
+
+def apply(
+    folder: Folder,
+    allow_deletions: AllowDeletions = False,
+    factory: options.FactoryName = "default",
+    json: options.AsJson = False,
+) -> None:
+    """Make a factory what the definition files say: all of it, or nothing. Ends with 2 when something was changed."""
+    from hookmill import definitions
+
+    with _session(factory) as here, _problems_told(json):
+        may = _permission(here, factory)
+        wanted = definitions.definitions_for(here.management, may, Path(folder))
+        try:
+            applied = definitions.apply(here.management, may, wanted, may_delete=allow_deletions)
+        except definitions.ConsentNeeded as error:
+            how = f"{how_to_call()} apply {folder} --allow-deletions"
+            complain(f"{error}\nNothing was changed. To agree to that: {how}")
+            raise typer.Exit(FAILED) from None
+        warnings = [*applied.plan.warnings, *_tried(here, may, wanted)]
+        _print(here, factory, applied.plan, applied.webhooks, warnings, json, applied=True)
+    if applied.plan.steps:
+        raise typer.Exit(CHANGES)
+
+
+def export(folder: Folder, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+    """Write a factory's webhooks and automations as definition files. Applied, they change nothing."""
+    from hookmill import definitions
+
+    with _session(factory) as here, _problems_told(json):
+        files = definitions.export(here.management, _permission(here, factory))
+    definitions.write(Path(folder), files)
+    if json:
+        as_json({"folder": folder, "files": sorted(files)})
+        return
+    line(f"{count(len(files), 'file')} written to {shown(folder)}. No secret is in them: they name team secrets.")
+    line(f"From the first `{how_to_call()} apply {shown(folder)}` on, the factory changes through them alone.")
+
+
+@contextmanager
+def _session(factory: str) -> Iterator[Session]:
+    try:
+        with session(factory) as here:
+            yield here
+    except typer.Exit as ended:
+        if ended.exit_code == CHANGES:
+            # Settings that can't be used must not look like changes.
+            raise typer.Exit(FAILED) from None
+        raise
+
+
+def _permission(here: Session, factory: str) -> MayManage:
+    from hookmill.domain.permission import Door
+
+    return here.management.access.operator(factory, door=Door.FILES)
+
+
+@contextmanager
+def _problems_told(json: bool) -> Iterator[None]:
+    from hookmill.definitions import UnusableDefinitions
+
+    try:
+        yield
+    except UnusableDefinitions as error:
+        _tell(error, json)
+        raise typer.Exit(FAILED) from None
+
+
+def _tell(error: UnusableDefinitions, json: bool) -> None:
+    if json:
+        as_json({"problems": [problem.as_json() for problem in error.problems]})
+        return
+    for problem in error.problems:
+        complain(shown(str(problem)))
+    complain(f"{count(len(error.problems), 'problem')}. Nothing was changed.")
+
+
+def _tried(here: Session, may: MayManage, wanted: Definitions) -> list[Problem]:
+    """What the filters make of stored deliveries. Bodies are read for it, so a person sees that it goes on."""
+    from hookmill import definitions
+
+    trying = definitions.backtest(here.management, may, wanted)
+    if not sys.stderr.isatty():
+        return [warning for warning in trying if warning is not None]
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        tracked = progress.track(trying, description="filters tried", total=None)
+        return [warning for warning in tracked if warning is not None]
+
+
+def _print(
+    here: Session,
+    factory: str,
+    planned: Plan,
+    webhooks: Sequence[Webhook],
+    warnings: Sequence[Problem],
+    json: bool,
+    *,
+    applied: bool,
+) -> None:
+    if json:
+        listed = [{"name": one.name, "uid": one.uid, "url": here.management.webhooks.url(one)} for one in webhooks]
+        told: dict[str, Any] = planned.as_json() | {"warnings": [warning.as_json() for warning in sorted(warnings)]}
+        as_json({"factory": factory, "applied": applied} | told | {"problems": [], "webhooks": listed})
+        return
+    from hookmill.definitions import lines_of_plan, summary_of
+
+    _print_diff(lines_of_plan(planned))
+    line(summary_of(planned))
+    if planned.takes_over:
+        when = "From now on" if applied else "Once applied"
+        line(f"{when}, factory {shown(factory)} is defined by files, and changes through them alone.")
+    if webhooks:
+        line()
+        table(
+            [Column("WEBHOOK"), Column("UID", whole=True), Column("URL", whole=True, stacked=True)],
+            [(one.name, one.uid, here.management.webhooks.url(one)) for one in webhooks],
+        )
+    for warning in sorted(warnings):
+        complain(shown(f"Warning: {warning}"))
+
+
+_STYLES = {"+": "green", "~": "yellow", "-": "red"}
+
+
+def _print_diff(lines: Iterator[str]) -> None:
+    if not on_terminal():
+        for each in lines:
+            line(shown(each))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    for each in lines:
+        console.print(Text(shown(each), style=_STYLES.get(each.lstrip()[:1], "")))

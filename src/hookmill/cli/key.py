@@ -1,0 +1,143 @@
+"""`hookmill key`: API keys, which programs use the HTTP API with. The master keys are another command, `keys`."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from hookmill.cli import options
+from hookmill.cli.output import Column, as_json, call, fields, iso, line, shown, table, utc
+from hookmill.cli.session import team_session
+from hookmill.domain.permission import Role
+
+if TYPE_CHECKING:
+    from hookmill.management import ApiKey
+
+commands = typer.Typer(
+    no_args_is_help=True,
+    help="API keys, for programs that use the HTTP API. The master keys, which seal secrets, are `hookmill keys`.",
+)
+
+DAY_US: Final = 86_400_000_000
+
+
+@commands.command()
+def create(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="What uses it, for people to know it by.", show_default=False)
+    ],
+    role: Annotated[
+        Role, typer.Option(help="viewer looks, manager changes things too, admin may do everything in the team.")
+    ],
+    factory: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The one factory it opens; default, unless given. An admin's opens all."),
+    ] = None,
+    expires_in_days: Annotated[
+        int | None, typer.Option(min=1, max=3650, metavar="N", help="Let it expire. Without this it never does.")
+    ] = None,
+    json: options.AsJson = False,
+) -> None:
+    """Create an API key. Its token is printed now, and never again."""
+    if factory is None and role is not Role.ADMIN:
+        factory = "default"
+    expires_at = time.time_ns() // 1000 + expires_in_days * DAY_US if expires_in_days is not None else None
+    with team_session() as here:
+        made = here.management.keys.create(here.may, name, role, factory=factory, expires_at=expires_at)
+        base = here.settings.public_url()
+    token = made.token.reveal()
+    if json:
+        as_json(key_fields(made.key) | {"token": token})
+        return
+    line(f"API key {shown(made.key.name)} is ready: {_opens(made.key)}, {_until(made.key)}.")
+    line()
+    fields([("id", made.key.id), ("Token", token)])
+    line()
+    line("Keep the token now: it is not shown again. To try it:")
+    line()
+    line(shlex.join(["curl", "-H", f"Authorization: Bearer {token}", f"{base}/api/v1/me"]))
+
+
+@commands.command("list")
+def list_keys(json: options.AsJson = False) -> None:
+    """List the API keys, newest first. Revoked and expired ones too."""
+    with team_session() as here:
+        found = here.management.keys.all(here.may)
+    if json:
+        as_json({"keys": [key_fields(key) for key in found]})
+        return
+    if not found:
+        line(f"There are no API keys yet. Create one: {call('key create NAME --role viewer')}")
+        return
+    now = time.time_ns() // 1000
+    table(
+        [
+            Column("NAME"),
+            Column("KEY", whole=True, stacked=True),
+            Column("ROLE", whole=True),
+            Column("FACTORY"),
+            Column("STATE"),
+            Column("LAST USED (UTC)", whole=True),
+        ],
+        [
+            (
+                key.name,
+                key.id,
+                key.role.value,
+                key.factory_name if key.factory_name is not None else "all",
+                _state(key, now),
+                utc(key.last_used_at)[:16],
+            )
+            for key in found
+        ],
+    )
+
+
+@commands.command()
+def revoke(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Its id, key_….", show_default=False)],
+    json: options.AsJson = False,
+) -> None:
+    """End an API key for ever. Programs that use it get 401 from now on."""
+    with team_session() as here:
+        revoked = here.management.keys.revoke(here.may, key)
+    if json:
+        as_json(key_fields(revoked))
+        return
+    line(f"API key {shown(revoked.name)} ({revoked.id}) is revoked, and opens nothing any more.")
+
+
+def key_fields(key: ApiKey) -> dict[str, Any]:
+    """An API key as JSON says it: everything but its token."""
+    return {
+        "key_id": key.id,
+        "name": key.name,
+        "role": key.role.value,
+        "factory": key.factory_name,
+        "created_at": iso(key.created_at),
+        "expires_at": iso(key.expires_at),
+        "revoked_at": iso(key.revoked_at),
+        "last_used_at": iso(key.last_used_at),
+    }
+
+
+def _opens(key: ApiKey) -> str:
+    if key.factory_name is None:
+        return "admin of the whole team"
+    return f"{key.role.value} of factory {shown(key.factory_name)}"
+
+
+def _until(key: ApiKey) -> str:
+    return "until it is revoked" if key.expires_at is None else f"until {utc(key.expires_at)} UTC"
+
+
+def _state(key: ApiKey, now: int) -> str:
+    if key.revoked_at is not None:
+        return "revoked"
+    if key.expires_at is None:
+        return "good"
+    day = utc(key.expires_at)[:10]
+    return f"good until {day}" if key.is_good(now) else f"expired {day}"

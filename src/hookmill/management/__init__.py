@@ -1,0 +1,83 @@
+"""What people do with factories, webhooks, automations, the log and runs. Every door goes through here.
+
+Each operation is one transaction, and asks for a permission, which only `access` gives. What changes what a delivery
+would meet holds, in every process, before the call returns; and each change is a line of the audit log.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from hookmill.domain.permission import MayAdminister, MayManage
+from hookmill.management.access import Access
+from hookmill.management.audit import Audit
+from hookmill.management.automations import Automations
+from hookmill.management.factories import DEFAULT_FACTORY, Factories
+from hookmill.management.filters import (
+    AutomationVerdict,
+    Backtest,
+    Filters,
+    FilterTest,
+    compiled_filter,
+    judge_filter,
+)
+from hookmill.management.idempotency import Idempotency, KeyReused
+from hookmill.management.installation import House, Installation
+from hookmill.management.keys import Keys, KeyWithToken
+from hookmill.management.log import Log
+from hookmill.management.master_keys import MasterKeyRotations
+from hookmill.management.members import Members
+from hookmill.management.runs import Runs
+from hookmill.management.secrets import Secrets, TeamSecret
+from hookmill.management.webhooks import KEPT, Kept, Webhooks, WebhookWithSecret
+from hookmill.store.api_keys import ApiKey
+from hookmill.store.audit import AuditEntry
+from hookmill.store.database import Database
+from hookmill.store.members import Member
+from hookmill.store.sealing import MasterKeys
+
+
+class Management:
+    """The operations of one installation, by what they are about."""
+
+    def __init__(self, database: Database, key: MasterKeys, house: House, now_us: Callable[[], int]) -> None:
+        installation = Installation(database, key, house, now_us)
+        self._installation = installation
+        self.house = house
+        self.access = Access(installation)
+        self.factories = Factories(installation)
+        self.webhooks = Webhooks(installation)
+        self.secrets = Secrets(installation)
+        self.automations = Automations(installation)
+        self.log = Log(installation)
+        self.filters = Filters(installation)
+        self.runs = Runs(installation)
+        self.keys = Keys(installation)
+        self.members = Members(installation)
+        self.audit = Audit(installation)
+        self.master_keys = MasterKeyRotations(installation)
+        self.idempotency = Idempotency(installation)
+
+    def together(self, may: MayManage | MayAdminister) -> AbstractContextManager[None]:
+        """Make everything that this thread does inside one transaction: all of it is kept, or nothing."""
+        return self._installation.together(may)
+
+
+__all__ = [
+    "DEFAULT_FACTORY",
+    "KEPT",
+    "ApiKey",
+    "AuditEntry",
+    "AutomationVerdict",
+    "Backtest",
+    "FilterTest",
+    "House",
+    "Kept",
+    "KeyReused",
+    "KeyWithToken",
+    "Management",
+    "Member",
+    "TeamSecret",
+    "WebhookWithSecret",
+    "compiled_filter",
+    "judge_filter",
+]

@@ -1,0 +1,161 @@
+"""Operations on automations. Whoever listens to a webhook is settled, in every process, before the call returns."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hookmill.domain.automation import PROMPT_CHARACTERS_MAX, Automation, triggers_from_json
+from hookmill.domain.errors import Conflict, Invalid
+from hookmill.domain.ids import AutomationId, WebhookUid
+from hookmill.domain.permission import MayManage, MayView
+from hookmill.domain.webhook import Webhook, WebhookState, usable_name
+from hookmill.management.finding import automation_named
+from hookmill.management.installation import Installation, random_name
+from hookmill.store import automations, webhooks
+from hookmill.store.database import Transaction
+
+
+class Automations:
+    def __init__(self, installation: Installation) -> None:
+        self._at = installation
+
+    def create(
+        self,
+        may: MayManage,
+        name: str,
+        *,
+        prompt: str,
+        triggers: Any,
+        runner: str | None = None,
+        enabled: bool = True,
+    ) -> Automation:
+        """A new automation. `triggers` is the list as people write it; its filters are compiled here, once."""
+        now = self._at.now()
+        automation = Automation(
+            id=AutomationId(random_name("aut")),
+            factory_id=may.factory.id,
+            name=usable_name("automation", name),
+            enabled=enabled,
+            version=1,
+            prompt=_usable_prompt(prompt),
+            runner=self._usable_runner(runner),
+            triggers=triggers_from_json(triggers),
+            created_at=now,
+            updated_at=now,
+        )
+        with self._at.changing_definition(may) as change:
+            _refuse_taken_name(change.tx, may, automation.name)
+            automations.add(change.tx, automation)
+            change.record("create", "automation", automation.id, automation.name, enabled=enabled)
+        return automation
+
+    def change(
+        self,
+        may: MayManage,
+        named: str,
+        *,
+        prompt: str | None = None,
+        triggers: Any = None,
+        runner: str | None = None,
+        new_name: str | None = None,
+        enabled: bool | None = None,
+    ) -> Automation:
+        """The automation's next version. What is None stays."""
+        if all(given is None for given in (prompt, triggers, runner, new_name)):
+            return self.set_enabled(may, named, enabled) if enabled is not None else self.get(may, named)
+        with self._at.changing_definition(may) as change:
+            before = automation_named(change.tx, may, named)
+            after = replace(
+                before,
+                version=before.version + 1,
+                updated_at=change.now,
+                name=usable_name("automation", new_name) if new_name is not None else before.name,
+                prompt=_usable_prompt(prompt) if prompt is not None else before.prompt,
+                runner=self._usable_runner(runner) if runner is not None else before.runner,
+                triggers=triggers_from_json(triggers) if triggers is not None else before.triggers,
+                enabled=enabled if enabled is not None else before.enabled,
+            )
+            if after.name != before.name:
+                _refuse_taken_name(change.tx, may, after.name)
+            automations.save(change.tx, before, after)
+            changed = [
+                field
+                for field in ("name", "prompt", "runner", "triggers", "enabled")
+                if getattr(before, field) != getattr(after, field)
+            ]
+            change.record("change", "automation", after.id, after.name, version=after.version, changed=changed)
+        return after
+
+    def all(self, may: MayView) -> Sequence[Automation]:
+        with self._at.reading() as tx:
+            return automations.in_factory(tx, may.factory.id)
+
+    def get(self, may: MayView, named: str) -> Automation:
+        """The automation with this id or name. Raises `NotFound`."""
+        with self._at.reading() as tx:
+            return automation_named(tx, may, named)
+
+    def set_enabled(self, may: MayManage, named: str, enabled: bool) -> Automation:
+        with self._at.changing(may) as change:
+            automation = automation_named(change.tx, may, named)
+            if automation.enabled == enabled:
+                change.nothing()
+                return automation
+            automations.set_enabled(change.tx, automation, enabled, change.now)
+            change.record("enable" if enabled else "disable", "automation", automation.id, automation.name)
+            return automation_named(change.tx, may, automation.id)
+
+    def delete(self, may: MayManage, named: str) -> Automation:
+        """It starts nothing from the moment this returns. Its runs stay, and those under way go on."""
+        with self._at.changing_definition(may) as change:
+            automation = automation_named(change.tx, may, named)
+            automations.delete(change.tx, automation, change.now)
+            change.record("delete", "automation", automation.id, automation.name)
+        return automation
+
+    def warnings(self, may: MayView, automation: Automation) -> list[str]:
+        """What keeps the automation from firing although it is enabled: webhooks that are unknown, deleted or
+        disabled."""
+        with self._at.reading() as tx:
+            return [
+                warning
+                for uid in sorted(automation.selected_webhooks())
+                if (warning := _warning(may, uid, webhooks.by_uid(tx, uid))) is not None
+            ]
+
+    def _usable_runner(self, runner: str | None) -> str:
+        house = self._at.house
+        chosen = runner or house.default_runner
+        if chosen in house.runner_names:
+            return chosen
+        raise Invalid(
+            f"No runner is named {chosen[:80]!r}. The operator configured: {', '.join(house.runner_names)}.",
+            pointer="/runner",
+        )
+
+
+def _refuse_taken_name(tx: Transaction, may: MayManage, name: str) -> None:
+    if automations.live_by_name(tx, may.factory.id, name) is not None:
+        raise Conflict(f"Factory {may.factory.name!r} already has an automation named {name!r}. Choose another name.")
+
+
+def _usable_prompt(prompt: str) -> str:
+    if not prompt.strip():
+        raise Invalid("The prompt is empty. Say what the run should do.", pointer="/prompt")
+    if len(prompt) > PROMPT_CHARACTERS_MAX or "\x00" in prompt:
+        raise Invalid(
+            f"The prompt is longer than {PROMPT_CHARACTERS_MAX:,} characters, or holds a NUL.", pointer="/prompt"
+        )
+    if any("\ud800" <= character <= "\udfff" for character in prompt):
+        raise Invalid("The prompt holds half of a surrogate pair, which no text file can.", pointer="/prompt")
+    return prompt
+
+
+def _warning(may: MayView, uid: WebhookUid, webhook: Webhook | None) -> str | None:
+    if webhook is None or webhook.factory_id != may.factory.id:
+        return f"{uid} is not a webhook of factory {may.factory.name!r}: nothing will come from it."
+    if webhook.state is WebhookState.DELETED:
+        return f"{webhook.name!r} ({uid}) is deleted: nothing will come from it."
+    if webhook.state is WebhookState.DISABLED:
+        return f"{webhook.name!r} ({uid}) is disabled: nothing comes from it until it is enabled."
+    return None

@@ -1,0 +1,95 @@
+"""Operations on API keys. A key's token is shown when it is made, and kept nowhere."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hookmill.domain.errors import Conflict, Invalid, NotFound
+from hookmill.domain.factory import Factory
+from hookmill.domain.permission import MayAdminister, Role
+from hookmill.domain.secret import SecretValue, generated
+from hookmill.domain.webhook import usable_name
+from hookmill.management.access import TOKEN_PREFIX, token_digest
+from hookmill.management.installation import Installation, random_name
+from hookmill.store import api_keys, factories
+from hookmill.store.api_keys import ApiKey
+from hookmill.store.database import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class KeyWithToken:
+    """A key at the one moment when its token is shown."""
+
+    key: ApiKey
+    token: SecretValue
+
+
+class Keys:
+    def __init__(self, installation: Installation) -> None:
+        self._at = installation
+
+    def create(
+        self,
+        may: MayAdminister,
+        name: str,
+        role: Role,
+        *,
+        factory: str | None = None,
+        expires_at: int | None = None,
+    ) -> KeyWithToken:
+        """A new key: a viewer's or manager's for one factory, an admin's for the team. `expires_at` is µs since 1970.
+
+        Raises `Invalid` where role and factory don't go together, and `NotFound` for an unknown factory.
+        """
+        name = usable_name("key", name)
+        if role is Role.ADMIN and factory is not None:
+            raise Invalid("An admin's key is good for the whole team. Leave the factory out.", pointer="/factory")
+        if role is not Role.ADMIN and factory is None:
+            raise Invalid(f"A {role.value}'s key is for one factory. Name it.", pointer="/factory")
+        if expires_at is not None and expires_at <= self._at.now():
+            raise Invalid("The key would have expired already. Choose a time to come.", pointer="/expires_at")
+        token = SecretValue(TOKEN_PREFIX + generated(os.urandom(32)).reveal())
+        with self._at.changing(may) as change:
+            its_factory = self._factory(change.tx, may, factory) if factory is not None else None
+            key = ApiKey(
+                id=random_name("key"),
+                team_id=may.team_id,
+                factory_id=its_factory.id if its_factory is not None else None,
+                factory_name=factory,
+                role=role,
+                name=name,
+                created_at=change.now,
+                expires_at=expires_at,
+                revoked_at=None,
+                last_used_at=None,
+            )
+            api_keys.add(change.tx, key, token_digest(token.reveal()))
+            change.record("create", "key", key.id, name, role=role.value, factory=factory, expires_at=expires_at)
+        return KeyWithToken(key, token)
+
+    def all(self, may: MayAdminister) -> Sequence[ApiKey]:
+        """Newest first, revoked and expired ones too."""
+        with self._at.reading() as tx:
+            return api_keys.of_team(tx, may.team_id)
+
+    def revoke(self, may: MayAdminister, key_id: str) -> ApiKey:
+        """It opens nothing from the moment this returns. Raises `NotFound`; `Conflict` when it was revoked before."""
+        with self._at.changing(may) as change:
+            key = self._key(change.tx, may, key_id)
+            if key.revoked_at is not None:
+                raise Conflict(f"Key {key.name!r} ({key.id}) was revoked before.")
+            api_keys.revoke(change.tx, key.id, change.now)
+            change.record("revoke", "key", key.id, key.name)
+            return self._key(change.tx, may, key_id)
+
+    def _key(self, tx: Transaction, may: MayAdminister, key_id: str) -> ApiKey:
+        key = api_keys.by_id(tx, may.team_id, key_id)
+        if key is None:
+            raise NotFound(f"There is no key {key_id[:100]!r}. `hookmill key list` shows them.")
+        return key
+
+    def _factory(self, tx: Transaction, may: MayAdminister, name: str) -> Factory:
+        factory = factories.factory_named(tx, name)
+        if factory is None or factory.team_id != may.team_id:
+            raise NotFound(f"There is no factory {name[:100]!r}.")
+        return factory

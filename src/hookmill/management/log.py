@@ -1,0 +1,130 @@
+"""Operations on the delivery log. It is read, and replayed; nothing here changes or removes a row of it."""
+
+import os
+from collections.abc import Sequence
+
+from hookmill.domain import ids, payload
+from hookmill.domain.automation import Automation
+from hookmill.domain.delivery import Label, identities_shown_as
+from hookmill.domain.errors import Conflict
+from hookmill.domain.ids import DeliveryKey, RunKey
+from hookmill.domain.permission import MayManage, MayView
+from hookmill.domain.run import Run
+from hookmill.management.filters import would_trigger
+from hookmill.management.finding import automation_named, delivery_of, payload_of, run_of, uid_of, webhook_named
+from hookmill.management.installation import Installation
+from hookmill.store import automations, deliveries, runs
+from hookmill.store.database import Transaction
+from hookmill.store.deliveries import Delivery, Refusals
+
+
+class Log:
+    def __init__(self, installation: Installation) -> None:
+        self._at = installation
+
+    def newest(
+        self,
+        may: MayView,
+        *,
+        webhook: str | None = None,
+        label: Label | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        identity: str | None = None,
+        before: DeliveryKey | None = None,
+        limit: int = 50,
+    ) -> Sequence[Delivery]:
+        """Newest first; `before` is the last one of the page before.
+
+        `since` (inclusive) and `until` are µs since 1970. `identity` is a sender's or provider's id, or the SHA-256 of
+        a body in hexadecimal digits.
+        """
+        with self._at.reading() as tx:
+            return deliveries.newest(
+                tx,
+                may.factory.id,
+                webhooks=uid_of(tx, may, webhook),
+                label=label,
+                since=since,
+                until=until,
+                identities=identities_shown_as(identity) if identity is not None else None,
+                before=before,
+                limit=limit,
+            )
+
+    def oldest(
+        self, may: MayView, *, webhook: str | None = None, after: DeliveryKey | None = None, limit: int = 1000
+    ) -> Sequence[Delivery]:
+        """Oldest first; `after` is the last one of the page before."""
+        with self._at.reading() as tx:
+            uid = webhook_named(tx, may, webhook).uid if webhook is not None else None
+            return deliveries.oldest(tx, may.factory.id, webhook=uid, after=after, limit=limit)
+
+    def get(self, may: MayView, shown_id: str) -> Delivery:
+        with self._at.reading() as tx:
+            return delivery_of(tx, may, shown_id)
+
+    def payload(self, may: MayView, shown_id: str) -> bytes:
+        """The body, byte for byte. Raises `NotFound` where only metadata is kept."""
+        with self._at.reading() as tx:
+            return payload_of(tx, delivery_of(tx, may, shown_id))
+
+    def refusals(self, may: MayView, webhook: str | None = None) -> Sequence[Refusals]:
+        """How many attempts got no row, by minute and kind, newest first."""
+        with self._at.reading() as tx:
+            uid = webhook_named(tx, may, webhook).uid if webhook is not None else None
+            return deliveries.refusals(tx, may.factory.id, uid)
+
+    def replay(self, may: MayManage, shown_id: str, automation: str | None = None) -> Sequence[Run]:
+        """Start runs of a stored delivery again, with the automations as they are now. The log stays as it is.
+
+        Every enabled automation that it triggers, or the one that is named. Raises `NotFound` where no payload is kept,
+        and `Conflict` where nothing would start.
+        """
+        with self._at.changing(may) as change:
+            delivery = delivery_of(change.tx, may, shown_id)
+            body = payload_of(change.tx, delivery)
+            chosen = self._triggered(change.tx, may, delivery, body, automation)
+            started = []
+            for each in chosen:
+                key = RunKey(ids.time_ordered(change.now, os.urandom(8)))
+                runs.add_replay(
+                    change.tx,
+                    key,
+                    delivery=delivery.key,
+                    factory=may.factory.id,
+                    automation=each,
+                    now=change.now,
+                )
+                started.append(run_of(change.tx, may, ids.run_id(key)))
+            change.record(
+                "replay",
+                "delivery",
+                shown_id,
+                delivery.webhook_name,
+                automations=[each.name for each in chosen],
+                runs=[ids.run_id(run.id) for run in started],
+            )
+        return started
+
+    def _triggered(
+        self, tx: Transaction, may: MayManage, delivery: Delivery, body: bytes, named: str | None
+    ) -> list[Automation]:
+        shown_id = ids.delivery_id(delivery.key)
+        parsed = payload.parse(body)
+        assert not isinstance(parsed, payload.NotJson), "an Accepted delivery is JSON"
+        if named is None:
+            every = automations.in_factory(tx, may.factory.id)
+            chosen = [each for each in every if each.enabled and would_trigger(each, delivery.webhook_uid, parsed)]
+            if not chosen:
+                raise Conflict(f"No enabled automation is triggered by delivery {shown_id} now. Nothing was started.")
+            return chosen
+        automation = automation_named(tx, may, named)
+        if not automation.enabled:
+            raise Conflict(f"Automation {automation.name!r} is disabled. Enable it first. Nothing was started.")
+        if not would_trigger(automation, delivery.webhook_uid, parsed):
+            raise Conflict(
+                f"Delivery {shown_id} does not trigger automation {automation.name!r}. Nothing was started. "
+                f"To see why: hookmill delivery show {shown_id}"
+            )
+        return [automation]

@@ -1,0 +1,92 @@
+"""API keys as rows. Of a key's token only the SHA-256 is kept: it is 256 random bits, so nobody can guess back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hookmill.domain.ids import FactoryId, TeamId
+from hookmill.domain.permission import Role
+from hookmill.store.database import Row, Transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """A key without its token. Times are µs since 1970."""
+
+    id: str
+    team_id: TeamId
+    factory_id: FactoryId | None
+    """None for an admin's key, which is good for the whole team."""
+    factory_name: str | None
+    role: Role
+    name: str
+    created_at: int
+    expires_at: int | None
+    revoked_at: int | None
+    last_used_at: int | None
+    """To the minute."""
+
+    def is_good(self, now: int) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+def add(tx: Transaction, key: ApiKey, digest: bytes) -> None:
+    tx.run(
+        """
+        INSERT INTO api_keys (id, team_id, factory_id, role, name, digest, created_at, expires_at)
+        VALUES (:id, :team, :factory, :role, :name, :digest, :created_at, :expires_at)
+        """,
+        id=key.id,
+        team=key.team_id,
+        factory=key.factory_id,
+        role=key.role.value,
+        name=key.name,
+        digest=digest,
+        created_at=key.created_at,
+        expires_at=key.expires_at,
+    )
+
+
+def by_digest(tx: Transaction, digest: bytes) -> ApiKey | None:
+    return _first(tx, "k.digest = :digest", digest=digest)
+
+
+def by_id(tx: Transaction, team: TeamId, key: str) -> ApiKey | None:
+    return _first(tx, "k.id = :id AND k.team_id = :team", id=key, team=team)
+
+
+def of_team(tx: Transaction, team: TeamId) -> Sequence[ApiKey]:
+    """Newest first, revoked ones too."""
+    return [
+        _key(row) for row in tx.all(f"{_SELECT} WHERE k.team_id = :team ORDER BY k.created_at DESC, k.id", team=team)
+    ]
+
+
+def revoke(tx: Transaction, key: str, now: int) -> None:
+    tx.run("UPDATE api_keys SET revoked_at = :now WHERE id = :id", id=key, now=now)
+
+
+def mark_used(tx: Transaction, key: str, now: int) -> None:
+    tx.run("UPDATE api_keys SET last_used_at = :now WHERE id = :id", id=key, now=now)
+
+
+_SELECT = "SELECT k.*, f.name AS factory_name FROM api_keys k LEFT JOIN factories f ON f.id = k.factory_id"
+
+
+def _first(tx: Transaction, condition: str, **values: object) -> ApiKey | None:
+    row = tx.one(f"{_SELECT} WHERE {condition}", **values)
+    return _key(row) if row else None
+
+
+def _key(row: Row) -> ApiKey:
+    return ApiKey(
+        id=row["id"],
+        team_id=TeamId(row["team_id"]),
+        factory_id=FactoryId(row["factory_id"]) if row["factory_id"] is not None else None,
+        factory_name=row["factory_name"],
+        role=Role(row["role"]),
+        name=row["name"],
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+        revoked_at=row["revoked_at"],
+        last_used_at=row["last_used_at"],
+    )

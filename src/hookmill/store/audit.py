@@ -1,0 +1,107 @@
+"""The audit log as rows. They are added, and read; nothing changes or removes one."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hookmill.domain.ids import FactoryId, TeamId
+from hookmill.domain.permission import Actor
+from hookmill.store.database import Row, Transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """One act of management: who did what to which thing, when (µs since 1970), through which door, from where."""
+
+    key: bytes
+    at: int
+    actor_kind: str
+    actor_id: str
+    actor_name: str
+    door: str
+    client: str | None
+    action: str
+    factory_name: str | None
+    """None for what concerns the whole team."""
+    subject_kind: str
+    subject_id: str
+    subject_name: str
+    details: Mapping[str, Any]
+
+
+def add(
+    tx: Transaction,
+    key: bytes,
+    *,
+    team: TeamId,
+    factory: FactoryId | None,
+    at: int,
+    actor: Actor,
+    action: str,
+    subject: tuple[str, str, str],
+    details: Mapping[str, Any],
+) -> None:
+    """`subject` is the thing's kind, id and name."""
+    tx.run(
+        """
+        INSERT INTO audit_log (id, team_id, factory_id, at, actor_kind, actor_id, actor_name, door, client,
+                               action, subject_kind, subject_id, subject_name, details)
+        VALUES (:id, :team, :factory, :at, :actor_kind, :actor_id, :actor_name, :door, :client,
+                :action, :subject_kind, :subject_id, :subject_name, :details)
+        """,
+        id=key,
+        team=team,
+        factory=factory,
+        at=at,
+        actor_kind=actor.kind.value,
+        actor_id=actor.id,
+        actor_name=actor.name,
+        door=actor.door.value,
+        client=actor.client,
+        action=action,
+        subject_kind=subject[0],
+        subject_id=subject[1],
+        subject_name=subject[2],
+        details=json.dumps(details),
+    )
+
+
+def newest(
+    tx: Transaction, team: TeamId, *, factory: FactoryId | None, before: bytes | None, limit: int
+) -> Sequence[AuditEntry]:
+    """A page, newest first: of one factory, or of the whole team. `before` is the last one of the page before."""
+    rows = tx.all(
+        f"""
+        SELECT a.*, f.name AS factory_name
+        FROM audit_log a LEFT JOIN factories f ON f.id = a.factory_id
+        WHERE a.team_id = :team
+          {"AND a.factory_id = :factory" if factory is not None else ""}
+          {"AND a.id < :before" if before is not None else ""}
+        ORDER BY a.id DESC
+        LIMIT :limit
+        """,
+        team=team,
+        limit=limit,
+        **({"factory": factory} if factory is not None else {}),
+        **({"before": before} if before is not None else {}),
+    )
+    return [_entry(row) for row in rows]
+
+
+def _entry(row: Row) -> AuditEntry:
+    return AuditEntry(
+        key=bytes(row["id"]),
+        at=row["at"],
+        actor_kind=row["actor_kind"],
+        actor_id=row["actor_id"],
+        actor_name=row["actor_name"],
+        door=row["door"],
+        client=row["client"],
+        action=row["action"],
+        factory_name=row["factory_name"],
+        subject_kind=row["subject_kind"],
+        subject_id=row["subject_id"],
+        subject_name=row["subject_name"],
+        details=json.loads(row["details"]),
+    )

@@ -1,0 +1,95 @@
+"""The team's people as rows, and the roles that they hold in its factories."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hookmill.domain.ids import FactoryId, TeamId
+from hookmill.domain.permission import Role
+from hookmill.store.database import Row, Transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    id: str
+    team_id: TeamId
+    email: str
+    name: str
+    is_admin: bool
+    created_at: int
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    """By the factory's name. An admin needs none."""
+
+
+def add(tx: Transaction, member: Member) -> None:
+    tx.run(
+        """
+        INSERT INTO members (id, team_id, email, name, is_admin, created_at)
+        VALUES (:id, :team, :email, :name, :is_admin, :created_at)
+        """,
+        id=member.id,
+        team=member.team_id,
+        email=member.email,
+        name=member.name,
+        is_admin=member.is_admin,
+        created_at=member.created_at,
+    )
+
+
+def present(tx: Transaction, team: TeamId) -> Sequence[Member]:
+    """Everybody who was not removed, by their address."""
+    rows = tx.all(f"{_SELECT} WHERE team_id = :team AND removed_at IS NULL ORDER BY email", team=team)
+    return [_member(tx, row) for row in rows]
+
+
+def by_id(tx: Transaction, team: TeamId, member: str) -> Member | None:
+    row = tx.one(f"{_SELECT} WHERE id = :id AND team_id = :team AND removed_at IS NULL", id=member, team=team)
+    return _member(tx, row) if row else None
+
+
+def by_email(tx: Transaction, team: TeamId, email: str) -> Member | None:
+    row = tx.one(f"{_SELECT} WHERE email = :email AND team_id = :team AND removed_at IS NULL", email=email, team=team)
+    return _member(tx, row) if row else None
+
+
+def set_admin(tx: Transaction, member: str, is_admin: bool) -> None:
+    tx.run("UPDATE members SET is_admin = :is_admin WHERE id = :id", id=member, is_admin=is_admin)
+
+
+def set_role(tx: Transaction, member: str, factory: FactoryId, role: Role | None) -> None:
+    tx.run("DELETE FROM member_roles WHERE member_id = :id AND factory_id = :factory", id=member, factory=factory)
+    if role is not None:
+        tx.run(
+            "INSERT INTO member_roles (member_id, factory_id, role) VALUES (:id, :factory, :role)",
+            id=member,
+            factory=factory,
+            role=role.value,
+        )
+
+
+def remove(tx: Transaction, member: str, now: int) -> None:
+    tx.run("DELETE FROM member_roles WHERE member_id = :id", id=member)
+    tx.run("UPDATE members SET removed_at = :now WHERE id = :id", id=member, now=now)
+
+
+_SELECT = "SELECT id, team_id, email, name, is_admin, created_at FROM members"
+
+
+def _member(tx: Transaction, row: Row) -> Member:
+    roles = tx.all(
+        """
+        SELECT f.name, r.role
+        FROM member_roles r JOIN factories f ON f.id = r.factory_id
+        WHERE r.member_id = :id
+        ORDER BY f.name
+        """,
+        id=row["id"],
+    )
+    return Member(
+        id=row["id"],
+        team_id=TeamId(row["team_id"]),
+        email=row["email"],
+        name=row["name"],
+        is_admin=bool(row["is_admin"]),
+        created_at=row["created_at"],
+        roles={held["name"]: Role(held["role"]) for held in roles},
+    )

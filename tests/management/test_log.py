@@ -1,0 +1,167 @@
+"""The log as its owner asks it: narrowed down, explained, tested against, and replayed."""
+
+import hashlib
+
+import pytest
+
+from hookmill.domain.delivery import Label
+from hookmill.domain.errors import Conflict, InvalidFilter, NotFound
+from hookmill.domain.ids import delivery_id
+from hookmill.domain.run import RunState
+from tests.support.world import World
+
+OPENED = {"action": ["opened"]}
+
+
+def test_the_log_is_narrowed_to_a_time(world: World):
+    made = world.webhook()
+    for number in range(3):
+        world.post(made, b"%d" % number)
+        world.clock.advance(seconds=10)
+    start = world.clock.now - 30_000_000
+
+    found = world.management.log.newest(world.may, since=start + 10_000_000, until=start + 20_000_000)
+
+    assert [row.received_at for row in found] == [start + 10_000_000]
+
+
+def test_the_log_is_narrowed_to_an_event(world: World):
+    made = world.webhook()
+    world.post(made, b"1", headers={"X-Service-Delivery-Id": "event-1"})
+    world.clock.advance(seconds=1)
+    world.post(made, b"2", headers={"X-Service-Delivery-Id": "event-1"})
+    world.post(made, b"3", headers={"X-Service-Delivery-Id": "event-2"})
+
+    found = world.management.log.newest(world.may, identity="event-1")
+
+    assert [row.label for row in found] == [Label.DUPLICATE, Label.ACCEPTED]
+
+
+def test_a_body_is_found_by_its_sha256(world: World):
+    made = world.webhook()
+    answer = world.post(made, b'{"n": 1}')
+    world.post(made, b'{"n": 2}')
+
+    found = world.management.log.newest(world.may, identity=hashlib.sha256(b'{"n": 1}').hexdigest())
+
+    assert [delivery_id(row.key) for row in found] == [answer.delivery_id]
+
+
+def test_an_explanation_names_every_automation_and_why(world: World):
+    made = world.webhook("source")
+    other = world.webhook("other")
+    world.automation("fires", made, payload=OPENED)
+    world.automation("filtered out", made, payload={"action": ["closed"]})
+    world.automation("of another", other)
+    world.automation("off", made, enabled=False)
+    answer = world.post(made, b'{"action": "opened"}')
+
+    verdicts = {each.automation.name: each for each in world.management.filters.explain(world.may, answer.delivery_id)}
+
+    assert {name: each.would_trigger for name, each in verdicts.items()} == {
+        "fires": True,
+        "filtered out": False,
+        "of another": False,
+        "off": False,
+    }
+    assert len(verdicts["fires"].runs) == 1
+    [trigger] = verdicts["filtered out"].triggers
+    assert (trigger.webhook_check, trigger.payload_check) == (True, False)
+    assert trigger.explanation is not None
+    assert trigger.explanation.conditions[0].found == '"opened"'
+    assert verdicts["of another"].triggers[0].webhook_check is False
+
+
+def test_a_backtest_sorts_the_last_deliveries(world: World):
+    made = world.webhook("source")
+    other = world.webhook("other")
+    opened = world.post(made, b'{"action": "opened", "n": 1}').delivery_id
+    closed = world.post(made, b'{"action": "closed", "n": 2}').delivery_id
+    world.post(other, b'{"action": "opened", "n": 3}')
+    world.post(made, b"not JSON")
+
+    tested = world.management.filters.backtest(world.may, given=OPENED, webhook_ids=["source"])
+
+    assert [delivery_id(row.key) for row in tested.matching] == [opened]
+    assert [delivery_id(row.key) for row in tested.others] == [closed]
+
+
+def test_a_backtest_looks_at_as_many_as_it_is_told(world: World):
+    made = world.webhook("source")
+    for number in range(5):
+        world.post(made, b'{"n": %d}' % number)
+        world.clock.advance(seconds=1)
+
+    tested = world.management.filters.backtest(world.may, given={"n": [0, 3, 4]}, last=3)
+
+    assert (len(tested.matching), len(tested.others)) == (2, 1)
+
+
+def test_a_backtest_refuses_a_faulty_draft_with_its_places(world: World):
+    with pytest.raises(InvalidFilter) as refused:
+        world.management.filters.backtest(world.may, given={"action": {"equals": 1}})
+
+    assert [fault.pointer for fault in refused.value.faults] == ["/action/equals"] or refused.value.faults
+
+
+def test_a_replay_starts_new_runs_and_leaves_the_log_as_it_is(world: World):
+    made = world.webhook("source")
+    world.automation("one", made)
+    world.automation("two", made, payload=OPENED)
+    world.automation("three", made, payload={"action": ["closed"]})
+    answer = world.post(made, b'{"action": "opened"}')
+    before = world.log(made)
+
+    started = world.management.log.replay(world.may, answer.delivery_id)
+
+    assert {run.automation_name for run in started} == {"one", "two"}
+    assert {(run.state, run.replay) for run in started} == {(RunState.QUEUED, 1)}
+    assert len(world.management.runs.of_delivery(world.may, answer.delivery_id)) == 4
+    assert world.log(made) == before
+
+
+def test_each_replay_is_a_run_of_its_own(world: World):
+    made = world.webhook("source")
+    world.automation("one", made)
+    answer = world.post(made)
+
+    replays = [world.management.log.replay(world.may, answer.delivery_id)[0] for _ in range(3)]
+
+    assert [run.replay for run in replays] == [1, 2, 3]
+    assert len({run.id for run in replays}) == 3
+
+
+def test_a_replay_to_one_automation_uses_it_as_it_is_now(world: World):
+    made = world.webhook("source")
+    answer = world.post(made, b'{"action": "opened"}')
+    world.automation("made later", made, payload=OPENED)
+
+    [run] = world.management.log.replay(world.may, answer.delivery_id, "made later")
+
+    assert (run.automation_name, run.replay) == ("made later", 1)
+
+
+def test_a_replay_starts_nothing_that_the_delivery_does_not_trigger(world: World):
+    made = world.webhook("source")
+    world.automation("filtered out", made, payload={"action": ["closed"]})
+    world.automation("off", made, enabled=False)
+    answer = world.post(made, b'{"action": "opened"}')
+    replay = world.management.log.replay
+
+    with pytest.raises(Conflict, match="No enabled automation"):
+        replay(world.may, answer.delivery_id)
+    with pytest.raises(Conflict, match="does not trigger"):
+        replay(world.may, answer.delivery_id, "filtered out")
+    with pytest.raises(Conflict, match="disabled"):
+        replay(world.may, answer.delivery_id, "off")
+    assert world.runs(made) == []
+
+
+def test_only_what_was_accepted_is_replayed(world: World):
+    made = world.webhook("source")
+    world.automation("one", made)
+    world.post(made)
+    duplicate = world.post(made).delivery_id
+
+    with pytest.raises(NotFound, match="Accepted deliveries only"):
+        world.management.log.replay(world.may, duplicate)
