@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
 from hookmill.domain.errors import Conflict, Invalid, StoreUnavailable
-from hookmill.store import waiting
+from hookmill.store import migrations, waiting
 from hookmill.store.database import Database, open_database
-from hookmill.store.migrate import migrate
+from hookmill.store.migrate import migrate, revisions
 from hookmill.store.schema import metadata
 
 DIES_AT = """
@@ -253,3 +254,24 @@ def described_on_postgres(database: Database) -> set[tuple[object, ...]]:
         tuple(dict(row).values()) for rows in (columns, indexes, constraints, comments) for row in rows
     }
     return described - {("alembic_version", None)}
+
+
+def test_the_steps_are_named_for_their_place_in_the_chain():
+    script = ScriptDirectory(str(Path(migrations.__file__).parent))
+
+    assert revisions() == [step.revision for step in reversed(list(script.walk_revisions()))]
+
+
+def test_a_database_that_is_up_to_date_needs_no_library_for_it(migrated_sqlite: Path):
+    code = (
+        "import sys\n"
+        "from hookmill.store.database import open_database\n"
+        "from hookmill.store.migrate import migrate\n"
+        "print(migrate(open_database(sys.argv[1])), 'alembic' in sys.modules)"
+    )
+
+    told = subprocess.run(
+        [sys.executable, "-c", code, f"sqlite:///{migrated_sqlite}"], capture_output=True, text=True, check=True
+    )
+
+    assert told.stdout.split() == ["False", "False"]
