@@ -13,6 +13,7 @@ from tests.support.world import World
 PERMISSIONS = (MayView, MayManage, MayAdminister)
 ASKS_NOBODY = {
     "Access": "it is what gives permissions",
+    "Sessions": "they say who somebody is, before anybody may anything",
     "Factories.set_up": "the first start, when there is nobody yet",
     "Webhooks.url": "a webhook that somebody holds",
 }

@@ -28,6 +28,7 @@ from hookmill.management.master_keys import MasterKeyRotations
 from hookmill.management.members import Members
 from hookmill.management.runs import Runs
 from hookmill.management.secrets import Secrets, TeamSecret
+from hookmill.management.sessions import LinkTarget, Sessions, SignedIn
 from hookmill.management.webhooks import KEPT, Kept, Webhooks, WebhookWithSecret
 from hookmill.store.api_keys import ApiKey
 from hookmill.store.audit import AuditEntry
@@ -53,6 +54,7 @@ class Management:
         self.runs = Runs(installation)
         self.keys = Keys(installation)
         self.members = Members(installation)
+        self.sessions = Sessions(installation)
         self.audit = Audit(installation)
         self.master_keys = MasterKeyRotations(installation)
         self.idempotency = Idempotency(installation)
@@ -74,8 +76,10 @@ __all__ = [
     "Kept",
     "KeyReused",
     "KeyWithToken",
+    "LinkTarget",
     "Management",
     "Member",
+    "SignedIn",
     "TeamSecret",
     "WebhookWithSecret",
     "compiled_filter",

@@ -68,6 +68,8 @@ def set_role(tx: Transaction, member: str, factory: FactoryId, role: Role | None
 
 def remove(tx: Transaction, member: str, now: int) -> None:
     tx.run("DELETE FROM member_roles WHERE member_id = :id", id=member)
+    tx.run("DELETE FROM sessions WHERE member_id = :id", id=member)
+    tx.run("DELETE FROM sign_in_links WHERE member_id = :id", id=member)
     tx.run("UPDATE members SET removed_at = :now WHERE id = :id", id=member, now=now)
 
 

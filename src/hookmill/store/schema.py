@@ -312,6 +312,7 @@ members: Final = Table(
     Column("is_admin", Boolean, nullable=False),
     _time("created_at", nullable=False),
     _time("removed_at"),
+    Column("password_hash", Text),
     # Somebody who was removed may be added again.
     Index(
         "uq_members_email",
@@ -340,4 +341,27 @@ idempotency_keys: Final = Table(
     Column("sealed", LargeBinary, nullable=False),
     _time("created_at", nullable=False, index=True),
     comment="Answers that are given again when a request is repeated. They may hold a secret that is shown once.",
+)
+
+sessions: Final = Table(
+    "sessions",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("member_id", Text, ForeignKey("members.id"), nullable=False, index=True),
+    _time("created_at", nullable=False),
+    _time("last_seen_at", nullable=False),
+    Column("client", Text),
+    comment="Who is signed in, by the SHA-256 of what their browser holds: a copy of this table opens nothing.",
+    sqlite_with_rowid=False,
+)
+
+sign_in_links: Final = Table(
+    "sign_in_links",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("team_id", Text, ForeignKey("teams.id"), nullable=False),
+    Column("member_id", Text, ForeignKey("members.id")),
+    _time("expires_at", nullable=False),
+    comment="Links that let somebody choose a password, once. One without a member makes the first admin.",
+    sqlite_with_rowid=False,
 )

@@ -1,0 +1,219 @@
+"""Signing in: links that let somebody choose a password, passwords, and sessions. There is no default account."""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from hookmill.domain.errors import Conflict, Invalid, NotFound, StoreUnavailable
+from hookmill.domain.permission import Actor, ActorKind, Caller, Door, MayAdminister
+from hookmill.domain.secret import SecretValue, generated
+from hookmill.domain.webhook import usable_name
+from hookmill.management.installation import Installation, random_name
+from hookmill.management.members import usable_address
+from hookmill.store import factories, members, sessions
+from hookmill.store.database import Transaction
+from hookmill.store.members import Member
+from hookmill.store.sessions import Account, Session, SignInLink
+
+HOUR_US: Final = 3_600_000_000
+LINK_HOURS: Final = 24
+IDLE_HOURS: Final = 24
+"""A session ends when nothing came from it for so long."""
+SESSION_HOURS: Final = 24 * 14
+"""A session ends after so long, whatever comes from it."""
+SEEN_TO_US: Final = 60_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTarget:
+    """Whom a link is for: a member who is there, or the first admin, who says who they are."""
+
+    email: str | None
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedIn:
+    """Somebody who is signed in, for one request."""
+
+    caller: Caller
+    email: str
+    name: str
+
+
+class Sessions:
+    def __init__(self, installation: Installation) -> None:
+        self._at = installation
+
+    # Links
+
+    def first_link(self) -> SecretValue | None:
+        """What lets the first admin in; None once somebody signs in. It replaces the one before, and lasts a day."""
+        token = _new_token()
+        with self._at.writing_first() as tx:
+            team = factories.the_team(tx)
+            if team is None or sessions.anybody_signs_in(tx):
+                return None
+            link = SignInLink(team_id=team, member_id=None, expires_at=self._at.now() + LINK_HOURS * HOUR_US)
+            sessions.offer_link(tx, _digest(token.reveal()), link)
+        return token
+
+    def link_for(self, may: MayAdminister, named: str) -> SecretValue:
+        """What lets a member choose a new password, for a day. Hand it over: it is shown once."""
+        token = _new_token()
+        with self._at.changing(may) as change:
+            member = _member(change.tx, may, named)
+            link = SignInLink(team_id=may.team_id, member_id=member.id, expires_at=change.now + LINK_HOURS * HOUR_US)
+            sessions.offer_link(change.tx, _digest(token.reveal()), link)
+            change.record("link", "member", member.id, member.email)
+        return token
+
+    def link_target(self, token: str) -> LinkTarget:
+        """Whom the link is for. Raises `NotFound` for one that is unknown, used or too old."""
+        with self._at.reading() as tx:
+            link = self._link(tx, token)
+            if link.member_id is None:
+                return LinkTarget(email=None, name=None)
+            account = sessions.account_of(tx, link.member_id)
+        if account is None:
+            raise _no_such_link()
+        return LinkTarget(email=account.email, name=account.name)
+
+    def accept_link(
+        self, token: str, *, password: str, email: str | None = None, name: str | None = None, client: str | None
+    ) -> SecretValue:
+        """Choose the password, and be signed in. Every other session of the member ends.
+
+        The first admin says who they are. Raises `NotFound` for a link that is no longer good, and `Invalid`.
+        """
+        # Hashing takes long: nobody waits for it inside a transaction.
+        from hookmill.management.passwords import hashed
+
+        self.link_target(token)
+        kept = hashed(password)
+        session = _new_token()
+        with self._at.writing_first() as tx:
+            link = self._link(tx, token)
+            now = self._at.now()
+            if not sessions.use_link(tx, _digest(token)):
+                raise _no_such_link()
+            member = link.member_id or self._first_admin(tx, link, email, name, now)
+            sessions.set_password(tx, member, kept)
+            sessions.end_all_of(tx, member)
+            sessions.begin(tx, _digest(session.reveal()), member, client, now)
+        return session
+
+    def _first_admin(self, tx: Transaction, link: SignInLink, email: str | None, name: str | None, now: int) -> str:
+        if sessions.anybody_signs_in(tx):
+            raise _no_such_link()
+        address = usable_address(email or "")
+        known = members.by_email(tx, link.team_id, address)
+        if known is not None:
+            members.set_admin(tx, known.id, True)
+            return known.id
+        member = Member(
+            id=random_name("mbr"),
+            team_id=link.team_id,
+            email=address,
+            name=usable_name("member", name or ""),
+            is_admin=True,
+            created_at=now,
+        )
+        members.add(tx, member)
+        return member.id
+
+    def _link(self, tx: Transaction, token: str) -> SignInLink:
+        link = sessions.link_with(tx, _digest(token))
+        if link is None or link.expires_at <= self._at.now():
+            raise _no_such_link()
+        return link
+
+    # Sessions
+
+    def sign_in(self, email: str, password: str, *, client: str | None) -> SecretValue | None:
+        """A new session; None when address and password don't belong together, or nobody has them."""
+        from hookmill.management.passwords import is_right
+
+        with self._at.reading() as tx:
+            account = sessions.account_with_email(tx, email.strip().lower())
+        if not is_right(password, account.password_hash if account is not None else None) or account is None:
+            return None
+        token = _new_token()
+        now = self._at.now()
+        with self._at.noting() as tx:
+            sessions.forget_old(
+                tx, created_before=now - SESSION_HOURS * HOUR_US, seen_before=now - IDLE_HOURS * HOUR_US
+            )
+            sessions.begin(tx, _digest(token.reveal()), account.member_id, client, now)
+        return token
+
+    def by_token(self, token: str, *, client: str | None) -> SignedIn | None:
+        """Who is signed in by this; None when it is nobody, or no longer."""
+        now = self._at.now()
+        digest = _digest(token)
+        with self._at.reading() as tx:
+            session = sessions.by_digest(tx, digest)
+            if session is None or _is_over(session, now):
+                return None
+            account = sessions.account_of(tx, session.member_id)
+            if account is None:
+                return None
+            roles = sessions.roles_of(tx, account.member_id)
+        if session.last_seen_at + SEEN_TO_US < now:
+            # A disk that is full keeps nobody from looking.
+            with suppress(StoreUnavailable), self._at.noting() as tx:
+                sessions.mark_seen(tx, digest, now)
+        actor = Actor(
+            kind=ActorKind.MEMBER, id=account.member_id, name=account.email, door=Door.DASHBOARD, client=client
+        )
+        caller = Caller(actor=actor, team_id=account.team_id, is_admin=account.is_admin, roles=roles)
+        return SignedIn(caller=caller, email=account.email, name=account.name)
+
+    def sign_out(self, token: str) -> None:
+        """The session opens nothing from the moment this returns."""
+        with self._at.noting() as tx:
+            sessions.end(tx, _digest(token))
+
+    def change_password(self, signed_in: SignedIn, *, old: str, new: str, client: str | None) -> SecretValue:
+        """Every session of the member ends; the answer is a new one. Raises `Conflict` for a wrong old password."""
+        from hookmill.management.passwords import hashed, is_right
+
+        member = signed_in.caller.actor.id
+        with self._at.reading() as tx:
+            account: Account | None = sessions.account_of(tx, member)
+        if account is None or not is_right(old, account.password_hash):
+            raise Conflict("The old password is not the right one. Nothing was changed.")
+        if old == new:
+            raise Invalid("The new password is the old one. Choose another.", pointer="/new")
+        kept = hashed(new)
+        token = _new_token()
+        with self._at.noting() as tx:
+            sessions.set_password(tx, member, kept)
+            sessions.end_all_of(tx, member)
+            sessions.begin(tx, _digest(token.reveal()), member, client, self._at.now())
+        return token
+
+
+def _is_over(session: Session, now: int) -> bool:
+    return now >= session.created_at + SESSION_HOURS * HOUR_US or now >= session.last_seen_at + IDLE_HOURS * HOUR_US
+
+
+def _member(tx: Transaction, may: MayAdminister, named: str) -> Member:
+    member = members.by_id(tx, may.team_id, named) or members.by_email(tx, may.team_id, named.strip().lower())
+    if member is None:
+        raise NotFound(f"There is no member {named[:100]!r}.")
+    return member
+
+
+def _no_such_link() -> NotFound:
+    return NotFound("This link was used, is too old, or was never there. Ask an admin of the team for a new one.")
+
+
+def _new_token() -> SecretValue:
+    return generated(os.urandom(32))
+
+
+def _digest(token: str) -> bytes:
+    return sha256(token.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,149 @@
+"""Sessions, passwords and sign-in links as rows. What opens anything is kept as a digest or a hash alone."""
+
+from dataclasses import dataclass
+
+from hookmill.domain.ids import FactoryId, TeamId
+from hookmill.domain.permission import Role
+from hookmill.store.database import Transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Somebody who is signed in. Times are µs since 1970."""
+
+    member_id: str
+    created_at: int
+    last_seen_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignInLink:
+    team_id: TeamId
+    member_id: str | None
+    """None for the first admin, who is not there yet."""
+    expires_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A member as sign-in sees them."""
+
+    member_id: str
+    team_id: TeamId
+    email: str
+    name: str
+    is_admin: bool
+    password_hash: str | None
+
+
+def begin(tx: Transaction, digest: bytes, member: str, client: str | None, now: int) -> None:
+    tx.run(
+        """
+        INSERT INTO sessions (digest, member_id, created_at, last_seen_at, client)
+        VALUES (:digest, :member, :now, :now, :client)
+        """,
+        digest=digest,
+        member=member,
+        now=now,
+        client=client,
+    )
+
+
+def by_digest(tx: Transaction, digest: bytes) -> Session | None:
+    row = tx.one("SELECT member_id, created_at, last_seen_at FROM sessions WHERE digest = :digest", digest=digest)
+    if row is None:
+        return None
+    return Session(member_id=row["member_id"], created_at=row["created_at"], last_seen_at=row["last_seen_at"])
+
+
+def mark_seen(tx: Transaction, digest: bytes, now: int) -> None:
+    tx.run("UPDATE sessions SET last_seen_at = :now WHERE digest = :digest", digest=digest, now=now)
+
+
+def end(tx: Transaction, digest: bytes) -> None:
+    tx.run("DELETE FROM sessions WHERE digest = :digest", digest=digest)
+
+
+def end_all_of(tx: Transaction, member: str) -> int:
+    return tx.run("DELETE FROM sessions WHERE member_id = :member", member=member)
+
+
+def forget_old(tx: Transaction, *, created_before: int, seen_before: int) -> int:
+    return tx.run(
+        "DELETE FROM sessions WHERE created_at < :created OR last_seen_at < :seen",
+        created=created_before,
+        seen=seen_before,
+    )
+
+
+def account_of(tx: Transaction, member: str) -> Account | None:
+    return _account(tx, "id = :value", member)
+
+
+def account_with_email(tx: Transaction, email: str) -> Account | None:
+    return _account(tx, "email = :value", email)
+
+
+def _account(tx: Transaction, condition: str, value: str) -> Account | None:
+    row = tx.one(
+        f"""
+        SELECT id, team_id, email, name, is_admin, password_hash
+        FROM members
+        WHERE {condition} AND removed_at IS NULL
+        """,
+        value=value,
+    )
+    if row is None:
+        return None
+    return Account(
+        member_id=row["id"],
+        team_id=TeamId(row["team_id"]),
+        email=row["email"],
+        name=row["name"],
+        is_admin=bool(row["is_admin"]),
+        password_hash=row["password_hash"],
+    )
+
+
+def roles_of(tx: Transaction, member: str) -> dict[FactoryId, Role]:
+    rows = tx.all("SELECT factory_id, role FROM member_roles WHERE member_id = :member", member=member)
+    return {FactoryId(row["factory_id"]): Role(row["role"]) for row in rows}
+
+
+def set_password(tx: Transaction, member: str, password_hash: str) -> None:
+    tx.run("UPDATE members SET password_hash = :hash WHERE id = :member", member=member, hash=password_hash)
+
+
+def anybody_signs_in(tx: Transaction) -> bool:
+    """Whether there is a member who has chosen a password."""
+    return tx.one("SELECT 1 FROM members WHERE password_hash IS NOT NULL AND removed_at IS NULL LIMIT 1") is not None
+
+
+def offer_link(tx: Transaction, digest: bytes, link: SignInLink) -> None:
+    """The one link of that member, or of the first admin, from now on: those before it are good no more."""
+    if link.member_id is None:
+        tx.run("DELETE FROM sign_in_links WHERE member_id IS NULL")
+    else:
+        tx.run("DELETE FROM sign_in_links WHERE member_id = :member", member=link.member_id)
+    tx.run(
+        """
+        INSERT INTO sign_in_links (digest, team_id, member_id, expires_at)
+        VALUES (:digest, :team, :member, :expires_at)
+        """,
+        digest=digest,
+        team=link.team_id,
+        member=link.member_id,
+        expires_at=link.expires_at,
+    )
+
+
+def link_with(tx: Transaction, digest: bytes) -> SignInLink | None:
+    row = tx.one("SELECT team_id, member_id, expires_at FROM sign_in_links WHERE digest = :digest", digest=digest)
+    if row is None:
+        return None
+    return SignInLink(team_id=TeamId(row["team_id"]), member_id=row["member_id"], expires_at=row["expires_at"])
+
+
+def use_link(tx: Transaction, digest: bytes) -> bool:
+    """True for the one who uses it first."""
+    return tx.run("DELETE FROM sign_in_links WHERE digest = :digest", digest=digest) == 1
