@@ -6,6 +6,7 @@ could not be. Wrong usage ends with 1 here, because 2 says something else.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,8 @@ import typer
 from typer.core import TyperCommand
 
 from hookmill.cli import options
-from hookmill.cli.output import Column, as_json, complain, count, how_to_call, line, on_terminal, shown, table
+from hookmill.cli.output import Column, as_json, call, complain, count, line, on_terminal, shown, table
+from hookmill.cli.progress import counting
 from hookmill.cli.session import session
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ def plan(
         warnings = [*planned.warnings, *_tried(here, may, wanted)]
         _print(here, factory, planned, webhooks, warnings, json, applied=False)
     if planned.needs_consent is not None and not allow_deletions:
-        complain(f"{planned.needs_consent}\nTo agree to that: {how_to_call()} apply {folder} --allow-deletions")
+        complain(f"{planned.needs_consent}\nTo agree to that: {_agreeing(folder, factory)}")
         raise typer.Exit(FAILED)
     if planned.steps:
         raise typer.Exit(CHANGES)
@@ -112,8 +114,7 @@ def apply(
         try:
             applied = definitions.apply(here.management, may, wanted, may_delete=allow_deletions)
         except definitions.ConsentNeeded as error:
-            how = f"{how_to_call()} apply {folder} --allow-deletions"
-            complain(f"{error}\nNothing was changed. To agree to that: {how}")
+            complain(f"{error}\nNothing was changed. To agree to that: {_agreeing(folder, factory)}")
             raise typer.Exit(FAILED) from None
         warnings = [*applied.plan.warnings, *_tried(here, may, wanted)]
         _print(here, factory, applied.plan, applied.webhooks, warnings, json, applied=True)
@@ -132,7 +133,15 @@ def export(folder: Folder, factory: options.FactoryName = "default", json: optio
         as_json({"folder": folder, "files": sorted(files)})
         return
     line(f"{count(len(files), 'file')} written to {shown(folder)}. No secret is in them: they name team secrets.")
-    line(f"From the first `{how_to_call()} apply {shown(folder)}` on, the factory changes through them alone.")
+    line(f"From the first apply on, the factory changes through them alone: {call(_of('apply', folder), factory)}")
+
+
+def _agreeing(folder: str, factory: str) -> str:
+    return call(f"{_of('apply', folder)} --allow-deletions", factory)
+
+
+def _of(command: str, folder: str) -> str:
+    return f"{command} {shlex.quote(folder)}"
 
 
 @contextmanager
@@ -174,19 +183,16 @@ def _tell(error: UnusableDefinitions, json: bool) -> None:
 
 
 def _tried(here: Session, may: MayManage, wanted: Definitions) -> list[Problem]:
-    """What the filters make of stored deliveries. Bodies are read for it, so a person sees that it goes on."""
+    """What the filters make of stored deliveries. Their bodies are read for it, which may take its time."""
     from hookmill import definitions
 
-    trying = definitions.backtest(here.management, may, wanted)
-    if not sys.stderr.isatty():
-        return [warning for warning in trying if warning is not None]
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        tracked = progress.track(trying, description="filters tried", total=None)
-        return [warning for warning in tracked if warning is not None]
+    warnings = []
+    with counting("filter", beside_the_rows=False) as advance:
+        for warning in definitions.backtest(here.management, may, wanted):
+            advance(1)
+            if warning is not None:
+                warnings.append(warning)
+    return warnings
 
 
 def _print(

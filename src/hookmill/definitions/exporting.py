@@ -1,0 +1,131 @@
+"""A factory as definition files: applied again, they change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hookmill.definitions.applying import state_of, without_changes
+from hookmill.definitions.folder import (
+    AUTOMATION_BYTES_MAX,
+    AUTOMATION_FILE,
+    AUTOMATIONS,
+    NAME,
+    WEBHOOK_BYTES_MAX,
+    WEBHOOK_SUFFIX,
+    WEBHOOKS,
+    Files,
+    slug,
+)
+from hookmill.definitions.planning import State, plan_of, webhook_settings
+from hookmill.definitions.problem import START, Problem, UnusableDefinitions
+from hookmill.definitions.reading import prompt_of, read
+from hookmill.definitions.writing import lines_of
+from hookmill.domain.automation import Automation
+from hookmill.domain.errors import Conflict
+from hookmill.domain.permission import MayManage
+from hookmill.domain.webhook import Webhook, WebhookState
+
+if TYPE_CHECKING:
+    # What stands behind it takes longer to import than a folder takes to be checked.
+    from hookmill.management import Management
+
+SCHEMA_PATH = "/api/v1/schemas/webhook.schema.json"
+
+
+def export(management: Management, may: MayManage) -> dict[str, str]:
+    """The texts of the definition files by their paths. Raises `UnusableDefinitions` for what no file can say."""
+    state = state_of(management, may)
+    files = files_of(state, schema_url=management.house.public_url + SCHEMA_PATH)
+    _refuse_unfaithful(files, state)
+    return files
+
+
+def files_of(state: State, *, schema_url: str) -> dict[str, str]:
+    """The definition files of what there is. Pure."""
+    names: dict[str, str] = {one.uid: one.name for one in state.webhooks}
+    live = state.live()
+    files = {}
+    for stem, name in _stems(live).items():
+        files[f"{WEBHOOKS}/{stem}{WEBHOOK_SUFFIX}"] = _webhook_file(live[name], stem, schema_url)
+    automations = {one.name: one for one in state.automations}
+    for stem, name in _stems(automations).items():
+        path = f"{AUTOMATIONS}/{stem}/{AUTOMATION_FILE}"
+        files[path] = _automation_file(automations[name], stem, names, state.default_runner)
+    return files
+
+
+def write(folder: Path, files: Mapping[str, str]) -> None:
+    """Write the files into a folder that has none yet. Raises `Conflict` when it has, and then writes nothing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in (WEBHOOKS, AUTOMATIONS):
+        if (folder / part).exists() or (folder / part).is_symlink():
+            raise Conflict(f"{folder / part} is there already, and nothing was written. Export into another folder.")
+    for part in (WEBHOOKS, AUTOMATIONS):
+        (folder / part).mkdir()
+        if not any(path.startswith(f"{part}/") for path in files):
+            # git keeps no empty folder, and one that is missing could be the wrong one.
+            (folder / part / ".gitkeep").touch()
+    for path, text in files.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8", newline="\n")
+
+
+def _webhook_file(webhook: Webhook, stem: str, schema_url: str) -> str:
+    said: dict[str, Any] = {"name": webhook.name} if webhook.name != stem else {}
+    said |= {key: value for key, value in webhook_settings(webhook).items() if value}
+    if webhook.state is WebhookState.DISABLED:
+        said["enabled"] = False
+    return _text([f"# yaml-language-server: $schema={schema_url}", *lines_of(said)])
+
+
+def _automation_file(automation: Automation, stem: str, names: Mapping[str, str], default_runner: str) -> str:
+    said: dict[str, Any] = {"name": automation.name} if automation.name != stem else {}
+    if not automation.enabled:
+        said["enabled"] = False
+    if automation.runner != default_runner:
+        said["runner"] = automation.runner
+    said["triggers"] = [trigger.as_json() for trigger in automation.triggers]
+    notes = {uid: "".join(one if one.isprintable() else "?" for one in name) for uid, name in names.items()}
+    return _text(["---", *lines_of(said, notes=notes), "---", "", prompt_of(automation.prompt)])
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "\n".join(lines) + "\n"
+
+
+def _stems(names: Iterable[str]) -> dict[str, str]:
+    """A file name for each name: the name itself where it may be one, and else one like it."""
+    stems = {name: name for name in sorted(names) if NAME.match(name)}
+    for name in sorted(names):
+        if name in stems:
+            continue
+        like = slug(name) or "unnamed"
+        stem, number = like, 1
+        while stem in stems:
+            number += 1
+            stem = f"{like[:58]}-{number}"
+        stems[stem] = name
+    return stems
+
+
+def _refuse_unfaithful(files: Mapping[str, str], state: State) -> None:
+    """Read back what was written: it must say what there is."""
+    content = {path: text.encode() for path, text in files.items()}
+    webhooks = {path: text for path, text in content.items() if path.startswith(f"{WEBHOOKS}/")}
+    automations = {path: text for path, text in content.items() if path not in webhooks}
+    problems = [
+        Problem(path, START, "This would be a larger file than is read. Shorten its prompt or its filters.")
+        for part, most in ((webhooks, WEBHOOK_BYTES_MAX), (automations, AUTOMATION_BYTES_MAX))
+        for path, text in part.items()
+        if len(text) > most
+    ]
+    definitions = read(Files(webhooks, automations))
+    problems += definitions.problems
+    plan = plan_of(definitions, replace(state, defined_by_files=True))
+    problems += plan.problems
+    if problems:
+        raise UnusableDefinitions(problems)
+    assert without_changes(plan), f"an export says what there is: {[step.name for step in plan.steps]}"

@@ -1,0 +1,211 @@
+"""The files of a folder: which of them are definitions, and their bytes. Nothing outside the folder is ever opened.
+
+    webhooks/<name>.yaml
+    automations/<name>/automation.md
+
+Names are short and plain, no link is followed, and what is neither a definition nor something that belongs beside one
+(a README, a hidden file) is a problem: a misspelt file would otherwise count as one that was taken away.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hookmill.definitions.problem import START, Problem
+
+WEBHOOKS: Final = "webhooks"
+AUTOMATIONS: Final = "automations"
+AUTOMATION_FILE: Final = "automation.md"
+WEBHOOK_SUFFIX: Final = ".yaml"
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
+
+WEBHOOK_BYTES_MAX: Final = 65_536
+AUTOMATION_BYTES_MAX: Final = 524_288
+"""A prompt of the greatest length fits, whatever its language."""
+ENTRIES_MAX: Final = 1_000
+"""Files and folders in one place. Far more than a factory may have webhooks."""
+
+_BESIDE: Final = re.compile(r"\..*|README(?:\.[a-z]+)?\Z", re.IGNORECASE | re.DOTALL)
+_NAMES_ARE: Final = "Names have lower-case letters, digits and dashes (63 at most, no dash in front)"
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The definition files of a folder by their paths in it, in order."""
+
+    webhooks: Mapping[str, bytes]
+    automations: Mapping[str, bytes]
+    problems: tuple[Problem, ...] = ()
+
+
+def stem_of(file: str) -> str:
+    """The name in a definition file's path."""
+    parts = file.split("/")
+    return parts[1] if parts[0] == AUTOMATIONS else parts[1].removesuffix(WEBHOOK_SUFFIX)
+
+
+def read_folder(folder: Path) -> Files:
+    """Every definition file, and every problem with what else is there. Raises `OSError` for no folder."""
+    search = _Search(webhooks={}, automations={}, problems=[])
+    with _opened(os.open(folder, _FOLDER_FLAGS)) as root:
+        known = [name for name in (WEBHOOKS, AUTOMATIONS) if _is_there(root, name)]
+        if not known:
+            what = (
+                f"There is neither a folder {WEBHOOKS} nor a folder {AUTOMATIONS} here. Name the one that holds them."
+            )
+            search.refuse(".", what)
+        if WEBHOOKS in known:
+            search.webhook_files(root)
+        if AUTOMATIONS in known:
+            search.automation_files(root)
+    return Files(search.webhooks, search.automations, tuple(search.problems))
+
+
+# A name that became a link, or a pipe nobody writes to, between two looks must not be followed or waited for.
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_INNER_FOLDER_FLAGS: Final = _FOLDER_FLAGS | os.O_NOFOLLOW
+_FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What stands in an open folder under one name. It is no link."""
+
+    folder: int
+    name: str
+    path: str
+    is_folder: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    webhooks: dict[str, bytes]
+    automations: dict[str, bytes]
+    problems: list[Problem]
+
+    def refuse(self, path: str, message: str) -> None:
+        self.problems.append(Problem(shown_path(path), START, message))
+
+    def webhook_files(self, root: int) -> None:
+        for entry in self._entries(root, WEBHOOKS, WEBHOOKS):
+            stem = entry.name.removesuffix(WEBHOOK_SUFFIX)
+            if entry.is_folder:
+                self.refuse(entry.path, f"A folder. Webhooks are files: {WEBHOOKS}/<name>{WEBHOOK_SUFFIX}.")
+            elif entry.name.endswith(".yml"):
+                self.refuse(entry.path, f"Webhooks end in {WEBHOOK_SUFFIX}. Rename it.")
+            elif stem == entry.name:
+                self.refuse(entry.path, f"Not a webhook: those end in {WEBHOOK_SUFFIX}. Take it elsewhere.")
+            elif self._may_be_named(entry.path, stem):
+                self._keep(self.webhooks, entry, WEBHOOK_BYTES_MAX)
+
+    def automation_files(self, root: int) -> None:
+        for entry in self._entries(root, AUTOMATIONS, AUTOMATIONS):
+            if not entry.is_folder:
+                self.refuse(entry.path, f"Not a folder. An automation is {AUTOMATIONS}/<name>/{AUTOMATION_FILE}.")
+            elif self._may_be_named(entry.path, entry.name):
+                self._one_automation(entry)
+
+    def _one_automation(self, entry: _Entry) -> None:
+        problems = len(self.problems)
+        found = False
+        for inner in self._entries(entry.folder, entry.name, entry.path):
+            if inner.name == AUTOMATION_FILE and not inner.is_folder:
+                found = True
+                self._keep(self.automations, inner, AUTOMATION_BYTES_MAX)
+            else:
+                self.refuse(inner.path, f"Only {AUTOMATION_FILE} and a README belong here. Take it elsewhere.")
+        if not found and len(self.problems) == problems:
+            self.refuse(entry.path, f"There is no file {AUTOMATION_FILE} in it. Add it, or remove the folder.")
+
+    def _entries(self, parent: int, name: str, path: str) -> Iterator[_Entry]:
+        """What is in a folder and must be a definition. What can't be opened, and links, are refused."""
+        try:
+            number = os.open(name, _INNER_FOLDER_FLAGS, dir_fd=parent)
+        except OSError as error:
+            self.refuse(path, _unreadable(parent, name, error))
+            return
+        with _opened(number) as folder:
+            with os.scandir(folder) as scanned:
+                entries = sorted((one for one in scanned if not _BESIDE.match(one.name)), key=lambda one: one.name)
+            if len(entries) > ENTRIES_MAX:
+                most = f"at most {ENTRIES_MAX:,} are read"
+                self.refuse(path, f"{len(entries):,} entries, and {most}. Is it the right folder?")
+                return
+            for one in entries:
+                if one.is_symlink():
+                    self.refuse(f"{path}/{one.name}", _IS_A_LINK)
+                else:
+                    yield _Entry(folder, one.name, f"{path}/{one.name}", one.is_dir(follow_symlinks=False))
+
+    def _may_be_named(self, path: str, name: str) -> bool:
+        if NAME.match(name):
+            return True
+        like = slug(name)
+        meant = f" Name it {like}, and keep the name that is shown with a line name: in it." if like else ""
+        self.refuse(path, f"{_NAMES_ARE}.{meant}")
+        return False
+
+    def _keep(self, kept: dict[str, bytes], entry: _Entry, most: int) -> None:
+        try:
+            with _opened(os.open(entry.name, _FILE_FLAGS, dir_fd=entry.folder)) as file:
+                if not stat.S_ISREG(os.fstat(file).st_mode):
+                    self.refuse(entry.path, "Not a regular file. Definitions are plain files.")
+                    return
+                content = _up_to(file, most + 1)
+        except OSError as error:
+            self.refuse(entry.path, _unreadable(entry.folder, entry.name, error))
+            return
+        if len(content) > most:
+            self.refuse(entry.path, f"Larger than {most // 1024} KB. Nothing that is meant for it needs so much.")
+            return
+        kept[entry.path] = content
+
+
+_IS_A_LINK: Final = "A symbolic link, and none is followed. Put the file itself here."
+
+
+def _unreadable(parent: int, name: str, error: OSError) -> str:
+    try:
+        if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            return _IS_A_LINK
+    except OSError:
+        pass
+    return f"It can't be read: {error.strerror}."
+
+
+@contextmanager
+def _opened(number: int) -> Iterator[int]:
+    try:
+        yield number
+    finally:
+        os.close(number)
+
+
+def _is_there(root: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=root, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _up_to(file: int, most: int) -> bytes:
+    content = b""
+    while len(content) < most and (piece := os.read(file, most - len(content))):
+        content += piece
+    return content
+
+
+def slug(name: str) -> str:
+    """A legal file name like this name; empty when nothing of it is left."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:63].rstrip("-")
+
+
+def shown_path(path: str) -> str:
+    """A path as one harmless line: its names are anybody's words."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape", "replace").decode() for one in path)

@@ -1,0 +1,256 @@
+"""YAML as definition files use it: mappings, lists and scalars, each with its line and column.
+
+Plain words mean what YAML 1.2 says they mean: `true`, `false`, `null` and numbers are themselves, and `no`, `on`,
+`12:30` and `2026-11-21` are text. Nothing else of YAML is taken: no tags, so no file can name a type to be made; no
+anchors and aliases, so none grows when it is read; no merge keys, directives, or second documents.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, TypeAlias
+
+import yaml
+
+from hookmill.definitions.problem import Place
+from hookmill.domain.payload import Json
+
+DEPTH_MAX: Final = 32
+"""Levels of mappings and lists inside each other; a filter of the deepest kind needs fewer."""
+
+Refuse: TypeAlias = Callable[[Place, str], None]
+"""Notes a problem. Reading goes on, so that the other problems are found too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarNode:
+    place: Place
+    value: Json
+    """None, bool, int, float or str."""
+    spelled: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListNode:
+    place: Place
+    items: "tuple[Node, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key's place, and its value."""
+
+    place: Place
+    value: "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class MappingNode:
+    place: Place
+    entries: Mapping[str, Entry]
+
+
+Node: TypeAlias = ScalarNode | ListNode | MappingNode
+
+
+def to_json(node: Node) -> Json:
+    """The node's value, without its places."""
+    match node:
+        case ScalarNode():
+            return node.value
+        case ListNode():
+            return [to_json(item) for item in node.items]
+        case MappingNode():
+            return {key: to_json(entry.value) for key, entry in node.entries.items()}
+
+
+def place_at(node: Node, pointer: str) -> Place:
+    """Where the value at a JSON pointer stands, or the nearest one around it that is there."""
+    for step in pointer.split("/")[1:]:
+        inner = _step(node, step.replace("~1", "/").replace("~0", "~"))
+        if inner is None:
+            break
+        node = inner
+    return node.place
+
+
+def _step(node: Node, step: str) -> Node | None:
+    if isinstance(node, MappingNode):
+        entry = node.entries.get(step)
+        return entry.value if entry is not None else None
+    if isinstance(node, ListNode) and step.isdecimal() and int(step) < len(node.items):
+        return node.items[int(step)]
+    return None
+
+
+def compose(text: str, refuse: Refuse, *, first_line: int = 1) -> Node | None:
+    """The one document in the text; None when there is none, or once the problem that ended the reading is noted.
+
+    `first_line` is the number of the text's first line in its file. Lines end with a line feed.
+    """
+    composer = _Composer(text, refuse, first_line)
+    try:
+        return composer.document()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = composer.place(mark) if mark is not None else Place(first_line, 1)
+        refuse(place, _in_plain_words(error))
+    except _TooDeep:
+        pass
+    return None
+
+
+class _TooDeep(Exception):
+    """The rest of the document is left unread."""
+
+
+class _Composer:
+    """Puts the parser's events together. The parser itself neither recurses nor makes anything of what it reads."""
+
+    def __init__(self, text: str, refuse: Refuse, first_line: int) -> None:
+        self._lines = text.split("\n")
+        self._refuse = refuse
+        self._first_line = first_line
+        self._events: Iterator[yaml.Event] = yaml.parse(text, Loader=yaml.SafeLoader)
+
+    def place(self, mark: Any) -> Place:
+        return Place(mark.line + self._first_line, mark.column + 1)
+
+    def document(self) -> Node | None:
+        next(self._events)
+        start = next(self._events)
+        if not isinstance(start, yaml.DocumentStartEvent):
+            return None
+        place = self.place(start.start_mark)
+        if self._lines[place.line - self._first_line].startswith("%"):
+            self._refuse(place, "Directives (%) are not supported. Drop this line.")
+        node = self._node(next(self._events), depth=0)
+        next(self._events)
+        after = next(self._events)
+        if isinstance(after, yaml.DocumentStartEvent):
+            place = self.place(after.start_mark)
+            self._refuse(
+                place, "A second document begins here. A file holds one: drop the line ---, or make two files."
+            )
+        return node
+
+    def _node(self, event: yaml.Event, depth: int) -> Node:
+        place = self.place(event.start_mark)
+        if depth > DEPTH_MAX:
+            self._refuse(place, f"More than {DEPTH_MAX} levels inside each other.")
+            raise _TooDeep
+        if isinstance(event, yaml.AliasEvent):
+            self._refuse(place, "Aliases (*) are not supported. Write the value out, or put text in quotes.")
+            return ScalarNode(place, "", "")
+        assert isinstance(event, yaml.NodeEvent)
+        if event.anchor is not None:
+            self._refuse(place, "Anchors (&) are not supported. Drop it, or put text in quotes.")
+        match event:
+            case yaml.ScalarEvent():
+                return self._scalar(event, place)
+            case yaml.SequenceStartEvent():
+                self._refuse_tag(event.tag, place)
+                return ListNode(place, tuple(self._items(depth)))
+            case yaml.MappingStartEvent():
+                self._refuse_tag(event.tag, place)
+                return MappingNode(place, self._entries(depth))
+        raise AssertionError(f"the parser has no other nodes: {event}")
+
+    def _items(self, depth: int) -> Iterator[Node]:
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            yield self._node(event, depth + 1)
+
+    def _entries(self, depth: int) -> Mapping[str, Entry]:
+        entries: dict[str, Entry] = {}
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            is_merge = isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.implicit[0]
+            key = self._node(event, depth + 1)
+            value = self._node(next(self._events), depth + 1)
+            if is_merge:
+                self._refuse(key.place, "Merge keys (<<) are not supported. Write the keys out.")
+            elif not isinstance(key, ScalarNode):
+                self._refuse(key.place, "A key is one word or text, not a list or a mapping.")
+            elif type(key.value) is not str:
+                self._refuse(key.place, f"Keys are text. Put {key.spelled[:40] or 'this empty key'} in quotes.")
+            elif key.value in entries:
+                line = entries[key.value].place.line
+                self._refuse(key.place, f"{_cut(key.value)} is here a second time (first in line {line}). Drop one.")
+            else:
+                entries[key.value] = Entry(key.place, value)
+        return entries
+
+    def _scalar(self, event: yaml.ScalarEvent, place: Place) -> ScalarNode:
+        self._refuse_tag(event.tag, place)
+        if event.tag is not None or not event.implicit[0]:
+            return ScalarNode(place, event.value, event.value)
+        meaning = _meaning(event.value)
+        if isinstance(meaning, _Doubtful):
+            self._refuse(place, meaning.message)
+            return ScalarNode(place, event.value, event.value)
+        return ScalarNode(place, meaning, event.value)
+
+    def _refuse_tag(self, tag: str | None, place: Place) -> None:
+        if tag is not None:
+            self._refuse(place, "Tags (!) are not supported. Drop it, or put text in quotes.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubtful:
+    """A plain word that YAML's versions, or its readers, take for different things. It is not repeated: it may be a
+    misplaced secret."""
+
+    message: str
+
+
+_WORDS: Final[Mapping[str, Json]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER: Final = re.compile(r"[-+]?[0-9]+")
+_NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_DIGITS_MAX: Final = 640
+_NOT_EXACT: Final = "This number can't be kept exactly. Write it with fewer digits, or put it in quotes if it is text."
+_NO_JSON_NUMBER: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_SEVERAL_READINGS: Final = re.compile(
+    r"[-+]?0(?:[0-9][0-9_]*|[xX][0-9a-fA-F_]+|[oO][0-7_]+|[bB][01_]+)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"
+)
+
+
+def _meaning(word: str) -> Json | _Doubtful:
+    """What YAML 1.2's core schema says that a plain word is."""
+    if word in _WORDS:
+        return _WORDS[word]
+    if _NO_JSON_NUMBER.fullmatch(word):
+        return _Doubtful("JSON has no such number. Put it in quotes if it is text.")
+    if _SEVERAL_READINGS.fullmatch(word):
+        return _Doubtful("Text to some, a number to others. Put it in quotes, or write it without 0 in front.")
+    if _INTEGER.fullmatch(word):
+        return int(word) if len(word) <= _DIGITS_MAX else _Doubtful(_NOT_EXACT)
+    if not _NUMBER.fullmatch(word):
+        return word
+    # Numbers are kept as the other doors keep them. One that would be another number then is refused.
+    kept = float(word)
+    try:
+        is_exact = math.isfinite(kept) and Decimal(repr(kept)) == Decimal(word)
+    except InvalidOperation:
+        is_exact = False
+    return kept if is_exact else _Doubtful(_NOT_EXACT)
+
+
+def _in_plain_words(error: yaml.MarkedYAMLError) -> str:
+    problem = str(error.problem or "it can't be read")
+    if "'\\t'" in problem:
+        return "This is not YAML: a tab where only spaces may stand. Indent with spaces."
+    if error.context:
+        problem = f"{problem}, {error.context}"
+        if error.context_mark is not None and error.problem_mark is not None:
+            begun = error.problem_mark.line - error.context_mark.line
+            problem += f" that began {begun} {'line' if begun == 1 else 'lines'} above" if begun > 0 else ""
+    return f"This is not YAML: {problem}."
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 80 else text[:79] + "…"

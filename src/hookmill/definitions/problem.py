@@ -1,0 +1,41 @@
+"""What is wrong in a definition file: where, what, and what to do. All problems of all files are told at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hookmill.domain.errors import Invalid
+
+
+class Place(NamedTuple):
+    """A place in a file: line and column, both from 1, the column in characters."""
+
+    line: int
+    column: int
+
+
+START = Place(1, 1)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One thing that is wrong, or worth a warning, at one place of one file."""
+
+    file: str
+    """The path inside the folder, in a form that is fit to be shown."""
+    place: Place
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.place.line}:{self.place.column}: {self.message}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"file": self.file, "line": self.place.line, "column": self.place.column, "message": self.message}
+
+
+class UnusableDefinitions(Invalid):
+    """The files can't be applied. Nothing was changed."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(sorted(problems))
+        super().__init__("\n".join(map(str, self.problems)))

@@ -1,0 +1,102 @@
+"""A plan in words: a diff, line by line. What begins with + is made, with ~ changed, and with - removed."""
+
+import json
+from collections.abc import Iterator
+from difflib import unified_diff
+from typing import Any, Final
+
+from hookmill.definitions.planning import SYNC, Act, Change, Kind, Plan, Step
+from hookmill.definitions.writing import lines_of
+
+_SIGNS: Final = {Act.CREATE: "+", Act.CHANGE: "~", Act.REMOVE: "-"}
+_DIFF_LINES_MAX: Final = 2_000
+"""Lines of both texts beyond which a diff would take longer to make than anybody reads."""
+
+
+def lines_of_plan(plan: Plan) -> Iterator[str]:
+    """The steps, one line each, and below it what changes in a prompt or in triggers."""
+    for step in plan.steps:
+        yield f"{_SIGNS[step.act]} {step.kind.value} {step.name}{_said_of(step)}"
+        if step.act is Act.CHANGE:
+            for change in step.changes:
+                if change.key in _TEXTS:
+                    yield from _diff(change)
+
+
+def summary_of(plan: Plan) -> str:
+    """How much there is to do, in one line."""
+    if not plan.steps:
+        return f"Nothing to do: {plan.unchanged} of {plan.unchanged} are as the files say."
+    counts = [sum(step.act is act for step in plan.steps) for act in (Act.CREATE, Act.CHANGE, Act.REMOVE)]
+    return "{} to create, {} to change, {} to remove, {} unchanged.".format(*counts, plan.unchanged)
+
+
+_TEXTS: Final = {"prompt", "triggers"}
+
+
+def _said_of(step: Step) -> str:
+    match step.kind, step.act:
+        case Kind.WEBHOOK, Act.REMOVE:
+            return f" ({step.id}): its URL dies"
+        case Kind.AUTOMATION, Act.REMOVE:
+            return ""
+        case Kind.WEBHOOK, Act.CREATE:
+            return ": " + ", ".join(_new_webhook({change.key: change.after for change in step.changes}))
+        case Kind.AUTOMATION, Act.CREATE:
+            return ": " + ", ".join(_new_automation({change.key: change.after for change in step.changes}))
+        case _:
+            return ": " + ", ".join(map(_change, step.changes))
+
+
+def _new_webhook(settings: dict[str, Any]) -> Iterator[str]:
+    yield settings["authMode"]
+    if "signatureScheme" in settings:
+        yield settings["signatureScheme"]
+    yield f"secret {settings['secretName']}"
+    if "deliveryIdHeader" in settings:
+        yield f"event id in {settings['deliveryIdHeader']}"
+    if not settings["enabled"]:
+        yield "disabled"
+
+
+def _new_automation(settings: dict[str, Any]) -> Iterator[str]:
+    yield f"runner {settings['runner']}"
+    triggers = len(settings["triggers"])
+    yield f"{triggers} trigger{'s' if triggers > 1 else ''}"
+    if not settings["enabled"]:
+        yield "disabled"
+
+
+def _change(change: Change) -> str:
+    senders = " (senders must follow)" if change.concerns_senders else ""
+    match change.key:
+        case "prompt" | "triggers":
+            return change.key
+        case "secret":
+            return f"sync {SYNC}{senders}"
+        case "enabled":
+            return "enable" if change.after else "disable (senders get 404)" if change.concerns_senders else "disable"
+        case _:
+            return f"{change.key} {_value(change.before)} → {_value(change.after)}{senders}"
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _diff(change: Change) -> Iterator[str]:
+    before, after = _text_lines(change.key, change.before), _text_lines(change.key, change.after)
+    if len(before) + len(after) > _DIFF_LINES_MAX:
+        yield f"    {change.key}: {len(before):,} lines → {len(after):,} lines"
+        return
+    yield f"    {change.key}:"
+    for line in list(unified_diff(before, after, n=2, lineterm=""))[2:]:
+        yield f"    {line}".rstrip() if line.startswith("@@") else f"    {line[0]} {line[1:]}".rstrip()
+
+
+def _text_lines(key: str, value: Any) -> list[str]:
+    if key == "prompt":
+        return str(value).replace("\r\n", "\n").strip("\n").split("\n")
+    return list(lines_of({"triggers": value}))

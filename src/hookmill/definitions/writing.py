@@ -1,0 +1,75 @@
+"""YAML as we write it: plain where nobody could read it otherwise, and quoted where any version of YAML might."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from hookmill.domain.filters import filter_to_json
+from hookmill.domain.payload import Json
+
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*\Z")
+# YAML 1.1 takes these for something else than text; some readers still go by it.
+_WORDS: Final = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "none", "nan", "inf"}
+_LINE_CHARACTERS_MAX: Final = 100
+
+
+def lines_of(value: Mapping[str, Json], *, notes: Mapping[str, str] | None = None, indent: str = "") -> Iterator[str]:
+    """A mapping's lines. A text that `notes` has, and that stands in a list, is followed by its note as a comment."""
+    for key, inner in value.items():
+        yield from _entry(f"{indent}{_text(key)}:", inner, notes or {}, indent + "  ")
+
+
+def _entry(head: str, value: Json, notes: Mapping[str, str], indent: str) -> Iterator[str]:
+    if isinstance(value, dict) and value:
+        yield head
+        yield from lines_of(value, notes=notes, indent=indent)
+    elif isinstance(value, list) and value and not _fits_one_line(head, value, notes):
+        yield head
+        for item in value:
+            yield from _item(item, notes, indent)
+    else:
+        yield f"{head} {_flow(value)}"
+
+
+def _item(item: Json, notes: Mapping[str, str], indent: str) -> Iterator[str]:
+    if isinstance(item, dict) and item:
+        inner = list(lines_of(item, notes=notes, indent=indent + "  "))
+        yield f"{indent}- {inner[0].lstrip()}"
+        yield from inner[1:]
+    else:
+        note = notes.get(item) if isinstance(item, str) else None
+        yield f"{indent}- {_flow(item)}{f'  # {note}' if note else ''}"
+
+
+def _fits_one_line(head: str, value: list[Json], notes: Mapping[str, str]) -> bool:
+    if any(isinstance(item, (dict, list)) or (isinstance(item, str) and item in notes) for item in value):
+        return False
+    return len(head) + len(_flow(value)) < _LINE_CHARACTERS_MAX
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_text(key)}: {_flow(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    if isinstance(value, str):
+        return _text(value)
+    # Numbers as filters are stored: exactly.
+    return filter_to_json(value)
+
+
+def _text(text: str) -> str:
+    if _PLAIN.match(text) and text.lower() not in _WORDS:
+        return text
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

@@ -1,0 +1,16 @@
+"""Anybody's words, made fit to be shown: names, ids and payloads may hold what moves a cursor or turns a line."""
+
+
+def shown(text: str) -> str:
+    """The text as one harmless line: what can't be seen, or could move the cursor or turn the text, is spelled out."""
+    return "".join(c if c.isprintable() else _spelled(c) for c in text)
+
+
+def shown_lines(text: str) -> str:
+    """As `shown`, but line breaks and tabs stay."""
+    return "".join(c if c.isprintable() or c in "\n\t" else _spelled(c) for c in text)
+
+
+def _spelled(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

@@ -1,0 +1,37 @@
+"""The dashboard: pages for people, over the same operations as the other doors. It is loaded when somebody first looks.
+
+A request passes the door (who, from where, which page, may they), one handler, and a template.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hookmill.domain.client import Network
+from hookmill.management import Management
+from hookmill.web.dashboard import account, files, sign_in, start
+from hookmill.web.dashboard.door import Door, Page
+from hookmill.web.dashboard.visit import Service
+from hookmill.web.routes import Application
+
+PAGES: Sequence[Page] = (
+    *files.PAGES,
+    *sign_in.PAGES,
+    *account.PAGES,
+    *start.PAGES,
+)
+
+
+def build(
+    management: Management,
+    *,
+    trusted_proxies: Sequence[Network],
+    now_us: Callable[[], int],
+    failed: Callable[[str, BaseException], None],
+    is_https: bool,
+    facts: Mapping[str, Any] | None = None,
+) -> Application:
+    """The whole dashboard as one ASGI application. `failed` hears of what nobody foresaw."""
+    service = Service(
+        management=management, now_us=now_us, failed=failed, is_https=is_https, facts=facts if facts is not None else {}
+    )
+    return Door(PAGES, service, trusted_proxies=trusted_proxies)

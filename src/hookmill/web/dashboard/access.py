@@ -1,0 +1,94 @@
+"""Who is looking, and may they? Every page asks for one of these, and gets the answer as a value."""
+
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+from hookmill.domain.errors import Forbidden
+from hookmill.domain.permission import Caller, MayAdminister, MayManage, MayView
+from hookmill.web.dashboard.visit import Visit, is_csrf_of
+
+SECURE_COOKIE: Final = "__Host-hookmill"
+PLAIN_COOKIE: Final = "hookmill"
+"""For a service that is reached without TLS, as on one's own machine: browsers keep no secure cookie from there."""
+
+
+class Stranger(Exception):
+    """Nobody is signed in, and the page is for those who are."""
+
+
+class ForeignForm(Forbidden):
+    """A form that did not come from a page of this service."""
+
+
+def everybody(_visit: Visit) -> None:
+    """There for all: it says nothing about this installation."""
+
+
+def somebody(visit: Visit) -> Caller:
+    """Whoever is signed in."""
+    if visit.signed_in is None:
+        raise Stranger
+    return visit.signed_in.caller
+
+
+def viewing(visit: Visit) -> MayView:
+    """The role viewer in the factory that the address names. Who may change it gets that permission."""
+    caller = somebody(visit)
+    viewing = visit.management.access.may_view(caller, visit.parameters["factory"])
+    visit.factory = viewing.factory
+    try:
+        return visit.management.access.may_manage(caller, visit.parameters["factory"])
+    except Forbidden:
+        return viewing
+
+
+def managing(visit: Visit) -> MayManage:
+    """The role manager in the factory that the address names."""
+    may = visit.management.access.may_manage(somebody(visit), visit.parameters["factory"])
+    visit.factory = may.factory
+    return may
+
+
+def administering(visit: Visit) -> MayAdminister:
+    """The role admin, over the whole team."""
+    return visit.management.access.may_administer(somebody(visit))
+
+
+Requirement = Callable[[Visit], Any]
+REQUIREMENTS: Final[dict[Requirement, str | None]] = {
+    everybody: None,
+    somebody: "any",
+    viewing: "viewer",
+    managing: "manager",
+    administering: "admin",
+}
+"""Every requirement, and the least role that meets it."""
+
+
+def cookie_name(is_https: bool) -> str:
+    return SECURE_COOKIE if is_https else PLAIN_COOKIE
+
+
+def refuse_foreign_form(visit: Visit) -> None:
+    """Raises `ForeignForm` unless a page of this service sent the form, and for somebody who is signed in, to them.
+
+    Browsers say where a form comes from; a site that is not ours can't make them say otherwise.
+    """
+    if not _comes_from_here(visit.request):
+        raise ForeignForm("This form did not come from a page of this service. Nothing was done.")
+    if visit.signed_in is None:
+        return
+    given = visit.form["csrf"] or visit.request.headers.get("x-csrf-token", "")
+    if not is_csrf_of(visit.session or "", given):
+        raise ForeignForm("This form is from before you signed in. Load the page again. Nothing was done.")
+
+
+def _comes_from_here(request: Request) -> bool:
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        return site == "same-origin"
+    origin = urlsplit(request.headers.get("origin", ""))
+    return bool(origin.netloc) and origin.netloc == request.headers.get("host")

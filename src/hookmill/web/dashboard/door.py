@@ -1,0 +1,183 @@
+"""The outermost door of the dashboard: what holds for every page, whatever it is."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Match, Route
+
+from hookmill.domain.client import Network, client_address
+from hookmill.domain.errors import Conflict, Forbidden, HookmillError, Invalid, NotFound, StoreUnavailable
+from hookmill.web.dashboard import access
+from hookmill.web.dashboard.access import Requirement, Stranger, cookie_name
+from hookmill.web.dashboard.visit import FORM_BYTES_MAX, Service, Visit, form_in
+from hookmill.web.dashboard.where import url
+from hookmill.web.ingress import Receive, Scope, Send
+
+Handler = Callable[..., Response] | Callable[..., Awaitable[Response]]
+
+CONTENT_SECURITY_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS: Final = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page: its method and address, what shows it, and what it takes to see it.
+
+    The handler gets the visit and, unless the page is for everybody, the permission that was asked for. Handlers run in
+    threads; one that is a coroutine function runs on the loop and must not wait for the database there.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    requirement: Requirement
+
+
+class Door:
+    def __init__(self, pages: Sequence[Page], service: Service, *, trusted_proxies: Sequence[Network]) -> None:
+        self._service = service
+        self._trusted_proxies = trusted_proxies
+        self._routes = [(Route(page.path, _nothing, methods=[page.method]), page) for page in pages]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = dict(scope)
+        # As it was sent: parts are decoded one by one, once it is known which they are.
+        asked["path"] = scope["raw_path"].partition(b"?")[0].decode("latin-1")
+        asked["root_path"] = ""
+        is_head = scope["method"] == "HEAD"
+        if is_head:
+            asked["method"] = "GET"
+        response = await self._answer(asked, receive)
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        response.headers.setdefault("Cache-Control", "no-store")
+        if is_head:
+            response = Response(status_code=response.status_code, headers=dict(response.headers))
+        await response(asked, receive, send)
+
+    async def _answer(self, scope: dict[str, Any], receive: Receive) -> Response:
+        request = Request(scope, receive)
+        peer = scope["client"][0] if scope.get("client") else ""
+        forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
+        visit = Visit(
+            request=request,
+            service=self._service,
+            client=client_address(peer, forwarded or None, self._trusted_proxies),
+        )
+        try:
+            return await self._judged(visit)
+        except Stranger:
+            return self._to_sign_in(visit)
+        except StoreUnavailable as error:
+            self._service.failed("dashboard", error)
+            return await run_in_threadpool(_trouble, visit, 503, "The database can't be used now. Try again soon.")
+        except HookmillError as error:
+            return await run_in_threadpool(_trouble, visit, _STATUS.get(type(error), _status_of(error)), str(error))
+        except Exception as error:
+            self._service.failed("dashboard", error)
+            return await run_in_threadpool(_trouble, visit, 500, "Something went wrong here. It was written down.")
+
+    async def _judged(self, visit: Visit) -> Response:
+        await run_in_threadpool(self._look_who_it_is, visit)
+        page = self._page_for(visit)
+        if page is None:
+            raise NotFound("There is no such page.")
+        if isinstance(page, Response):
+            return page
+        if page.method == "POST":
+            await _read_form(visit)
+            access.refuse_foreign_form(visit)
+        may = await run_in_threadpool(page.requirement, visit)
+        arguments = (visit,) if may is None else (visit, may)
+        if inspect.iscoroutinefunction(page.handler):
+            answer: Response = await page.handler(*arguments)
+            return answer
+        perform: Callable[..., Any] = page.handler
+        return await run_in_threadpool(perform, *arguments)
+
+    def _page_for(self, visit: Visit) -> Page | Response | None:
+        other_methods: list[str] = []
+        for route, page in self._routes:
+            match, found = route.matches(visit.request.scope)
+            if match is Match.FULL:
+                try:
+                    decoded = {name: unquote_to_bytes(value).decode() for name, value in found["path_params"].items()}
+                except UnicodeDecodeError:
+                    return None
+                visit.request.scope["path_params"] = decoded
+                return page
+            if match is Match.PARTIAL:
+                other_methods.append(page.method)
+        if other_methods:
+            allowed = ", ".join(sorted({*other_methods, *(["HEAD"] if "GET" in other_methods else [])}))
+            return PlainTextResponse("This page takes no such request.\n", 405, headers={"Allow": allowed})
+        return None
+
+    def _look_who_it_is(self, visit: Visit) -> None:
+        session = visit.request.cookies.get(cookie_name(self._service.is_https))
+        if session is None:
+            return
+        visit.signed_in = self._service.management.sessions.by_token(session, client=visit.client)
+        visit.session = session if visit.signed_in is not None else None
+
+    def _to_sign_in(self, visit: Visit) -> Response:
+        if visit.by_htmx:
+            return Response(status_code=204, headers={"HX-Redirect": url("sign-in")})
+        wanted = visit.request.url.path if visit.request.method == "GET" else ""
+        return RedirectResponse(url("sign-in", next=wanted if wanted != "/" else ""), 303)
+
+
+async def _nothing(_request: Request) -> Response:
+    raise AssertionError("routes are matched here, and answered by their page")
+
+
+async def _read_form(visit: Visit) -> None:
+    kind = visit.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise Invalid("A form of this service is sent as application/x-www-form-urlencoded.")
+    body = b""
+    async for piece in visit.request.stream():
+        body += piece
+        if len(body) > FORM_BYTES_MAX:
+            raise Invalid(f"The form holds more than {FORM_BYTES_MAX:,} bytes.")
+    try:
+        visit.form = form_in(body)
+    except ValueError:
+        raise Invalid("The form can't be read. Load the page again, and send it once more.") from None
+
+
+_STATUS: Final = {Invalid: 422, NotFound: 404, Forbidden: 403, Conflict: 409}
+
+
+def _status_of(error: HookmillError) -> int:
+    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 400)
+
+
+def _trouble(visit: Visit, status: int, said: str) -> Response:
+    if visit.by_htmx:
+        return visit.page("parts/trouble.html", status=status, text=said)
+    return visit.page("trouble.html", status=status, text=said, code=status)

@@ -1,0 +1,26 @@
+"""The dashboard's own files: style, script, icon. Each is served under an address that its content decides."""
+
+from typing import Final
+
+from starlette.responses import Response
+
+from hookmill.domain.errors import NotFound
+from hookmill.web.dashboard import pages
+from hookmill.web.dashboard.access import everybody
+from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.visit import Visit
+
+TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+def file(visit: Visit) -> Response:
+    name = visit.parameters["name"]
+    known = {each.name: each for each in pages.STATIC.iterdir()}
+    suffix = "." + name.rpartition(".")[2]
+    if name not in known or suffix not in TYPES:
+        raise NotFound("There is no such file.")
+    kept = "public, max-age=31536000, immutable"
+    return Response(known[name].read_bytes(), media_type=TYPES[suffix], headers={"Cache-Control": kept})
+
+
+PAGES: Final = (Page("GET", "/static/{digest}/{name}", file, everybody),)

@@ -1,0 +1,130 @@
+"""Templates, and what they may use. Whatever comes from outside is escaped, and what can't be seen is spelled out."""
+
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup, escape
+
+from hookmill.domain import ids, text
+from hookmill.domain.delivery import Label
+from hookmill.domain.permission import MayManage
+from hookmill.web.dashboard.where import url
+
+if TYPE_CHECKING:
+    from hookmill.web.dashboard.visit import Visit
+
+STATIC: Final = resources.files("hookmill.web.dashboard") / "static"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+SAID: Final = {
+    "signed-out": "You are signed out.",
+    "password": "Your password is changed. Every other session of yours has ended.",
+}
+"""What a page says was done before it. Pages that do more add theirs."""
+
+
+def render(template: str, visit: "Visit", context: dict[str, Any]) -> str:
+    said = visit.query.get("said", "")
+    return _environment.get_template(template).render(
+        visit=visit,
+        factory=visit.factory,
+        signed_in=visit.signed_in,
+        csrf=visit.csrf,
+        said=SAID.get(said),
+        now=visit.service.now_us(),
+        **context,
+    )
+
+
+def _moment(at_us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=at_us)
+
+
+def time(at_us: int | None) -> Markup:
+    """A time as people read it, in UTC, with the exact one for programs and for the pointer that rests on it."""
+    if at_us is None:
+        return Markup("–")
+    moment = _moment(at_us)
+    exact = f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(exact, f"{moment:%Y-%m-%d %H:%M:%S}")
+
+
+def ago(at_us: int | None, now_us: int) -> Markup:
+    """How long ago it was, in the largest unit that fits."""
+    if at_us is None:
+        return Markup("never")
+    seconds = max(0, (now_us - at_us) // 1_000_000)
+    for unit, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= unit:
+            said = f"{seconds // unit} {name} ago"
+            break
+    else:
+        said = f"{seconds} s ago"
+    exact = f"{_moment(at_us):%Y-%m-%dT%H:%M:%S.%fZ}"
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(exact, said)
+
+
+def size(count: int) -> str:
+    """Bytes as people read them."""
+    if count < 1_000:
+        return f"{count} B"
+    if count < 1_000_000:
+        return f"{count / 1_000:.1f} kB"
+    return f"{count / 1_000_000:.1f} MB"
+
+
+def static(name: str) -> str:
+    """The address of a file of the dashboard's own. Another content has another address, so browsers may keep it."""
+    return f"/static/{_digest_of(name)}/{name}"
+
+
+_digests: dict[str, str] = {}
+
+
+def _digest_of(name: str) -> str:
+    if name not in _digests:
+        _digests[name] = sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+    return _digests[name]
+
+
+def shown(value: object) -> Markup:
+    """Anybody's words as one harmless line, which the browser may break anywhere and turn no way but its own."""
+    return Markup("<bdi>{}</bdi>").format(escape(text.shown(str(value))))
+
+
+LABEL_CLASSES: Final = {
+    Label.ACCEPTED: "accepted",
+    Label.DUPLICATE: "duplicate",
+    Label.REJECTED_AUTH: "auth",
+    Label.REJECTED_INVALID_JSON: "json",
+    Label.REJECTED_TOO_LARGE: "large",
+}
+
+
+def _environment_of_pages() -> Environment:
+    made = Environment(
+        loader=PackageLoader("hookmill.web.dashboard", "templates"),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        time=time,
+        ago=ago,
+        size=size,
+        shown=shown,
+        plain=text.shown,
+        lines=text.shown_lines,
+        delivery_id=ids.delivery_id,
+        run_id=ids.run_id,
+        label_class=lambda label: LABEL_CLASSES[label],
+    )
+    made.globals.update(url=url, static=static, may_manage=lambda may: isinstance(may, MayManage), Label=Label)
+    return made
+
+
+_environment: Final = _environment_of_pages()

@@ -1,0 +1,20 @@
+"""Where everybody begins: their factories, or the only one of them."""
+
+from typing import Final
+
+from starlette.responses import Response
+
+from hookmill.domain.permission import Caller
+from hookmill.web.dashboard.access import somebody
+from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.visit import Visit
+
+
+def start(visit: Visit, caller: Caller) -> Response:
+    factories = visit.management.access.factories(caller)
+    if len(factories) == 1:
+        return visit.go("f", factories[0].name)
+    return visit.page("start.html", factories=factories)
+
+
+PAGES: Final = (Page("GET", "/", start, somebody),)

@@ -1,0 +1,120 @@
+"""One request for a page: who makes it, what it brought along, and how it is answered."""
+
+import hmac
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from hookmill.domain.factory import Factory
+from hookmill.management import Management, SignedIn
+from hookmill.web.dashboard import pages
+from hookmill.web.dashboard.where import url
+
+FORM_BYTES_MAX: Final = 1_048_576
+FORM_FIELDS_MAX: Final = 1_000
+
+
+class Form(Mapping[str, str]):
+    """What a form sent. A field that is missing is the empty string, as an empty one is."""
+
+    def __init__(self, pairs: Sequence[tuple[str, str]] = ()) -> None:
+        self._pairs = tuple(pairs)
+
+    def __getitem__(self, name: str) -> str:
+        return next((value for key, value in self._pairs if key == name), "")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict(self._pairs))
+
+    def __len__(self) -> int:
+        return len(dict(self._pairs))
+
+    def all(self, name: str) -> list[str]:
+        """Every value of a field that may be sent several times."""
+        return [value for key, value in self._pairs if key == name]
+
+    def given(self, name: str) -> str | None:
+        """The field without the space around it; None when nothing is left."""
+        return self[name].strip() or None
+
+    def is_checked(self, name: str) -> bool:
+        return name in dict(self._pairs)
+
+
+def form_in(body: bytes) -> Form:
+    """Raises `ValueError` for what no browser's form would send."""
+    text = body.decode("ascii")
+    return Form(parse_qsl(text, keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, errors="strict"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """What every page may need to know of the service it belongs to."""
+
+    management: Management
+    now_us: Callable[[], int]
+    failed: Callable[[str, BaseException], None]
+    is_https: bool
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """The settings in force, as the page that shows them does."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Visit:
+    """A request and its answers. `signed_in` is None on the pages that are there for everybody."""
+
+    request: Request
+    service: Service
+    client: str | None
+    signed_in: SignedIn | None = None
+    session: str | None = None
+    form: Form = field(default_factory=Form)
+    factory: Factory | None = None
+    """The factory that the page is about."""
+
+    @property
+    def management(self) -> Management:
+        return self.service.management
+
+    @property
+    def query(self) -> QueryParams:
+        return self.request.query_params
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """The variable parts of the path."""
+        return self.request.path_params
+
+    @property
+    def by_htmx(self) -> bool:
+        """Whether a part of a page is wanted, not a whole one."""
+        return self.request.headers.get("hx-request") == "true"
+
+    @property
+    def csrf(self) -> str:
+        return csrf_of(self.session or "")
+
+    def page(self, template: str, *, status: int = 200, **context: Any) -> Response:
+        """A page, or a part of one."""
+        return HTMLResponse(pages.render(template, self, context), status)
+
+    def go(self, *path: str, said: str | None = None, **query: str) -> Response:
+        """Send the browser to another page, which says what was done: `said` is a key of `pages.SAID`."""
+        if said is not None:
+            query["said"] = said
+        return RedirectResponse(url(*path, **query), 303)
+
+
+def csrf_of(session: str) -> str:
+    """What a form of this session carries. Who doesn't know the session can't make it."""
+    return sha256(f"form {session}".encode()).hexdigest()
+
+
+def is_csrf_of(session: str, given: str) -> bool:
+    return hmac.compare_digest(csrf_of(session).encode(), given.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,256 @@
+"""`hookmill validate`, `plan`, `apply` and `export`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookmill import app
+from hookmill.settings import read_settings
+from tests.cli.conftest import Hookmill, Log
+from tests.definitions.conftest import write
+
+SOURCE = {"webhooks/source.yaml": "secretName: TOKEN\n"}
+NEW = "wh_" + "0" * 27
+
+Wrote = Callable[[dict[str, str]], Path]
+
+
+@pytest.fixture
+def files(tmp_path: Path, log: Log) -> Wrote:
+    """Writes definitions into the folder `ops`. The secret `TOKEN` is there, and a factory without webhooks."""
+    settings = read_settings()
+    store = app.open_store(settings)
+    management = app.management(settings, store)
+    management.secrets.create(management.access.operator("default"), "TOKEN", "the-token")
+    store.close()
+    write(tmp_path / "ops", {})
+    return lambda contents: write(tmp_path / "ops", contents)
+
+
+def triage(uid: str, payload: str = "") -> dict[str, str]:
+    chosen = f"{{webhook_ids: [{uid}]{payload}}}"
+    trigger = f"triggers: [{{provider: webhook, event: received, filter: {chosen}}}]"
+    return {"automations/triage/automation.md": f"---\n{trigger}\n---\nLook.\n"}
+
+
+# Exit codes
+
+
+def test_0_is_nothing_to_do_2_is_changes_and_1_is_an_error(files: Wrote, hookmill: Hookmill):
+    files(SOURCE)
+    hookmill("plan", "ops", ends=2)
+    hookmill("apply", "ops", ends=2)
+    hookmill("plan", "ops", ends=0)
+    hookmill("apply", "ops", ends=0)
+    files({"webhooks/source.yaml": "secretName: NOWHERE\n"})
+    hookmill("plan", "ops", ends=1)
+    hookmill("apply", "ops", ends=1)
+
+
+@pytest.mark.parametrize("command", ["plan", "apply", "validate", "export"])
+@pytest.mark.parametrize("arguments", [[], ["ops", "--colour"], ["ops", "beside"]])
+def test_wrong_usage_does_not_look_like_changes(hookmill: Hookmill, command: str, arguments: list[str]):
+    assert "Usage: " in hookmill(command, *arguments, ends=1).err
+
+
+@pytest.mark.parametrize("command", ["plan", "apply", "export"])
+def test_unusable_settings_do_not_look_like_changes(
+    files: Wrote, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch, command: str
+):
+    monkeypatch.setenv("HOOKMILL_PORT", "none")
+
+    assert "HOOKMILL_PORT" in hookmill(command, "ops", ends=1).err
+
+
+@pytest.mark.parametrize("command", ["plan", "apply", "validate"])
+def test_a_folder_that_is_not_there_is_an_error(files: Wrote, hookmill: Hookmill, command: str):
+    assert hookmill(command, "nowhere", ends=1).err == "The system refused: No such file or directory: nowhere.\n"
+
+
+# What is printed
+
+
+def test_a_plan_is_a_diff_and_lists_the_uids(files: Wrote, hookmill: Hookmill):
+    files(SOURCE | {"webhooks/later.yaml": "authMode: url_token\nsecretName: TOKEN\nenabled: false\n"})
+    hookmill("apply", "ops", ends=2)
+    files({"webhooks/source.yaml": "secretName: TOKEN\ndeliveryIdHeader: X-Id\n", **triage(NEW)})
+
+    printed = hookmill("plan", "ops", ends=2)
+
+    lines = printed.out.splitlines()
+    assert lines[:3] == [
+        "~ webhook source: deliveryIdHeader none → X-Id",
+        "+ automation triage: runner package, 1 trigger",
+        "1 to create, 1 to change, 0 to remove, 1 unchanged.",
+    ]
+    assert [line.split()[0] for line in lines[5:]] == ["later", "source"]
+    assert all("wh_" in line and line.endswith(("{token}", line.split()[1])) for line in lines[5:])
+    assert printed.err == (
+        f"Warning: automations/triage/automation.md:2:72: {NEW} is not a webhook of factory 'default': "
+        "nothing will come from it.\n"
+    )
+
+
+def test_an_apply_says_what_it_did(files: Wrote, hookmill: Hookmill):
+    files(SOURCE)
+
+    lines = hookmill("apply", "ops", ends=2).out.splitlines()
+
+    assert lines[:3] == [
+        "+ webhook source: token, secret TOKEN",
+        "1 to create, 0 to change, 0 to remove, 0 unchanged.",
+        "From now on, factory default is defined by files, and changes through them alone.",
+    ]
+    assert lines[5].startswith("source   wh_")
+
+
+def test_nothing_to_do_is_said(files: Wrote, hookmill: Hookmill):
+    files(SOURCE)
+    hookmill("apply", "ops", ends=2)
+
+    assert hookmill("apply", "ops").out.startswith("Nothing to do: 1 of 1 are as the files say.\n")
+
+
+def test_no_output_holds_a_secret(files: Wrote, hookmill: Hookmill):
+    files(SOURCE | {"webhooks/form.yaml": "authMode: url_token\nsecretName: TOKEN\n"})
+
+    printed = [hookmill("plan", "ops", ends=2), hookmill("apply", "ops", ends=2), hookmill("export", "elsewhere")]
+
+    assert all("the-token" not in each.out + each.err for each in printed)
+
+
+def test_problems_are_told_with_their_places_on_standard_error(files: Wrote, hookmill: Hookmill):
+    files({"webhooks/a.yaml": "secretName: TOKEN\nauthmode: token\n", "webhooks/b.yaml": "<<<<<<< HEAD\n"})
+
+    for command in ("plan", "apply", "validate"):
+        printed = hookmill(command, "ops", ends=1)
+        assert printed.out == ""
+        assert printed.err == (
+            "webhooks/a.yaml:2:1: Unknown key 'authmode'. Did you mean authMode?\n"
+            "webhooks/b.yaml:1:1: A merge was left unresolved here. Choose one side, "
+            "and drop the lines <<<<<<<, ======= and >>>>>>>.\n"
+            "2 problems. Nothing was changed.\n"
+        )
+
+
+def test_names_cannot_take_over_the_terminal(files: Wrote, hookmill: Hookmill):
+    files({"webhooks/a.yaml": 'name: "a\u202eb[red]"\nsecretName: TOKEN\n'})
+
+    assert "+ webhook a\\u202eb[red]: token" in hookmill("plan", "ops", ends=2).out
+
+
+def test_a_filter_that_matches_nothing_stored_is_warned_of(files: Wrote, hookmill: Hookmill, log: Log):
+    files(SOURCE)
+    uid = hookmill("apply", "ops", "--json", ends=2).json["webhooks"][0]["uid"]
+    log.delivery(uid, body=b'{"action": "opened"}')
+    files(triage(uid, ", payload: {action: [open]}"))
+
+    for command in ("plan", "apply"):
+        assert "would not have matched the one delivery stored" in hookmill(command, "ops", ends=2).err
+
+
+# JSON
+
+
+def test_a_plan_in_json(files: Wrote, hookmill: Hookmill):
+    files(SOURCE | triage(NEW))
+
+    planned = hookmill("plan", "ops", "--json", ends=2).json
+
+    webhook, automation = planned["steps"]
+    assert {key: planned[key] for key in ("factory", "applied", "changes", "takes_over", "needs_consent")} == {
+        "factory": "default",
+        "applied": False,
+        "changes": True,
+        "takes_over": True,
+        "needs_consent": None,
+    }
+    assert webhook == {
+        "act": "create",
+        "kind": "webhook",
+        "name": "source",
+        "id": None,
+        "file": "webhooks/source.yaml",
+        "changes": [
+            {"key": "authMode", "before": None, "after": "token", "concerns_senders": False},
+            {"key": "secretName", "before": None, "after": "TOKEN", "concerns_senders": False},
+            {"key": "enabled", "before": None, "after": True, "concerns_senders": False},
+        ],
+    }
+    assert automation["changes"][1]["after"][0]["filter"] == {"webhook_ids": [NEW]}
+    assert [(warning["line"], warning["column"]) for warning in planned["warnings"]] == [(2, 72)]
+
+
+def test_problems_in_json(files: Wrote, hookmill: Hookmill):
+    files({"webhooks/a.yaml": "secretName: TOKEN\nauthmode: token\n"})
+
+    for command in ("plan", "apply", "validate"):
+        assert hookmill(command, "ops", "--json", ends=1).json == {
+            "problems": [
+                {
+                    "file": "webhooks/a.yaml",
+                    "line": 2,
+                    "column": 1,
+                    "message": "Unknown key 'authmode'. Did you mean authMode?",
+                }
+            ]
+        }
+
+
+# Consent
+
+
+def test_deleting_a_webhook_needs_its_own_option(files: Wrote, hookmill: Hookmill, tmp_path: Path):
+    files(SOURCE)
+    hookmill("apply", "ops", ends=2)
+    (tmp_path / "ops" / "webhooks" / "source.yaml").unlink()
+
+    planned, applied = hookmill("plan", "ops", ends=1), hookmill("apply", "ops", ends=1)
+    hookmill("plan", "ops", "--allow-deletions", ends=2)
+    hookmill("apply", "ops", "--allow-deletions", ends=2)
+
+    assert planned.out.startswith("- webhook source (wh_")
+    for printed in (planned, applied):
+        assert "It would delete webhook 'source': senders get 404, and the URL never comes back." in printed.err
+        assert "apply ops --allow-deletions" in printed.err
+    assert hookmill("webhook", "list", "--json").json == {"webhooks": []}
+
+
+# Checking offline
+
+
+def test_files_are_checked_without_an_installation(hookmill: Hookmill, tmp_path: Path):
+    write(tmp_path / "ops", SOURCE | triage(NEW))
+
+    assert hookmill("validate", "ops").out == (
+        "ops has 1 webhook and 1 automation, and no problem that can be seen without the factory.\n"
+    )
+    assert hookmill("validate", "ops", "--json").json == {"webhooks": 1, "automations": 1, "problems": []}
+    assert not (tmp_path / "data").exists()
+
+
+# The way back
+
+
+def test_an_export_applies_without_a_change(webhook: Any, automation: Any, hookmill: Hookmill):
+    printed = hookmill("export", "ops").out
+
+    assert printed.startswith("2 files written to ops. No secret is in them")
+    assert hookmill("apply", "ops").out.startswith("Nothing to do: 2 of 2 are as the files say.")
+
+
+def test_an_export_in_json(webhook: Any, hookmill: Hookmill):
+    assert hookmill("export", "ops", "--json").json == {"folder": "ops", "files": ["webhooks/source.yaml"]}
+
+
+def test_an_export_overwrites_nothing(webhook: Any, hookmill: Hookmill):
+    hookmill("export", "ops")
+
+    assert "is there already, and nothing was written." in hookmill("export", "ops", ends=1).err
+
+
+def test_an_unknown_factory_is_an_error(files: Wrote, hookmill: Hookmill):
+    for command in ("plan", "apply", "export"):
+        assert "No factory is named 'nope'." in hookmill(command, "ops", "--factory", "nope", ends=1).err

@@ -1,0 +1,559 @@
+"""Definition files applied to a factory, on each kind of store: all of it, or nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookmill import definitions
+from hookmill.definitions import Act, Applied, Plan
+from hookmill.domain.errors import Conflict
+from hookmill.domain.permission import Door, MayManage
+from hookmill.domain.webhook import Webhook, WebhookState
+from tests.definitions import samples
+from tests.definitions.conftest import Contents, Folder
+from tests.support.world import World
+
+TOKEN = "secretName: TOKEN\n"
+
+
+@dataclass
+class Repository:
+    """A folder of definitions, and the factory that they are applied to."""
+
+    world: World
+    folder: Folder
+
+    @property
+    def may(self) -> MayManage:
+        return self.world.management.access.operator("default", door=Door.FILES)
+
+    def holds(self, contents: Contents) -> "Repository":
+        self.root = self.folder(contents)
+        return self
+
+    def without(self, *paths: str) -> None:
+        for path in paths:
+            (self.root / path).unlink()
+            if path.startswith("automations"):
+                (self.root / path).parent.rmdir()
+
+    def plan(self) -> Plan:
+        wanted = definitions.definitions_for(self.world.management, self.may, self.root)
+        return definitions.plan(self.world.management, self.may, wanted)
+
+    def apply(self, *, may_delete: bool = False) -> Applied:
+        wanted = definitions.definitions_for(self.world.management, self.may, self.root)
+        return definitions.apply(self.world.management, self.may, wanted, may_delete=may_delete)
+
+    def refused(self) -> list[str]:
+        """What `apply` says against it. `plan` says the same."""
+        with pytest.raises(definitions.UnusableDefinitions) as planned:
+            self.plan()
+        with pytest.raises(definitions.UnusableDefinitions) as applied:
+            self.apply()
+        assert planned.value.problems == applied.value.problems
+        return [str(problem) for problem in applied.value.problems]
+
+    def backtested(self) -> list[str]:
+        wanted = definitions.definitions_for(self.world.management, self.may, self.root)
+        found = definitions.backtest(self.world.management, self.may, wanted)
+        return [str(warning) for warning in found if warning is not None]
+
+    def webhook(self, name: str) -> Webhook:
+        return self.world.management.webhooks.get(self.may, name)
+
+    def uids(self) -> dict[str, str]:
+        return {one.name: one.uid for one in self.world.management.webhooks.all(self.may)}
+
+    def everything(self) -> Any:
+        """All that files define, as it is now."""
+        may = self.may
+        return (
+            may.factory.defined_by_files,
+            list(self.world.management.webhooks.all(may, with_deleted=True)),
+            list(self.world.management.automations.all(may)),
+            [entry.action for entry in self.world.management.audit.of_factory(may, limit=1000)],
+        )
+
+
+@pytest.fixture
+def repository(world: World, folder: Folder) -> Repository:
+    return Repository(world, folder).holds({})
+
+
+def with_secrets(repository: Repository, secrets: Mapping[str, str]) -> Repository:
+    for name, value in secrets.items():
+        repository.world.management.secrets.create(repository.may, name, value)
+    return repository
+
+
+@pytest.fixture
+def simple(repository: Repository) -> Repository:
+    """One webhook and one automation that it starts, applied."""
+    with_secrets(repository, {"TOKEN": "one-token", "OTHER": "another-token", "SPACED": "not fit for a URL"})
+    repository.holds({"webhooks/source.yaml": TOKEN}).apply()
+    repository.holds({"automations/triage/automation.md": automation(repository.uids()["source"])}).apply()
+    return repository
+
+
+def automation(uid: str, payload: str = "", more: str = "", prompt: str = "Look.") -> str:
+    chosen = f"      payload: {payload}\n" if payload else ""
+    trigger = f"  - provider: webhook\n    event: received\n    filter:\n      webhook_ids: [{uid}]\n{chosen}"
+    return f"---\n{more}triggers:\n{trigger}---\n{prompt}\n"
+
+
+def post(repository: Repository, name: str, token: str, body: bytes = b"{}") -> int:
+    path = f"/webhooks/w/{repository.webhook(name).uid}"
+    return repository.world.request("POST", path, headers={"Authorization": f"Bearer {token}"}, body=body).status
+
+
+# A repository as teams have them
+
+
+def test_a_whole_repository_applies_and_applies_again_without_a_change(repository: Repository):
+    with_secrets(repository, samples.SECRETS).holds(samples.WEBHOOKS)
+    first = repository.apply()
+    repository.holds(samples.automations(repository.uids()))
+    second = repository.apply()
+    before = repository.everything()
+
+    again = repository.apply()
+
+    assert [step.act for step in first.plan.steps] == [Act.CREATE] * 12
+    assert [(step.act, step.kind.value) for step in second.plan.steps] == [(Act.CREATE, "automation")] * 12
+    assert again.plan.steps == ()
+    assert again.plan.unchanged == 24
+    assert repository.everything() == before
+
+
+def test_a_whole_repository_does_what_it_says(repository: Repository):
+    with_secrets(repository, samples.SECRETS).holds(samples.WEBHOOKS).apply()
+
+    found = {one.name: one for one in repository.world.management.webhooks.all(repository.may)}
+
+    assert {name: one.signature_scheme for name, one in found.items() if name in samples.SIGNED} == samples.SIGNED
+    assert found["homegrown"].delivery_id_header == "X-Build-Id"
+    assert found["old-forms"].state is WebhookState.DISABLED
+    assert all(one.state is WebhookState.ENABLED for name, one in found.items() if name != "old-forms")
+    assert post(repository, "cron", "cron-token") == 202
+
+
+def test_a_broken_merge_leaves_the_last_good_state_serving(repository: Repository):
+    with_secrets(repository, samples.SECRETS).holds(samples.WEBHOOKS).apply()
+    before = repository.everything()
+    merged = "<<<<<<< HEAD\nsecretName: CRON_SECRET\n=======\nsecretName: FORMS_SECRET\n>>>>>>> branch\n"
+    repository.holds({"webhooks/cron.yaml": merged, "webhooks/deploys.yaml": "secretName: CRON_SECRET\n"})
+
+    said = repository.refused()
+
+    assert said == [
+        "webhooks/cron.yaml:1:1: A merge was left unresolved here. "
+        "Choose one side, and drop the lines <<<<<<<, ======= and >>>>>>>."
+    ]
+    assert repository.everything() == before
+    assert post(repository, "cron", "cron-token") == 202
+
+
+# All or nothing
+
+
+def test_nothing_is_changed_when_the_last_step_fails(simple: Repository):
+    before = simple.everything()
+    uid = simple.uids()["source"]
+    simple.holds(
+        {
+            "webhooks/source.yaml": "secretName: OTHER\n",
+            "webhooks/more.yaml": TOKEN,
+            "automations/zzz/automation.md": automation(uid, more="runner: nobody\n"),
+        }
+    )
+
+    said = simple.refused()
+
+    assert said == ["automations/zzz/automation.md:2:9: No runner is named 'nobody'. The operator configured: package."]
+    assert simple.everything() == before
+    assert post(simple, "source", "one-token") == 202
+
+
+KILLED_BEFORE_COMMIT = """
+import os, signal, sys
+from pathlib import Path
+from hookmill import definitions
+from hookmill.domain.permission import Door
+from tests.support.world import World
+
+world = World(sys.argv[1])
+may = world.management.access.operator("default", door=Door.FILES)
+wanted = definitions.definitions_for(world.management, may, Path(sys.argv[2]))
+with world.management.together(may):
+    definitions.apply(world.management, may, wanted)
+    assert len(world.management.webhooks.all(may)) == 3
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_nothing_is_changed_by_an_apply_that_is_killed(simple: Repository):
+    before = simple.everything()
+    simple.holds({"webhooks/source.yaml": "secretName: OTHER\n", "webhooks/b.yaml": TOKEN, "webhooks/c.yaml": TOKEN})
+
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED_BEFORE_COMMIT, simple.world.url, str(simple.root)],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+    )
+
+    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
+    assert simple.everything() == before
+    assert simple.apply().plan.steps != ()
+
+
+def test_a_plan_changes_nothing(simple: Repository):
+    simple.holds({"webhooks/source.yaml": "secretName: OTHER\nenabled: false\n", "webhooks/more.yaml": TOKEN})
+    before = simple.everything()
+
+    planned = simple.plan()
+
+    assert len(planned.steps) == 2
+    assert simple.everything() == before
+    assert post(simple, "source", "one-token") == 202
+
+
+def test_a_plan_says_what_apply_does(simple: Repository):
+    simple.holds({"webhooks/source.yaml": "secretName: OTHER\n", "webhooks/more.yaml": TOKEN})
+
+    planned = simple.plan()
+
+    assert simple.apply().plan == planned
+
+
+def test_every_problem_of_files_and_factory_is_told_at_once(simple: Repository):
+    simple.holds(
+        {
+            "webhooks/a.yaml": "secretName: NOWHERE\n",
+            "webhooks/b.yaml": "authMode: url_token\nsecretName: SPACED\n",
+            "webhooks/c.yaml": "authMode: signature\nsignatureScheme: svix\nsecretName: SPACED\n",
+            "automations/x/automation.md": automation(simple.uids()["source"], more="runner: nobody\n"),
+        }
+    )
+
+    said = simple.refused()
+
+    assert [one[: one.index(": ")] for one in said] == [
+        "automations/x/automation.md:2:9",
+        "webhooks/a.yaml:1:13",
+        "webhooks/b.yaml:2:13",
+        "webhooks/c.yaml:3:13",
+    ]
+
+
+def test_two_applies_at_the_same_time_are_one_after_the_other(simple: Repository):
+    simple.holds({"webhooks/more.yaml": TOKEN})
+    other = simple.world.beside()
+
+    def apply(world: World) -> int:
+        may = world.management.access.operator("default", door=Door.FILES)
+        wanted = definitions.definitions_for(world.management, may, simple.root)
+        return len(definitions.apply(world.management, may, wanted).plan.steps)
+
+    with ThreadPoolExecutor(2) as threads:
+        steps = sorted(threads.map(apply, (simple.world, other)))
+
+    assert steps == [0, 1]
+    assert sorted(simple.uids()) == ["more", "source"]
+
+
+# Webhooks
+
+
+def test_a_webhook_keeps_its_uid_whatever_its_file_says_of_it(simple: Repository):
+    uid = simple.uids()["source"]
+
+    for content in (
+        "authMode: url_token\nsecretName: TOKEN\n",
+        "authMode: signature\nsignatureScheme: github\nsecretName: TOKEN\n",
+        "secretName: OTHER\ndeliveryIdHeader: X-Id\n",
+        "secretName: OTHER\ndeliveryIdHeader: X-Other-Id\nenabled: false\n",
+    ):
+        simple.holds({"webhooks/source.yaml": content}).apply()
+        assert simple.uids() == {"source": uid}
+        assert simple.apply().plan.steps == ()
+
+
+def test_a_renamed_file_that_names_its_webhook_is_no_change(simple: Repository):
+    simple.without("webhooks/source.yaml")
+    simple.holds({"webhooks/better.yaml": f"name: source\n{TOKEN}"})
+
+    assert simple.apply().plan.steps == ()
+
+
+def test_a_change_holds_at_once_in_every_process(simple: Repository):
+    other = simple.world.beside()
+    path = f"/webhooks/w/{simple.uids()['source']}"
+
+    def answer(token: str) -> int:
+        return other.request("POST", path, headers={"Authorization": f"Bearer {token}"}, body=b"{}").status
+
+    assert answer("one-token") == 202
+    simple.holds({"webhooks/source.yaml": "secretName: OTHER\n"}).apply()
+    assert (answer("one-token"), answer("another-token")) == (401, 202)
+    simple.world.management.secrets.replace(simple.may, "OTHER", "third-token")
+    simple.apply()
+    assert (answer("another-token"), answer("third-token")) == (401, 202)
+    simple.holds({"webhooks/source.yaml": "secretName: OTHER\nenabled: false\n"}).apply()
+    assert answer("third-token") == 404
+    simple.holds({"webhooks/source.yaml": "secretName: OTHER\nenabled: true\n"}).apply()
+    assert answer("third-token") == 202
+    simple.without("webhooks/source.yaml")
+    simple.apply(may_delete=True)
+    assert answer("third-token") == 404
+
+
+def test_a_secret_that_is_not_there_is_refused_with_what_to_do(simple: Repository):
+    simple.holds({"webhooks/source.yaml": "secretName: TOKENS\n"})
+
+    assert simple.refused() == [
+        "webhooks/source.yaml:1:13: No team secret is named TOKENS. "
+        "Create it first: hookmill secret create TOKENS, or did you mean TOKEN?"
+    ]
+
+
+def test_a_secret_that_a_url_cannot_hold_is_refused(simple: Repository):
+    simple.holds({"webhooks/source.yaml": "authMode: url_token\nsecretName: SPACED\n"})
+
+    assert simple.refused() == [
+        "webhooks/source.yaml:2:13: Team secret SPACED: A url_token secret stands in the URL: "
+        "use letters, digits and - . _ ~ only."
+    ]
+
+
+def test_a_new_secret_value_is_taken_up_by_the_next_apply(simple: Repository):
+    simple.world.management.secrets.replace(simple.may, "TOKEN", "new-token")
+    assert post(simple, "source", "one-token") == 202
+
+    (step,) = simple.apply().plan.steps
+
+    assert [(change.key, change.concerns_senders) for change in step.changes] == [("secret", True)]
+    assert (post(simple, "source", "one-token"), post(simple, "source", "new-token")) == (401, 202)
+    assert simple.apply().plan.steps == ()
+
+
+def test_a_new_secret_value_that_does_not_fit_is_refused(simple: Repository):
+    simple.holds({"webhooks/source.yaml": "authMode: url_token\nsecretName: TOKEN\n"}).apply()
+    simple.world.management.secrets.replace(simple.may, "TOKEN", "not fit")
+
+    (said,) = simple.refused()
+
+    assert said.startswith("webhooks/source.yaml:2:13: Team secret TOKEN: A url_token secret")
+
+
+def test_one_webhook_too_many_is_refused(repository: Repository):
+    with_secrets(repository, {"TOKEN": "one-token"})
+    repository.holds({f"webhooks/w{number}.yaml": TOKEN for number in range(21)})
+
+    (said,) = repository.refused()
+
+    assert "Factory 'default' has 20 webhooks, the most it may have." in said
+
+
+def test_a_full_factory_may_exchange_a_webhook(repository: Repository):
+    with_secrets(repository, {"TOKEN": "one-token"})
+    repository.holds({f"webhooks/w{number}.yaml": TOKEN for number in range(20)}).apply()
+    repository.without("webhooks/w0.yaml")
+    repository.holds({"webhooks/new.yaml": TOKEN})
+
+    applied = repository.apply(may_delete=True)
+
+    assert [(step.act, step.name) for step in applied.plan.steps] == [(Act.REMOVE, "w0"), (Act.CREATE, "new")]
+
+
+# Toggles
+
+
+@pytest.mark.parametrize(
+    ("line", "before", "after"), [("", False, False), ("", True, True), ("enabled: true\n", False, True)]
+)
+def test_a_toggle_is_left_to_people_unless_the_file_says_it(simple: Repository, line: str, before: bool, after: bool):
+    simple.holds({"webhooks/source.yaml": TOKEN + line})
+    simple.holds({"automations/triage/automation.md": automation(simple.uids()["source"], more=line)}).apply()
+    simple.world.management.webhooks.set_enabled(simple.world.may, "source", before)
+    simple.world.management.automations.set_enabled(simple.world.may, "triage", before)
+
+    simple.apply()
+
+    assert (simple.webhook("source").state is WebhookState.ENABLED) is after
+    assert simple.world.management.automations.get(simple.may, "triage").enabled is after
+
+
+# Automations
+
+
+def test_an_automation_changes_with_its_file(simple: Repository):
+    uid = simple.uids()["source"]
+    simple.holds({"automations/triage/automation.md": automation(uid, "{n: [1.5, no]}", "enabled: false\n", "Else.")})
+
+    (step,) = simple.apply().plan.steps
+
+    found = simple.world.management.automations.get(simple.may, "triage")
+    assert [change.key for change in step.changes] == ["triggers", "prompt", "enabled"]
+    assert (found.prompt, found.enabled, found.id) == ("Else.", False, step.id)
+    assert found.triggers[0].payload is not None
+    assert found.triggers[0].payload.source == {"n": [1.5, "no"]}
+    assert simple.apply().plan.steps == ()
+
+
+def test_an_automation_without_a_file_is_deleted(simple: Repository):
+    simple.without("automations/triage/automation.md")
+
+    (step,) = simple.apply().plan.steps
+
+    assert (step.act, step.name) == (Act.REMOVE, "triage")
+    assert list(simple.world.management.automations.all(simple.may)) == []
+
+
+def test_a_webhook_that_will_not_send_is_warned_of_at_its_place(simple: Repository):
+    source = simple.uids()["source"]
+    simple.holds({"webhooks/gone.yaml": TOKEN}).apply()
+    gone = simple.uids()["gone"]
+    simple.without("webhooks/gone.yaml")
+    simple.holds(
+        {
+            "webhooks/source.yaml": TOKEN + "enabled: false\n",
+            "automations/triage/automation.md": automation(f"{source}, {gone}, wh_nowhere"),
+        }
+    )
+
+    before = [str(warning) for warning in simple.plan().warnings]
+    simple.apply(may_delete=True)
+    after = [str(warning) for warning in simple.plan().warnings]
+
+    at = "automations/triage/automation.md:6"
+    assert before == [
+        f"{at}:21: 'source' ({source}) is disabled: nothing comes from it until it is enabled.",
+        f"{at}:53: 'gone' ({gone}) is in no file: it is deleted, and nothing will come from it.",
+        f"{at}:85: wh_nowhere is not a webhook of factory 'default': nothing will come from it.",
+    ]
+    assert f"{at}:53: 'gone' ({gone}) is deleted: nothing will come from it." in after
+
+
+# Backtests
+
+
+def test_a_filter_that_nothing_stored_would_have_passed_is_warned_of(simple: Repository):
+    for number in range(3):
+        assert post(simple, "source", "one-token", b'{"action": "opened", "n": %d}' % number) == 202
+    uid = simple.uids()["source"]
+
+    simple.holds({"automations/triage/automation.md": automation(uid, "{action: [open]}")})
+    in_vain = simple.backtested()
+    simple.holds({"automations/triage/automation.md": automation(uid, "{action: [opened], n: [2]}")})
+
+    assert in_vain == [
+        "automations/triage/automation.md:7:16: This filter would have matched none of the last 3 deliveries "
+        "stored from its webhooks. `hookmill filter test` shows why."
+    ]
+    assert simple.backtested() == []
+
+
+def test_a_filter_is_tried_on_no_more_than_the_last_120_deliveries(simple: Repository):
+    for number in range(122):
+        simple.world.clock.advance(seconds=2)
+        assert post(simple, "source", "one-token", b'{"n": %d}' % number) == 202
+    uid = simple.uids()["source"]
+
+    simple.holds({"automations/triage/automation.md": automation(uid, "{n: [0, 1]}")})
+    too_old = simple.backtested()
+    simple.holds({"automations/triage/automation.md": automation(uid, "{n: [2]}")})
+
+    assert "none of the last 120 deliveries" in too_old[0]
+    assert simple.backtested() == []
+
+
+def test_nothing_is_said_of_a_filter_while_nothing_is_stored(simple: Repository):
+    uid = simple.uids()["source"]
+    simple.holds({"automations/triage/automation.md": automation(f"{uid}, wh_nowhere", "{action: [open]}")})
+
+    assert simple.backtested() == []
+
+
+# Who defines the factory
+
+
+def test_the_first_apply_makes_the_factory_the_files(repository: Repository):
+    assert repository.plan().takes_over is True
+    assert repository.may.factory.defined_by_files is False
+
+    repository.apply()
+
+    assert repository.may.factory.defined_by_files is True
+    with pytest.raises(Conflict, match="is defined by files"):
+        repository.world.webhook("by-hand")
+    assert repository.plan().takes_over is False
+
+
+def test_what_was_made_by_hand_is_deleted_with_consent_only(repository: Repository):
+    made = repository.world.webhook("by-hand")
+    repository.world.automation("its-own", made)
+
+    assert repository.plan().needs_consent is not None
+    with pytest.raises(definitions.ConsentNeeded) as refused:
+        repository.apply()
+    before = [one.name for one in repository.world.management.webhooks.all(repository.may)]
+    repository.apply(may_delete=True)
+
+    assert str(refused.value) == (
+        "It would delete webhook 'by-hand': senders get 404, and the URL never comes back. "
+        "It would delete automation 'its-own', whose prompt is in no file. "
+        "Factory 'default' was made by hand so far: `hookmill export DIR` writes it as files."
+    )
+    assert before == ["by-hand"]
+    assert repository.uids() == {}
+
+
+def test_a_webhook_without_a_file_is_deleted_with_consent_only(simple: Repository):
+    simple.without("webhooks/source.yaml")
+
+    with pytest.raises(definitions.ConsentNeeded, match="It would delete webhook 'source'"):
+        simple.apply()
+    assert post(simple, "source", "one-token") == 202
+    uid = simple.uids()["source"]
+    simple.apply(may_delete=True)
+
+    assert simple.world.request("POST", f"/webhooks/w/{uid}", body=b"{}").status == 404
+
+
+def test_a_renamed_file_is_recognised_before_its_webhook_is_deleted(simple: Repository):
+    simple.without("webhooks/source.yaml")
+    simple.holds({"webhooks/better.yaml": TOKEN})
+
+    consent = simple.plan().needs_consent
+
+    assert consent is not None
+    assert consent.endswith(
+        "If webhooks/better.yaml is 'source' renamed, write name: source in it: the webhook and its URL stay."
+    )
+
+
+def test_an_apply_is_in_the_audit_log_with_its_door(simple: Repository):
+    entries = simple.world.management.audit.of_factory(simple.may, limit=100)
+
+    by_files = [entry.action for entry in entries if entry.door == Door.FILES]
+    assert {"factory.define_by_files", "webhook.create", "automation.create"} <= set(by_files)
+
+
+def test_another_factory_is_left_alone(simple: Repository):
+    elsewhere = simple.world.elsewhere()
+    simple.world.management.webhooks.create(elsewhere, "source")
+    before = list(simple.world.management.webhooks.all(elsewhere))
+    simple.without("webhooks/source.yaml", "automations/triage/automation.md")
+
+    simple.apply(may_delete=True)
+
+    assert list(simple.world.management.webhooks.all(elsewhere)) == before

@@ -1,0 +1,169 @@
+"""Which YAML definition files may use, and what it means."""
+
+import time
+from typing import Any
+
+import pytest
+
+from hookmill.definitions.nodes import compose, place_at, to_json
+from hookmill.definitions.problem import Place
+
+
+def refusals(text: str) -> list[str]:
+    said: list[str] = []
+    compose(text, lambda place, message: said.append(f"{place.line}:{place.column}: {message}"))
+    return said
+
+
+def value(text: str) -> Any:
+    node = compose(text, lambda place, message: pytest.fail(f"{place}: {message}"))
+    assert node is not None
+    return to_json(node)
+
+
+@pytest.mark.parametrize(
+    ("spelled", "meant"),
+    [
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("no", "no"),
+        ("NO", "NO"),
+        ("on", "on"),
+        ("off", "off"),
+        ("y", "y"),
+        ("12:30", "12:30"),
+        ("2026-11-21", "2026-11-21"),
+        ("1_000", "1_000"),
+        ("v1.2", "v1.2"),
+        ("0123abc", "0123abc"),
+        ("=", "="),
+        ("0", 0),
+        ("-7", -7),
+        ("+7", 7),
+        ("9007199254740993", 9007199254740993),
+        ("1.50", 1.5),
+        (".5", 0.5),
+        ("1e3", 1000.0),
+        ('"010"', "010"),
+        ("'true'", "true"),
+        ("|\n    two\n    lines\n", "two\nlines\n"),
+        (">-\n    one\n    line\n", "one line"),
+        ("[a, {b: 1}]", ["a", {"b": 1}]),
+    ],
+)
+def test_plain_words_mean_what_yaml_1_2_says(spelled: str, meant: Any):
+    found = value(f"key: {spelled}\n")["key"]
+
+    assert found == meant
+    assert type(found) is type(meant)
+
+
+@pytest.mark.parametrize("spelled", ["010", "-010", "00.5", "0x1F", "0o17", "0b1", "0x_ff"])
+def test_a_number_that_readers_disagree_about_is_refused(spelled: str):
+    assert refusals(f"key: {spelled}") == [
+        "1:6: Text to some, a number to others. Put it in quotes, or write it without 0 in front."
+    ]
+
+
+@pytest.mark.parametrize("spelled", ["1e400", "-1e400", "0.10000000000000001", "1e-400", "9" * 700, "1e" + "9" * 50])
+def test_a_number_that_would_be_kept_as_another_is_refused(spelled: str):
+    assert refusals(f"key: {spelled}") == [
+        "1:6: This number can't be kept exactly. Write it with fewer digits, or put it in quotes if it is text."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: !!python/object/apply:os.system [ls]", "1:4: Tags (!) are not supported."),
+        ("a: !!str x", "1:4: Tags (!) are not supported."),
+        ("a: !local {b: 1}", "1:4: Tags (!) are not supported."),
+        ("a: ! x", "1:4: Tags (!) are not supported."),
+        ("a: &x 1", "1:4: Anchors (&) are not supported."),
+        ("b: *x", "1:4: Aliases (*) are not supported."),
+        ("a: 1\n<<: {b: 1}", "2:1: Merge keys (<<) are not supported."),
+        ("a: 1\n'b': 2\na: 3", "3:1: a is here a second time (first in line 1)."),
+        ("a:\n  b: 1\n  b: 1", "3:3: b is here a second time (first in line 2)."),
+        ("1: a", "1:1: Keys are text. Put 1 in quotes."),
+        ("true: a", "1:1: Keys are text. Put true in quotes."),
+        ("~: a", "1:1: Keys are text. Put ~ in quotes."),
+        ("? [a]\n: b", "1:3: A key is one word or text, not a list or a mapping."),
+        ("%YAML 1.1\n---\na: 1", "1:1: Directives (%) are not supported."),
+        ("%UNKNOWN x\n---\na: 1", "1:1: Directives (%) are not supported."),
+        ("a: 1\n---\nb: 2", "2:1: A second document begins here"),
+        ("a: 1\n...\n---\nb: 2", "3:1: A second document begins here"),
+        ("a: .nan", "1:4: JSON has no such number."),
+        ("a: -.inf", "1:4: JSON has no such number."),
+        ("a:\n\t- b", "2:1: This is not YAML: a tab where only spaces may stand. Indent with spaces."),
+        ("a: b: c", "1:5: This is not YAML: mapping values are not allowed here."),
+        ("a: [1", "1:6: This is not YAML: expected ',' or ']', but got '<stream end>'"),
+        ("a: 'x", "1:6: This is not YAML: found unexpected end of stream"),
+        ("a: @x", "1:4: This is not YAML: found character '@' that cannot start any token"),
+        ('a: "\\q"', "1:6: This is not YAML: found unknown escape character 'q'"),
+    ],
+)
+def test_what_is_not_taken_is_refused_at_its_place(text: str, said: str):
+    assert [one[: len(said)] for one in refusals(text)] == [said]
+
+
+def test_every_problem_of_a_text_is_told():
+    assert len(refusals("a: !x 1\nb: &y 2\nc: 010\nc: *y\n")) == 5
+
+
+@pytest.mark.parametrize("value_of_a_secret", ["!whsec_abc", "&whsec_abc", "*whsec_abc", "0123456789"])
+def test_a_refusal_does_not_repeat_what_may_be_a_secret(value_of_a_secret: str):
+    (said,) = refusals(f"secret: {value_of_a_secret}")
+
+    assert value_of_a_secret[1:] not in said
+
+
+def test_a_bomb_of_aliases_is_refused_without_growing():
+    levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 12)]
+
+    said = refusals("l0: &l0 [lol]\n" + "\n".join(levels))
+
+    assert len(said) == 12 + 11 * 9
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 60_000, "- " * 30_000, "{a: " * 15_000, "? " * 30_000, "[\n" * 30_000],
+    ids=["lists", "dashes", "mappings", "keys", "lists in lines"],
+)
+def test_deep_nesting_is_refused_at_once(text: str):
+    started = time.monotonic()
+
+    (said,) = refusals(text)
+
+    assert said.endswith("More than 32 levels inside each other.")
+    assert time.monotonic() - started < 5
+
+
+def test_as_many_levels_as_the_deepest_filter_has_are_taken():
+    assert refusals("[" * 33 + "]" * 33) == []
+
+
+def test_nothing_is_a_document_without_a_value():
+    assert compose("# only a remark\n", lambda place, message: pytest.fail(message)) is None
+
+
+@pytest.mark.parametrize(
+    ("pointer", "place"),
+    [
+        ("", (5, 1)),
+        ("/a", (6, 3)),
+        ("/a/0", (6, 5)),
+        ("/a/1/b~1c", (7, 11)),
+        ("/a/1/b~1c/0", (7, 12)),
+        ("/a/9", (6, 3)),
+        ("/nope/deeper", (5, 1)),
+    ],
+)
+def test_a_json_pointer_leads_to_a_place_or_the_nearest_around_it(pointer: str, place: tuple[int, int]):
+    node = compose("a:\n  - 1\n  - {b/c: [x]}\n", lambda place, message: pytest.fail(message), first_line=5)
+    assert node is not None
+
+    assert place_at(node, pointer) == Place(*place)

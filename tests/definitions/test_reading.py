@@ -1,0 +1,403 @@
+"""What definition files may say, and what is said of those that can't be used."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hookmill.definitions.folder import Files
+from hookmill.definitions.reading import AutomationDefinition, Definitions, WebhookDefinition, read
+from hookmill.domain.webhook import AuthMode
+
+UID = "wh_" + "0" * 27
+SIGNED = "authMode: signature\nsignatureScheme: github\nsecretName: S\n"
+HMAC = "authMode: signature\nsignatureScheme: hmac\nsecretName: S\nsignatureOptions:\n"
+
+
+def front(triggers: str = "", more: str = "", prompt: str = "Look.\n") -> str:
+    triggers = triggers or f"- provider: webhook\n  event: received\n  filter:\n    webhook_ids: [{UID}]\n"
+    return f"---\ntriggers:\n{triggers}{more}---\n{prompt}"
+
+
+def payload(text: str) -> str:
+    """An automation whose payload filter is this; its first line is line 8, from column 7 on."""
+    lines = "".join(f"      {line}\n" for line in text.splitlines())
+    chosen = f"    webhook_ids: [{UID}]\n    payload:\n{lines}"
+    return front(f"- provider: webhook\n  event: received\n  filter:\n{chosen}")
+
+
+def read_webhook(content: str | bytes, name: str = "source") -> Definitions:
+    return read(Files({f"webhooks/{name}.yaml": content.encode() if isinstance(content, str) else content}, {}))
+
+
+def read_automation(content: str | bytes, uids: dict[str, str] | None = None) -> Definitions:
+    raw = content.encode() if isinstance(content, str) else content
+    return read(Files({}, {"automations/triage/automation.md": raw}), uids)
+
+
+def webhook(content: str | bytes) -> WebhookDefinition:
+    found = read_webhook(content)
+    assert found.problems == ()
+    return found.webhooks[0]
+
+
+def automation(content: str | bytes) -> AutomationDefinition:
+    found = read_automation(content)
+    assert found.problems == ()
+    return found.automations[0]
+
+
+def said_of_webhook(content: str | bytes) -> list[str]:
+    return [str(problem).removeprefix("webhooks/source.yaml:") for problem in read_webhook(content).problems]
+
+
+def said_of_automation(content: str | bytes, uids: dict[str, str] | None = None) -> list[str]:
+    problems = read_automation(content, uids).problems
+    return [str(problem).removeprefix("automations/triage/automation.md:") for problem in problems]
+
+
+# Webhooks
+
+
+def test_a_webhook_needs_no_more_than_a_secret():
+    found = webhook("secretName: SOURCE_SECRET\n")
+
+    assert found.name == "source"
+    assert found.auth_mode is AuthMode.TOKEN
+    assert found.secret_name == "SOURCE_SECRET"
+    assert found.enabled is None
+    assert found.delivery_id_header is None
+
+
+def test_a_webhook_may_say_everything():
+    found = webhook(
+        'name: "GitHub: main"\nauthMode: signature\nsignatureScheme: hmac\n'
+        "signatureOptions: {header: X-Sig, tolerance_seconds: 300, timestamp_header: X-Time, content: '{ts}.{body}'}\n"
+        "secretName: S\ndeliveryIdHeader: X-Id\nenabled: false\n"
+    )
+
+    assert found.name == "GitHub: main"
+    assert found.signature_scheme == "hmac"
+    assert found.signature_options == {
+        "header": "X-Sig",
+        "tolerance_seconds": 300,
+        "timestamp_header": "X-Time",
+        "content": "{ts}.{body}",
+    }
+    assert found.delivery_id_header == "X-Id"
+    assert found.enabled is False
+
+
+def test_handshakes_are_answered_where_the_file_says_so():
+    found = webhook("authMode: signature\nsignatureScheme: slack\nsecretName: S\nanswersHandshakes: true\n")
+
+    assert found.answers_handshakes is True
+
+
+@pytest.mark.parametrize("start", ["---\n", "# a remark\n\n", "# yaml-language-server: $schema=https://x/y.json\n"])
+def test_a_webhook_file_may_begin_with(start: str):
+    assert webhook(f"{start}secretName: S\n").secret_name == "S"
+
+
+def test_lines_may_end_as_on_windows():
+    assert webhook(b"authMode: url_token\r\nsecretName: S\r\n").auth_mode is AuthMode.URL_TOKEN
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", ["1:1: The file is empty. A webhook needs at least a line secretName: NAME."]),
+        ("# nothing\n", ["1:1: The file is empty."]),
+        ("- a\n", ["1:1: A webhook is a mapping with the keys name, authMode"]),
+        ("just words\n", ["1:1: A webhook is a mapping"]),
+        ("authMode: token\n", ["1:1: secretName is missing."]),
+        ("secretName:\n", ["1:12: secretName has no value. Write one, or drop the line."]),
+        ("secretName: 5\n", ["1:13: secretName is text, and this is not. Put it in quotes."]),
+        ("secretName: [S]\n", ["1:13: secretName is text, not a list or a mapping."]),
+        ("secretName: no-dash\n", ["1:13: This can't name a team secret"]),
+        ("secretName: S\nsecret: abc\n", ["2:1: A secret's value has no place in a file."]),
+        ("secretName: S\nuid: wh_1\n", ["2:1: The service assigns this. Drop the line."]),
+        ("secretName: S\nauth_mode: token\n", ["2:1: Unknown key 'auth_mode'. Did you mean authMode?"]),
+        ("secretName: S\nxyz: 1\n", ["2:1: Unknown key 'xyz'. Known here: name, authMode"]),
+        ("secretName: S\nauthMode: bearer\n", ["2:11: 'bearer' is none of token, url_token, signature."]),
+        ("secretName: S\nenabled: no\n", ["2:10: enabled is true or false. (no is text.)"]),
+        ("secretName: S\nenabled: on\n", ["2:10: enabled is true or false. (on is text.)"]),
+        ("secretName: S\nenabled: 1\n", ["2:10: enabled is true or false."]),
+        ("secretName: S\nenabled: \n", ["2:9: enabled is true or false."]),
+        ("secretName: S\nenabled: {}\n", ["2:10: enabled is true or false."]),
+        ("secretName: S\nname: 2026\n", ["2:7: name is text, and this is not. Put it in quotes."]),
+        ('secretName: S\nname: "a\\nb"\n', ["2:7: A webhook's name has 1 to 100 characters"]),
+        ("secretName: S\ndeliveryIdHeader: Authorization\n", ["2:19: Authorization carries credentials"]),
+        ("secretName: S\ndeliveryIdHeader: X Id\n", ["2:19: 'X Id' is not a header name."]),
+        (f"{SIGNED}deliveryIdHeader: x-hub-signature-256\n", ["4:19: x-hub-signature-256 holds GitHub's proof"]),
+        ("secretName: S\nsignatureScheme: github\n", ["2:18: signatureScheme goes with authMode: signature."]),
+        ("secretName: S\nanswersHandshakes: false\n", ["2:20: answersHandshakes goes with authMode: signature."]),
+        ("secretName: S\nsignatureOptions: {}\n", ["2:19: signatureOptions goes with authMode: signature."]),
+        ("authMode: signature\nsecretName: S\n", ["1:1: signatureScheme is missing."]),
+        (SIGNED.replace("github", "gihub"), ["2:18: 'gihub' is no signature scheme. Allowed are: "]),
+        (f"{SIGNED}signatureOptions: {{}}\n", ["4:19: Signature options are for the scheme hmac alone"]),
+        (f"{SIGNED}answersHandshakes: true\n", ["4:20: GitHub sends no signed challenge. Drop this line."]),
+        (f"{HMAC}  prefix: v1=\n", ["5:3: The scheme hmac can't be read: Object missing required field `header`"]),
+        (f"{HMAC}  header: X-S\n  heder: X\n", ["6:3: Unknown key 'heder'. Did you mean header?"]),
+        (f"{HMAC}  header: X-S\n  algorithm: md5\n", ["6:14: algorithm of the scheme hmac can't be used"]),
+        (f"{HMAC}  header: X-S\n  prefix: 5\n", ["6:11: The scheme hmac can't be read: Expected `str`, got `int`"]),
+        (f"{HMAC}  header: X-S\n  content: x\n", ["6:12: content of the scheme hmac can't be used: without {body}"]),
+        ("secretName: S\nsecretName: T\n", ["2:1: secretName is here a second time (first in line 1). Drop one."]),
+        (
+            "secretName: 1\nenabled: maybe\nfoo: bar\n",
+            ["1:13: secretName is text", "2:10: enabled is true or false.", "3:1: Unknown key 'foo'."],
+        ),
+    ],
+)
+def test_a_webhook_is_refused_with_every_problem_at_its_place(content: str, said: list[str]):
+    found = said_of_webhook(content)
+
+    assert len(found) == len(said)
+    assert all(one.startswith(wanted) for one, wanted in zip(found, said, strict=True)), found
+
+
+def test_what_cannot_name_a_secret_is_not_repeated_because_it_may_be_one():
+    (said,) = said_of_webhook("secretName: whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD\n")
+
+    assert "whsec" not in said
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\xef\xbb\xbfsecretName: S\n", "1:1: It begins with a byte order mark. Save it as UTF-8 without one."),
+        ("secretName: S\n".encode("utf-16"), "1:1: It is UTF-16. Save it as UTF-8."),
+        ("secretName: S\n".encode("utf-16-be"), "1:1: A NUL. It is not text, or UTF-16: save it as UTF-8."),
+        (b"secretName: S\nname: \xff\n", "2:7: It is not UTF-8 from here on."),
+        (b"secretName: S\r\nname: \xe4\n", "2:7: It is not UTF-8 from here on."),
+        (b"\x7fELF\x02\x01\x01\x00", "1:8: A NUL."),
+        (b"secretName: S\0\n", "1:14: A NUL."),
+        (b"secretName: S\nname: a\x1bb\n", "2:8: The unseen character U+001B."),
+        ("secretName: S\nname: a\u2028b\n".encode(), "2:8: The unseen character U+2028."),
+        ("secretName: S\nname: a\x85b\n".encode(), "2:8: The unseen character U+0085."),
+        ("secretName: \ufeffS\n".encode(), "1:13: The unseen character U+FEFF."),
+        (b"secretName: S\rname: a\n", "1:14: The unseen character U+000D."),
+    ],
+)
+def test_a_file_that_is_no_plain_text_is_refused(content: bytes, said: str):
+    (found,) = said_of_webhook(content)
+
+    assert found.startswith(said)
+
+
+@pytest.mark.parametrize("marker", ["<<<<<<< HEAD", "<<<<<<<", ">>>>>>> theirs"])
+def test_an_unresolved_merge_is_called_one(marker: str):
+    content = f"secretName: A\n{marker}\nauthMode: token\n=======\nauthMode: url_token\n>>>>>>> other\n"
+
+    assert said_of_webhook(content) == [
+        "2:1: A merge was left unresolved here. Choose one side, and drop the lines <<<<<<<, ======= and >>>>>>>."
+    ]
+
+
+def test_two_files_of_one_name_are_refused():
+    found = read(Files({"webhooks/a.yaml": b"secretName: S\n", "webhooks/b.yaml": b"name: a\nsecretName: S\n"}, {}))
+
+    assert [str(problem) for problem in found.problems] == [
+        "webhooks/b.yaml:1:7: webhooks/a.yaml is a webhook of the same name, 'a'. Rename one."
+    ]
+
+
+# Automations
+
+
+def test_an_automation_is_its_front_matter_and_its_prompt():
+    found = automation(front(more="runner: agent\nenabled: true\n", prompt="\n# Look\n\n---\n\nand say.\n\n"))
+
+    assert found.name == "triage"
+    assert found.runner == "agent"
+    assert found.enabled is True
+    assert found.prompt == "# Look\n\n---\n\nand say."
+    assert found.triggers[0].webhook_ids == (UID,)
+    assert found.triggers[0].payload is None
+
+
+def test_a_filter_means_what_its_words_look_like():
+    found = automation(payload("country: [no, NO]\nnested: {on: {exists: true}}\nn: {not_in: [1, 1.5, null, true]}"))
+
+    chosen = found.triggers[0].payload
+    assert chosen is not None
+    assert chosen.source == {
+        "country": ["no", "NO"],
+        "nested": {"on": {"exists": True}},
+        "n": {"not_in": [1, 1.5, None, True]},
+    }
+
+
+def test_an_automation_may_have_several_triggers():
+    one = f"- {{provider: webhook, event: received, filter: {{webhook_ids: [{UID}]}}}}\n"
+
+    assert len(automation(front(one * 3)).triggers) == 3
+
+
+def test_a_prompt_written_on_windows_is_the_same_prompt():
+    unix = front(prompt="one\ntwo\n")
+
+    assert automation(unix.replace("\n", "\r\n")).prompt == automation(unix).prompt == "one\ntwo"
+
+
+def test_a_prompt_may_hold_any_characters_but_nul():
+    assert automation(front(prompt="Grüße \u2028 \x1b[31m 😀\n")).prompt == "Grüße \u2028 \x1b[31m 😀"
+
+
+def test_a_prompt_may_speak_of_merges():
+    prompt = "Look for `<<<<<<<` markers:\n\n<<<<<<< HEAD\n\nTitle\n=======\n"
+
+    assert automation(front(prompt=prompt)).prompt == prompt.strip("\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", ["1:1: The file does not begin with its front matter."]),
+        ("Look.\n", ["1:1: The file does not begin with its front matter."]),
+        ("\n---\ntriggers: []\n---\nLook.\n", ["1:1: The file does not begin with its front matter."]),
+        ("---\ntriggers: []\n", ["1:1: The front matter that begins here has no end."]),
+        ("---\n---\nLook.\n", ["2:1: The front matter is empty."]),
+        ("---\n# x\n---\nLook.\n", ["2:1: The front matter is empty."]),
+        ("---\n- a\n---\nLook.\n", ["2:1: The front matter is a mapping with the keys"]),
+        ("---\nenabled: true\n---\nLook.\n", ["2:1: triggers is missing. List at least one."]),
+        ("---\ntriggers: []\n---\nLook.\n", ["2:11: triggers is a list of one or more."]),
+        ("---\ntriggers: {}\n---\nLook.\n", ["2:11: triggers is a list of one or more."]),
+        (front(prompt=""), ["7:1: No prompt follows."]),
+        (front(prompt="\n  \n"), ["7:1: No prompt follows."]),
+        (front(prompt="x" * 100_001), ["8:1: The prompt is longer than 100,000 characters."]),
+        (front(more="prompt: Look.\n"), ["7:1: The prompt stands below the front matter."]),
+        (front(more="enabled: yes\n"), ["7:10: enabled is true or false. (yes is text.)"]),
+        (front(more="runner: 5\n"), ["7:9: runner is text, and this is not."]),
+        (front("- x\n"), ["3:3: A trigger is a mapping with the keys provider, event, filter."]),
+        (
+            front("- event: push\n  provider: github\n  filter: {}\n"),
+            [
+                "3:10: 'push' is not known. The one event there is: received.",
+                "4:13: 'github' is not known. The one provider there is: webhook.",
+                "5:11: webhook_ids is missing.",
+            ],
+        ),
+        (front("- {provider: webhook, event: received}\n"), ["3:3: filter is missing."]),
+        (front("- {provider: webhook, event: received, filter: []}\n"), ["3:48: filter is a mapping"]),
+        (
+            front("- provider: webhook\n  event: received\n  filter: {webhook_ids: [], payloads: {}}\n"),
+            ["5:25: webhook_ids is a list of one or more uids", "5:29: Unknown key 'payloads'. Did you mean payload?"],
+        ),
+        (
+            front("- provider: webhook\n  event: received\n  filter:\n    webhook_ids:\n    - [a]\n    - 7\n"),
+            ["7:7: This is not a webhook's uid (wh_…).", "8:7: '7' is not a webhook's uid (wh_…)."],
+        ),
+        (payload("a: []"), ["8:10: /a: An empty array matches no value."]),
+        (
+            payload("a: [b]\nb:\n  c: {$in: [1]}\nd:\n  exists: 1\n  in: [{}]"),
+            [
+                "10:18: /b/c/$in: Unknown operator.",
+                "12:17: /d/exists: Write true",
+                "13:14: /d/in/0: Write a string, a finite number, true, false or null.",
+            ],
+        ),
+        (payload("a: [b]\na: [c]"), ["9:7: a is here a second time (first in line 8)."]),
+        (payload("a: [010]"), ["8:11: Text to some, a number to others."]),
+        (front(more="x: &a [1]\n"), ["7:1: Unknown key 'x'.", "7:4: Anchors (&) are not supported."]),
+    ],
+)
+def test_an_automation_is_refused_with_every_problem_at_its_place(content: str, said: list[str]):
+    found = said_of_automation(content)
+
+    assert len(found) == len(said), found
+    assert all(one.startswith(wanted) for one, wanted in zip(found, said, strict=True)), found
+
+
+@pytest.mark.parametrize("value", ["null", "[a]", "text", "5"])
+def test_a_payload_filter_is_an_object(value: str):
+    content = payload("x: [1]").replace("payload:\n      x: [1]", f"payload: {value}")
+
+    assert said_of_automation(content) == ['7:14: A filter is an object such as {"action": ["opened"]}.']
+
+
+@pytest.mark.parametrize(
+    ("uids", "hint"),
+    [
+        (None, "`hookmill webhook list` shows the uids."),
+        ({}, "`hookmill webhook list` shows the uids."),
+        ({"source": UID}, f"Write its uid: {UID}."),
+    ],
+)
+def test_a_name_where_a_uid_belongs_is_refused_with_the_uid_if_there_is_one(uids: dict[str, str] | None, hint: str):
+    content = front().replace(UID, "source")
+
+    assert said_of_automation(content, uids) == [f"6:19: 'source' is not a webhook's uid (wh_…). {hint}"]
+
+
+def test_a_name_of_a_webhook_that_has_no_uid_yet_is_refused_with_what_to_do_first():
+    raw = front().replace(UID, "source").encode()
+
+    found = read(Files({"webhooks/source.yaml": b"secretName: S\n"}, {"automations/a/automation.md": raw}), {})
+
+    assert "A webhook gets its uid when it is first applied." in str(found.problems[0])
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (front().replace("triggers:\n", "<<<<<<< HEAD\ntriggers:\n"), 2),
+        (front(prompt="one\n<<<<<<< HEAD\ntwo\n=======\nthree\n>>>>>>> other\n"), 9),
+        ("<<<<<<< HEAD\n" + front() + "=======\n" + front() + ">>>>>>> other\n", 1),
+    ],
+    ids=["in the front matter", "in the prompt", "around everything"],
+)
+def test_an_unresolved_merge_in_an_automation_is_called_one(content: str, line: int):
+    (said,) = said_of_automation(content)
+
+    assert said.startswith(f"{line}:1: A merge was left unresolved here.")
+
+
+def test_problems_of_all_files_are_told_in_order_of_their_places():
+    files = Files(
+        {"webhooks/b.yaml": b"x: 1\nsecretName: 1\n", "webhooks/a.yaml": b"\xff"},
+        {"automations/a/automation.md": b"---\n"},
+    )
+
+    places: list[Any] = [str(problem).split(": ")[0] for problem in read(files).problems]
+
+    assert places == [
+        "automations/a/automation.md:1:1",
+        "webhooks/a.yaml:1:1",
+        "webhooks/b.yaml:1:1",
+        "webhooks/b.yaml:2:13",
+    ]
+
+
+# Whatever is in a file
+
+PIECES = [
+    *"abw01:-[]{}#&*!|>'\"%@`,?~ \t\n\r\\.",
+    "---\n",
+    "...",
+    "<<",
+    "\n  ",
+    "- ",
+    ": ",
+    "\0",
+    "\x85",
+    "\ufeff",
+    "😀",
+]
+WORDS = ["secretName", "authMode", "signature", "triggers", "filter", "webhook_ids", "payload", "wh_1", "true", "1e9"]
+LIKE_YAML = st.lists(st.sampled_from([*PIECES, *WORDS]), max_size=60).map("".join)
+
+
+@settings(max_examples=300)
+@given(st.one_of(LIKE_YAML.map(str.encode), st.binary(max_size=200)))
+def test_any_bytes_are_definitions_or_problems_with_places_in_them(content: bytes):
+    with_front = b"---\n" + content + b"\n---\nLook.\n"
+
+    found = read(Files({"webhooks/a.yaml": content}, {"automations/a/automation.md": with_front}))
+
+    ends = {"webhooks/a.yaml": content.count(b"\n") + 2, "automations/a/automation.md": with_front.count(b"\n") + 2}
+    assert len(found.webhooks) + len(found.automations) + len({problem.file for problem in found.problems}) == 2
+    assert all(
+        1 <= problem.place.line <= ends[problem.file] and problem.place.column >= 1 for problem in found.problems
+    )

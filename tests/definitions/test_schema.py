@@ -1,0 +1,187 @@
+"""The JSON Schemas say what the reader does, as far as a schema can."""
+
+import json
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from hookmill import definitions
+from hookmill.definitions.folder import Files
+from hookmill.definitions.nodes import compose, to_json
+from hookmill.definitions.reading import AUTOMATION_KEYS, WEBHOOK_KEYS, read
+from hookmill.domain.automation import TRIGGERS_MAX, WEBHOOKS_PER_TRIGGER_MAX
+from hookmill.domain.errors import NotFound
+from hookmill.domain.filters import OPERATORS, SET_VALUES_MAX
+from hookmill.domain.signatures.generic import GenericHmac
+from hookmill.domain.signatures.rule import allowed_names
+from tests.definitions.samples import WEBHOOKS, automations
+
+WEBHOOK: Any = json.loads(definitions.schema("webhook"))
+AUTOMATION: Any = json.loads(definitions.schema("automation"))
+UID = "wh_" + "0" * 27
+
+
+def value_of(text: str) -> Any:
+    node = compose(text, lambda place, message: None)
+    return to_json(node) if node is not None else None
+
+
+def front_of(text: str) -> str:
+    return text.split("---\n")[1]
+
+
+def takes_webhook(text: str) -> bool:
+    return not read(Files({"webhooks/a.yaml": text.encode()}, {})).problems
+
+
+def takes_automation(front: str) -> bool:
+    return not read(Files({}, {"automations/a/automation.md": f"---\n{front}\n---\nLook.\n".encode()})).problems
+
+
+@pytest.mark.parametrize("kind", ["webhook", "automation"])
+def test_a_schema_is_one_of_2020_12(kind: str):
+    schema = json.loads(definitions.schema(kind))
+
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    jsonschema_rs.meta.validate(schema)
+
+
+def test_there_is_no_other_schema():
+    with pytest.raises(NotFound, match="Schemas are: webhook, automation"):
+        definitions.schema("../webhook")
+
+
+@pytest.mark.parametrize("schema", [WEBHOOK, AUTOMATION], ids=["webhook", "automation"])
+def test_every_key_is_described_for_editors(schema: Any):
+    assert [
+        key for key, said in schema["properties"].items() if not said.get("description") and "$ref" not in said
+    ] == []
+
+
+def test_the_schemas_name_what_the_reader_knows():
+    assert tuple(WEBHOOK["properties"]) == WEBHOOK_KEYS
+    assert tuple(AUTOMATION["properties"]) == AUTOMATION_KEYS
+    assert tuple(WEBHOOK["properties"]["signatureScheme"]["enum"]) == allowed_names()
+    assert tuple(WEBHOOK["$defs"]["signatureOptions"]["properties"]) == GenericHmac.__struct_fields__
+    assert tuple(AUTOMATION["$defs"]["conditions"]["properties"]) == tuple(OPERATORS)
+    assert AUTOMATION["$defs"]["fields"]["propertyNames"] == {"not": {"enum": list(OPERATORS)}}
+
+
+def test_the_schemas_have_the_readers_numbers():
+    trigger = AUTOMATION["$defs"]["trigger"]["properties"]["filter"]["properties"]["webhook_ids"]
+
+    assert AUTOMATION["properties"]["triggers"]["maxItems"] == TRIGGERS_MAX
+    assert trigger["maxItems"] == WEBHOOKS_PER_TRIGGER_MAX
+    assert AUTOMATION["$defs"]["set"]["maxItems"] == SET_VALUES_MAX
+
+
+GOOD_WEBHOOKS = [
+    *WEBHOOKS.values(),
+    'name: "GitHub: main"\nsecretName: S\n',
+    "authMode: signature\nsignatureScheme: slack\nanswersHandshakes: true\nsecretName: S\n",
+    "authMode: signature\nsignatureScheme: hmac\nsecretName: S\nsignatureOptions: {header: X, timestamp_header: ~}\n",
+]
+BAD_WEBHOOKS = [
+    "",
+    "[]",
+    "authMode: token",
+    "secretName: 5",
+    "secretName: a-b",
+    "secretName: S\nsecret: x",
+    "secretName: S\nuid: wh_1",
+    "secretName: S\nauthMode: basic",
+    "secretName: S\nauthMode: 1",
+    "secretName: S\nenabled: no",
+    "secretName: S\nenabled: 1",
+    "secretName: S\nname: ''",
+    'secretName: S\nname: "a\\nb"',
+    f"secretName: S\nname: {'x' * 101}",
+    "secretName: S\ndeliveryIdHeader: X Id",
+    "secretName: S\nsignatureScheme: github",
+    "secretName: S\nsignatureOptions: {header: X}",
+    "secretName: S\nanswersHandshakes: false",
+    "secretName: S\nauthMode: signature",
+    "secretName: S\nauthMode: signature\nsignatureScheme: nope",
+    "secretName: S\nauthMode: signature\nsignatureScheme: github\nsignatureOptions: {header: X}",
+    "secretName: S\nauthMode: signature\nsignatureScheme: hmac",
+    "secretName: S\nauthMode: signature\nsignatureScheme: hmac\nsignatureOptions: {prefix: x}",
+    "secretName: S\nauthMode: signature\nsignatureScheme: hmac\nsignatureOptions: {header: X, algorithm: md5}",
+    "secretName: S\nauthMode: signature\nsignatureScheme: hmac\nsignatureOptions: {header: X, nope: 1}",
+]
+
+
+@pytest.mark.parametrize("text", GOOD_WEBHOOKS)
+def test_a_webhook_that_is_taken_is_valid(text: str):
+    assert takes_webhook(text)
+    jsonschema_rs.validate(WEBHOOK, value_of(text))
+
+
+@pytest.mark.parametrize("text", BAD_WEBHOOKS)
+def test_a_webhook_of_the_wrong_shape_is_neither_taken_nor_valid(text: str):
+    assert not takes_webhook(text)
+    assert not jsonschema_rs.is_valid(WEBHOOK, value_of(text))
+
+
+def triggered(chosen: str) -> str:
+    return f"triggers: [{{provider: webhook, event: received, filter: {chosen}}}]"
+
+
+def filtered(payload: str) -> str:
+    return triggered(f"{{webhook_ids: [{UID}], payload: {payload}}}")
+
+
+GOOD_FRONTS = [
+    front_of(next(iter(automations({"a": UID}).values()))),
+    triggered(f"{{webhook_ids: [{UID}]}}"),
+    f"name: Triage!\nenabled: false\nrunner: agent\n{triggered(f'{{webhook_ids: [{UID}, {UID}]}}')}",
+    filtered("{}"),
+    filtered("{a: [x, 1, 1.5, true, null]}"),
+    filtered("{in: [x]}"),
+    filtered("{a: {in: [1], not_in: [2], exists: true}, b: {exists: false}}"),
+    filtered("{a: {b: {c: {not_in: [x]}}, d: [no]}}"),
+]
+BAD_FRONTS = [
+    "",
+    "[]",
+    "enabled: true",
+    "triggers: []",
+    "triggers: {}",
+    "triggers: [x]",
+    f"prompt: x\n{triggered(f'{{webhook_ids: [{UID}]}}')}",
+    f"enabled: yes\n{triggered(f'{{webhook_ids: [{UID}]}}')}",
+    f"runner: 5\n{triggered(f'{{webhook_ids: [{UID}]}}')}",
+    "triggers: [{provider: webhook, event: received}]",
+    f"triggers: [{{provider: github, event: received, filter: {{webhook_ids: [{UID}]}}}}]",
+    f"triggers: [{{provider: webhook, event: push, filter: {{webhook_ids: [{UID}]}}}}]",
+    triggered("{}"),
+    triggered("{webhook_ids: []}"),
+    triggered("{webhook_ids: [source]}"),
+    triggered("{webhook_ids: [7]}"),
+    triggered(f"{{webhook_ids: [{', '.join([UID] * 101)}]}}"),
+    triggered(f"{{webhook_ids: [{UID}], payloads: {{}}}}"),
+    filtered("null"),
+    filtered("[a]"),
+    filtered("{a: b}"),
+    filtered("{a: []}"),
+    filtered("{a: [[b]]}"),
+    filtered(f"{{a: [{', '.join(map(str, range(33)))}]}}"),
+    filtered("{a: {}}"),
+    filtered("{a: {in: x}}"),
+    filtered("{a: {exists: 1}}"),
+    filtered("{a: {exists: true, b: [1]}}"),
+    filtered("{a: {exists: false, in: [1]}}"),
+    filtered("{a: {b: {}}}"),
+]
+
+
+@pytest.mark.parametrize("front", GOOD_FRONTS)
+def test_front_matter_that_is_taken_is_valid(front: str):
+    assert takes_automation(front)
+    jsonschema_rs.validate(AUTOMATION, value_of(front))
+
+
+@pytest.mark.parametrize("front", BAD_FRONTS)
+def test_front_matter_of_the_wrong_shape_is_neither_taken_nor_valid(front: str):
+    assert not takes_automation(front)
+    assert not jsonschema_rs.is_valid(AUTOMATION, value_of(front))

@@ -1,0 +1,167 @@
+"""A plan as people read it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hookmill.definitions.folder import Files
+from hookmill.definitions.planning import State, plan_of
+from hookmill.definitions.reading import read
+from hookmill.definitions.telling import lines_of_plan, summary_of
+from hookmill.domain.automation import Automation, triggers_from_json
+from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
+from hookmill.domain.webhook import AuthMode, Webhook, WebhookState
+
+UID = WebhookUid("wh_1")
+WEBHOOK = Webhook(
+    uid=UID,
+    no=1,
+    factory_id=FactoryId("fac_1"),
+    name="source",
+    auth_mode=AuthMode.TOKEN,
+    state=WebhookState.ENABLED,
+    secret_name="S",
+    signature_scheme=None,
+    delivery_id_header=None,
+    revision=1,
+    created_at=0,
+)
+AUTOMATION = Automation(
+    id=AutomationId("aut_1"),
+    factory_id=FactoryId("fac_1"),
+    name="triage",
+    enabled=True,
+    version=1,
+    prompt="Read it.\n\nLook.\n\nSay so.",
+    runner="package",
+    triggers=triggers_from_json([{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [UID]}}]),
+    created_at=0,
+    updated_at=0,
+)
+TRIGGERS = f"triggers:\n  - provider: webhook\n    event: received\n    filter:\n      webhook_ids: [{UID}]\n"
+FILES = {
+    "webhooks/source.yaml": "secretName: S\n",
+    "automations/triage/automation.md": f"---\n{TRIGGERS}---\n{AUTOMATION.prompt}\n",
+}
+
+
+def told(
+    files: dict[str, str], webhook: Webhook | None = WEBHOOK, automation: Automation | None = AUTOMATION
+) -> list[str]:
+    content = {path: text.encode() for path, text in (FILES | files).items() if text}
+    definitions = read(
+        Files(
+            {path: text for path, text in content.items() if path.startswith("webhooks")},
+            {path: text for path, text in content.items() if path.startswith("automations")},
+        )
+    )
+    assert definitions.problems == ()
+    state = State(
+        factory_name="default",
+        defined_by_files=True,
+        webhooks=(webhook,) if webhook else (),
+        automations=(automation,) if automation else (),
+        secrets={"S": True, "T": True},
+        default_runner="package",
+    )
+    plan = plan_of(definitions, state)
+    return [*lines_of_plan(plan), summary_of(plan)]
+
+
+def test_nothing_to_do():
+    assert told({}) == ["Nothing to do: 2 of 2 are as the files say."]
+
+
+def test_what_is_made():
+    files = {
+        "webhooks/source.yaml": "authMode: signature\nsignatureScheme: github\nsecretName: S\ndeliveryIdHeader: X-Id\n",
+        "automations/triage/automation.md": f"---\nenabled: false\n{TRIGGERS}---\nLook.\n",
+    }
+
+    assert told(files, webhook=None, automation=None) == [
+        "+ webhook source: signature, github, secret S, event id in X-Id",
+        "+ automation triage: runner package, 1 trigger, disabled",
+        "2 to create, 0 to change, 0 to remove, 0 unchanged.",
+    ]
+
+
+def test_what_is_removed():
+    assert told({"webhooks/source.yaml": "", "automations/triage/automation.md": ""}) == [
+        "- automation triage",
+        "- webhook source (wh_1): its URL dies",
+        "0 to create, 0 to change, 2 to remove, 0 unchanged.",
+    ]
+
+
+SIGNED = "authMode: signature\nsignatureScheme: stripe\nsecretName: S\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "webhook", "line"),
+    [
+        ("secretName: S\ndeliveryIdHeader: X-Id\n", {}, "deliveryIdHeader none → X-Id"),
+        ("secretName: T\n", {}, "secretName S → T (senders must follow)"),
+        (
+            SIGNED,
+            {},
+            "authMode token → signature (senders must follow), signatureScheme none → stripe (senders must follow)",
+        ),
+        ("secretName: S\nenabled: false\n", {}, "disable (senders get 404)"),
+        ("secretName: S\nenabled: true\n", {"state": WebhookState.DISABLED}, "enable"),
+        ("secretName: S\n", {"secret_is_current": False}, "sync secret (senders must follow)"),
+        ("secretName: S\n", {"secret_is_current": False, "has_secret": False}, "sync secret"),
+        (
+            f"{SIGNED}answersHandshakes: true\n".replace("stripe", "slack"),
+            {"auth_mode": AuthMode.SIGNATURE, "signature_scheme": "slack"},
+            "answersHandshakes false → true",
+        ),
+    ],
+)
+def test_what_changes_in_a_webhook(content: str, webhook: dict[str, Any], line: str):
+    assert told({"webhooks/source.yaml": content}, replace(WEBHOOK, **webhook))[0] == f"~ webhook source: {line}"
+
+
+def test_what_changes_in_a_prompt():
+    changed = f"---\n{TRIGGERS}---\n{AUTOMATION.prompt.replace('Look.', 'Look twice.')}\n"
+
+    assert told({"automations/triage/automation.md": changed})[:-1] == [
+        "~ automation triage: prompt",
+        "    prompt:",
+        "    @@ -1,5 +1,5 @@",
+        "      Read it.",
+        "",
+        "    - Look.",
+        "    + Look twice.",
+        "",
+        "      Say so.",
+    ]
+
+
+def test_what_changes_in_triggers():
+    changed = f"---\n{TRIGGERS}      payload: {{action: [opened]}}\n---\n{AUTOMATION.prompt}\n"
+
+    assert told({"automations/triage/automation.md": changed})[:-1] == [
+        "~ automation triage: triggers",
+        "    triggers:",
+        "    @@ -4,2 +4,4 @@",
+        "          filter:",
+        "            webhook_ids: [wh_1]",
+        "    +       payload:",
+        "    +         action: [opened]",
+    ]
+
+
+def test_a_long_prompt_is_counted_and_not_compared():
+    before = replace(AUTOMATION, prompt="a\n" * 40_000)
+    after = "b\n" * 39_999
+
+    assert told({"automations/triage/automation.md": f"---\n{TRIGGERS}---\n{after}"}, automation=before)[1] == (
+        "    prompt: 40,000 lines → 39,999 lines"
+    )
+
+
+def test_a_runner_that_is_not_named_is_the_default_one():
+    before = replace(AUTOMATION, runner="agent")
+
+    assert told({}, automation=before)[0] == "~ automation triage: runner agent → package"

@@ -1,0 +1,42 @@
+"""YAML as we write it says what was meant, to our own reader and to those of YAML 1.1."""
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hookmill.definitions.nodes import compose, to_json
+from hookmill.definitions.writing import lines_of
+
+TEXTS = st.one_of(
+    st.text(),
+    st.sampled_from(["", "no", "On", "~", "null", "1e3", "010", "0x1", "12:30", "2026-1-1", "<<", "=", "- a", "a: b"]),
+)
+VALUES = st.recursive(
+    st.one_of(TEXTS, st.booleans(), st.none(), st.integers(), st.floats(allow_nan=False, allow_infinity=False)),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(TEXTS, inner, max_size=4)),
+    max_leaves=12,
+)
+
+
+def written(value: dict[str, Any]) -> str:
+    return "".join(f"{line}\n" for line in lines_of(value))
+
+
+@given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4))
+def test_what_is_written_is_read_as_it_was(value: dict[str, Any]):
+    node = compose(written(value), lambda place, message: pytest.fail(f"{place}: {message}"))
+
+    assert node is not None
+    assert to_json(node) == value
+
+
+@given(st.dictionaries(TEXTS, st.one_of(TEXTS, st.booleans(), st.none(), st.integers()), min_size=1, max_size=4))
+def test_what_is_written_is_the_same_to_a_reader_of_yaml_1_1(value: dict[str, Any]):
+    assert yaml.safe_load(written(value)) == value
+
+
+def test_a_note_is_a_comment_behind_its_text():
+    assert list(lines_of({"ids": ["a", "b"]}, notes={"a": "the first"})) == ["ids:", "  - a  # the first", "  - b"]

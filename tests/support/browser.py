@@ -1,0 +1,65 @@
+"""A real Chromium for the tests: named, found, or installed. Without one they fail."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+INSTALL_SECONDS = 600
+
+
+class BrowserUnavailable(Exception):
+    """There is no Chromium, and none could be had."""
+
+
+def chromium() -> str:
+    """The path of a Chromium: `$CHROMIUM`, the system's, Playwright's own, or the distribution's, installed now."""
+    if named := os.environ.get("CHROMIUM"):
+        return named
+    if found := _of_the_system() or _of_playwright():
+        return found
+    _install()
+    if found := _of_the_system():
+        return found
+    raise BrowserUnavailable(
+        "The tests of the dashboard need a Chromium. Install one (Debian: apt-get install chromium), "
+        "or set CHROMIUM to the path of one."
+    )
+
+
+def _of_the_system() -> str | None:
+    return next((found for name in NAMES if (found := shutil.which(name))), None)
+
+
+def _of_playwright() -> str | None:
+    cache = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH", "~/.cache/ms-playwright")).expanduser()
+    found = sorted(cache.glob("chromium-*/chrome-linux*/chrome"))
+    return str(found[-1]) if found else None
+
+
+def _install() -> None:
+    """The distribution's package, where that is ours to install."""
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return
+    # One of the test's processes installs, the others wait for it.
+    with Path(tempfile.gettempdir(), "hookmill-chromium.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _of_the_system():
+            return
+        quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        for command in (
+            ["apt-get", "update", "-qq"],
+            ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"],
+        ):
+            subprocess.run(
+                command,
+                env=quiet,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=INSTALL_SECONDS,
+                check=False,
+            )
