@@ -17,7 +17,7 @@ import pytest
 
 from hookmill import app, cli
 from hookmill.domain import ids
-from hookmill.domain.delivery import IdentityKind, Label
+from hookmill.domain.delivery import IdentityKind, Label, identities_shown_as
 from hookmill.domain.run import RunState
 from hookmill.settings import read_settings
 
@@ -110,7 +110,8 @@ class Log:
                     len(body),
                     int(identity_kind) if identity_kind is not None else None,
                     identity,
-                    key,
+                    # A sender's or provider's id is found by its digest, as admission writes it.
+                    identities_shown_as(identity)[identity_kind - 1] if identity and identity_kind else key,
                     ids.delivery_key(duplicate_of) if duplicate_of is not None else None,
                     reason,
                     webhook_uid,

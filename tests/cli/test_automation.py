@@ -1,5 +1,6 @@
 """`hookmill automation`."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,78 @@ def test_one_can_be_created_disabled_and_enabled_later(webhook: Any, hookmill: H
 
     assert created["enabled"] is False
     assert enabled["enabled"] is True
+
+
+def test_a_change_is_the_next_version_and_leaves_alone_what_is_not_given(automation: Any, hookmill: Hookmill):
+    changed = hookmill("automation", "change", "triage", "--name", "sort", "--prompt", "Look twice.", "--json").json
+
+    assert (changed["name"], changed["prompt"], changed["version"]) == ("sort", "Look twice.", 2)
+    assert [changed[kept] for kept in ("automation_id", "triggers", "runner", "enabled")] == [
+        automation[kept] for kept in ("automation_id", "triggers", "runner", "enabled")
+    ]
+
+
+def test_a_change_says_which_version_is_next(automation: Any, hookmill: Hookmill):
+    printed = hookmill("automation", "change", "triage", "--runner", "package").out
+
+    assert printed == f"Automation triage ({automation['automation_id']}) is at version 2 now.\n"
+
+
+def test_a_new_filter_keeps_the_webhooks_and_new_webhooks_keep_the_filter(
+    automation: Any, webhook: Any, hookmill: Hookmill
+):
+    other = hookmill("webhook", "create", "other", "--json").json
+
+    filtered = hookmill("automation", "change", "triage", "--filter", '{"n": [1]}', "--json").json
+    moved = hookmill("automation", "change", "triage", "--webhook", "other", "--json").json
+    opened = hookmill("automation", "change", "triage", "--no-filter", "--json").json
+
+    assert [changed["triggers"][0]["filter"] for changed in (filtered, moved, opened)] == [
+        {"webhook_ids": [webhook["uid"]], "payload": {"n": [1]}},
+        {"webhook_ids": [other["uid"]], "payload": {"n": [1]}},
+        {"webhook_ids": [other["uid"]]},
+    ]
+
+
+def test_several_triggers_are_given_as_show_prints_them(automation: Any, hookmill: Hookmill, tmp_path: Path):
+    two = automation["triggers"] * 2
+    (tmp_path / "triggers.json").write_text(json.dumps(two))
+
+    changed = hookmill("automation", "change", "triage", "--triggers-file", "triggers.json", "--json").json
+    created = hookmill(
+        "automation", "create", "a", "--prompt", "x", "--triggers-file", "-", "--json", stdin=json.dumps(two).encode()
+    ).json
+
+    assert changed["triggers"] == created["triggers"] == two
+
+
+def test_one_of_several_triggers_is_not_guessed(automation: Any, hookmill: Hookmill, tmp_path: Path):
+    (tmp_path / "triggers.json").write_text(json.dumps(automation["triggers"] * 2))
+    hookmill("automation", "change", "triage", "--triggers-file", "triggers.json")
+
+    printed = hookmill("automation", "change", "triage", "--no-filter", ends=1)
+
+    assert printed.err.startswith("Automation 'triage' has 2 triggers, and these options are about one.")
+    assert "--triggers-file FILE" in printed.err
+
+
+def test_a_change_that_is_refused_changes_nothing(automation: Any, hookmill: Hookmill):
+    hookmill("automation", "change", "triage", "--prompt", "New.", "--webhook", "nope", ends=1)
+
+    assert hookmill("automation", "show", "triage", "--json").json["version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "say what to change"),
+        (["--prompt", "a", "--prompt-file", "b"], "--prompt, --prompt-file"),
+        (["--filter", "{}", "--no-filter"], "--filter, --filter-file, --no-filter, --triggers-file"),
+        (["--webhook", "w", "--triggers-file", "f"], "--webhook, --triggers-file"),
+    ],
+)
+def test_a_change_that_contradicts_itself_is_wrong_usage(hookmill: Hookmill, options: list[str], said: str):
+    assert said in hookmill("automation", "change", "a", *options, ends=2).err
 
 
 def test_the_list_says_what_became_of_the_selected_webhooks(automation: Any, hookmill: Hookmill):

@@ -8,7 +8,7 @@ import pytest
 from hookmill import __version__
 from tests.cli.conftest import Hookmill
 
-NOUNS = ("webhook", "automation", "delivery", "run", "filter")
+NOUNS = ("webhook", "automation", "delivery", "run", "filter", "secret", "factory", "member", "key", "audit")
 HEAVY = ("dbos", "granian", "sqlalchemy", "alembic", "pydantic", "cryptography", "rich.console")
 
 

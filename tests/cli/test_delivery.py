@@ -2,6 +2,7 @@
 
 import os
 import pty
+import shlex
 import struct
 import subprocess
 import sys
@@ -112,6 +113,56 @@ def test_the_list_can_be_narrowed_to_a_webhook(webhook: Any, log: Log, hookmill:
     assert only["delivery_id"] == wanted
 
 
+def test_the_list_can_be_narrowed_to_a_stretch_of_time(webhook: Any, log: Log, hookmill: Hookmill):
+    minutes = [log.delivery(webhook["uid"], at=START_US + number * 60_000_000) for number in range(4)]
+    stretch = ("--since", "2026-11-21 09:13:36", "--until", "2026-11-21T09:15:36Z")
+
+    listed = hookmill("delivery", "list", *stretch, "--json").json["deliveries"]
+
+    assert [row["delivery_id"] for row in listed] == [minutes[2], minutes[1]]
+
+
+def test_attempts_without_an_entry_are_narrowed_to_the_stretch_too(webhook: Any, log: Log, hookmill: Hookmill):
+    log.refused(webhook["uid"], "rate_limited", [(2, 4), (4, 10), (6, 1)])
+    stretch = ("--since", "2026-11-21 09:04:30", "--until", "2026-11-21 09:06")
+
+    (counted,) = hookmill("delivery", "list", *stretch, "--json").json["refused"]
+
+    assert counted["refused"] == 10
+
+
+def test_the_list_can_be_narrowed_to_one_event(webhook: Any, log: Log, hookmill: Hookmill):
+    log.delivery(webhook["uid"], identity="evt_1", identity_kind=IdentityKind.SENDER)
+    wanted = log.delivery(webhook["uid"], identity="evt_2", identity_kind=IdentityKind.PROVIDER)
+
+    (only,) = hookmill("delivery", "list", "--identity", "evt_2", "--json").json["deliveries"]
+
+    assert only["delivery_id"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--since", "yesterday"], "Invalid value for --since: 'yesterday' is no time."),
+        (["--until", "soon"], "Invalid value for --until: 'soon' is no time."),
+        (["--since", "2h", "--until", "3h"], "--since must be before --until"),
+    ],
+)
+def test_a_stretch_of_time_that_is_none_is_wrong_usage(hookmill: Hookmill, options: list[str], said: str):
+    assert said in hookmill("delivery", "list", *options, ends=2).err
+
+
+def test_a_full_page_offers_the_next_one_narrowed_alike(webhook: Any, log: Log, hookmill: Hookmill):
+    ids = [log.delivery(webhook["uid"], at=START_US + number) for number in range(5)]
+    narrowed = ("--label", "accepted", "--since", "2026-11-21 09:12", "--limit", "2")
+
+    offered = hookmill("delivery", "list", *narrowed).out.splitlines()[-1]
+    older = hookmill("delivery", "list", *shlex.split(offered.partition("delivery list ")[2]), "--json").json
+
+    assert offered.endswith(f"--label accepted --since '2026-11-21 09:12' --limit 2 --before {ids[3]}")
+    assert [row["delivery_id"] for row in older["deliveries"]] == [ids[2], ids[1]]
+
+
 def test_pages_follow_on_each_other(webhook: Any, log: Log, hookmill: Hookmill):
     ids = [log.delivery(webhook["uid"], at=START_US + number) for number in range(5)]
 
@@ -203,6 +254,51 @@ def test_show_as_json_carries_the_same_explanation(automation: Any, webhook: Any
     assert [(one["pointer"], one["operator"], one["found"], one["held"]) for one in trigger["conditions"]] == [
         ("/n", "in", "2", False)
     ]
+
+
+def test_an_automation_that_is_disabled_would_not_trigger(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
+    hookmill("automation", "disable", "triage")
+    delivery = log.delivery(webhook["uid"])
+
+    assert "triage: Would not trigger: it is disabled\n" in hookmill("delivery", "show", delivery).out
+
+
+def test_automations_of_other_webhooks_are_in_json_alone(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
+    hookmill("webhook", "create", "other")
+    hookmill("automation", "create", "elsewhere", "--prompt", "x", "--webhook", "other")
+    delivery = log.delivery(webhook["uid"])
+
+    assert "elsewhere" not in hookmill("delivery", "show", delivery).out
+    judged = hookmill("delivery", "show", delivery, "--json").json["automations"]
+    assert [(one["automation"], one["triggers"][0]["webhook_check"]) for one in judged] == [
+        ("elsewhere", False),
+        ("triage", True),
+    ]
+
+
+def test_a_replay_prints_the_runs_that_it_started(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
+    hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source")
+    delivery = log.delivery(webhook["uid"])
+
+    said, _, *rows = hookmill("delivery", "replay", delivery).out.splitlines()
+
+    assert said == "Started 2 runs:"
+    assert sorted(row.split("  ", 3)[3] for row in rows) == ["a (replay 1)", "triage (replay 1)"]
+
+
+def test_a_replay_can_be_for_one_automation(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
+    hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source")
+    delivery = log.delivery(webhook["uid"])
+
+    (only,) = hookmill("delivery", "replay", delivery, "--automation", "triage", "--json").json["runs"]
+
+    assert (only["automation"], only["delivery_id"], only["replay"]) == ("triage", delivery, 1)
+
+
+def test_a_replay_that_starts_nothing_says_so(webhook: Any, log: Log, hookmill: Hookmill):
+    delivery = log.delivery(webhook["uid"])
+
+    assert "Nothing was started." in hookmill("delivery", "replay", delivery, ends=1).err
 
 
 def test_show_gives_the_reason_of_a_rejection_and_the_original_of_a_duplicate(

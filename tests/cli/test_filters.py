@@ -1,4 +1,4 @@
-"""`hookmill filter test`."""
+"""`hookmill filter`."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from hookmill.domain.delivery import Label
-from tests.cli.conftest import Hookmill, Log
+from tests.cli.conftest import START_US, Hookmill, Log
+from tests.cli.test_delivery import on_terminal
 
 
 def test_a_filter_is_tested_on_a_body_without_any_installation(hookmill: Hookmill, data_dir: Path):
@@ -124,3 +125,58 @@ def test_a_body_that_is_not_json_is_refused_with_the_place(hookmill: Hookmill):
 )
 def test_contradicting_options_are_wrong_usage(hookmill: Hookmill, options: list[str]):
     hookmill("filter", "test", *options, ends=2)
+
+
+OPENED = '{"action": ["opened"]}'
+
+
+@pytest.fixture
+def stored(webhook: Any, log: Log) -> list[str]:
+    """Accepted deliveries of `source`, oldest first: every other one is OPENED."""
+    actions = ("opened", "closed", "opened", "closed")
+    return [
+        log.delivery(webhook["uid"], body=f'{{"action": "{action}"}}'.encode(), at=START_US + number)
+        for number, action in enumerate(actions)
+    ]
+
+
+def test_a_backtest_lists_what_a_filter_would_have_triggered_on_and_what_not(stored: list[str], hookmill: Hookmill):
+    printed = hookmill("filter", "backtest", "--filter", OPENED).out.splitlines()
+
+    assert printed[0] == "Matches 2 of the last 4 Accepted."
+    matching, others = printed.index("Matching:"), printed.index("Not matching:")
+    assert [row.split()[2] for row in printed[matching + 2 : others - 1]] == [stored[2], stored[0]]
+    assert [row.split()[2] for row in printed[others + 2 : -2]] == [stored[3], stored[1]]
+
+
+def test_a_backtest_offers_the_line_that_says_why_not(stored: list[str], hookmill: Hookmill, tmp_path: Path):
+    (tmp_path / "filter.json").write_text(OPENED)
+
+    offered = hookmill("filter", "backtest", "--filter-file", "filter.json").out.splitlines()[-1]
+
+    explained = hookmill("filter", "test", *offered.partition("filter test ")[2].split()).out
+    assert offered.startswith("Why not: ")
+    assert '  no    /action  in ["opened"]  "closed"\n' in explained
+
+
+def test_a_backtest_as_json_has_both_lists(stored: list[str], hookmill: Hookmill):
+    printed = hookmill("filter", "backtest", "--filter", OPENED, "--last", "3", "--json").json
+
+    assert [delivery["delivery_id"] for delivery in printed["matching"]] == [stored[2]]
+    assert [delivery["delivery_id"] for delivery in printed["others"]] == [stored[3], stored[1]]
+
+
+def test_a_backtest_can_be_narrowed_to_webhooks(stored: list[str], hookmill: Hookmill):
+    hookmill("webhook", "create", "other")
+
+    printed = hookmill("filter", "backtest", "--filter", OPENED, "--webhook", "other").out
+
+    assert printed == "There is no Accepted delivery to test on yet.\n"
+
+
+def test_a_backtest_on_a_terminal_shows_that_it_goes_on(stored: list[str]):
+    assert "Testing the last deliveries" in on_terminal("filter", "backtest", "--filter", OPENED)
+
+
+def test_a_backtest_needs_one_filter(hookmill: Hookmill):
+    assert "exactly one of --filter, --filter-file" in hookmill("filter", "backtest", ends=2).err

@@ -3,6 +3,7 @@
 import base64
 import sqlite3
 import stat
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -67,6 +68,17 @@ def test_a_rotation_tells_programs_the_same(webhook: Any, data_dir: Path, hookmi
         "retired": [old],
         "retired_file": str(data_dir / "master.key.retired"),
     }
+
+
+def test_on_a_terminal_a_bar_shows_how_far_it_is(webhook: Any, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+
+    printed = hookmill("keys", "rotate", "--json")
+
+    assert "sealing" in printed.err
+    assert "100%" in printed.err
+    assert printed.json["sealed_again"] == 1
 
 
 def test_both_key_files_are_their_owners_alone(webhook: Any, data_dir: Path, hookmill: Hookmill):

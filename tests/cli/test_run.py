@@ -49,6 +49,7 @@ def test_a_run_as_json_has_the_exports_fields(
         "webhook_uid": webhook["uid"],
         "automation": "triage",
         "automation_version": 1,
+        "replay": 0,
         "runner": "package",
         "state": "failed",
         "attempt": 2,
@@ -60,6 +61,28 @@ def test_a_run_as_json_has_the_exports_fields(
         "exit_status": 3,
         "reason": "Exit status 3.",
     }
+
+
+def test_a_replay_is_marked_where_runs_are_shown(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
+    log.run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+    (replay,) = hookmill("delivery", "replay", delivery, "--json").json["runs"]
+
+    newest, original = hookmill("run", "list").out.splitlines()[1:]
+
+    assert newest.endswith("  queued     triage (replay 1)")
+    assert original.endswith("  succeeded  triage")
+    assert replay["replay"] == 1
+    assert f"Delivery    {delivery} (replay 1 of it)\n" in hookmill("run", "show", replay["run_id"]).out
+
+
+def test_a_full_page_offers_the_next_one(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
+    ids = [log.run(log.delivery(webhook["uid"]), automation["automation_id"], at=START_US + n) for n in range(3)]
+
+    offered = hookmill("run", "list", "--webhook", "source", "--limit", "2").out.splitlines()[-1]
+    older = hookmill("run", "list", *offered.partition("run list ")[2].split(), "--json").json["runs"]
+
+    assert offered.endswith(f"run list --webhook source --limit 2 --before {ids[1]}")
+    assert [run["run_id"] for run in older] == ids[:1]
 
 
 def test_an_export_has_every_run_oldest_first(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):

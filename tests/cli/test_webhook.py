@@ -52,23 +52,94 @@ def test_a_secret_is_never_printed_again(webhook: Any, hookmill: Hookmill):
         assert webhook["secret"] not in hookmill("webhook", *command).out
 
 
-def test_creation_offers_a_curl_line_that_a_shell_takes_apart_as_it_was_meant(log: Log, hookmill: Hookmill):
-    printed = hookmill("webhook", "create", "orders", "--secret-from-stdin", stdin=b'it\'s $HOME "quoted"\n').out
+def test_creation_offers_a_curl_line_with_the_secret(log: Log, hookmill: Hookmill):
+    printed = hookmill("webhook", "create", "orders").out
 
     (curl,) = [line for line in printed.splitlines() if line.startswith("curl ")]
-    assert 'Authorization: Bearer it\'s $HOME "quoted"' in shlex.split(curl)
+    (secret,) = [line.split()[1] for line in printed.splitlines() if line.startswith("Secret")]
+    assert f"Authorization: Bearer {secret}" in shlex.split(curl)
 
 
-def test_a_secret_can_be_piped_in(log: Log, hookmill: Hookmill):
-    made = hookmill("webhook", "create", "orders", "--secret-from-stdin", "--json", stdin=b"chosen-by-us\n").json
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+@pytest.mark.parametrize("mode", ["token", "url_token"])
+def test_a_secret_that_was_given_is_not_repeated(log: Log, hookmill: Hookmill, mode: str, as_json: list[str]):
+    options = ("--secret-from-stdin", *as_json)
 
-    assert made["secret"] == "chosen-by-us"
+    created = hookmill("webhook", "create", "orders", "--mode", mode, *options, stdin=b"chosen-by-us\n").out
+    rotated = hookmill("webhook", "rotate", "orders", *options, stdin=b"another-of-ours\n").out
+
+    assert "chosen-by-us" not in created
+    assert "another-of-ours" not in rotated
 
 
-def test_a_secret_can_be_the_value_of_a_team_secret(webhook: Any, hookmill: Hookmill):
-    made = hookmill("webhook", "create", "other", "--secret-name", "WEBHOOK_SOURCE_SECRET", "--json").json
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+@pytest.mark.parametrize("mode", ["token", "url_token"])
+def test_a_team_secret_that_was_there_is_never_displayed(
+    webhook: Any, hookmill: Hookmill, mode: str, as_json: list[str]
+):
+    named = ("--secret-name", "WEBHOOK_SOURCE_SECRET", "--mode", mode)
 
-    assert made["secret"] == webhook["secret"]
+    made = hookmill("webhook", "create", "other", *named, *as_json).out
+
+    assert webhook["secret"] not in made
+    assert "WEBHOOK_SOURCE_SECRET" in made
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("token", "Senders put that secret into a header of each delivery, Authorization: Bearer SECRET.\n"),
+        ("url_token", "Senders post to the URL with that secret in the place of {token}.\n"),
+    ],
+)
+def test_with_a_known_secret_it_says_where_senders_put_that(webhook: Any, hookmill: Hookmill, mode: str, said: str):
+    made = hookmill("webhook", "create", "other", "--mode", mode, "--secret-name", "WEBHOOK_SOURCE_SECRET").out
+
+    assert "Secret  the value that is in team secret WEBHOOK_SOURCE_SECRET; it is not shown\n" in made
+    assert said in made
+    assert "curl" not in made
+
+
+def test_one_can_be_created_disabled_with_the_line_that_enables_it(log: Log, hookmill: Hookmill):
+    made = hookmill("webhook", "create", "orders", "--disabled").out
+
+    (offered,) = [line.split() for line in made.splitlines() if "webhook enable" in line]
+    assert made.startswith("Webhook orders is created, and disabled: senders get 404.\n")
+    assert hookmill(*offered[-3:], "--json").json["enabled"] is True
+
+
+def test_a_new_name_changes_nothing_else(webhook: Any, hookmill: Hookmill):
+    renamed = hookmill("webhook", "rename", "source", "orders", "--json").json
+
+    assert renamed == {**{name: value for name, value in webhook.items() if name != "secret"}, "name": "orders"}
+
+
+def test_a_new_name_is_told_with_the_old_one(webhook: Any, hookmill: Hookmill):
+    printed = hookmill("webhook", "rename", "source", "orders").out
+
+    assert printed == f"Webhook source ({webhook['uid']}) is now called orders. Its URL is the same.\n"
+
+
+def test_sync_takes_the_newest_value_of_the_team_secret(webhook: Any, hookmill: Hookmill):
+    hookmill("secret", "replace", "WEBHOOK_SOURCE_SECRET")
+    shown = hookmill("webhook", "show", "source").out
+
+    first = hookmill("webhook", "sync", "source").out
+    second = hookmill("webhook", "sync", "source").out
+
+    assert "secret changed and not yet synced" in shown
+    assert f"webhook sync {webhook['uid']})" in shown
+    assert first == "Webhook source now uses the newest value of team secret WEBHOOK_SOURCE_SECRET, and no other.\n"
+    assert second == "Webhook source used the newest value of team secret WEBHOOK_SOURCE_SECRET already.\n"
+
+
+def test_rotation_names_the_other_webhooks_with_the_same_secret(webhook: Any, hookmill: Hookmill):
+    hookmill("webhook", "create", "other", "--secret-name", "WEBHOOK_SOURCE_SECRET")
+
+    printed = hookmill("webhook", "rotate", "source").out
+
+    assert "Other webhooks use team secret WEBHOOK_SOURCE_SECRET too.\n" in printed
+    assert printed.endswith("  # other\n")
 
 
 def test_the_header_with_the_senders_event_id_is_kept(log: Log, hookmill: Hookmill):
@@ -108,7 +179,7 @@ def test_an_empty_list_says_how_to_create_one(log: Log, hookmill: Hookmill):
 def test_deletion_without_an_answer_deletes_nothing(webhook: Any, hookmill: Hookmill):
     printed = hookmill("webhook", "delete", "source", ends=1)
 
-    assert "nothing was deleted" in printed.err
+    assert "nothing was changed" in printed.err
     assert hookmill("webhook", "show", "source", "--json").json["state"] == "enabled"
 
 

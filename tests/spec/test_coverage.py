@@ -45,5 +45,5 @@ def test_the_list_of_what_is_not_yet_covered_can_be_printed():
         [sys.executable, "-m", "tests.spec"], cwd=root, check=True, capture_output=True, text=True
     ).stdout
 
-    assert quoted("One file per webhook") in printed
+    assert quoted("It is the only document.") in printed
     assert quoted("Method: `POST` only") not in printed

@@ -11,6 +11,7 @@ from hookmill import __version__
 from hookmill.cli import (
     audit,
     automation,
+    definitions,
     delivery,
     factory,
     filters,
@@ -76,6 +77,7 @@ app.add_typer(
 )
 app.add_typer(audit.commands, name="audit")
 app.command()(send.send)
+definitions.register(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -78,7 +78,7 @@ def _print_entries(entries: Sequence[AuditEntry], team: bool) -> None:
             Column("WHEN (UTC)", whole=True),
             Column("WHO"),
             Column("THROUGH"),
-            Column("ACTION"),
+            Column("ACTION", whole=True, stacked=True),
             *([Column("FACTORY")] if team else []),
             Column("SUBJECT"),
             Column("DETAILS"),

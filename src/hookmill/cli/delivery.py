@@ -82,7 +82,8 @@ def list_deliveries(
             before=delivery_key(before) if before is not None else None,
             limit=limit,
         )
-        counters = here.management.log.refusals(here.may, webhook)
+        # What was refused without an entry has no identity either.
+        counters = here.management.log.refusals(here.may, webhook) if identity is None else ()
         refused = list(_stretches(counter for counter in counters if _is_within(counter, begins, ends)))
         names = {known.uid: known.name for known in here.management.webhooks.all(here.may, with_deleted=True)}
     if json:

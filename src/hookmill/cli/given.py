@@ -50,7 +50,7 @@ def moment(text: str | None, option: str) -> int | None:
     except ValueError:
         raise typer.BadParameter(
             f'{shown(text[:100])!r} is no time. Write it like 2026-11-21T09:12:36Z, "2026-11-21 09:12" or 2026-11-21, '
-            "all UTC, or as how long ago it was: 30m, 2h, 7d",
+            "in UTC, or as how long ago it was: 30m, 2h, 7d",
             param_hint=option,
         ) from None
     return ((parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)

@@ -52,7 +52,8 @@ def create(
     if json:
         as_json(key_fields(made.key) | {"token": token})
         return
-    line(f"API key {shown(made.key.name)} is ready: {_opens(made.key)}, {_until(made.key)}.")
+    until = f"until {utc(expires_at)} UTC" if expires_at is not None else "until it is revoked"
+    line(f"API key {shown(made.key.name)} is ready. It opens {_opens(made.key)}, {until}.")
     line()
     fields([("id", made.key.id), ("Token", token)])
     line()
@@ -75,24 +76,13 @@ def list_keys(json: options.AsJson = False) -> None:
     now = time.time_ns() // 1000
     table(
         [
-            Column("NAME"),
-            Column("KEY", whole=True, stacked=True),
-            Column("ROLE", whole=True),
-            Column("FACTORY"),
-            Column("STATE"),
-            Column("LAST USED (UTC)", whole=True),
+            Column("KEY", whole=True),
+            Column("NAME", stacked=True),
+            Column("OPENS"),
+            Column("STATE", whole=True),
+            Column("LAST USED", whole=True),
         ],
-        [
-            (
-                key.name,
-                key.id,
-                key.role.value,
-                key.factory_name if key.factory_name is not None else "all",
-                _state(key, now),
-                utc(key.last_used_at)[:16],
-            )
-            for key in found
-        ],
+        [(key.id, key.name, _opens(key), _state(key, now), utc(key.last_used_at)[:10]) for key in found],
     )
 
 
@@ -126,12 +116,8 @@ def key_fields(key: ApiKey) -> dict[str, Any]:
 
 def _opens(key: ApiKey) -> str:
     if key.factory_name is None:
-        return "admin of the whole team"
-    return f"{key.role.value} of factory {shown(key.factory_name)}"
-
-
-def _until(key: ApiKey) -> str:
-    return "until it is revoked" if key.expires_at is None else f"until {utc(key.expires_at)} UTC"
+        return "everything, as admin"
+    return f"factory {shown(key.factory_name)}, as {key.role.value}"
 
 
 def _state(key: ApiKey, now: int) -> str:
@@ -140,4 +126,4 @@ def _state(key: ApiKey, now: int) -> str:
     if key.expires_at is None:
         return "good"
     day = utc(key.expires_at)[:10]
-    return f"good until {day}" if key.is_good(now) else f"expired {day}"
+    return f"until {day}" if key.is_good(now) else f"expired {day}"

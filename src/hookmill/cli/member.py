@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,9 +49,7 @@ def add(
         line(f"{_called(member)} is a member now, and an admin: they may do everything, in every factory.")
         return
     line(f"{_called(member)} is a member now, with no role yet. To give one in a factory:")
-    line(
-        f"  {call(f'member role {shown(member.email)} viewer')}   # or manager; --factory NAME for another than default"
-    )
+    line(f"  {call(f'member role {shlex.quote(member.email)} viewer')}  # or manager; --factory NAME for another one")
 
 
 @commands.command("list")

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -119,10 +119,18 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
     if not console.is_terminal:
         console.width = console.measure(drawn, options=unlimited).maximum
     elif console.measure(drawn, options=unlimited).maximum > console.width:
-        beside = [column for column in columns if not column.stacked]
-        drawn = _drawn(beside, _stack(columns, headers), [_stack(columns, row) for row in cells])
-        # Narrower than an id: the terminal folds the lines itself, and nothing is cut.
-        console.width = max(console.width, console.measure(drawn, options=unlimited).minimum)
+        first, *others = [column for column in columns if not column.stacked]
+        holds_whole = first.whole or any(column.whole for column in columns if column.stacked)
+        beside = [replace(first, whole=holds_whole), *others]
+        stacked = [_stack(columns, row) for row in cells]
+        drawn = _drawn(beside, _stack(columns, headers), stacked)
+        # Narrower than its ids: the terminal folds the lines itself, and nothing is cut.
+        narrow = [
+            tuple(cell if column.whole else cell[:_NARROW] for column, cell in zip(beside, row, strict=True))
+            for row in stacked
+        ]
+        least = _drawn(beside, _stack(columns, headers), narrow)
+        console.width = max(console.width, console.measure(least, options=unlimited).maximum)
     with console.capture() as captured:
         console.print(drawn)
     for drawn_line in captured.get().splitlines():
@@ -130,6 +138,8 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
 
 
 _UNLIMITED: Final = 100_000
+_NARROW: Final = 10
+"""How narrow a column that may be folded gets before lines are longer than the terminal."""
 
 
 def _drawn(columns: Sequence[Column], headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

@@ -70,8 +70,9 @@ def list_runs(
             "webhook": webhook,
             "state": state.value if state is not None else None,
             "limit": limit if limit != options.PAGE else None,
+            "before": run_id(found[-1].id),
         }
-        line(f"Older ones: {call('run list', factory, **kept, before=run_id(found[-1].id))}")
+        line(f"Older ones: {call('run list', factory, **kept)}")
 
 
 @commands.command()

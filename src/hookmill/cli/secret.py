@@ -151,7 +151,7 @@ def print_unsynced(waiting: Sequence[Webhook], factory: str) -> None:
     """Which webhooks have yet to take the new value, and how they do."""
     if not waiting:
         return
-    line("Still with the old value, until each is synced (and then without it, at once):")
+    line("Still with the old value, until each is synced:")
     for webhook in waiting:
         off = "" if webhook.state is WebhookState.ENABLED else f", {webhook.state.value}"
         line(f"  {call(f'webhook sync {webhook.uid}', factory)}  # {shown(webhook.name)}{off}")

@@ -1,4 +1,4 @@
-"""One command's hold on the installation: its settings, the open store, the operations, and what it may do with them."""
+"""One command's hold on the installation: its settings, the open store, the operations, and what it may do."""
 
 from __future__ import annotations
 

@@ -81,9 +81,8 @@ def create(
         _print_with_secret(made)
     else:
         _print_with_known_secret(webhook, described["url"], was_given=secret is not None)
-    if webhook.state is WebhookState.ENABLED:
         line(f"To send a sample from here: {call(f'send {webhook.uid}', factory)}")
-    else:
+    if webhook.state is WebhookState.DISABLED:
         line(f"To accept deliveries: {call(f'webhook enable {webhook.uid}', factory)}")
 
 
@@ -275,7 +274,6 @@ def _print_with_secret(made: WebhookWithSecret) -> None:
         line("A sample delivery:" if enabled else "A sample delivery, once it is enabled:")
         line()
         line(sample)
-        line()
 
 
 def _print_with_known_secret(webhook: Webhook, url: str, *, was_given: bool) -> None:

@@ -1,0 +1,37 @@
+"""`hookmill factory`."""
+
+from tests.cli.conftest import Hookmill, Log
+
+
+def test_a_new_factory_is_empty_and_says_how_to_fill_it(log: Log, hookmill: Hookmill):
+    made = hookmill("factory", "create", "our payments").out
+
+    assert made.startswith("Factory our payments is ready. ")
+    assert made.endswith("webhook create NAME --factory 'our payments'\n")
+    assert hookmill("webhook", "list", "--factory", "our payments", "--json").json == {"webhooks": []}
+
+
+def test_the_list_says_what_defines_each(log: Log, hookmill: Hookmill):
+    made = hookmill("factory", "create", "payments", "--json").json
+
+    assert made == {"name": "payments", "defined_by_files": False}
+    assert [line.split() for line in hookmill("factory", "list").out.splitlines()] == [
+        ["NAME", "DEFINED", "BY"],
+        ["default", "hand"],
+        ["payments", "hand"],
+    ]
+    assert made in hookmill("factory", "list", "--json").json["factories"]
+
+
+def test_a_name_that_is_taken_is_refused(log: Log, hookmill: Hookmill):
+    assert "a factory named 'default' already" in hookmill("factory", "create", "default", ends=1).err
+
+
+def test_lines_that_are_offered_stay_in_their_factory(log: Log, hookmill: Hookmill):
+    hookmill("factory", "create", "payments")
+
+    made = hookmill("webhook", "create", "p", "--disabled", "--factory", "payments").out
+
+    (offered,) = [line.split() for line in made.splitlines() if "webhook enable" in line]
+    hookmill(*offered[-5:])
+    assert hookmill("webhook", "show", "p", "--factory", "payments", "--json").json["enabled"] is True

@@ -1,0 +1,106 @@
+"""`hookmill key`: API keys."""
+
+import shlex
+from typing import Any
+
+import pytest
+import time_machine
+
+from hookmill import app
+from hookmill.settings import read_settings
+from tests.cli.conftest import START_US, Hookmill, Log
+
+
+@pytest.fixture
+def key(log: Log, hookmill: Hookmill) -> Any:
+    """A viewer's key named `ci`, as its creation printed it."""
+    return hookmill("key", "create", "ci", "--role", "viewer", "--json").json
+
+
+def caller(token: str) -> Any:
+    """Whom the service takes somebody with this token for."""
+    settings = read_settings()
+    store = app.open_store(settings)
+    try:
+        return app.management(settings, store).access.by_key(token, client=None)
+    finally:
+        store.close()
+
+
+def test_creation_prints_the_token_once_and_a_curl_line_to_try_it(
+    log: Log, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOOKMILL_BASE_URL", "https://hooks.example.com")
+
+    printed = hookmill("key", "create", "ci", "--role", "manager").out
+    (token,) = [line.split()[1] for line in printed.splitlines() if line.startswith("Token")]
+    (curl,) = [line for line in printed.splitlines() if line.startswith("curl ")]
+
+    assert printed.startswith("API key ci is ready. It opens factory default, as manager, until it is revoked.\n")
+    assert shlex.split(curl) == ["curl", "-H", f"Authorization: Bearer {token}", "https://hooks.example.com/api/v1/me"]
+    assert token not in hookmill("key", "list").out + hookmill("key", "list", "--json").out
+
+
+def test_the_token_opens_one_factory_with_that_role(key: Any):
+    known = caller(key["token"])
+
+    assert (known.is_admin, [role.value for role in known.roles.values()]) == (False, ["viewer"])
+
+
+def test_an_admins_key_opens_everything(log: Log, hookmill: Hookmill):
+    made = hookmill("key", "create", "ops", "--role", "admin", "--json").json
+
+    assert (made["role"], made["factory"]) == ("admin", None)
+    assert caller(made["token"]).is_admin
+
+
+def test_an_admins_key_is_for_no_single_factory(log: Log, hookmill: Hookmill):
+    printed = hookmill("key", "create", "ops", "--role", "admin", "--factory", "default", ends=1)
+
+    assert "good for the whole team" in printed.err
+
+
+def test_a_key_can_be_for_another_factory(log: Log, hookmill: Hookmill):
+    hookmill("factory", "create", "payments")
+
+    made = hookmill("key", "create", "ci", "--role", "viewer", "--factory", "payments", "--json").json
+
+    assert made["factory"] == "payments"
+
+
+def test_a_key_as_json_has_everything_but_the_token(key: Any, hookmill: Hookmill):
+    (listed,) = hookmill("key", "list", "--json").json["keys"]
+
+    assert listed == {name: value for name, value in key.items() if name != "token"}
+    assert (listed["name"], listed["expires_at"], listed["revoked_at"]) == ("ci", None, None)
+
+
+def test_the_list_says_what_each_opens_and_whether_it_still_does(key: Any, hookmill: Hookmill):
+    with time_machine.travel(START_US / 1_000_000, tick=False):
+        gone = hookmill("key", "create", "gone", "--role", "viewer", "--expires-in-days", "1", "--json").json
+    with time_machine.travel(START_US / 1_000_000 + 86_401, tick=False):
+        hookmill("key", "revoke", key["key_id"])
+        late = hookmill("key", "create", "late", "--role", "admin", "--expires-in-days", "30", "--json").json
+
+        rows = {row.split()[0]: row for row in hookmill("key", "list").out.splitlines()[1:]}
+
+    assert rows[key["key_id"]].split()[1:] == ["ci", "factory", "default,", "as", "viewer", "revoked", "-"]
+    assert "expired 2026-11-22" in rows[gone["key_id"]]
+    assert rows[late["key_id"]].split()[2:] == ["everything,", "as", "admin", "until", "2026-12-22", "-"]
+
+
+def test_an_empty_list_says_how_to_create_one(log: Log, hookmill: Hookmill):
+    assert "key create NAME --role viewer" in hookmill("key", "list").out
+
+
+def test_a_revoked_key_opens_nothing(key: Any, hookmill: Hookmill):
+    said = hookmill("key", "revoke", key["key_id"]).out
+
+    assert said == f"API key ci ({key['key_id']}) is revoked, and opens nothing any more.\n"
+    assert caller(key["token"]) is None
+    assert "was revoked before" in hookmill("key", "revoke", key["key_id"], ends=1).err
+
+
+def test_the_help_tells_api_keys_and_master_keys_apart(hookmill: Hookmill):
+    assert "`hookmill keys`" in hookmill("key", "--help").out
+    assert "`hookmill key`" in hookmill("keys", "--help").out

@@ -1,0 +1,214 @@
+"""What is changed through one process's door holds at once at the ingress of another: by the API, the command line and
+definition files alike."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookmill import cli
+from hookmill.domain.permission import MayManage, Role
+from hookmill.management import Management
+from tests.faults.test_two_processes import Pair, paired
+from tests.support.postgres import Postgres
+
+ROUNDS = 8
+
+
+@pytest.fixture(scope="module")
+def pair(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Two services on one PostgreSQL. People use the first one's doors, senders the second one's."""
+    url = postgres_server.create_database()
+    yield from paired(tmp_path_factory.mktemp("doors"), url, services=2, deliveries_per_minute=100_000)
+    postgres_server.drop_database(url)
+
+
+class Door:
+    """One way to change the webhook `source` of a factory of one's own."""
+
+    def __init__(self, pair: Pair, management: Management, factory: str) -> None:
+        self.pair = pair
+        self.management = management
+        self.factory = factory
+        team = management.access.operator_of_team()
+        management.factories.create(team, factory)
+        self.may: MayManage = management.access.operator(factory)
+        management.secrets.create(self.may, self.secret_name, "value-0-0123456789")
+        self.token = "value-0-0123456789"
+
+    @property
+    def secret_name(self) -> str:
+        return f"OF_{self.factory.upper()}"
+
+    def replace_secret(self, value: str) -> None:
+        """As somebody else does who manages secrets."""
+        self.management.secrets.replace(self.may, self.secret_name, value)
+
+    def status(self) -> int:
+        """What the other service answers to a delivery with the secret of before."""
+        [webhook] = [each for each in self.management.webhooks.all(self.may, with_deleted=True) if each.uid == self.uid]
+        headers = {"Authorization": f"Bearer {self.token}", "X-Service-Delivery-Id": f"{next(_numbers)}"}
+        path = f"/webhooks/w/{webhook.uid}"
+        return self.pair.services[1].request("POST", path, headers=headers, body=b"{}").status
+
+    uid: str
+
+
+_numbers = iter(range(1_000_000))
+
+
+class ByApi(Door):
+    def __init__(self, pair: Pair, management: Management) -> None:
+        super().__init__(pair, management, "by_api")
+        team = management.access.operator_of_team()
+        self.key = management.keys.create(team, "doors", Role.MANAGER, factory=self.factory).token.reveal()
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
+        answer = self.pair.services[0].request(
+            method,
+            f"/api/v1/factories/{self.factory}{path}",
+            headers=headers,
+            body=json.dumps(body).encode() if body is not None else None,
+        )
+        assert answer.status < 300, answer.body
+        return answer.json if answer.body else None
+
+    def create(self) -> None:
+        self.uid = self.ask("POST", "/webhooks", {"name": "source", "secretName": self.secret_name})["uid"]
+
+    def disable(self) -> None:
+        self.ask("PATCH", f"/webhooks/{self.uid}", {"enabled": False})
+
+    def enable(self) -> None:
+        self.ask("PATCH", f"/webhooks/{self.uid}", {"enabled": True})
+
+    def rotate(self) -> None:
+        self.ask("POST", f"/webhooks/{self.uid}/rotate", {})
+
+    def sync(self) -> None:
+        self.ask("POST", f"/webhooks/{self.uid}/sync")
+
+    def delete(self) -> None:
+        self.ask("DELETE", f"/webhooks/{self.uid}")
+
+
+class ByCommand(Door):
+    name = "by_command"
+
+    def __init__(self, pair: Pair, management: Management, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+        super().__init__(pair, management, self.name)
+        self.directory = directory
+        for name, value in pair.services[0].environment().items():
+            if name.startswith("HOOKMILL_"):
+                monkeypatch.setenv(name, value)
+        monkeypatch.chdir(directory)
+
+    def run(self, *arguments: str, ends: int = 0) -> None:
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*arguments, "--factory", self.factory])
+        assert int(ended.value.code or 0) == ends, arguments
+
+    def create(self) -> None:
+        self.run("webhook", "create", "source", "--secret-name", self.secret_name)
+        self.uid = self.management.webhooks.get(self.may, "source").uid
+
+    def disable(self) -> None:
+        self.run("webhook", "disable", "source")
+
+    def enable(self) -> None:
+        self.run("webhook", "enable", "source")
+
+    def rotate(self) -> None:
+        self.run("webhook", "rotate", "source")
+
+    def sync(self) -> None:
+        self.run("webhook", "sync", "source")
+
+    def delete(self) -> None:
+        self.run("webhook", "delete", "source", "--yes")
+
+
+class ByFiles(ByCommand):
+    name = "by_files"
+
+    def apply(self, text: str | None, *more: str) -> None:
+        for part in ("webhooks", "automations"):
+            (self.directory / part).mkdir(exist_ok=True)
+        file = self.directory / "webhooks" / "source.yaml"
+        if text is None:
+            file.unlink()
+        else:
+            file.write_text(f"secretName: {self.secret_name}\n{text}")
+        self.run("apply", str(self.directory), *more, ends=2)
+
+    def create(self) -> None:
+        self.apply("")
+        self.uid = self.management.webhooks.get(self.may, "source").uid
+
+    def disable(self) -> None:
+        self.apply("enabled: false\n")
+
+    def enable(self) -> None:
+        self.apply("enabled: true\n")
+
+    def rotate(self) -> None:
+        # A file holds no secret: a new value is set, and applying the files syncs it.
+        self.replace_secret(f"another-value-{next(_numbers)}-0123456789")
+        self.apply("enabled: true\n")
+
+    def sync(self) -> None:
+        self.apply("enabled: true\n")
+
+    def delete(self) -> None:
+        self.apply(None, "--allow-deletions")
+
+
+@pytest.mark.parametrize("door", ["api", "command", "files"])
+def test_a_change_through_any_door_holds_at_once_in_the_other_service(
+    pair: Pair, door: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    with pair.management() as management:
+        make: Mapping[str, Callable[[], Any]] = {
+            "api": lambda: ByApi(pair, management),
+            "command": lambda: ByCommand(pair, management, monkeypatch, tmp_path),
+            "files": lambda: ByFiles(pair, management, monkeypatch, tmp_path),
+        }
+        chosen = make[door]()
+        seen: dict[str, set[int]] = {}
+
+        def look(after: str) -> None:
+            seen.setdefault(after, set()).add(chosen.status())
+
+        for number in range(ROUNDS):
+            chosen.create()
+            look("create")
+            chosen.disable()
+            look("disable")
+            chosen.enable()
+            look("enable")
+            chosen.replace_secret(f"value-{number}-synced-0123456789")
+            look("a new value")
+            chosen.sync()
+            look("sync")
+            chosen.token = f"value-{number}-synced-0123456789"
+            look("sync, with the new value")
+            chosen.rotate()
+            look("rotate")
+            chosen.delete()
+            look("delete")
+            chosen.replace_secret(f"value-{number + 1}-0123456789")
+            chosen.token = f"value-{number + 1}-0123456789"
+
+    assert seen == {
+        "create": {202},
+        "disable": {404},
+        "enable": {202},
+        "a new value": {202},
+        "sync": {401},
+        "sync, with the new value": {202},
+        "rotate": {401},
+        "delete": {404},
+    }

@@ -1,0 +1,97 @@
+"""Webhooks that files define: what a file says, what it must name, and when it takes effect."""
+
+from pathlib import Path
+
+import pytest
+
+from hookmill import definitions
+from hookmill.domain.errors import Conflict
+from hookmill.domain.permission import Door
+from tests.spec import spec
+from tests.support.world import World
+
+VALUE = "value-of-the-team-0123456789"
+
+
+def apply(world: World, folder: Path, **files: str) -> None:
+    """Write the webhooks' files, and apply the folder."""
+    (folder / "webhooks").mkdir(exist_ok=True)
+    (folder / "automations").mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / "webhooks" / f"{name}.yaml").write_text(text)
+    may = world.management.access.operator("default", door=Door.FILES)
+    definitions.apply(world.management, may, definitions.definitions_for(world.management, may, folder))
+
+
+@spec(
+    "One file per webhook at `webhooks/<name>.yaml` with keys",
+    "uid: For file-defined webhooks it is assigned when the file is first applied.",
+)
+def test_a_file_makes_a_webhook_and_applying_it_again_keeps_its_uid(world, tmp_path):
+    world.management.secrets.create(world.may, "CI_TOKEN", VALUE)
+    world.management.secrets.create(world.may, "GITHUB", VALUE)
+
+    apply(
+        world,
+        tmp_path,
+        ci="authMode: token\nsecretName: CI_TOKEN\n",
+        repo="authMode: signature\nsignatureScheme: github\nsecretName: GITHUB\n",
+    )
+    first = {webhook.name: webhook for webhook in world.management.webhooks.all(world.may)}
+    apply(world, tmp_path)
+    second = {webhook.name: webhook.uid for webhook in world.management.webhooks.all(world.may)}
+
+    assert {name: (made.auth_mode, made.signature_scheme, made.secret_name) for name, made in first.items()} == {
+        "ci": ("token", None, "CI_TOKEN"),
+        "repo": ("signature", "github", "GITHUB"),
+    }
+    assert second == {name: made.uid for name, made in first.items()}
+    answer = world.request(
+        "POST", f"/webhooks/w/{second['ci']}", headers={"Authorization": f"Bearer {VALUE}"}, body=b"{}"
+    )
+    assert answer.status == 202
+
+
+@spec("name: Cannot be renamed on a factory whose webhooks are defined by files.")
+def test_a_webhook_of_a_file_is_not_renamed_elsewhere(world, tmp_path):
+    world.management.secrets.create(world.may, "CI_TOKEN", VALUE)
+    apply(world, tmp_path, ci="secretName: CI_TOKEN\n")
+
+    with pytest.raises(Conflict, match="defined by files"):
+        world.management.webhooks.rename(world.may, "ci", "another name")
+
+
+@spec(
+    "secretName: For file-defined webhooks it must name an existing team secret",
+    "The managed secret named by `secretName` must exist first.",
+    "Applying a definition fails when `secretName` names no existing team secret",
+)
+@pytest.mark.parametrize("mode", ["token", "url_token"])
+def test_a_file_that_names_no_usable_secret_changes_nothing(world, tmp_path, mode):
+    world.management.secrets.create(world.may, "NOT_URL_SAFE", "not/safe in a URL?")
+    named = {"token": "MISSING", "url_token": "NOT_URL_SAFE"}[mode]
+    said = {"token": "No team secret is named MISSING", "url_token": "stands in the URL"}[mode]
+
+    with pytest.raises(definitions.UnusableDefinitions, match=said):
+        apply(world, tmp_path, ci=f"authMode: {mode}\nsecretName: {named}\n")
+
+    assert world.management.webhooks.all(world.may) == []
+
+
+@spec("A change of the secret value is picked up on the webhook's next sync.")
+def test_a_new_value_is_picked_up_on_the_next_sync(world, tmp_path):
+    world.management.secrets.create(world.may, "CI_TOKEN", VALUE)
+    apply(world, tmp_path, ci="secretName: CI_TOKEN\n")
+    [webhook] = world.management.webhooks.all(world.may)
+
+    def status(token: str) -> int:
+        headers = {"Authorization": f"Bearer {token}"}
+        return world.request("POST", f"/webhooks/w/{webhook.uid}", headers=headers, body=b"{}").status
+
+    world.management.secrets.replace(world.may, "CI_TOKEN", "another-value-0123456789")
+    before = (status(VALUE), status("another-value-0123456789"))
+    world.management.webhooks.sync(world.may, "ci")
+    after = (status(VALUE), status("another-value-0123456789"))
+
+    assert before == (202, 401)
+    assert after == (401, 202)
