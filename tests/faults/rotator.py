@@ -1,7 +1,8 @@
-"""Rotates the master key of what the environment names, and dies at a step of it: `rotator.py STEP [ROWS_AT_ONCE]`.
+"""Rotates the master key of what the environment names, and dies at a step of it.
 
-Steps are what can be told apart afterwards: each sync to the disk, each rename, and the beginning, COMMIT and end of each
-transaction that writes. Exit code 0 when there was no such step.
+A step is something that can be told apart afterwards: each sync to the disk, each rename, and the beginning, the COMMIT
+and the end of each transaction that writes. Orders come on standard input: the number of the fatal step. The answer is
+its name, once the process is dead, or `done` when there was no such step.
 """
 
 import os
@@ -19,13 +20,15 @@ from hookmill.store.database import Database, Transaction
 
 
 class Steps:
-    def __init__(self, fatal: int) -> None:
+    def __init__(self, fatal: int, told: int) -> None:
+        """The name of the fatal step is written to the descriptor `told`."""
         self._left = fatal
+        self._told = told
 
     def take(self, name: str) -> None:
         self._left -= 1
         if not self._left:
-            print(name, flush=True)
+            os.write(self._told, name.encode())
             os.kill(os.getpid(), signal.SIGKILL)
 
     def before(self, name: str, act: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,17 +61,22 @@ def rotate(steps: Steps) -> None:
     )
 
 
-def serve_orders() -> None:
-    """A step's number in, how it ended out: `name of the step` or `done`. Each is a process that is ready made."""
+def main() -> None:
     rotation.ROWS_AT_ONCE = 2  # type: ignore[misc]
+    # What is loaded now is not loaded by each.
+    app.open_store(read_settings()).close()
     for line in sys.stdin:
+        read, told = os.pipe()
+        # A new process would spend most of its time on starting.
         child = os.fork()
         if not child:
-            rotate(Steps(int(line)))
-            print("done", flush=True)
+            rotate(Steps(int(line), told))
             os._exit(0)
-        os.waitpid(child, 0)
+        os.close(told)
+        _, status = os.waitpid(child, 0)
+        print(os.read(read, 100).decode() or ("done" if not status else "failed"), flush=True)
+        os.close(read)
 
 
 if __name__ == "__main__":
-    serve_orders()
+    main()

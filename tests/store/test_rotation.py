@@ -263,6 +263,26 @@ def test_a_sealing_that_holds_no_team_is_waited_for_too(vault):
     assert len(vault.file.read()) == 1
 
 
+def test_what_is_replaced_while_it_is_sealed_again_stays_replaced(vault, monkeypatch):
+    def keep(digest: bytes, answer: bytes) -> None:
+        with vault.management.together(vault.may):
+            vault.management.idempotency.keep(vault.may, "a request", digest, answer)
+
+    keep(b"1" * 32, b"the first answer")
+    opening = rotation._opening
+
+    def opening_what_is_replaced(row: Row, planned: rotation.Plan) -> MasterKey | None:
+        if not row["id"].startswith("sec_"):
+            keep(b"2" * 32, ANSWER)
+        return opening(row, planned)
+
+    monkeypatch.setattr(rotation, "_opening", opening_what_is_replaced)
+    rotated = vault.rotate()
+
+    assert rotated.sealed_again == 3
+    assert vault.management.idempotency.answered(vault.may, "a request", b"2" * 32) == ANSWER
+
+
 # What is there is not always what it says
 
 
@@ -329,8 +349,12 @@ def test_in_the_middle_of_one_everybody_reads_and_seals_with_the_new_key(vault):
         assert vault.revealed(management) == vault.revealed() == vault.values
         management.webhooks.create(vault.may, "by a new process")
     vault.management.webhooks.create(vault.may, "by an old process")
+    with vault.management.together(vault.may):
+        vault.management.idempotency.keep(vault.may, "a request", b"d" * 32, ANSWER)
 
     assert [row["key_id"] for row in vault.rows()].count(new.id) == 2
+    assert [row["key_id"] for row in vault.rows("idempotency_keys")] == [new.id]
+    assert vault.management.idempotency.answered(vault.may, "a request", b"d" * 32) == ANSWER
 
 
 def test_in_the_middle_of_one_a_start_without_the_old_key_is_refused(vault):
@@ -391,7 +415,9 @@ def test_a_key_that_was_added_waits_for_the_next_rotation(vault):
     assert is_new
     assert app.keys.add(vault.settings, vault.store.database) == (new, vault.file, False)
     assert vault.file.read() == [new, old]
-    vault.management.webhooks.create(vault.may, "still with the old")
+    with vault.process() as management, management.together(vault.may):
+        management.webhooks.create(vault.may, "still with the old")
+        management.idempotency.keep(vault.may, "a request", b"d" * 32, ANSWER)
     assert vault.sealed_with() == {old.id}
     assert vault.rotate().key_id == new.id
     assert vault.file.read() == [new]
@@ -440,6 +466,14 @@ def test_with_no_other_key_among_the_settings_there_is_nothing_to_rotate_to(with
     assert as_text(old) not in str(refused.value)
     with pytest.raises(Conflict, match="The master key is the setting"):
         app.keys.add(vault.settings, vault.store.database)
+
+
+def test_an_earlier_key_that_was_emptied_is_none(with_settings):
+    vault, old = with_settings
+
+    settings = Settings(**dict(vault.settings) | {"master_key_previous": " , "})
+
+    assert app.keys.key_ring(settings).ids == (old.id,)
 
 
 def test_an_earlier_key_without_a_present_one_is_no_usable_setting(tmp_path):

@@ -1,15 +1,20 @@
 """Secrets at rest: sealed to the row that they stand in, with a key that the database remembers by its fingerprint."""
 
+import asyncio
 import base64
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.secret import SecretValue
+from hookmill.domain.webhook import AuthMode
 from hookmill.store import facts, secrets
 from hookmill.store.sealing import KeyRing, MasterKey, WrongKey, as_text, master_key_from_text
+from hookmill.store.snapshot import Snapshot, read_live
+from tests.store.shelf import Shelf
 
 KEY = MasterKey(b"k" * 32)
 VALUE = SecretValue("the value ü")
@@ -180,3 +185,48 @@ def test_a_new_value_is_a_new_version_and_the_old_ones_stay(shelf):
 def test_a_version_that_is_not_there_is_not_made_up(shelf):
     with pytest.raises(LookupError), shelf.database.read() as tx:
         secrets.reveal(tx, "sec_none.1", shelf.key)
+
+
+# At the ingress
+
+
+def damage(shelf: Shelf, version_id: str) -> None:
+    with shelf.database.write() as tx:
+        assert tx.run("UPDATE secret_versions SET sealed = :altered WHERE id = :id", altered=bytes(60), id=version_id)
+
+
+def test_a_secret_that_does_not_open_keeps_no_other_webhook_from_being_read_ahead(shelf):
+    uids = [shelf.webhook(f"source {number}").uid for number in range(5)]
+    damage(shelf, shelf.rows("secret_versions")[0]["id"])
+    told: list[str] = []
+
+    async def scene() -> list[bool]:
+        snapshot = Snapshot(shelf.database, shelf.key, failed=lambda _where, error: told.append(str(error)))
+        try:
+            deadline = time.monotonic() + 5
+            while sum(snapshot.get(uid) is not None for uid in uids) < 4 and time.monotonic() < deadline:
+                await asyncio.sleep(0.01)
+            return [snapshot.get(uid) is not None for uid in uids]
+        finally:
+            await asyncio.to_thread(snapshot.close)
+
+    known = asyncio.run(scene())
+
+    assert known.count(True) == 4
+    assert len(told) == 1
+    assert "can't be opened" in told[0]
+
+
+def test_an_earlier_secret_that_does_not_open_closes_nothing(shelf):
+    made = shelf.management.webhooks.create(
+        shelf.may, "signed", auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret="the first"
+    )
+    shelf.management.webhooks.rotate(shelf.may, "signed", "the second")
+    damage(shelf, min(row["id"] for row in shelf.rows("secret_versions")))
+
+    with shelf.database.read() as tx:
+        [live] = read_live(tx, [made.webhook.uid], shelf.key)
+
+    assert live.accepts_deliveries
+    assert live.signature is not None
+    assert live.signature.previous_keys == ()

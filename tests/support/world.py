@@ -20,7 +20,7 @@ from hookmill.store.database import open_database, sqlite_url
 from hookmill.store.deliveries import Delivery
 from hookmill.store.group_commit import GroupCommit
 from hookmill.store.migrate import migrate
-from hookmill.store.sealing import MasterKey
+from hookmill.store.sealing import MasterKey, MasterKeys
 from hookmill.store.snapshot import Snapshot
 from hookmill.store.writer import write
 from hookmill.web.ingress import IngressDoor
@@ -59,7 +59,7 @@ class World:
         self,
         url: str,
         *,
-        key: MasterKey | None = None,
+        key: MasterKeys | None = None,
         clock: Clock | None = None,
         deliveries_per_minute: int = 60,
         failed_authentications_per_minute: int = 60,
@@ -67,7 +67,7 @@ class World:
     ) -> None:
         self.url = url
         self.clock = clock or Clock()
-        self.key = key or MasterKey(b"k" * 32)
+        self.key: MasterKeys = key or MasterKey(b"k" * 32)
         self.limits = Limits(
             deliveries_per_minute=deliveries_per_minute,
             failed_authentications_per_minute=failed_authentications_per_minute,

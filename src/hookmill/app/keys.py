@@ -51,7 +51,7 @@ def key_ring(settings: Settings) -> KeyRing:
         return KeyRing(file.read(), file.read)
     written = [settings.master_key.get_secret_value()]
     if settings.master_key_previous is not None:
-        written += settings.master_key_previous.get_secret_value().split(",")
+        written += [text for text in settings.master_key_previous.get_secret_value().split(",") if text.strip()]
     return KeyRing([master_key_from_text(text) for text in written])
 
 
