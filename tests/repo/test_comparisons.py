@@ -14,6 +14,10 @@ SHORT_CIRCUITING = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 HARMLESS = {
     ("webhook.py", "lowered in _CREDENTIALS"): "names of headers",
     ("ingress.py", "b'/' in token"): "looks for a slash in what was sent, beside no secret",
+    ("secrets.py", "use.secret_id == secret"): "names of secrets, which everybody may know who manages them",
+    ("secrets.py", "use.secret_id == secret.id"): "the same",
+    ("webhooks.py", "use.secret_id == secret"): "the same",
+    ("secret.py", "webhook.secret_name == secret_name"): "the same",
     ("secret.py", "value.reveal() not in {'.', '..'}"): "a secret at the moment when it is made",
 }
 """Comparisons of what only sounds secret, each with the reason why its time tells nothing."""

@@ -1,5 +1,6 @@
 """A request that is repeated with the same Idempotency-Key is answered as it was the first time, and does nothing."""
 
+import hmac
 from typing import Final
 
 from hookmill.domain.errors import Conflict
@@ -29,7 +30,7 @@ class Idempotency:
         if kept is None:
             return None
         digest, answer = kept
-        if digest != request_digest:
+        if not hmac.compare_digest(digest, request_digest):
             raise KeyReused("This Idempotency-Key was used for another request. Take a new one.")
         return answer
 

@@ -7,27 +7,43 @@ from typing import Final
 from hookmill.web import errors
 from hookmill.web.ingress import PREFIX, IngressDoor, Receive, Scope, Send, is_ambiguous, send_problem
 
+API_PREFIX: Final = b"/api/"
+DASHBOARD: Final = frozenset({b"f", b"team", b"account", b"settings", b"sign-in", b"sign-out", b"welcome", b"static"})
+"""What the dashboard's addresses begin with. All others are nobody's, and load nothing."""
 _OK: Final = b"ok\n"
+
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Routes:
     """The service as one ASGI application.
 
     /webhooks/w/…   deliveries
+    /api/…          management for programs
+    /, /f/…, …      management for people
     /healthz        the process answers
     /readyz         the process answers, its database does, and its writer is there
     """
 
-    def __init__(self, ingress: IngressDoor, is_ready: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        ingress: IngressDoor,
+        is_ready: Callable[[], bool],
+        api: Callable[[], Application] | None = None,
+        dashboard: Callable[[], Application] | None = None,
+    ) -> None:
+        """`api` and `dashboard` make those applications, each in a thread when the first request for it comes."""
         self._ingress = ingress
         self._is_ready = is_ready
+        self._api = _MadeWhenAskedFor(api) if api is not None else None
+        self._dashboard = _MadeWhenAskedFor(dashboard) if dashboard is not None else None
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["raw_path"].startswith(PREFIX):
             return self._ingress(scope, receive, send)
-        return self._elsewhere(scope, send)
+        return self._elsewhere(scope, receive, send)
 
-    async def _elsewhere(self, scope: Scope, send: Send) -> None:
+    async def _elsewhere(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw_path: bytes = scope["raw_path"]
         if is_ambiguous(scope):
             await send_problem(send, errors.MALFORMED_REQUEST)
@@ -37,8 +53,32 @@ class Routes:
             # A database that hangs must not hold the deliveries' loop.
             ready = await asyncio.to_thread(self._is_ready)
             await _plain(send, 200 if ready else 503, _OK if ready else b"not ready\n")
+        elif raw_path.startswith(API_PREFIX) and self._api is not None:
+            await self._api(scope, receive, send)
+        elif self._dashboard is not None and _is_of_dashboard(raw_path.partition(b"?")[0]):
+            await self._dashboard(scope, receive, send)
         else:
             await send_problem(send, errors.NOT_FOUND)
+
+
+def _is_of_dashboard(path: bytes) -> bool:
+    return path == b"/" or path[1:].partition(b"/")[0] in DASHBOARD
+
+
+class _MadeWhenAskedFor:
+    """An application that takes long to make, and that many a service never needs."""
+
+    def __init__(self, make: Callable[[], Application]) -> None:
+        self._make = make
+        self._made: Application | None = None
+        self._making = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._made is None:
+            async with self._making:
+                if self._made is None:
+                    self._made = await asyncio.to_thread(self._make)
+        await self._made(scope, receive, send)
 
 
 async def _plain(send: Send, status: int, body: bytes) -> None:

@@ -1,0 +1,158 @@
+"""What the API takes, field by field. A field that is not here can't be set: it is refused, not ignored."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StringConstraints
+
+from hookmill.domain.automation import PROMPT_CHARACTERS_MAX, TRIGGERS_MAX
+from hookmill.domain.permission import Role
+from hookmill.domain.webhook import AuthMode
+from hookmill.web.api.fields import DeliveryId, HeaderName, Moment, Name, SecretName, SecretText, Text, Uid
+
+PayloadFilter = Annotated[
+    dict[str, Any],
+    Field(description="A payload filter.", examples=[{"action": ["opened"], "repository": {"private": [False]}}]),
+]
+Prompt = Annotated[str, StringConstraints(min_length=1, max_length=PROMPT_CHARACTERS_MAX, pattern=r"^[^\x00]*$")]
+Triggers = Annotated[
+    list[Any],
+    Field(
+        min_length=1,
+        max_length=TRIGGERS_MAX,
+        json_schema_extra={"items": {"$ref": "#/components/schemas/TriggerAnswer"}},
+        description="Which deliveries start it. Any of them that matches starts one run.",
+        examples=[
+            [
+                {
+                    "provider": "webhook",
+                    "event": "received",
+                    "filter": {"webhook_ids": ["wh_0123456789abcdefghjkmnpqrst"], "payload": {"action": ["opened"]}},
+                }
+            ]
+        ],
+    ),
+]
+
+
+class Given(BaseModel):
+    """A body. Its fields are listed here one by one."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+def _left_out() -> Any:
+    """The value of a field that is not in the body, which nobody looks at: `Changes` goes by what was given."""
+    return None
+
+
+class Changes(Given):
+    """What to change. What is left out stays."""
+
+    def given(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+class NewFactory(Given):
+    name: Name
+
+
+class NewWebhook(Given):
+    name: Name
+    auth_mode: AuthMode = Field(default=AuthMode.TOKEN, alias="authMode", description="How senders prove themselves.")
+    signature_scheme: Text | None = Field(
+        default=None, alias="signatureScheme", description="With authMode signature: the provider.", examples=["github"]
+    )
+    signature_options: dict[str, Any] | None = Field(
+        default=None, description="With signatureScheme hmac: how the sender signs."
+    )
+    answers_handshakes: StrictBool = Field(default=False, description="Answer the provider's signed challenges.")
+    secret: SecretText | None = Field(default=None, description="Left out: it is generated, where that can be.")
+    secret_name: SecretName | None = Field(
+        default=None, alias="secretName", description="The team secret that holds it: an existing one, or a new name."
+    )
+    delivery_id_header: HeaderName | None = Field(
+        default=None, alias="deliveryIdHeader", description="The header in which the sender puts its own event id."
+    )
+    enabled: StrictBool = True
+
+
+class WebhookChanges(Changes):
+    name: Name = Field(default_factory=_left_out)
+    enabled: StrictBool = Field(default_factory=_left_out)
+    delivery_id_header: HeaderName | None = Field(
+        default=None, alias="deliveryIdHeader", description="Null: the sender sets none."
+    )
+
+
+class Rotation(Given):
+    secret: SecretText | None = Field(default=None, description="Left out: it is generated, where that can be.")
+
+
+class NewSecret(Given):
+    name: SecretName
+    value: SecretText | None = Field(default=None, description="Left out: it is generated.")
+
+
+class SecretReplacement(Given):
+    value: SecretText | None = Field(default=None, description="Left out: it is generated.")
+
+
+class NewAutomation(Given):
+    name: Name
+    prompt: Prompt
+    triggers: Triggers
+    runner: Text | None = Field(default=None, description="Left out: the operator's default.")
+    enabled: StrictBool = True
+
+
+class AutomationChanges(Changes):
+    name: Name = Field(default_factory=_left_out)
+    prompt: Prompt = Field(default_factory=_left_out)
+    triggers: Triggers = Field(default_factory=_left_out)
+    runner: Text = Field(default_factory=_left_out)
+    enabled: StrictBool = Field(default_factory=_left_out)
+
+
+class Replay(Given):
+    automation: Text | None = Field(
+        default=None, description="The one automation to start, by name or id. Left out: all that match."
+    )
+
+
+class NewFilterTest(Given):
+    delivery_id: DeliveryId
+    filter: PayloadFilter | None = Field(default=None, description="Left out: every payload passes.")
+    webhook_ids: list[Uid] | None = Field(
+        default=None, max_length=100, description="The webhooks that the trigger selects. Left out: all."
+    )
+
+
+class NewBacktest(Given):
+    filter: PayloadFilter | None = Field(default=None, description="Left out: every payload passes.")
+    webhook_ids: list[Uid] | None = Field(
+        default=None, max_length=100, description="The webhooks that the trigger selects. Left out: all."
+    )
+    last: StrictInt = Field(default=50, ge=1, le=500, description="How many deliveries to judge, newest first.")
+
+
+class NewMember(Given):
+    email: Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", min_length=3, max_length=254)] = Field(
+        examples=["ada@example.com"]
+    )
+    name: Name
+    is_admin: StrictBool = False
+
+
+class MemberChanges(Changes):
+    is_admin: StrictBool = Field(default_factory=_left_out)
+
+
+class FactoryRole(Given):
+    role: Role = Field(description="viewer or manager: admin is no role in one factory.")
+
+
+class NewKey(Given):
+    name: Name
+    role: Role
+    factory: Name | None = Field(default=None, description="For a viewer's or manager's key: its factory.")
+    expires_at: Moment | None = Field(default=None, description="Left out: it does not expire.")

@@ -1,0 +1,109 @@
+"""What names, ids and times look like in addresses, bodies and answers."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final
+
+from fastapi import Path, Query
+from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)\Z", re.ASCII)
+_RANDOM: Final = "[0-9a-z]{1,64}"
+# PostgreSQL has no NUL in text.
+_NO_NUL: Final = r"^[^\x00]*$"
+
+
+def iso(at_us: int) -> str:
+    """µs since 1970 as programs read them: ISO 8601, UTC, with all six digits."""
+    return f"{_EPOCH + timedelta(microseconds=at_us):%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
+def iso_or_none(at_us: int | None) -> str | None:
+    return None if at_us is None else iso(at_us)
+
+
+def _us_since_1970(given: Any) -> int:
+    wrong = "a moment looks like 2026-11-21T09:12:36Z"
+    if not isinstance(given, str) or not _MOMENT.match(given):
+        raise ValueError(wrong)
+    try:
+        moment = datetime.fromisoformat(given.upper())
+    except ValueError:
+        raise ValueError(wrong) from None
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+_MOMENT_SCHEMA: Final = {"type": "string", "format": "date-time", "examples": ["2026-11-21T09:12:36Z"]}
+
+Moment = Annotated[int, BeforeValidator(_us_since_1970), WithJsonSchema(_MOMENT_SCHEMA)]
+"""µs since 1970, given as RFC 3339 says."""
+
+Shown = Annotated[str, WithJsonSchema(_MOMENT_SCHEMA)]
+"""A moment in an answer."""
+
+Text = Annotated[str, StringConstraints(pattern=_NO_NUL, max_length=1_000)]
+Name = Annotated[str, StringConstraints(pattern=_NO_NUL, min_length=1, max_length=100)]
+SecretText = Annotated[
+    str,
+    StringConstraints(pattern=_NO_NUL, min_length=1, max_length=4_200),
+    Field(json_schema_extra={"writeOnly": True}),
+]
+SecretName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$"), Field(examples=["WEBHOOK_GITHUB_SECRET"])
+]
+HeaderName = Annotated[
+    str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$"), Field(examples=["X-Event-Id"])
+]
+Uid = Annotated[
+    str, StringConstraints(pattern=r"^wh_[^\x00]{1,97}$"), Field(examples=["wh_0123456789abcdefghjkmnpqrst"])
+]
+DeliveryId = Annotated[
+    str, StringConstraints(pattern=r"^dlv_[0-9a-f]{32}$"), Field(examples=["dlv_0192f0c1aabbccddeeff001122334455"])
+]
+
+Limit = Annotated[int, Query(ge=1, le=200, description="How many at most.")]
+Cursor = Annotated[
+    str | None,
+    Query(pattern="^[A-Za-z0-9_-]{1,1000}$", description="Where the page begins: `next_cursor` of the one before."),
+]
+LIMIT: Final = 50
+
+# In addresses. What does not look so is not there.
+
+FactoryInPath = Annotated[
+    str,
+    Path(pattern=r"^[^\x00-\x1f\x7f]{1,100}$", description="The factory's name.", examples=["default"]),
+]
+UidInPath = Annotated[
+    str,
+    Path(pattern=f"^wh_{_RANDOM}$", description="The webhook's uid.", examples=["wh_0123456789abcdefghjkmnpqrst"]),
+]
+AutomationInPath = Annotated[
+    str,
+    Path(pattern=f"^aut_{_RANDOM}$", description="The automation's id.", examples=["aut_0123456789abcdefghjkmnpqrst"]),
+]
+DeliveryInPath = Annotated[
+    str,
+    Path(
+        pattern=r"^dlv_[0-9a-f]{32}$",
+        description="The delivery's id.",
+        examples=["dlv_0192f0c1aabbccddeeff001122334455"],
+    ),
+]
+RunInPath = Annotated[
+    str,
+    Path(pattern=r"^run_[0-9a-f]{32}$", description="The run's id.", examples=["run_0192f0c1aabbccddeeff001122334455"]),
+]
+SecretInPath = Annotated[
+    str,
+    Path(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$", description="The team secret's name.", examples=["STRIPE_LIVE"]),
+]
+MemberInPath = Annotated[
+    str,
+    Path(pattern=f"^mbr_{_RANDOM}$", description="The member's id.", examples=["mbr_0123456789abcdefghjkmnpqrst"]),
+]
+KeyInPath = Annotated[
+    str,
+    Path(pattern=f"^key_{_RANDOM}$", description="The key's id.", examples=["key_0123456789abcdefghjkmnpqrst"]),
+]

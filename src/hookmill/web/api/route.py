@@ -1,0 +1,75 @@
+"""What every request to the API goes through, in this order: who, address, parameters, body; then the operation."""
+
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from fastapi import Request, Response
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+
+from hookmill.domain.errors import StoreUnavailable
+from hookmill.web.api import body, problems
+from hookmill.web.api.access import Gate, anybody, asking_of, requirement_of
+from hookmill.web.api.representation import unless_known
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class Route(APIRoute):
+    """One operation at one address. Its errors are answered here, whatever they are."""
+
+    def get_route_handler(self) -> Handler:
+        perform = super().get_route_handler()
+        is_open = requirement_of(self.dependant) is anybody
+        parameters = frozenset(_query_parameters(self.dependant))
+        takes = self.body_field
+
+        async def judged(request: Request) -> Response:
+            gate: Gate = request.app.state.gate
+            if not is_open:
+                await gate.admit(request)
+            _read_address(request)
+            _refuse_unknown_parameters(request, parameters)
+            if takes is not None:
+                request = await body.read(request, required=takes.field_info.is_required())
+                asking_of(request).body = await request.body()
+            return unless_known(request, await perform(request))
+
+        async def answered(request: Request) -> Response:
+            try:
+                return await judged(request)
+            except Exception as error:
+                refusal = problems.refusal_for(error)
+                if refusal.code == "internal_error" or isinstance(error, StoreUnavailable):
+                    request.app.state.failed("api", error)
+                return problems.answer(refusal)
+
+        return answered
+
+
+def _read_address(request: Request) -> None:
+    """Each segment is decoded by itself: a name may hold a slash, and no slash in a name makes another address."""
+    try:
+        decoded = {name: unquote_to_bytes(value).decode() for name, value in request.scope["path_params"].items()}
+    except UnicodeDecodeError:
+        raise problems.nothing_here() from None
+    request.scope["path_params"] = decoded
+
+
+def _refuse_unknown_parameters(request: Request, known: frozenset[str]) -> None:
+    # A filter with a typing error in its name would silently be none.
+    seen: set[str] = set()
+    for name in (name for name, _ in request.query_params.multi_items()):
+        if name not in known:
+            said = f"The parameters here are: {', '.join(sorted(known))}." if known else "There are no parameters here."
+            raise problems.invalid_parameter(name, said)
+        if name in seen:
+            raise problems.invalid_parameter(name, "It is given more than once.")
+        seen.add(name)
+
+
+def _query_parameters(dependant: Dependant) -> Iterator[str]:
+    yield from (field.alias for field in dependant.query_params)
+    for inner in dependant.dependencies:
+        yield from _query_parameters(inner)

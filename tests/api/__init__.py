@@ -1,0 +1,1 @@
+"""The HTTP API, in this process unless the subject needs a real one."""

@@ -1,0 +1,140 @@
+"""How often one may ask: each key has its budget and each address its failures; nobody uses up what is another's."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from hookmill.domain.permission import Role
+from hookmill.web.api import budget
+from hookmill.web.api.budget import Budget, one_client
+from tests.api.client import Api, living_api
+from tests.support.world import Clock
+
+
+@pytest.fixture
+def strict(sqlite_store: str) -> Iterator[Api]:
+    """Three requests a minute for each key, and three failures for each address."""
+    yield from living_api(sqlite_store, requests_per_minute=3, failures_per_minute=3)
+
+
+def test_every_answer_to_a_key_says_what_is_left(strict: Api):
+    answers = [strict.get(path) for path in ("/me", "/factories/nowhere", "/factories/default/webhooks?limit=0")]
+
+    assert [answer.status for answer in answers] == [200, 404, 422]
+    assert [answer.headers["ratelimit-remaining"] for answer in answers] == ["2", "1", "0"]
+    assert {answer.headers["ratelimit-limit"] for answer in answers} == {"3"}
+    assert {answer.headers["ratelimit-reset"] for answer in answers} == {"60"}
+
+
+def test_a_key_that_has_used_its_minute_up_waits_for_the_next_one(strict: Api):
+    for _ in range(3):
+        strict.get("/me")
+    strict.world.clock.advance(seconds=20)
+
+    over = strict.get("/me")
+    strict.world.clock.advance(seconds=40)
+
+    assert (over.status, over.json["code"]) == (429, "too_many_requests")
+    assert (over.headers["retry-after"], over.headers["ratelimit-remaining"]) == ("40", "0")
+    assert strict.get("/me").status == 200
+
+
+def test_a_key_that_is_over_does_nothing(strict: Api):
+    for _ in range(3):
+        strict.get("/me")
+
+    refused = strict.post("/factories/default/webhooks", {"name": "x"})
+
+    assert refused.status == 429
+    assert strict.management.webhooks.all(strict.world.may) == []
+
+
+def test_each_key_has_a_budget_of_its_own(strict: Api):
+    for _ in range(4):
+        strict.get("/me")
+
+    assert strict.get("/me", key=strict.viewer).status == 200
+
+
+def test_an_address_that_fails_too_often_is_told_to_wait(strict: Api):
+    failures = [strict.get("/me", key="hmk_wrong") for _ in range(4)]
+
+    assert [answer.status for answer in failures] == [401, 401, 401, 429]
+    assert failures[-1].headers["retry-after"] == "60"
+    assert "ratelimit-limit" not in failures[-1].headers
+
+
+def test_a_good_key_is_not_refused_for_what_strangers_did_at_its_address(strict: Api):
+    for _ in range(10):
+        strict.get("/me", key="hmk_wrong")
+
+    assert strict.get("/me").status == 200
+
+
+def test_failures_at_one_address_are_not_held_against_another(strict: Api):
+    for _ in range(10):
+        strict.get("/me", key="hmk_wrong", headers={"X-Forwarded-For": "198.51.100.1"})
+
+    assert strict.get("/me", key="hmk_wrong", headers={"X-Forwarded-For": "198.51.100.2"}).status == 401
+
+
+def test_an_address_that_the_client_made_up_is_not_believed(strict: Api):
+    # What the trusted proxy wrote stands last, in a line of its own or not.
+    made_up = [[("X-Forwarded-For", f"198.51.100.{number}, 203.0.113.9")] for number in range(3)] + [
+        [("X-Forwarded-For", "198.51.100.9"), ("X-Forwarded-For", "203.0.113.9")]
+    ]
+
+    answers = [strict.get("/me", key="hmk_wrong", headers=headers) for headers in made_up]
+
+    assert [answer.status for answer in answers] == [401, 401, 401, 429]
+
+
+def test_the_audit_log_has_the_address_that_the_trusted_proxy_saw(strict: Api):
+    strict.post("/factories/default/webhooks", {"name": "x"}, headers={"X-Forwarded-For": "10.0.0.1, 203.0.113.77"})
+
+    entry = strict.get("/factories/default/audit-log?limit=1").json["items"][0]
+
+    assert (entry["action"], entry["client"], entry["door"]) == ("webhook.create", "203.0.113.77", "api")
+    assert (entry["actor"]["kind"], entry["actor"]["name"]) == ("key", "a manager")
+
+
+def test_a_revoked_key_opens_nothing_from_then_on(strict: Api):
+    token = strict.key("to be revoked", Role.VIEWER, "default")
+    (key,) = [each for each in strict.get("/keys", key=strict.admin).json["items"] if each["name"] == "to be revoked"]
+
+    before = strict.get("/me", key=token).status
+    revoked = strict.delete(f"/keys/{key['key_id']}", key=strict.admin)
+
+    assert (before, revoked.status, strict.get("/me", key=token).status) == (200, 200, 401)
+    assert revoked.json["revoked_at"] is not None
+
+
+def test_a_clock_that_was_set_back_shuts_nobody_out():
+    clock = Clock()
+    counted = Budget(1, clock)
+    counted.spend("somebody")
+    clock.advance(days=-1)
+
+    assert not counted.spend("somebody").is_over
+
+
+def test_a_budget_remembers_so_many_callers_and_no_more(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(budget, "KNOWN_MAX", 3)
+    counted = Budget(1, Clock())
+    for number in range(10):
+        counted.spend(f"caller {number}")
+
+    assert len(counted._windows) == 3
+    assert counted.spend("caller 9").is_over
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("192.0.2.1", "192.0.2.2", False),
+        ("2001:db8::1", "2001:db8::ffff", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+    ],
+)
+def test_whoever_holds_a_network_of_ipv6_is_one_client(one, other, same):
+    assert (one_client(one) == one_client(other)) is same

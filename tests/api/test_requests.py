@@ -1,0 +1,365 @@
+"""What a request must be like: said to be JSON, strict, with no field or parameter that is not known."""
+
+import json
+
+import pytest
+
+from hookmill.store import schema
+from hookmill.web.api import application, operations
+from hookmill.web.api.body import BYTES_MAX
+from tests.api.client import PROMPT, Api, Stocked
+
+WEBHOOKS = "/factories/default/webhooks"
+BODY = b'{"name": "made by a form"}'
+
+
+# Sent by a page of another site
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "text/plain",
+        "text/plain; application/json",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/json-seq",
+        "application/problem+json",
+        "application/json, text/plain",
+        "application/json; charset=utf-16",
+        "json",
+        "",
+    ],
+)
+def test_a_body_that_does_not_say_to_be_json_is_refused(shared_api: Api, content_type):
+    answer = shared_api.post(WEBHOOKS, raw=BODY, headers={"Content-Type": content_type})
+
+    assert (answer.status, answer.json["code"]) == (415, "unsupported_media_type")
+    assert shared_api.get(WEBHOOKS).json["items"] == []
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "Application/JSON; charset=UTF-8"])
+def test_a_body_may_say_so_in_any_spelling(api: Api, content_type):
+    assert api.post(WEBHOOKS, raw=BODY, headers={"Content-Type": content_type}).status == 201
+
+
+def test_two_content_types_are_none(api: Api):
+    both = [("Content-Type", "application/json"), ("Content-Type", "text/plain")]
+
+    assert api.post(WEBHOOKS, raw=BODY, headers=both).status == 415
+
+
+def test_the_answers_invite_no_other_site(shared_api: Api):
+    asked = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "POST"}
+
+    for answer in (shared_api.get("/me", headers=asked), shared_api.ask("OPTIONS", WEBHOOKS, key="", headers=asked)):
+        assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
+def test_looking_changes_nothing(api: Api, stocked: Stocked):
+    def everything() -> list[list[str]]:
+        # When a key was last used is no more than a note of the look itself.
+        tables = [table for table in schema.metadata.tables if table != "api_keys"]
+        with api.world.database.read() as tx:
+            return [sorted(repr(tuple(row.values())) for row in tx.all(f"SELECT * FROM {table}")) for table in tables]
+
+    before = everything()
+    looked = []
+    for each in operations(application()):
+        if each.method == "GET":
+            path = each.path.removeprefix("/api/v1").format(**stocked.places)
+            looked.append(api.get(path, key=api.admin).status)
+            looked.append(api.ask("HEAD", path, key=api.admin).status)
+
+    assert set(looked) == {200}
+    assert everything() == before
+
+
+# Strict JSON
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"{", "not JSON"),
+        (b'{"name": NaN}', "NaN"),
+        (b'{"name": Infinity}', "Infinity"),
+        (b'{"name": "a", "name": "b"}', "twice"),
+        (b'{"name": "a", "signature_options": {"a": 1, "\\u0061": 2}}', "twice"),
+        (b"\xef\xbb\xbf{}", "byte order mark"),
+        (b'{"name": "\xff"}', "UTF-8"),
+        (b"[" * 600 + b"]" * 600, "nested"),
+        (b"name=x", "form"),
+    ],
+    ids=["cut", "NaN", "Infinity", "a key twice", "a key twice, inside", "mark", "not UTF-8", "deep", "a form"],
+)
+def test_what_is_no_strict_json_is_refused_with_the_reason(shared_api: Api, body, says):
+    answer = shared_api.post(WEBHOOKS, raw=body)
+
+    assert (answer.status, answer.json["code"]) == (400, "malformed_json")
+    assert says in answer.json["detail"]
+
+
+def test_a_body_that_is_needed_must_be_there(shared_api: Api):
+    answer = shared_api.post(WEBHOOKS, headers={"Content-Type": "application/json"})
+
+    assert (answer.status, answer.json["code"]) == (400, "malformed_json")
+
+
+def test_a_body_has_at_most_a_megabyte(api: Api):
+    whole = b'{"name": "a"}' + b" " * (BYTES_MAX - 13)
+
+    assert api.post(WEBHOOKS, raw=whole).status == 201
+    refused = api.post(WEBHOOKS, raw=whole + b" ")
+    undeclared = api.world.request(
+        "POST",
+        f"/api/v1{WEBHOOKS}",
+        headers={"Authorization": f"Bearer {api.manager}", "Content-Type": "application/json"},
+        body=iter([whole, b" "]),
+    )
+
+    assert (refused.status, undeclared.status) == (413, 413)
+    assert refused.json["code"] == "body_too_large"
+    assert refused.headers["connection"] == "close"
+
+
+def test_a_stranger_is_refused_before_a_byte_of_the_body_is_read(shared_api: Api):
+    def body():
+        raise AssertionError("it was read")
+        yield b""
+
+    assert shared_api.world.request("POST", f"/api/v1{WEBHOOKS}", body=body()).status == 401
+
+
+# Fields
+
+
+STORED = sorted({column.name for table in schema.metadata.tables.values() for column in table.columns})
+WRITABLE = {
+    "webhook": {"name", "enabled"},
+    "automation": {"name", "prompt", "triggers", "runner", "enabled"},
+    "member": {"is_admin"},
+}
+
+
+@pytest.mark.parametrize("noun", ["webhook", "automation", "member"])
+def test_no_stored_column_can_be_set_that_is_no_field(api: Api, stocked: Stocked, noun):
+    paths = {
+        "webhook": f"{WEBHOOKS}/{stocked.webhook.webhook.uid}",
+        "automation": f"/factories/default/automations/{stocked.automation.id}",
+        "member": f"/members/{stocked.member}",
+    }
+    names = [name for name in STORED if name not in WRITABLE[noun]]
+    before = api.get(paths[noun], key=api.admin).body
+
+    answered = {name: api.patch(paths[noun], {name: "x"}, key=api.admin) for name in names}
+
+    assert len(names) > 40
+    assert {answer.status for answer in answered.values()} == {422}
+    assert {answer.json["errors"][0]["pointer"] for answer in answered.values()} == {f"/{name}" for name in names}
+    assert api.get(paths[noun], key=api.admin).body == before
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (WEBHOOKS, {"name": "x", "uid": "wh_mine"}),
+        (WEBHOOKS, {"name": "x", "factory_id": "fac_other"}),
+        (WEBHOOKS, {"name": "x", "state": "enabled"}),
+        ("/factories/default/secrets", {"name": "X", "team_id": "team_other"}),
+        ("/factories/default/automations", {"name": "x", "prompt": "x", "triggers": [{}], "version": 7}),
+        ("/members", {"email": "x@example.com", "name": "x", "roles": {"default": "manager"}}),
+        ("/keys", {"name": "x", "role": "admin", "token": "hmk_mine"}),
+        ("/factories", {"name": "x", "defined_by_files": True}),
+    ],
+)
+def test_a_new_thing_takes_no_field_that_is_not_its_creators_to_choose(shared_api: Api, path, body):
+    answer = shared_api.post(path, body, key=shared_api.admin)
+
+    assert answer.status == 422
+    assert answer.json["errors"][0]["detail"] == "Extra inputs are not permitted"
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({"name": 5}, "/name"),
+        ({"name": None}, "/name"),
+        ({"enabled": "false"}, "/enabled"),
+        ({"enabled": 0}, "/enabled"),
+        ({"name": "x", "deliveryIdHeader": "a b"}, "/deliveryIdHeader"),
+        ({"a/b~c": 1}, "/a~1b~0c"),
+    ],
+)
+def test_a_field_of_the_wrong_kind_is_named_by_its_json_pointer(api: Api, stocked: Stocked, body, pointer):
+    answer = api.patch(f"{WEBHOOKS}/{stocked.webhook.webhook.uid}", body)
+
+    assert answer.status == 422
+    assert [error["pointer"] for error in answer.json["errors"]] == [pointer]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "pointer"),
+    [
+        (WEBHOOKS, {"name": "x", "enabled": "true"}, "/enabled"),
+        (WEBHOOKS, {"name": "x", "answers_handshakes": 1}, "/answers_handshakes"),
+        (WEBHOOKS, {"name": "x", "authMode": "none"}, "/authMode"),
+        ("/factories/default/backtests", {"last": "50"}, "/last"),
+        ("/factories/default/backtests", {"last": 501}, "/last"),
+        ("/factories/default/filter-tests", {"delivery_id": "dlv_1"}, "/delivery_id"),
+        ("/members", {"email": "x@example.com", "name": "x", "is_admin": "yes"}, "/is_admin"),
+        ("/members", {"email": "x", "name": "x"}, "/email"),
+        ("/keys", {"name": "x", "role": "owner"}, "/role"),
+        ("/keys", {"name": "x", "role": "viewer"}, "/factory"),
+        ("/keys", {"name": "x", "role": "admin", "expires_at": 4102444800}, "/expires_at"),
+        ("/keys", {"name": "x", "role": "admin", "expires_at": "2020-01-01T00:00:00Z"}, "/expires_at"),
+    ],
+)
+def test_nothing_is_guessed_from_a_value_of_another_kind(shared_api: Api, path, body, pointer):
+    answer = shared_api.post(path, body, key=shared_api.admin)
+
+    assert (answer.status, answer.json["code"]) == (422, "invalid")
+    assert [error["pointer"] for error in answer.json["errors"]] == [pointer]
+
+
+def test_every_fault_of_a_filter_is_named_by_its_json_pointer(api: Api, stocked: Stocked):
+    triggers = [
+        {
+            "provider": "webhook",
+            "event": "received",
+            "filter": {"webhook_ids": [stocked.webhook.webhook.uid], "payload": {"a": {"in": 5}, "b": []}},
+        }
+    ]
+
+    answer = api.post("/factories/default/automations", {"name": "x", "prompt": PROMPT, "triggers": triggers})
+
+    assert (answer.status, answer.json["code"]) == (422, "invalid")
+    assert {error["pointer"] for error in answer.json["errors"]} == {
+        "/triggers/0/filter/payload/a/in",
+        "/triggers/0/filter/payload/b",
+    }
+
+
+def test_what_is_left_out_of_a_change_stays_and_null_takes_away(api: Api):
+    made = api.post(WEBHOOKS, {"name": "x", "deliveryIdHeader": "X-Event-Id"}).json
+
+    kept = api.patch(f"{WEBHOOKS}/{made['uid']}", {"enabled": False}).json
+    taken = api.patch(f"{WEBHOOKS}/{made['uid']}", {"deliveryIdHeader": None}).json
+
+    assert (kept["deliveryIdHeader"], kept["enabled"]) == ("X-Event-Id", False)
+    assert (taken["deliveryIdHeader"], taken["enabled"]) == (None, False)
+
+
+# Parameters and addresses
+
+
+@pytest.mark.parametrize(
+    ("query", "parameter"),
+    [
+        ("limit=0", "limit"),
+        ("limit=201", "limit"),
+        ("limit=many", "limit"),
+        ("limit=5&limit=6", "limit"),
+        ("lable=Accepted", "lable"),
+        ("label=accept", "label"),
+        ("since=yesterday", "since"),
+        ("since=1900000000", "since"),
+        ("until=2026-11-21T09:12:36", "until"),
+        ("identity=%00", "identity"),
+        ("cursor=zzz", "cursor"),
+        ("cursor=WyJ4Il0", "cursor"),
+        ("cursor=W10", "cursor"),
+    ],
+)
+def test_a_parameter_that_is_unknown_or_wrong_is_refused_and_named(shared_api: Api, query, parameter):
+    answer = shared_api.get(f"/factories/default/deliveries?{query}")
+
+    assert answer.status == 422
+    assert [error["parameter"] for error in answer.json["errors"]] == [parameter]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/factories/default/webhooks/",
+        "/factories//webhooks",
+        "//me",
+        "/me/",
+        "/me/../me",
+        "/%6de",
+        "/factories/default%2Fwebhooks",
+        "/factories/%ff",
+        "/factories/default/webhooks/wh_%00",
+        "/factories/default/webhooks/my%20name",
+        "/factories/default/deliveries/dlv_12",
+        "/factories/default/runs/..%2f..%2fme",
+        "/schemas/webhook.schema.json/",
+        "/schemas/..%2fwebhook.schema.json",
+        "/docs/..%2f__init__.py",
+        "/nothing",
+    ],
+)
+def test_there_is_one_spelling_of_an_address(shared_api: Api, path):
+    answer = shared_api.get(path, key=shared_api.admin)
+
+    assert (answer.status, answer.json["code"]) == (404, "not_found")
+    assert "location" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b", "a?b#c", "<script>alert(1)</script>", "naïve ✓", '"; DROP TABLE webhooks', "%2e"]
+)
+def test_a_name_may_hold_anything_and_stays_one_segment(shared_api: Api, name):
+    made = shared_api.post("/factories", {"name": name}, key=shared_api.admin)
+    where = made.headers["location"].removeprefix("/api/v1")
+
+    assert made.status == 201
+    assert shared_api.get(where, key=shared_api.admin).json["name"] == name
+    assert shared_api.post(f"{where}/webhooks", {"name": name}, key=shared_api.admin).json["name"] == name
+    assert shared_api.get(f"{where}/webhooks", key=shared_api.admin).json["items"][0]["name"] == name
+
+
+def test_a_method_that_an_address_has_not_is_answered_with_those_that_it_has(shared_api: Api):
+    answer = shared_api.ask("PUT", WEBHOOKS)
+    asked = shared_api.ask("OPTIONS", WEBHOOKS, key="")
+
+    assert (answer.status, answer.json["code"]) == (405, "method_not_allowed")
+    assert answer.headers["allow"] == "GET, HEAD, OPTIONS, POST"
+    assert (asked.status, asked.headers["allow"], asked.body) == (204, "GET, HEAD, OPTIONS, POST", b"")
+
+
+def test_head_is_get_without_the_body(api: Api, stocked: Stocked):
+    path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
+
+    head, get = api.ask("HEAD", path), api.get(path)
+
+    assert (head.status, head.body) == (200, b"")
+    assert head.headers["etag"] == get.headers["etag"]
+    assert head.headers["content-length"] == get.headers["content-length"]
+
+
+@pytest.mark.parametrize(
+    "spoofed",
+    [
+        {"Host": "evil.example"},
+        {"X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "gopher"},
+        {"Forwarded": "host=evil.example"},
+    ],
+    ids=lambda headers: " ".join(headers),
+)
+def test_no_address_repeats_what_a_client_says_of_the_host(api: Api, spoofed):
+    made = api.post(WEBHOOKS, {"name": "x", "authMode": "url_token"}, headers=spoofed)
+    seen = api.get(f"{WEBHOOKS}/{made.json['uid']}", headers=spoofed)
+    redirected = api.get(f"{WEBHOOKS}/", headers=spoofed)
+    page = api.get("/docs", headers=spoofed)
+
+    assert made.json["url"].startswith("https://hooks.test/webhooks/w/")
+    assert made.headers["location"].startswith("/api/v1/")
+    for answer in (made, seen, redirected, page):
+        assert "evil" not in json.dumps(dict(answer.headers)) + answer.body.decode()
+
+
+def test_a_request_that_could_be_read_in_two_ways_is_refused_before(shared_api: Api):
+    answer = shared_api.get("/me", headers=[("Host", "a.test"), ("Host", "b.test")])
+
+    assert (answer.status, answer.json["code"]) == (400, "malformed_request")

@@ -1,0 +1,129 @@
+"""When something is wrong here: told in one shape, without a word of what lies behind it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hookmill.domain.errors import StoreUnavailable
+from hookmill.web.api.problems import KINDS, RETRY_SECONDS
+from tests.api.client import Api, Stocked
+
+WEBHOOKS = "/factories/default/webhooks"
+WEBHOOK = f"{WEBHOOKS}/wh_000"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nothing", 404, "not_found"),
+        ("GET", WEBHOOK, 404, "not_found"),
+        ("PUT", "/me", 405, "method_not_allowed"),
+        ("GET", f"{WEBHOOKS}?limit=x", 422, "invalid"),
+        ("POST", WEBHOOKS, 415, "unsupported_media_type"),
+        ("GET", "/members", 403, "forbidden"),
+    ],
+)
+def test_every_refusal_has_the_same_shape(shared_api: Api, method, path, status, code):
+    answer = shared_api.ask(method, path)
+
+    assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    told = answer.json
+    assert set(told) == {"type", "title", "status", "code", "detail", "errors"}
+    assert (told["type"], told["status"], told["code"]) == ("about:blank", status, code)
+    assert (told["title"], KINDS[code].status) == (KINDS[code].title, status)
+
+
+def test_a_conflict_says_what_is_in_the_way(api: Api):
+    api.post(WEBHOOKS, {"name": "taken"})
+
+    answer = api.post(WEBHOOKS, {"name": "taken"})
+
+    assert (answer.status, answer.json["code"]) == (409, "conflict")
+    assert "taken" in answer.json["detail"]
+
+
+def test_a_fault_that_nobody_foresaw_is_told_as_nothing_but_that(api: Api, monkeypatch: pytest.MonkeyPatch):
+    def break_down(*_: object, **__: object) -> None:
+        raise RuntimeError("/a/path/of/ours with a secret")
+
+    monkeypatch.setattr(api.management.webhooks, "all", break_down)
+
+    answer = api.get(WEBHOOKS)
+
+    assert (answer.status, answer.json["code"]) == (500, "internal_error")
+    assert "RuntimeError" not in answer.body.decode()
+    assert "path" not in answer.body.decode()
+    assert [(where, type(error)) for where, error in api.unforeseen] == [("api", RuntimeError)]
+    api.unforeseen.clear()
+
+
+def test_a_store_that_does_not_answer_is_told_with_when_to_come_again(api: Api, stocked: Stocked):
+    path = api.world.database.path
+    assert path is not None
+    api.world.database.forget_connections()
+    hidden = path.rename(path.with_suffix(".away"))
+    Path(path).mkdir()
+
+    answer = api.get(WEBHOOKS)
+    Path(path).rmdir()
+    hidden.rename(path)
+
+    assert (answer.status, answer.json["code"]) == (503, "unavailable")
+    assert answer.headers["retry-after"] == str(RETRY_SECONDS)
+    assert str(path.parent) not in json.dumps(answer.json)
+    assert {type(error) for _, error in api.unforeseen} == {StoreUnavailable}
+    assert api.get(WEBHOOKS).status == 200
+    api.unforeseen.clear()
+
+
+def test_a_factory_of_files_keeps_its_definitions_and_lets_the_rest_be_done(api: Api, stocked: Stocked):
+    api.management.factories.take_by_files(api.world.may)
+    path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
+
+    refused = [
+        api.post(WEBHOOKS, {"name": "new"}),
+        api.patch(path, {"name": "renamed"}),
+        api.delete(path),
+        api.delete(f"/factories/default/automations/{stocked.automation.id}"),
+    ]
+    done = [api.patch(path, {"enabled": False}), api.post(f"{path}/rotate"), api.post(f"{path}/sync")]
+
+    assert {(answer.status, answer.json["code"]) for answer in refused} == {(409, "conflict")}
+    assert {answer.status for answer in done} == {200}
+    assert api.get("/factories/default").json["defined_by_files"] is True
+
+
+def test_part_of_a_change_is_not_kept_when_the_rest_is_refused(api: Api, stocked: Stocked):
+    path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
+    before = api.get(path).body
+
+    answer = api.patch(path, {"name": "renamed", "deliveryIdHeader": "Authorization"})
+
+    assert answer.status == 422
+    assert api.get(path).body == before
+
+
+def test_the_last_admin_of_the_team_stays(api: Api):
+    only = api.post("/members", {"email": "only@example.com", "name": "Only", "is_admin": True}, key=api.admin).json
+
+    for answer in (
+        api.delete(f"/members/{only['member_id']}", key=api.admin),
+        api.patch(f"/members/{only['member_id']}", {"is_admin": False}, key=api.admin),
+    ):
+        assert (answer.status, answer.json["code"]) == (409, "conflict")
+
+
+def test_roles_are_given_and_taken(api: Api, stocked: Stocked):
+    path = f"/members/{stocked.member}/roles/default"
+
+    given = api.put(path, {"role": "manager"}, key=api.admin)
+    taken = api.delete(path, key=api.admin)
+    too_high = api.put(path, {"role": "admin"}, key=api.admin)
+    nowhere = api.put(f"/members/{stocked.member}/roles/nowhere", {"role": "viewer"}, key=api.admin)
+
+    assert (given.json["roles"], taken.json["roles"]) == ({"default": "manager"}, {})
+    assert (too_high.status, too_high.json["errors"][0]["pointer"]) == (422, "/role")
+    assert nowhere.status == 404
