@@ -25,8 +25,9 @@ from hookmill.cli import (
     service,
     webhook,
 )
-from hookmill.cli.output import complain, line, shown
+from hookmill.cli.output import complain, line
 from hookmill.domain.errors import HookmillError, StoreUnavailable
+from hookmill.domain.text import shown
 
 FAILED = 1
 

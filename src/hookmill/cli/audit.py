@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookmill.cli import options
-from hookmill.cli.output import Column, as_json, call, iso, json_line, line, shown, table, utc
+from hookmill.cli.output import Column, as_json, call, iso, json_line, line, table, utc
 from hookmill.cli.session import session, team_session
 from hookmill.domain.errors import Invalid
+from hookmill.domain.text import shown
 
 if TYPE_CHECKING:
     from hookmill.management import AuditEntry

@@ -9,25 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookmill.cli import given, options
-from hookmill.cli.output import (
-    Column,
-    as_json,
-    call,
-    complain,
-    confirmed,
-    fields,
-    iso,
-    json_line,
-    line,
-    shown,
-    shown_lines,
-    table,
-    utc,
-)
+from hookmill.cli.output import Column, as_json, call, complain, confirmed, fields, iso, json_line, line, table, utc
 from hookmill.cli.session import session
 from hookmill.domain.automation import EVENT, PROVIDER, Automation
 from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import WebhookUid
+from hookmill.domain.text import shown, shown_lines
 from hookmill.domain.webhook import Webhook, WebhookState
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ import typer
 from typer.core import TyperCommand
 
 from hookmill.cli import options
-from hookmill.cli.output import Column, as_json, call, complain, count, line, on_terminal, shown, table
+from hookmill.cli.output import Column, as_json, call, complain, count, line, on_terminal, table
 from hookmill.cli.progress import counting
 from hookmill.cli.session import session
+from hookmill.domain.text import shown
 
 if TYPE_CHECKING:
     from hookmill.cli.session import Session

@@ -11,25 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from hookmill.cli import explain, export, given, options
-from hookmill.cli.output import (
-    Column,
-    as_json,
-    call,
-    count,
-    fields,
-    iso,
-    line,
-    on_terminal,
-    shown,
-    shown_lines,
-    table,
-    utc,
-)
+from hookmill.cli.output import Column, as_json, call, count, fields, iso, line, on_terminal, table, utc
 from hookmill.cli.run import print_runs, run_fields
 from hookmill.cli.session import session
 from hookmill.domain.delivery import Label
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import WebhookUid, delivery_id, delivery_key
+from hookmill.domain.text import shown, shown_lines
 
 if TYPE_CHECKING:
     from hookmill.management import AutomationVerdict

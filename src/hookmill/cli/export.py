@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from hookmill.cli import progress
-from hookmill.cli.output import count, json_line, line, on_terminal, shown
+from hookmill.cli.output import count, json_line, line, on_terminal
 from hookmill.domain.errors import Invalid
+from hookmill.domain.text import shown
 
 Row = TypeVar("Row")
 

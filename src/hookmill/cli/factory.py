@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookmill.cli import options
-from hookmill.cli.output import Column, as_json, call, line, shown, table
+from hookmill.cli.output import Column, as_json, call, line, table
 from hookmill.cli.session import team_session
+from hookmill.domain.text import shown
 
 if TYPE_CHECKING:
     from hookmill.domain.factory import Factory

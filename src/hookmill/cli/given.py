@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import typer
 
-from hookmill.cli.output import shown
 from hookmill.domain.errors import Invalid
+from hookmill.domain.text import shown
 
 STANDARD_INPUT = "-"
 

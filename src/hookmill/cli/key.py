@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from hookmill.cli import options
-from hookmill.cli.output import Column, as_json, call, fields, iso, line, shown, table, utc
+from hookmill.cli.output import Column, as_json, call, fields, iso, line, table, utc
 from hookmill.cli.session import team_session
 from hookmill.domain.permission import Role
+from hookmill.domain.text import shown
 
 if TYPE_CHECKING:
     from hookmill.management import ApiKey

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from hookmill.cli import options
-from hookmill.cli.output import Column, as_json, complain, count, how_to_call, line, shown, table
+from hookmill.cli.output import Column, as_json, complain, count, how_to_call, line, table
 from hookmill.cli.session import settings_in_force
+from hookmill.domain.text import shown
 
 if TYPE_CHECKING:
     from hookmill.app.keys import KeysShown

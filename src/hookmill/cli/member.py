@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookmill.cli import given, options
-from hookmill.cli.output import Column, as_json, call, confirmed, iso, line, shown, table
+from hookmill.cli.output import Column, as_json, call, confirmed, iso, line, table
 from hookmill.cli.session import team_session
 from hookmill.domain.permission import Role
+from hookmill.domain.text import shown
 
 if TYPE_CHECKING:
     from hookmill.management import Member

@@ -17,27 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
 
+from hookmill.domain.text import shown, shown_lines
+
 if TYPE_CHECKING:
     from rich.table import Table
 
 DEFAULT_FACTORY: Final = "default"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def shown(text: str) -> str:
-    """The text as one harmless line: what can't be seen, or could move the cursor or turn the text, is spelled out."""
-    return "".join(c if c.isprintable() else _spelled(c) for c in text)
-
-
-def shown_lines(text: str) -> str:
-    """As `shown`, but line breaks and tabs stay."""
-    return "".join(c if c.isprintable() or c in "\n\t" else _spelled(c) for c in text)
-
-
-def _spelled(character: str) -> str:
-    code = ord(character)
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 def utc(at_us: int | None) -> str:

@@ -11,23 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from hookmill.cli import export, options
-from hookmill.cli.output import (
-    Column,
-    as_json,
-    call,
-    complain,
-    fields,
-    iso,
-    line,
-    on_terminal,
-    shown,
-    shown_lines,
-    table,
-    utc,
-)
+from hookmill.cli.output import Column, as_json, call, complain, fields, iso, line, on_terminal, table, utc
 from hookmill.cli.session import session
 from hookmill.domain.ids import delivery_id, run_id, run_key
 from hookmill.domain.run import Run, RunState
+from hookmill.domain.text import shown, shown_lines
 
 if TYPE_CHECKING:
     from hookmill.settings import Settings

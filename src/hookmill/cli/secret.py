@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookmill.cli import given, options
-from hookmill.cli.output import Column, as_json, call, confirmed, fields, iso, line, shown, table, utc
+from hookmill.cli.output import Column, as_json, call, confirmed, fields, iso, line, table, utc
 from hookmill.cli.session import session
+from hookmill.domain.text import shown
 from hookmill.domain.webhook import WebhookState
 
 if TYPE_CHECKING:

@@ -14,11 +14,12 @@ import typer
 
 from hookmill.cli import options
 from hookmill.cli.curl import curl_line
-from hookmill.cli.output import as_json, count, fields, how_to_call, line, shown
+from hookmill.cli.output import as_json, count, fields, how_to_call, line
 from hookmill.cli.session import settings_in_force
 from hookmill.cli.webhook import webhook_fields
 from hookmill.domain.errors import Conflict
 from hookmill.domain.run import PAYLOAD_FILE
+from hookmill.domain.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

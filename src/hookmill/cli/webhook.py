@@ -8,9 +8,10 @@ import typer
 
 from hookmill.cli import given, options
 from hookmill.cli.curl import curl_line
-from hookmill.cli.output import Column, as_json, call, confirmed, fields, iso, line, shown, table, utc
+from hookmill.cli.output import Column, as_json, call, confirmed, fields, iso, line, table, utc
 from hookmill.cli.secret import print_unsynced, unsynced
 from hookmill.cli.session import session
+from hookmill.domain.text import shown
 from hookmill.domain.webhook import TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookState
 
 if TYPE_CHECKING:
