@@ -8,6 +8,7 @@ from hookmill import definitions
 from hookmill.domain.errors import Conflict
 from hookmill.domain.permission import Door
 from tests.spec import spec
+from tests.support.service import Answer
 from tests.support.world import World
 
 VALUE = "value-of-the-team-0123456789"
@@ -86,7 +87,8 @@ def test_a_new_value_is_picked_up_on_the_next_sync(world, tmp_path):
 
     def status(token: str) -> int:
         headers = {"Authorization": f"Bearer {token}"}
-        return world.request("POST", f"/webhooks/w/{webhook.uid}", headers=headers, body=b"{}").status
+        answer: Answer = world.request("POST", f"/webhooks/w/{webhook.uid}", headers=headers, body=b"{}")
+        return answer.status
 
     world.management.secrets.replace(world.may, "CI_TOKEN", "another-value-0123456789")
     before = (status(VALUE), status("another-value-0123456789"))
