@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from statistics import median, quantiles
 
-from bench import load, machine, noop, service
+from bench import load, machine, noop, pages, service
 from bench.load import SERIAL_LENGTH, Body, Plan, Record, Target
 from bench.process import Served
 from bench.service import NotMeasured, Service, Storage
@@ -33,6 +33,7 @@ WANTED_OF_YARDSTICK = 0.35
 """What durable acceptance on SQLite has to reach with the small body."""
 
 RUN_STARTS = 100
+PAGES_A_ROUND = 40
 WARM_UP_SECONDS = 1.0
 
 
@@ -274,6 +275,10 @@ def _run_start_on(storage: Storage) -> Row:
     return Row(what=what, p50_ms=median(milliseconds), p99_ms=quantiles(milliseconds, n=100)[98])
 
 
+def _pages(effort: Effort) -> Sequence[Row]:
+    return [row for storage in Storage for row in pages.measured(storage, times=effort.rounds * PAGES_A_ROUND)]
+
+
 SCENARIOS = (
     Scenario(name="small", measure=_flat_out_small),
     Scenario(name="large", measure=_flat_out_large),
@@ -281,4 +286,5 @@ SCENARIOS = (
     Scenario(name="filters", measure=_filters),
     Scenario(name="signatures", measure=_signatures),
     Scenario(name="run-start", measure=_run_start),
+    Scenario(name="pages", measure=_pages),
 )

@@ -1,6 +1,6 @@
 """The service under measurement: started with thousands of webhooks, on the storage that is asked for.
 
-This is the only module of the bench that knows Hookmill; everything else speaks HTTP to a port.
+This and `pages` are the only modules of the bench that know Hookmill; everything else speaks HTTP to a port.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import timeit
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -99,12 +99,12 @@ class Service:
 
 
 @contextmanager
-def serving(storage: Storage, *, webhooks: int) -> Iterator[Service]:
+def serving(storage: Storage, *, webhooks: int, fill: Callable[[app.Store], None] | None = None) -> Iterator[Service]:
     """`hookmill serve` in a fresh data directory or a fresh PostgreSQL database, until the block ends.
 
     Before it starts, the webhooks (20 to a factory, mode `token`) and one automation per factory are created
-    in bulk. Runs are left as packages on disk, as they are without any configuration. Afterwards the directory or
-    database is gone.
+    in bulk, and `fill` may put a log there. Runs are left as packages on disk, as they are without any configuration.
+    Afterwards the directory or database is gone.
     """
     with ExitStack() as stack:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hookmill-bench-")))
@@ -114,6 +114,10 @@ def serving(storage: Storage, *, webhooks: int) -> Iterator[Service]:
             url = stack.enter_context(PostgresServer.start()).create_database()
         settings = Settings(data_dir=data_dir, port=port, database_url=SecretStr(url) if url else None)
         targets = _create(settings, webhooks)
+        if fill is not None:
+            store = app.open_store(settings)
+            fill(store)
+            store.close()
         environment = {
             "HOOKMILL_DATA_DIR": str(data_dir),
             "HOOKMILL_PORT": str(port),

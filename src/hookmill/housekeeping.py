@@ -10,9 +10,11 @@ from typing import Final
 
 from hookmill.domain.errors import HookmillError
 from hookmill.domain.ids import run_key
-from hookmill.store import deliveries, runs
+from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS, SESSION_IDLE_HOURS
+from hookmill.store import deliveries, idempotency, runs, sessions
 from hookmill.store.database import Database, Transaction
 
+HOUR_US: Final = 3_600_000_000
 FIRST_SWEEP_SECONDS: Final = 5.0
 RETENTION_SECONDS: Final = 600.0
 ROWS_PER_STEP: Final = 100
@@ -108,8 +110,18 @@ def sweep(database: Database, packages: Path, now: int, *, rest: Callable[[], bo
             return removed
     with database.write() as tx:
         deliveries.forget_refusals(tx, now)
+        _forget_what_is_over(tx, now)
     _remove_orphaned_packages(database, packages)
     return removed
+
+
+def _forget_what_is_over(tx: Transaction, now: int) -> None:
+    """Answers that are given no more, sessions and links that open nothing: some hold what is secret."""
+    idempotency.forget(tx, before=now - IDEMPOTENT_ANSWERS_KEPT_HOURS * HOUR_US)
+    sessions.forget_old(
+        tx, created_before=now - SESSION_HOURS * HOUR_US, seen_before=now - SESSION_IDLE_HOURS * HOUR_US
+    )
+    sessions.forget_old_links(tx, now)
 
 
 def _has_the_sweep(tx: Transaction) -> bool:

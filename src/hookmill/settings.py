@@ -96,7 +96,8 @@ class Settings(BaseSettings):
         description="Commands that perform runs, by name. `package` is always there: it leaves the files.",
     )
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), description="Networks whose X-Forwarded-For is believed, such as 10.0.0.0/8. Only the log uses it."
+        default=(),
+        description="Networks whose X-Forwarded-For is believed, such as 10.0.0.0/8, for logs and budgets.",
     )
     master_key: SecretStr | None = Field(
         default=None,

@@ -1,12 +1,14 @@
 """The delivery log through the API: read in pages, downloaded, explained, replayed; and never changed."""
 
 import json
+import re
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from hookmill.web.api import application, operations
+from hookmill.web.api import application, automations, operations
+from hookmill.web.api.answers import ExplanationAnswer
 from tests.api.client import Api, Stocked
 
 FACTORY = "/factories/default"
@@ -190,6 +192,15 @@ def test_an_explanation_says_what_each_automation_makes_of_it_condition_by_condi
     ]
 
 
+def test_an_explanation_that_is_written_piece_by_piece_is_the_same(api: Api, stocked: Stocked):
+    api.world.automation("another", stocked.webhook)
+
+    answer = api.get(f"{FACTORY}/deliveries/{stocked.delivery}/explanation").body
+
+    assert answer == ExplanationAnswer.model_validate_json(answer).model_dump_json().encode()
+    assert len(json.loads(answer)["automations"]) == 2
+
+
 def test_a_filter_is_tested_on_one_delivery_and_on_the_last_ones(api: Api, stocked: Stocked):
     opened, closed = stocked.delivery, send(api, stocked, {"action": "closed"})[0]
     draft = {"action": ["closed"]}
@@ -243,6 +254,36 @@ def test_a_queued_run_is_cancelled_once(api: Api, stocked: Stocked):
     assert (cancelled.status, cancelled.json["state"]) == (200, "cancelled")
     assert (again.status, again.json["code"]) == (409, "conflict")
     assert [run["run_id"] for run in api.get(f"{FACTORY}/runs?state=cancelled").json["items"]] == [stocked.run]
+
+
+# Other lists
+
+
+def test_a_list_of_automations_leaves_the_prompts_out(api: Api, stocked: Stocked):
+    (listed,) = api.get(f"{FACTORY}/automations").json["items"]
+    whole = api.get(f"{FACTORY}/automations/{stocked.automation.id}").json
+
+    assert "prompt" not in listed
+    assert listed | {"prompt": stocked.automation.prompt} == whole
+
+
+def test_a_page_of_automations_ends_where_it_has_grown_large(
+    api: Api, stocked: Stocked, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(automations, "PAGE_BYTES", 100)
+    for name in ("a", "b", "c"):
+        api.world.automation(name, stocked.webhook)
+
+    found = pages(api, f"{FACTORY}/automations", 200)
+
+    assert [[each["name"] for each in page] for page in found] == [["a"], ["b"], ["c"], ["reader of default"]]
+
+
+def test_an_act_of_management_has_an_id_of_its_own(api: Api, stocked: Stocked):
+    ids = [each["entry_id"] for each in api.get(f"{FACTORY}/audit-log?limit=200").json["items"]]
+
+    assert len(ids) == len(set(ids)) > 3
+    assert all(re.fullmatch("aud_[0-9a-f]{32}", each) for each in ids)
 
 
 # The log is evidence

@@ -1,5 +1,6 @@
 """The reference page and what else is open to all: complete, inert, and the same for everybody."""
 
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -8,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hookmill.web.api import application, operations
-from hookmill.web.api.access import ROLES, anybody
+from hookmill.web.api import application, bodies, operations
+from hookmill.web.api.access import REQUESTS_PER_MINUTE, ROLES, anybody
 from hookmill.web.api.document import document
 from hookmill.web.api.problems import KINDS
 from tests.api.client import Api
@@ -71,6 +72,37 @@ def test_every_operation_is_on_the_page(shared_api: Api):
 
     assert len(ids) == len(set(ids)) > 45
     assert set(ids) <= set(names)
+
+
+def test_the_page_says_every_code_with_its_meaning_and_how_to_begin(shared_api: Api):
+    text = html.unescape(shared_api.get("/docs", key="").body.decode())
+
+    assert "Authorization: Bearer hmk_" in text
+    for code, kind in KINDS.items():
+        assert f"<td>{kind.status}</td><td><code>{code}</code></td><td>{kind.title}</td>" in text
+    assert f"{REQUESTS_PER_MINUTE} requests a minute" in text
+    assert "<code>rejected_auth</code>" in text
+    assert "<code>interrupted</code>" in text
+
+
+def test_every_body_has_an_example_that_is_one_and_is_on_the_page(shared_api: Api):
+    text = html.unescape(shared_api.get("/docs", key="").body.decode())
+    models = {model.__name__: model for model in bodies.Given.__subclasses__() + bodies.Changes.__subclasses__()}
+    told = document(application())
+    names = re.findall(r'"requestBody": .*?"#/components/schemas/(\w+)"', json.dumps(told))
+
+    assert len(names) > 12
+    for name in names:
+        (example,) = told["components"]["schemas"][name]["examples"]
+        models[name].model_validate(example)
+        assert json.dumps(example, indent=2, ensure_ascii=False) in text
+
+
+@pytest.mark.parametrize("path", ["", "/", "/docs/"])
+def test_who_looks_for_the_page_is_led_to_it(shared_api: Api, path):
+    answer = shared_api.get(path, key="", headers={"Host": "evil.example"})
+
+    assert (answer.status, answer.headers["location"]) == (308, "/api/v1/docs")
 
 
 def test_the_description_says_for_every_operation_what_it_is_and_what_it_takes():

@@ -3,6 +3,7 @@
 import pytest
 
 from hookmill.domain.permission import Role
+from hookmill.web.api.idempotency import KEPT_BYTES
 from tests.api.client import PROMPT, Api, Stocked
 
 WEBHOOKS = "/factories/default/webhooks"
@@ -95,3 +96,34 @@ def test_every_creation_can_be_repeated(api: Api, stocked: Stocked):
         assert first.status in (200, 201), path
         assert (again.status, again.body) == (first.status, first.body)
         assert again.headers["idempotency-replayed"] == "true"
+
+
+def kept_bytes(api: Api) -> int:
+    """How much the store keeps of all answers."""
+    with api.world.database.read() as tx:
+        return sum(len(bytes(row["sealed"])) for row in tx.all("SELECT sealed FROM idempotency_keys"))
+
+
+def automation(stocked: Stocked, prompt: str) -> dict[str, object]:
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [stocked.webhook.webhook.uid]}}
+    return {"name": "new", "prompt": prompt, "triggers": [trigger]}
+
+
+def test_an_answer_is_kept_in_about_as_many_bytes_as_it_has(api: Api, stocked: Stocked):
+    answer = api.post("/factories/default/automations", automation(stocked, '"é"\n' * 5_000), headers=KEY)
+
+    assert answer.status == 201
+    assert kept_bytes(api) < len(answer.body) + 500
+
+
+def test_a_large_answer_is_not_kept_and_can_be_repeated_all_the_same(api: Api, stocked: Stocked):
+    body = automation(stocked, "é" * (KEPT_BYTES // 2))
+
+    first = api.post("/factories/default/automations", body, headers=KEY)
+    again = api.post("/factories/default/automations", body, headers=KEY)
+    other = api.post("/factories/default/automations", body | {"name": "other"}, headers=KEY)
+
+    assert kept_bytes(api) < 1_000
+    assert (again.status, again.body, again.headers["location"]) == (201, first.body, first.headers["location"])
+    assert again.headers["idempotency-replayed"] == "true"
+    assert (other.status, other.json["code"]) == (409, "idempotency_key_reused")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hookmill.domain.errors import StoreUnavailable
+from hookmill.domain.errors import Revoked, StoreUnavailable
+from hookmill.web.api import problems
 from hookmill.web.api.problems import KINDS, RETRY_SECONDS
 from tests.api.client import Api, Stocked
 
@@ -77,6 +78,42 @@ def test_a_store_that_does_not_answer_is_told_with_when_to_come_again(api: Api, 
     assert {type(error) for _, error in api.unforeseen} == {StoreUnavailable}
     assert api.get(WEBHOOKS).status == 200
     api.unforeseen.clear()
+
+
+def test_a_store_that_is_away_is_told_to_the_operator_once_a_second(api: Api, monkeypatch: pytest.MonkeyPatch):
+    def away(*_: object, **__: object) -> None:
+        raise StoreUnavailable("The database is away.")
+
+    monkeypatch.setattr(api.management.webhooks, "all", away)
+    statuses: set[int] = set()
+    told = []
+    for _ in range(3):
+        statuses |= {api.get(WEBHOOKS).status for _ in range(5)}
+        told.append(len(api.unforeseen))
+        api.world.clock.advance(seconds=1)
+
+    assert statuses == {503}
+    assert told == [1, 2, 3]
+    api.unforeseen.clear()
+
+
+def test_other_faults_are_told_to_the_operator_each_time(api: Api, monkeypatch: pytest.MonkeyPatch):
+    def break_down(*_: object, **__: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(api.management.webhooks, "all", break_down)
+    for _ in range(3):
+        api.get(WEBHOOKS)
+
+    assert len(api.unforeseen) == 3
+    api.unforeseen.clear()
+
+
+def test_who_is_let_in_no_more_is_told_as_somebody_without_a_key():
+    answer = problems.answer(problems.refusal_for(Revoked("This API key was revoked. Nothing was done.")))
+
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert json.loads(bytes(answer.body))["code"] == "authentication_failed"
 
 
 def test_a_factory_of_files_keeps_its_definitions_and_lets_the_rest_be_done(api: Api, stocked: Stocked):

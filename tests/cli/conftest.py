@@ -96,6 +96,8 @@ class Log:
         reason: str | None = None,
     ) -> str:
         key = self._key(at)
+        # A sender's or provider's id is found by its digest, as admission writes it.
+        digest = identities_shown_as(identity)[identity_kind - 1] if identity and identity_kind else key
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.execute(
                 """
@@ -110,8 +112,7 @@ class Log:
                     len(body),
                     int(identity_kind) if identity_kind is not None else None,
                     identity,
-                    # A sender's or provider's id is found by its digest, as admission writes it.
-                    identities_shown_as(identity)[identity_kind - 1] if identity and identity_kind else key,
+                    digest,
                     ids.delivery_key(duplicate_of) if duplicate_of is not None else None,
                     reason,
                     webhook_uid,
@@ -119,6 +120,13 @@ class Log:
             )
             if label is Label.ACCEPTED:
                 connection.execute("INSERT INTO payloads (delivery_id, body) VALUES (?, ?)", (key, body))
+                connection.execute(
+                    """
+                    INSERT INTO identities (webhook_no, digest, delivery_id, kind, claimed_at)
+                    SELECT no, ?, ?, ?, ? FROM webhooks WHERE uid = ?
+                    """,
+                    (digest, key, int(identity_kind or IdentityKind.BODY_SHA256), at, webhook_uid),
+                )
         return ids.delivery_id(key)
 
     def deliveries(self, webhook_uid: str, count: int) -> list[str]:

@@ -157,9 +157,11 @@ def test_a_change_is_the_next_version_and_leaves_alone_what_is_not_given(automat
 
 
 def test_a_change_says_which_version_is_next(automation: Any, hookmill: Hookmill):
-    printed = hookmill("automation", "change", "triage", "--runner", "package").out
+    unchanged = hookmill("automation", "change", "triage", "--runner", "package").out
+    changed = hookmill("automation", "change", "triage", "--prompt", "Look twice.").out
 
-    assert printed == f"Automation triage ({automation['automation_id']}) is at version 2 now.\n"
+    assert unchanged == f"Automation triage ({automation['automation_id']}) is at version 1 now.\n"
+    assert changed == f"Automation triage ({automation['automation_id']}) is at version 2 now.\n"
 
 
 def test_a_new_filter_keeps_the_webhooks_and_new_webhooks_keep_the_filter(

@@ -66,7 +66,30 @@ def test_unusable_settings_do_not_look_like_changes(
 
 @pytest.mark.parametrize("command", ["plan", "apply", "validate"])
 def test_a_folder_that_is_not_there_is_an_error(files: Wrote, hookmill: Hookmill, command: str):
-    assert hookmill(command, "nowhere", ends=1).err == "The system refused: No such file or directory: nowhere.\n"
+    assert hookmill(command, "nowhere", ends=1).err == "There is no folder nowhere.\n"
+
+
+def test_a_folder_that_holds_no_definitions_is_told_without_a_line(hookmill: Hookmill, tmp_path: Path):
+    (tmp_path / "empty").mkdir()
+
+    said = "There is neither a folder webhooks nor a folder automations in empty. Name the one that holds them."
+    assert hookmill("validate", "empty", ends=1).err == f"{said}\n1 problem.\n"
+    assert hookmill("validate", "empty", "--json", ends=1).json == {
+        "problems": [{"file": ".", "line": None, "column": None, "message": said}]
+    }
+
+
+def test_taking_a_factory_over_is_a_change_and_then_it_is_none(webhook: Any, automation: Any, hookmill: Hookmill):
+    hookmill("export", "ops")
+
+    planned, applied = hookmill("plan", "ops", ends=2), hookmill("apply", "ops", ends=2)
+
+    for printed in (planned, applied):
+        assert printed.out.startswith(
+            "~ factory default: defined by files from now on\n"
+            "0 to create, 0 to change, 0 to remove, 2 unchanged; files take the factory over.\n"
+        )
+    assert hookmill("apply", "ops", ends=0).out.startswith("Nothing to do: 2 of 2 are as the files say.\n")
 
 
 # What is printed
@@ -98,12 +121,13 @@ def test_an_apply_says_what_it_did(files: Wrote, hookmill: Hookmill):
 
     lines = hookmill("apply", "ops", ends=2).out.splitlines()
 
-    assert lines[:3] == [
+    assert lines[:4] == [
+        "~ factory default: defined by files from now on",
         "+ webhook source: token, secret TOKEN",
-        "1 to create, 0 to change, 0 to remove, 0 unchanged.",
-        "From now on, factory default is defined by files, and changes through them alone.",
+        "1 to create, 0 to change, 0 to remove, 0 unchanged; files take the factory over.",
+        "From now on, factory default changes through its files alone.",
     ]
-    assert lines[5].startswith("source   wh_")
+    assert lines[6].startswith("source   wh_")
 
 
 def test_nothing_to_do_is_said(files: Wrote, hookmill: Hookmill):
@@ -124,14 +148,14 @@ def test_no_output_holds_a_secret(files: Wrote, hookmill: Hookmill):
 def test_problems_are_told_with_their_places_on_standard_error(files: Wrote, hookmill: Hookmill):
     files({"webhooks/a.yaml": "secretName: TOKEN\nauthmode: token\n", "webhooks/b.yaml": "<<<<<<< HEAD\n"})
 
-    for command in ("plan", "apply", "validate"):
+    for command, so in (("plan", " Nothing was changed."), ("apply", " Nothing was changed."), ("validate", "")):
         printed = hookmill(command, "ops", ends=1)
         assert printed.out == ""
         assert printed.err == (
             "webhooks/a.yaml:2:1: Unknown key 'authmode'. Did you mean authMode?\n"
             "webhooks/b.yaml:1:1: A merge was left unresolved here. Choose one side, "
             "and drop the lines <<<<<<<, ======= and >>>>>>>.\n"
-            "2 problems. Nothing was changed.\n"
+            f"2 problems.{so}\n"
         )
 
 
@@ -213,7 +237,10 @@ def test_deleting_a_webhook_needs_its_own_option(files: Wrote, hookmill: Hookmil
 
     assert planned.out.startswith("- webhook source (wh_")
     for printed in (planned, applied):
-        assert "It would delete webhook 'source': senders get 404, and the URL never comes back." in printed.err
+        assert (
+            "Factory 'default' would lose webhook 'source': senders get 404, and the URL never comes back. "
+            "If these files are another factory's: --factory NAME."
+        ) in printed.err
         assert "apply ops --allow-deletions" in printed.err
     assert hookmill("webhook", "list", "--json").json == {"webhooks": []}
 
@@ -227,18 +254,25 @@ def test_files_are_checked_without_an_installation(hookmill: Hookmill, tmp_path:
     assert hookmill("validate", "ops").out == (
         "ops has 1 webhook and 1 automation, and no problem that can be seen without the factory.\n"
     )
-    assert hookmill("validate", "ops", "--json").json == {"webhooks": 1, "automations": 1, "problems": []}
+    assert hookmill("validate", "ops", "--json").json == {
+        "webhook_count": 1,
+        "automation_count": 1,
+        "problems": [],
+    }
     assert not (tmp_path / "data").exists()
 
 
 # The way back
 
 
-def test_an_export_applies_without_a_change(webhook: Any, automation: Any, hookmill: Hookmill):
-    printed = hookmill("export", "ops").out
+def test_an_export_says_what_the_first_apply_does_until_it_is_done(webhook: Any, hookmill: Hookmill):
+    by_hand = hookmill("export", "ops").out
+    hookmill("apply", "ops", ends=2)
+    by_files = hookmill("export", "again").out
 
-    assert printed.startswith("2 files written to ops. No secret is in them")
-    assert hookmill("apply", "ops").out.startswith("Nothing to do: 2 of 2 are as the files say.")
+    assert by_hand.startswith("1 file written to ops. No secret is in them")
+    assert "From the first apply on" in by_hand
+    assert by_files == "1 file written to again. No secret is in them: they name team secrets.\n"
 
 
 def test_an_export_in_json(webhook: Any, hookmill: Hookmill):

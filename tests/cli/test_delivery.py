@@ -263,12 +263,13 @@ def test_an_automation_that_is_disabled_would_not_trigger(automation: Any, webho
     assert "triage: Would not trigger: it is disabled\n" in hookmill("delivery", "show", delivery).out
 
 
-def test_automations_of_other_webhooks_are_in_json_alone(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
+def test_automations_of_other_webhooks_are_a_line_each(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
     hookmill("webhook", "create", "other")
     hookmill("automation", "create", "elsewhere", "--prompt", "x", "--webhook", "other")
     delivery = log.delivery(webhook["uid"])
 
-    assert "elsewhere" not in hookmill("delivery", "show", delivery).out
+    said = hookmill("delivery", "show", delivery).out.splitlines()
+    assert said[-2:] == ["", "elsewhere: Would not trigger. Webhook check: failed"]
     judged = hookmill("delivery", "show", delivery, "--json").json["automations"]
     assert [(one["automation"], one["triggers"][0]["webhook_check"]) for one in judged] == [
         ("elsewhere", False),
@@ -295,10 +296,18 @@ def test_a_replay_can_be_for_one_automation(automation: Any, webhook: Any, log: 
     assert (only["automation"], only["delivery_id"], only["replay"]) == ("triage", delivery, 1)
 
 
-def test_a_replay_that_starts_nothing_says_so(webhook: Any, log: Log, hookmill: Hookmill):
+def test_a_replay_that_starts_nothing_says_so_and_where_the_reason_is(webhook: Any, log: Log, hookmill: Hookmill):
+    hookmill("webhook", "create", "other")
+    hookmill("automation", "create", "elsewhere", "--prompt", "x", "--webhook", "other")
     delivery = log.delivery(webhook["uid"])
 
-    assert "Nothing was started." in hookmill("delivery", "replay", delivery, ends=1).err
+    refused = hookmill("delivery", "replay", delivery, ends=1).err
+    offered = refused.strip().partition("To see why: hookmill ")[2]
+
+    assert "Nothing was started." in refused
+    assert hookmill(*offered.split()).out.endswith(
+        "No automation selects this webhook now:\n\nelsewhere: Would not trigger. Webhook check: failed\n"
+    )
 
 
 def test_show_gives_the_reason_of_a_rejection_and_the_original_of_a_duplicate(

@@ -79,7 +79,7 @@ def test_the_list_says_what_each_opens_and_whether_it_still_does(key: Any, hookm
     with time_machine.travel(START_US / 1_000_000, tick=False):
         gone = hookmill("key", "create", "gone", "--role", "viewer", "--expires-in-days", "1", "--json").json
     with time_machine.travel(START_US / 1_000_000 + 86_401, tick=False):
-        hookmill("key", "revoke", key["key_id"])
+        hookmill("key", "revoke", key["key_id"], "--yes")
         late = hookmill("key", "create", "late", "--role", "admin", "--expires-in-days", "30", "--json").json
 
         rows = {row.split()[0]: row for row in hookmill("key", "list").out.splitlines()[1:]}
@@ -94,11 +94,45 @@ def test_an_empty_list_says_how_to_create_one(log: Log, hookmill: Hookmill):
 
 
 def test_a_revoked_key_opens_nothing(key: Any, hookmill: Hookmill):
-    said = hookmill("key", "revoke", key["key_id"]).out
+    said = hookmill("key", "revoke", key["key_id"], "--yes").out
 
     assert said == f"API key ci ({key['key_id']}) is revoked, and opens nothing any more.\n"
     assert caller(key["token"]) is None
     assert "was revoked before" in hookmill("key", "revoke", key["key_id"], ends=1).err
+
+
+def test_revoking_asks_and_takes_no_for_an_answer(key: Any, hookmill: Hookmill):
+    printed = hookmill("key", "revoke", key["key_id"], stdin=b"n\n", ends=1)
+
+    assert f"Revoke API key ci ({key['key_id']})? Programs that use it get 401 for ever." in printed.err
+    assert caller(key["token"]) is not None
+
+
+def test_revoking_in_json_needs_yes(key: Any, hookmill: Hookmill):
+    refused = hookmill("key", "revoke", key["key_id"], "--json", ends=2)
+    revoked = hookmill("key", "revoke", key["key_id"], "--json", "--yes").json
+
+    assert "--yes" in refused.err
+    assert revoked["revoked_at"] is not None
+
+
+def test_a_key_may_be_named_while_no_other_is_called_so(key: Any, hookmill: Hookmill):
+    hookmill("key", "revoke", "ci", "--yes")
+    again = hookmill("key", "create", "ci", "--role", "viewer", "--json").json
+
+    assert hookmill("key", "revoke", "ci", "--yes", "--json").json["key_id"] == again["key_id"]
+    assert "was revoked before" in hookmill("key", "revoke", "ci", ends=1).err
+    assert "There is no key 'nobody'" in hookmill("key", "revoke", "nobody", ends=1).err
+
+
+def test_a_name_that_several_keys_have_is_refused_with_their_ids(key: Any, hookmill: Hookmill):
+    other = hookmill("key", "create", "ci", "--role", "viewer", "--json").json
+
+    printed = hookmill("key", "revoke", "ci", "--yes", ends=1)
+
+    assert printed.err.startswith("2 keys are named 'ci'. Give the id of the one that you mean: ")
+    assert key["key_id"] in printed.err
+    assert other["key_id"] in printed.err
 
 
 def test_the_help_tells_api_keys_and_master_keys_apart(hookmill: Hookmill):

@@ -1,10 +1,14 @@
 """`hookmill member`."""
 
 import re
+from contextlib import closing
 from typing import Any
 
 import pytest
 
+from hookmill import app
+from hookmill.domain.errors import NotFound
+from hookmill.settings import read_settings
 from tests.cli.conftest import Hookmill, Log
 
 HOSTILE = "Ada[red]\u00a0L"
@@ -100,3 +104,21 @@ def test_a_name_is_printed_as_text_whatever_it_holds(log: Log, hookmill: Hookmil
 
 def test_what_is_no_address_is_refused_with_one_that_is(log: Log, hookmill: Hookmill):
     assert "ada@example.com" in hookmill("member", "add", "ada", "--name", "Ada", ends=1).err
+
+
+def test_a_link_lets_them_choose_a_password_once(ada: Any, hookmill: Hookmill):
+    first = hookmill("member", "link", "ada@example.com").out.splitlines()[-1]
+    url = hookmill("member", "link", "ada@example.com", "--json").json["url"]
+
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/welcome/[\w-]{43}", url)
+    assert first.rpartition("/")[2] != url.rpartition("/")[2]
+    settings = read_settings()
+    with closing(app.open_store(settings)) as store:
+        sessions = app.management(settings, store).sessions
+        assert sessions.link_target(url.rpartition("/")[2]).email == "ada@example.com"
+        with pytest.raises(NotFound):
+            sessions.link_target(first.rpartition("/")[2])
+
+
+def test_a_link_is_for_somebody_who_is_there(log: Log, hookmill: Hookmill):
+    assert "There is no member 'nobody@example.com'" in hookmill("member", "link", "nobody@example.com", ends=1).err

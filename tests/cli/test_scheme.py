@@ -41,7 +41,13 @@ def test_the_scheme_to_fill_in_shows_its_fields(hookmill: Hookmill):
 
 
 def test_an_unknown_scheme_is_refused_with_the_nearest(hookmill: Hookmill):
-    assert "Did you mean github?" in hookmill("scheme", "show", "githup", ends=1).err
+    printed = hookmill("scheme", "show", "githup", ends=1).err
+
+    assert printed.startswith("'githup' is no signature scheme. Did you mean github? Allowed are: ")
+
+
+def test_a_scheme_whose_secret_is_pasted_says_with_which_command(hookmill: Hookmill):
+    assert hookmill("scheme", "show", "github").out.endswith("webhook rotate NAME --secret-from-stdin\n")
 
 
 def test_a_webhook_that_waits_for_its_providers_secret_says_what_to_do(log: Log, hookmill: Hookmill):

@@ -23,6 +23,7 @@ def test_a_value_that_is_generated_is_printed_once(log: Log, hookmill: Hookmill)
     assert len(value) >= 43
     assert "Keep it now: it is not shown again.\n" in printed
     assert "webhook create NAME --secret-name STRIPE\n" in printed
+    assert printed.endswith("Or, in its definition file: secretName: STRIPE\n")
     for again in (["show", "STRIPE"], ["show", "STRIPE", "--json"], ["list"], ["list", "--json"]):
         assert value not in hookmill("secret", *again).out
 
@@ -102,7 +103,25 @@ def test_replacing_a_value_warns_of_other_factories(shared: Any, hookmill: Hookm
 def test_a_secret_in_use_is_not_deleted_and_nobody_is_asked(shared: Any, hookmill: Hookmill):
     printed = hookmill("secret", "delete", "SHARED", ends=1)
 
-    assert printed.err.startswith("Team secret SHARED is used by 'orders'.")
+    assert printed.err == "Team secret SHARED is used by 'orders'. Delete this webhook first.\n"
+
+
+def test_a_secret_that_several_webhooks_use_names_them_all(shared: Any, hookmill: Hookmill):
+    hookmill("webhook", "create", "returns", "--secret-name", "SHARED")
+
+    printed = hookmill("secret", "delete", "SHARED", ends=1)
+
+    assert printed.err == "Team secret SHARED is used by 'orders', 'returns'. Delete these webhooks first.\n"
+
+
+def test_where_files_define_the_factory_a_secret_is_for_a_file(shared: Any, hookmill: Hookmill):
+    hookmill("export", "ops")
+    hookmill("apply", "ops", ends=2)
+
+    printed = hookmill("secret", "create", "STRIPE").out
+
+    assert printed.endswith("For a webhook, in its file: secretName: STRIPE\n")
+    assert "webhook create" not in printed
 
 
 def test_deletion_asks_and_takes_no_for_an_answer(log: Log, hookmill: Hookmill):

@@ -1,5 +1,6 @@
 """`hookmill serve`, `worker` and `migrate`: what they say to people."""
 
+import http.client
 import json
 import os
 import shutil
@@ -11,13 +12,15 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
+from hookmill.store.key_file import KeyFile
 from tests.cli.conftest import Hookmill
-from tests.support.service import free_port
+from tests.support.service import free_port, operator, serving
 
 READY_SECONDS = 60.0
 
@@ -111,15 +114,42 @@ def test_a_second_start_says_what_is_there_and_no_secret(data_dir: Path, hookmil
     with started("--port", port, "--json") as service:
         assert service.stdout is not None
         first = json.loads(service.stdout.readline())
+        hookmill("factory", "create", "shop")
 
     with started("--port", port) as service:
         said = announcement(service)
 
     assert first["first_start"] is True
     assert first["webhook"]["url"] == f"http://127.0.0.1:{port}/webhooks/w/{first['webhook']['uid']}"
-    assert "Here already: 1 webhook (first), 1 automation (first).\n" in said
+    assert "Here already: 1 webhook (first), 1 automation (first); 1 more factory: shop.\n" in said
     assert "webhook rotate NAME\n" in said
     assert first["webhook"]["secret"] not in said
+
+
+def test_starts_print_a_link_to_the_dashboard_until_somebody_can_sign_in(data_dir: Path, hookmill: Hookmill):
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    with started("--port", str(port)) as service:
+        (link,) = [line for line in announcement(service).splitlines() if "/welcome/" in line]
+        answers = [_signed_up(port, link.removeprefix(address)) for _ in range(2)]
+
+    with started("--port", str(port), "--json") as service:
+        assert service.stdout is not None
+        again = json.loads(service.stdout.readline())
+
+    assert link.startswith(address)
+    assert answers == [(303, True), (404, False)]
+    assert again["dashboard"] == {"url": address, "signs_in_once": False}
+
+
+def _signed_up(port: int, path: str) -> tuple[int, bool]:
+    """The status that a first admin's form is answered with, and whether they are signed in."""
+    form = {"name": "Ada", "email": "ada@example.com", "password": "a few long words", "again": "a few long words"}
+    headers = {"Origin": f"http://127.0.0.1:{port}", "Content-Type": "application/x-www-form-urlencoded"}
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+        connection.request("POST", path, urlencode(form), headers)
+        answer = connection.getresponse()
+        return answer.status, answer.headers["Set-Cookie"] is not None
 
 
 def test_the_offered_commands_find_a_service_that_was_started_with_options(
@@ -135,6 +165,51 @@ def test_the_offered_commands_find_a_service_that_was_started_with_options(
     assert f"HOOKMILL_PORT={port} HOOKMILL_DATA_DIR='{tmp_path}/else where'" in offered
     assert listed.startswith("The log has no deliveries.")
     assert not data_dir.exists()
+
+
+def test_the_offered_commands_find_a_service_that_its_environment_describes(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "of ours.toml").write_text(f"port = {free_port()}\n")
+    monkeypatch.setenv("HOOKMILL_CONFIG", "of ours.toml")
+    monkeypatch.setenv("HOOKMILL_DATA_DIR", "data")
+    monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
+    with started() as service:
+        said = announcement(service)
+        for name in ("HOOKMILL_CONFIG", "HOOKMILL_DATA_DIR"):
+            monkeypatch.delenv(name)
+        (offered,) = [line.partition(": ")[2] for line in said.splitlines() if line.startswith("What came in:")]
+        listed = subprocess.check_output(["sh", "-c", offered], text=True, cwd="/", timeout=20)
+
+    assert f"HOOKMILL_DATA_DIR={data_dir} HOOKMILL_CONFIG='{tmp_path}/of ours.toml'" in offered
+    assert listed.startswith("The log has no deliveries.")
+    assert "HOOKMILL_MASTER_KEY in the environment, as here\n" in said
+    assert "A" * 43 not in said
+
+
+def test_the_log_says_that_another_master_key_was_taken_up_and_that_the_service_stopped(tmp_path: Path):
+    with serving(tmp_path / "data") as service:
+        with service.management() as management:
+            made = management.webhooks.create(operator(management), "before")
+        assert service.post(made).status == 202
+        subprocess.run(
+            [sys.executable, "-m", "hookmill", "keys", "rotate", "--yes"],
+            env=service.environment(),
+            stdout=subprocess.DEVNULL,
+            check=True,
+            timeout=60,
+        )
+        with service.management() as management:
+            made = management.webhooks.create(operator(management), "after")
+        assert service.post(made, b'{"n": 2}').status == 202
+        deadline = time.monotonic() + 10
+        while "took up a master key" not in service.log() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        service.stop()
+
+    (taken_up,) = [json.loads(line) for line in service.log().splitlines() if "took up a master key" in line]
+    assert taken_up["key"] == KeyFile(service.data_dir / "master.key").read()[0].id
+    assert json.loads(service.log().splitlines()[-1])["event"] == "stopped"
 
 
 def test_a_taken_port_is_told_before_anything_is_made(data_dir: Path, hookmill: Hookmill):

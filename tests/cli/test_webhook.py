@@ -172,6 +172,19 @@ def test_the_list_shows_each_webhook_on_a_line(webhook: Any, hookmill: Hookmill)
     assert row.split() == ["source", webhook["uid"], "token", "disabled"]
 
 
+def test_every_label_begins_with_a_capital(webhook: Any, automation: Any, hookmill: Hookmill):
+    shown = (
+        hookmill("webhook", "show", "source").out + hookmill("automation", "show", "triage").out.partition("\n\n")[0]
+    )
+    made = hookmill("webhook", "create", "orders").out.split("\n\n")[1] + "\n"
+    made += hookmill("key", "create", "ci", "--role", "viewer").out.split("\n\n")[1]
+
+    labels = [line.split("  ")[0] for line in f"{shown}\n{made}".splitlines() if not line.startswith("  ")]
+
+    assert {"UID", "ID"} < set(labels)
+    assert [label for label in labels if not label[:1].isupper()] == []
+
+
 def test_an_empty_list_says_how_to_create_one(log: Log, hookmill: Hookmill):
     assert "webhook create NAME" in hookmill("webhook", "list").out
 

@@ -488,6 +488,7 @@ def test_nothing_is_said_of_a_filter_while_nothing_is_stored(simple: Repository)
 
 def test_the_first_apply_makes_the_factory_the_files(repository: Repository):
     assert repository.plan().takes_over is True
+    assert repository.plan().has_changes is True
     assert repository.may.factory.defined_by_files is False
 
     repository.apply()
@@ -496,6 +497,7 @@ def test_the_first_apply_makes_the_factory_the_files(repository: Repository):
     with pytest.raises(Conflict, match="is defined by files"):
         repository.world.webhook("by-hand")
     assert repository.plan().takes_over is False
+    assert repository.plan().has_changes is False
 
 
 def test_what_was_made_by_hand_is_deleted_with_consent_only(repository: Repository):
@@ -509,9 +511,10 @@ def test_what_was_made_by_hand_is_deleted_with_consent_only(repository: Reposito
     repository.apply(may_delete=True)
 
     assert str(refused.value) == (
-        "It would delete webhook 'by-hand': senders get 404, and the URL never comes back. "
-        "It would delete automation 'its-own', whose prompt is in no file. "
-        "Factory 'default' was made by hand so far: `hookmill export DIR` writes it as files."
+        "Factory 'default' would lose webhook 'by-hand': senders get 404, and the URL never comes back. "
+        "Factory 'default' would lose automation 'its-own', whose prompt is in no file. "
+        "If these files are another factory's: --factory NAME. "
+        "It was made by hand so far: `hookmill export DIR` writes it as files."
     )
     assert before == ["by-hand"]
     assert repository.uids() == {}
@@ -520,7 +523,7 @@ def test_what_was_made_by_hand_is_deleted_with_consent_only(repository: Reposito
 def test_a_webhook_without_a_file_is_deleted_with_consent_only(simple: Repository):
     simple.without("webhooks/source.yaml")
 
-    with pytest.raises(definitions.ConsentNeeded, match="It would delete webhook 'source'"):
+    with pytest.raises(definitions.ConsentNeeded, match="Factory 'default' would lose webhook 'source'"):
         simple.apply()
     assert post(simple, "source", "one-token") == 202
     uid = simple.uids()["source"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from hookmill.definitions.folder import read_folder
+from hookmill.domain.errors import NotFound
 from tests.definitions.conftest import Folder
 
 WEBHOOK = "secretName: S\n"
@@ -131,7 +132,24 @@ def test_a_pipe_is_not_waited_for(folder: Folder):
 def test_a_folder_without_definitions_is_not_an_empty_factory(tmp_path: Path):
     (found,) = said(tmp_path)
 
-    assert found.startswith(".:1:1: There is neither a folder webhooks nor a folder automations here.")
+    assert found.startswith(f"There is neither a folder webhooks nor a folder automations in {tmp_path}.")
+
+
+def test_the_working_directory_is_called_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+
+    (found,) = said(Path())
+
+    assert found.startswith("There is neither a folder webhooks nor a folder automations here.")
+
+
+def test_what_is_no_folder_is_told(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(NotFound, match="There is no folder nowhere"):
+        read_folder(Path("nowhere"))
+    with pytest.raises(NotFound, match="file is not a folder"):
+        read_folder(tmp_path / "file")
 
 
 def test_one_of_the_two_folders_is_enough(tmp_path: Path):

@@ -109,6 +109,15 @@ def test_what_is_not_taken_is_refused_at_its_place(text: str, said: str):
     assert [one[: len(said)] for one in refusals(text)] == [said]
 
 
+def test_a_line_that_is_indented_too_far_is_asked_about():
+    (said,) = refusals("authMode: token\n  secretName: S\n")
+
+    assert said == (
+        "2:13: This is not YAML: mapping values are not allowed here. Is this line, or the one before, indented by "
+        "mistake? Text that holds a colon and a space goes in quotes."
+    )
+
+
 def test_every_problem_of_a_text_is_told():
     assert len(refusals("a: !x 1\nb: &y 2\nc: 010\nc: *y\n")) == 5
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hookmill.domain.errors import Forbidden, Invalid, NotFound
+from hookmill.domain.errors import Forbidden, Invalid, NotFound, Revoked
 from hookmill.domain.permission import Actor, ActorKind, Caller, Door, MayAdminister, MayManage, MayView, Role
 from tests.support.world import World
 
@@ -116,7 +116,7 @@ def test_a_key_for_one_factory_does_not_know_of_another(world: World, caller: Ca
 def test_a_viewer_manages_nothing_and_a_manager_no_team(world: World, caller: Callable[..., Caller]):
     access = world.management.access
 
-    with pytest.raises(Forbidden, match="viewer"):
+    with pytest.raises(Forbidden, match="role manager"):
         access.may_manage(caller(Role.VIEWER), "default")
     with pytest.raises(Forbidden, match="role admin"):
         access.may_administer(caller(Role.MANAGER))
@@ -163,3 +163,39 @@ def test_another_factorys_things_are_not_there(world: World, group: str):
     with pytest.raises(NotFound):
         getattr(world.management, group).get(stranger, named)
     assert getattr(world.management, group).get(world.may, named)
+
+
+def test_a_permission_from_before_a_key_was_revoked_changes_nothing(
+    world: World, admin: MayAdminister, manager: MayManage
+):
+    world.webhook("source")
+    world.management.keys.revoke(admin, manager.actor.id)
+
+    with pytest.raises(Revoked):
+        world.management.webhooks.set_enabled(manager, "source", False)
+    with pytest.raises(Revoked), world.management.together(manager):
+        pass
+
+    assert world.management.webhooks.get(world.may, "source").state == "enabled"
+
+
+def test_a_permission_from_before_a_role_was_taken_changes_nothing(world: World, admin: MayAdminister):
+    members = world.management.members
+    ada = members.add(admin, "ada@example.com", "Ada")
+    members.set_role(admin, ada.id, "default", Role.MANAGER)
+    actor = Actor(kind=ActorKind.MEMBER, id=ada.id, name=ada.email, door=Door.DASHBOARD)
+    may = MayManage(actor=actor, factory=world.factory, is_admin=False)
+    world.webhook("source")
+    change = world.management.webhooks.set_enabled
+    assert change(may, "source", False).state == "disabled"
+
+    members.set_role(admin, ada.id, "default", Role.VIEWER)
+    with pytest.raises(Forbidden):
+        change(may, "source", True)
+    members.set_role(admin, ada.id, "default", Role.MANAGER)
+    assert change(may, "source", True).state == "enabled"
+    members.remove(admin, ada.id)
+    with pytest.raises(Revoked):
+        change(may, "source", False)
+
+    assert world.management.webhooks.get(world.may, "source").state == "enabled"

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hookmill.domain.errors import Conflict, LimitReached, NotFound
+from hookmill.domain.errors import Conflict, Invalid, LimitReached, NotFound
 from hookmill.domain.permission import Door, MayAdminister, Role
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import KEPT, KeyReused
@@ -172,6 +172,41 @@ def test_an_answer_that_is_kept_is_sealed(world: World):
         [row] = tx.all("SELECT * FROM idempotency_keys")
 
     assert b"once" not in bytes(row["sealed"])
+
+
+def test_a_change_that_changes_nothing_is_no_version(world: World):
+    made = world.webhook("source")
+    before = world.automation("triage", made, payload={"action": ["opened"]})
+
+    same = world.management.automations.change(
+        world.may, "triage", prompt=before.prompt, triggers=[trigger.as_json() for trigger in before.triggers]
+    )
+
+    assert same.version == before.version == 1
+
+
+def test_an_automation_of_another_factory_leaves_a_webhook_as_it_is(world: World):
+    made = world.webhook("source")
+    elsewhere = world.elsewhere()
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
+
+    world.management.automations.create(elsewhere, "theirs", prompt="Look.", triggers=[trigger])
+
+    assert world.management.webhooks.get(world.may, "source").revision == made.webhook.revision
+
+
+@pytest.mark.parametrize("uid", ["wh_", "wh_\ud800", "wh_a\x00b", "wh_" + "a" * 65, "source"])
+def test_what_is_no_uid_is_refused(world: World, uid: str):
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [uid]}}
+
+    with pytest.raises(Invalid, match="not a webhook uid"):
+        world.management.automations.create(world.may, "triage", prompt="Look.", triggers=[trigger])
+
+
+def test_no_description_of_a_new_webhook_shows_its_token(world: World):
+    made = world.webhook("source", auth_mode=AuthMode.URL_TOKEN)
+
+    assert made.reveal() not in repr(made)
 
 
 def test_the_last_admin_stays(world: World, admin: MayAdminister):

@@ -1,14 +1,18 @@
 """The log as its owner asks it: narrowed down, explained, tested against, and replayed."""
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from hookmill.domain.delivery import Label
 from hookmill.domain.errors import Conflict, InvalidFilter, NotFound
-from hookmill.domain.ids import delivery_id
+from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.run import RunState
-from tests.support.world import World
+from hookmill.housekeeping import sweep
+from hookmill.management import WebhookWithSecret
+from tests.support.world import Answer, World
 
 OPENED = {"action": ["opened"]}
 
@@ -165,3 +169,56 @@ def test_only_what_was_accepted_is_replayed(world: World):
 
     with pytest.raises(NotFound, match="Accepted deliveries only"):
         world.management.log.replay(world.may, duplicate)
+
+
+def posted(world: World, made: WebhookWithSecret, count: int) -> list[Answer]:
+    """Deliveries, a second apart."""
+    answers = []
+    for number in range(count):
+        answers.append(world.post(made, b"%d" % number))
+        world.clock.advance(seconds=1)
+    return answers
+
+
+def test_a_replay_keeps_its_payload_from_retention(world: World):
+    made = world.webhook("source")
+    world.automation("one", made)
+    answers = posted(world, made, 55)
+    with world.database.write() as tx:
+        tx.run("UPDATE runs SET state = 'succeeded', finished_at = 1")
+    world.clock.advance(days=8)
+
+    [replayed] = world.management.log.replay(world.may, answers[0].delivery_id)
+    sweep(world.database, Path("nowhere"), world.clock())
+
+    kept = {delivery_id(row.key) for row in world.log(made)}
+    assert answers[0].delivery_id in kept
+    assert answers[1].delivery_id not in kept
+    assert world.management.runs.get(world.may, run_id(replayed.id)).state is RunState.QUEUED
+    assert world.management.log.payload(world.may, answers[0].delivery_id) == b"0"
+
+
+def test_replays_that_race_with_retention_are_kept_whole_or_refused(world: World):
+    made = world.webhook("source")
+    world.automation("one", made)
+    answers = posted(world, made, 58)
+    with world.database.write() as tx:
+        tx.run("UPDATE runs SET state = 'succeeded', finished_at = 1")
+    world.clock.advance(days=8)
+
+    def replay(shown: str) -> bytes | None:
+        try:
+            [run] = world.management.log.replay(world.may, shown)
+        except NotFound:
+            return None
+        return run.id
+
+    with ThreadPoolExecutor(9) as people:
+        sweeping = people.submit(sweep, world.database, Path("nowhere"), world.clock())
+        runs = list(people.map(replay, [answer.delivery_id for answer in answers[:8]]))
+        sweeping.result()
+
+    for answer, run in zip(answers, runs, strict=False):
+        if run is not None:
+            assert world.management.runs.get(world.may, run_id(run)).replay == 1
+            assert world.management.log.payload(world.may, answer.delivery_id)

@@ -92,10 +92,11 @@ def test_a_manager_reaches_no_other_factory_through_a_shared_secret(world: World
     for attempt in (
         lambda: shared.replace(manager, "THEIRS", "chosen-by-a-stranger"),
         lambda: shared.delete(manager, "THEIRS"),
-        lambda: world.management.webhooks.create(manager, "mine", secret_name="THEIRS"),
     ):
-        with pytest.raises(Forbidden, match="admin"):
+        with pytest.raises(NotFound):
             attempt()
+    with pytest.raises(Forbidden, match="admin"):
+        world.management.webhooks.create(manager, "mine", secret_name="THEIRS")
 
     assert [secret.name for secret in shared.all(manager)] == []
     assert world.post(theirs, token=VALUE).status == 202
@@ -111,3 +112,20 @@ def test_a_secret_of_two_factories_takes_an_admin_to_rotate(world: World, manage
 
     assert world.post(ours, token=VALUE).status == 202
     assert world.management.webhooks.rotate(world.may, "ours").secret is not None
+
+
+def test_a_secret_that_waits_to_be_used_is_its_own_factorys(world: World, manager: MayManage):
+    elsewhere = world.elsewhere()
+    world.management.secrets.create(elsewhere, "THEIRS", VALUE)
+
+    with pytest.raises(NotFound):
+        world.management.secrets.replace(manager, "THEIRS", "chosen-by-a-stranger")
+    with pytest.raises(NotFound):
+        world.management.secrets.delete(manager, "THEIRS")
+    with pytest.raises(Forbidden):
+        world.management.webhooks.create(manager, "mine", secret_name="THEIRS")
+    world.management.secrets.create(manager, "OURS", VALUE)
+
+    assert [secret.name for secret in world.management.secrets.all(manager)] == ["OURS"]
+    theirs = world.management.webhooks.create(elsewhere, "theirs", secret_name="THEIRS")
+    assert world.post(theirs, token=VALUE).status == 202

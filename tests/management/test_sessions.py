@@ -1,10 +1,15 @@
 """Signing in, and how a session ends."""
 
+from pathlib import Path
+
 import pytest
 
 from hookmill.domain.errors import Conflict, Invalid, NotFound
+from hookmill.domain.limits import SESSION_HOURS, SESSION_IDLE_HOURS
 from hookmill.domain.permission import MayAdminister, Role
-from hookmill.management.sessions import IDLE_HOURS, LINK_HOURS, SESSION_HOURS
+from hookmill.housekeeping import sweep
+from hookmill.management import passwords
+from hookmill.management.sessions import LINK_HOURS
 from tests.support.world import World
 
 PASSWORD = "correct horse battery staple"
@@ -103,9 +108,9 @@ def test_a_session_ends_at_sign_out_in_every_process(world: World, ada: str):
 
 
 def test_a_session_ends_when_nothing_comes_from_it(world: World, ada: str):
-    world.clock.advance(seconds=IDLE_HOURS * 3600 - 1)
+    world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600 - 1)
     kept = world.management.sessions.by_token(ada, client=None)
-    world.clock.advance(seconds=IDLE_HOURS * 3600)
+    world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600)
     ended = world.management.sessions.by_token(ada, client=None)
 
     assert kept is not None
@@ -113,9 +118,9 @@ def test_a_session_ends_when_nothing_comes_from_it(world: World, ada: str):
 
 
 def test_a_session_ends_in_the_end_whatever_comes_from_it(world: World, ada: str):
-    for _ in range(SESSION_HOURS // (IDLE_HOURS // 2)):
+    for _ in range(SESSION_HOURS // (SESSION_IDLE_HOURS // 2)):
         assert world.management.sessions.by_token(ada, client=None) is not None
-        world.clock.advance(seconds=IDLE_HOURS // 2 * 3600)
+        world.clock.advance(seconds=SESSION_IDLE_HOURS // 2 * 3600)
 
     assert world.management.sessions.by_token(ada, client=None) is None
 
@@ -156,3 +161,45 @@ def test_a_copy_of_the_database_opens_no_session(world: World, ada: str):
     assert ada not in held
     assert PASSWORD not in held
     assert "$argon2id$" in held
+
+
+def test_a_sign_in_that_was_judged_by_an_old_password_opens_nothing(world: World, ada: str, monkeypatch):
+    signed_in = world.management.sessions.by_token(ada, client=None)
+    assert signed_in is not None
+    judged = passwords.is_right
+
+    def slowly(password: str, kept: str | None) -> bool:
+        verdict = judged(password, kept)
+        monkeypatch.setattr(passwords, "is_right", judged)
+        world.management.sessions.change_password(signed_in, old=PASSWORD, new="another long password", client=None)
+        return verdict
+
+    monkeypatch.setattr(passwords, "is_right", slowly)
+
+    assert world.management.sessions.sign_in("ada@example.com", PASSWORD, client=None) is None
+
+
+def test_what_opens_nothing_any_more_is_forgotten(world: World, ada: str, admin: MayAdminister):
+    world.management.members.add(admin, "grace@example.com", "Grace")
+    world.management.sessions.link_for(admin, "grace@example.com")
+    with world.management.together(world.may):
+        world.management.idempotency.keep(world.may, "key", b"d" * 32, b"{}")
+    world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600 + 1)
+
+    sweep(world.database, Path("nowhere"), world.clock())
+
+    with world.database.read() as tx:
+        left = [tx.all(f"SELECT * FROM {table}") for table in ("sessions", "sign_in_links", "idempotency_keys")]
+    assert left == [[], [], []]
+
+
+def test_whoever_comes_in_leaves_a_line(world: World, ada: str, admin: MayAdminister):
+    world.management.sessions.sign_in("ada@example.com", PASSWORD, client="192.0.2.9")
+    world.management.sessions.sign_in("ada@example.com", "not the password", client="192.0.2.9")
+
+    lines = world.management.audit.of_team(admin)
+
+    assert [(line.action, line.actor_name, line.client) for line in lines] == [
+        ("member.sign_in", "ada@example.com", "192.0.2.9"),
+        ("member.choose_password", "ada@example.com", "192.0.2.1"),
+    ]

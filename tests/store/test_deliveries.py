@@ -8,6 +8,7 @@ from hookmill.domain.ids import delivery_id
 from hookmill.domain.webhook import Webhook
 from hookmill.store import deliveries
 from hookmill.store.admission import add_refusals
+from hookmill.store.deliveries import Stretch
 from tests.store.shelf import Shelf
 
 DAY = 86_400.0
@@ -227,7 +228,9 @@ def test_a_page_of_the_log_goes_on_where_the_last_one_ended(shelf):
         whole = deliveries.newest(tx, shelf.factory.id, limit=100)
         ours = deliveries.newest(tx, shelf.factory.id, webhooks=[webhook.uid], limit=100)
         pages, before = [], None
-        while page := deliveries.newest(tx, shelf.factory.id, webhooks=[webhook.uid], before=before, limit=7):
+        while page := deliveries.newest(
+            tx, shelf.factory.id, webhooks=[webhook.uid], stretch=Stretch(before=before), limit=7
+        ):
             pages += page
             before = page[-1].key
 

@@ -5,10 +5,11 @@ import gc
 import os
 import signal
 import sys
+import threading
 from collections.abc import Awaitable
 from typing import Final
 
-from hookmill.app import log, management, now_us, open_store
+from hookmill.app import Store, log, management, now_us, open_store
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.housekeeping import DiskGuard
 from hookmill.ingress import Ingress, Limits
@@ -20,6 +21,8 @@ from hookmill.web.routes import Application, Routes
 
 REFUSALS_SECONDS: Final = 1.0
 """How often the counters of attempts without a log row are written down."""
+MASTER_KEYS_SECONDS: Final = 1.0
+"""How soon the log says that this process took up another master key."""
 ORPHANED_SECONDS: Final = 0.5
 """How soon this process notices that its supervisor was killed."""
 SWITCH_SECONDS: Final = 0.0002
@@ -31,6 +34,8 @@ class IngressService:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._routes: Routes | None = None
+        self._managed_store: Store | None = None
+        self._opening = threading.Lock()
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "lifespan" or self._routes is None:
@@ -57,6 +62,7 @@ class IngressService:
         self._snapshot = Snapshot(store.database, store.key, failed=log.failure)
         self._group_commit = GroupCommit(in_a_process(settings.store_url()), failed=log.trouble)
         await self._group_commit.open()
+        self._has_room = DiskGuard(settings.data_dir, settings.free_space_min_mb * 1024 * 1024)
         self._ingress = Ingress(
             self._snapshot,
             self._group_commit,
@@ -64,12 +70,13 @@ class IngressService:
                 deliveries_per_minute=settings.deliveries_per_minute,
                 failed_authentications_per_minute=settings.failed_authentications_per_minute,
             ),
-            has_room=DiskGuard(settings.data_dir, settings.free_space_min_mb * 1024 * 1024),
+            has_room=self._has_room,
             public_url=settings.public_url(),
             trusted_proxies=settings.proxy_networks(),
         )
-        self._routes = Routes(IngressDoor(self._ingress, now_us), self._is_ready, self._api)
+        self._routes = Routes(IngressDoor(self._ingress, now_us), self._is_ready, self._api, self._dashboard)
         self._counting = asyncio.create_task(self._write_down_refusals())
+        self._noticing = asyncio.create_task(self._tell_of_master_keys())
         self._orphaned = asyncio.create_task(self._end_with(os.getppid()))
         _tune_the_interpreter()
 
@@ -77,6 +84,16 @@ class IngressService:
         while True:
             await asyncio.sleep(REFUSALS_SECONDS)
             self._ingress.write_down_refusals()
+
+    async def _tell_of_master_keys(self) -> None:
+        """A key that is rotated to is taken up by whoever first meets it: deliveries, the API or the dashboard."""
+        known = set(self._store.key.ids)
+        while True:
+            await asyncio.sleep(MASTER_KEYS_SECONDS)
+            stores = [store for store in (self._store, self._managed_store) if store is not None]
+            for key_id in {key_id for store in stores for key_id in store.key.ids} - known:
+                log.event("took up a master key", key=key_id)
+                known.add(key_id)
 
     async def _end_with(self, supervisor: int) -> None:
         """The server's own processes outlive a supervisor that was killed, and its port would be served by two."""
@@ -88,18 +105,29 @@ class IngressService:
     async def _stop(self) -> None:
         """In the order of dependence: what writes stops before what it writes to."""
         self._counting.cancel()
+        self._noticing.cancel()
         self._orphaned.cancel()
         self._ingress.write_down_refusals()
         await self._group_commit.close()
         self._snapshot.close()
         self._store.close()
+        if self._managed_store is not None:
+            self._managed_store.close()
+
+    def _managed(self) -> Store:
+        """The store once more, for management: however long people's questions take, deliveries wait for no connection
+        of theirs."""
+        with self._opening:
+            if self._managed_store is None:
+                self._managed_store = open_store(self._settings)
+            return self._managed_store
 
     def _api(self) -> Application:
         # A service that nobody manages over HTTP needs neither the time nor the memory.
         from hookmill.web.api import build
 
         api = build(
-            management(self._settings, self._store),
+            management(self._settings, self._managed()),
             trusted_proxies=self._settings.proxy_networks(),
             now_us=now_us,
             failed=log.failure,
@@ -107,6 +135,26 @@ class IngressService:
         # As at the start: a full collection would go through all of it, for nothing.
         gc.freeze()
         return api
+
+    def _dashboard(self) -> Application:
+        from hookmill.app.in_force import settings_in_force
+        from hookmill.web.dashboard import build
+
+        settings = self._settings
+        dashboard = build(
+            management(settings, self._managed()),
+            trusted_proxies=settings.proxy_networks(),
+            now_us=now_us,
+            failed=log.failure,
+            is_https=settings.public_url().startswith("https:"),
+            facts={
+                "settings": settings_in_force(settings),
+                "packages": (settings.data_dir / "runs").absolute(),
+                "has_room": self._has_room,
+            },
+        )
+        gc.freeze()
+        return dashboard
 
     def _is_ready(self) -> bool:
         if not self._group_commit.is_ready:

@@ -28,6 +28,12 @@ def configure(settings: Settings) -> None:
     )
 
 
+def event(name: str, **facts: str) -> None:
+    """Tell the operator what the service did. Never raises, for the same reason as `trouble`."""
+    with suppress(OSError, ValueError):
+        structlog.get_logger().info(name, **facts)
+
+
 def trouble(where: str, why: str) -> None:
     """Tell the operator of a fault. Never raises: a log on a full disk must not stop what heals by itself."""
     with suppress(OSError, ValueError):

@@ -43,6 +43,7 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
         companion.close()
         if lock is not None:
             lock.close()
+        log.event("stopped", what="serve")
 
 
 def _serve_until_told(settings: Settings, has_served: threading.Event) -> None:

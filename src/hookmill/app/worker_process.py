@@ -84,6 +84,7 @@ def work_until_told() -> None:
     for told in (signal.SIGTERM, signal.SIGINT):
         signal.signal(told, lambda *_: stop.tell())
     work(read_settings(), stop)
+    log.event("stopped", what="worker")
 
 
 def work_beside_serve() -> None:

@@ -121,7 +121,7 @@ def show(name: Name, factory: options.FactoryName = "default", json: options.AsJ
         return
     pairs = [
         ("Automation", shown(automation.name)),
-        ("id", automation.id),
+        ("ID", automation.id),
         ("State", _state(automation)),
         ("Runner", automation.runner),
         ("Version", f"{automation.version}, of {utc(automation.updated_at)}"),

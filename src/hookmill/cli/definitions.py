@@ -68,10 +68,12 @@ def validate(folder: Folder, json: options.AsJson = False) -> None:
     """Check definition files without an installation. Every problem is told with its line and column."""
     from hookmill import definitions
 
-    with _problems_told(json):
+    # Nothing could have been changed, so nothing is said of it.
+    with _problems_told(json, so=""):
         found = definitions.validated(Path(folder))
     if json:
-        as_json({"webhooks": len(found.webhooks), "automations": len(found.automations), "problems": []})
+        counts = {"webhook_count": len(found.webhooks), "automation_count": len(found.automations)}
+        as_json(counts | {"problems": []})
         return
     what = f"{count(len(found.webhooks), 'webhook')} and {count(len(found.automations), 'automation')}"
     line(f"{shown(folder)} has {what}, and no problem that can be seen without the factory.")
@@ -96,7 +98,7 @@ def plan(
     if planned.needs_consent is not None and not allow_deletions:
         complain(f"{planned.needs_consent}\nTo agree to that: {_agreeing(folder, factory)}")
         raise typer.Exit(FAILED)
-    if planned.steps:
+    if planned.has_changes:
         raise typer.Exit(CHANGES)
 
 
@@ -106,7 +108,7 @@ def apply(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Make a factory what the definition files say: all of it, or nothing. Ends with 2 when something was changed."""
+    """Make a factory what definition files say. All of it, or nothing; ends with 2 when something was changed."""
     from hookmill import definitions
 
     with _session(factory) as here, _problems_told(json):
@@ -119,22 +121,24 @@ def apply(
             raise typer.Exit(FAILED) from None
         warnings = [*applied.plan.warnings, *_tried(here, may, wanted)]
         _print(here, factory, applied.plan, applied.webhooks, warnings, json, applied=True)
-    if applied.plan.steps:
+    if applied.plan.has_changes:
         raise typer.Exit(CHANGES)
 
 
 def export(folder: Folder, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Write a factory's webhooks and automations as definition files. Applied, they change nothing."""
+    """Write a factory as definition files. Applied, they change no webhook and no automation."""
     from hookmill import definitions
 
-    with _session(factory) as here, _problems_told(json):
-        files = definitions.export(here.management, _permission(here, factory))
+    with _session(factory) as here, _problems_told(json, so=" Nothing was written."):
+        may = _permission(here, factory)
+        files = definitions.export(here.management, may)
     definitions.write(Path(folder), files)
     if json:
         as_json({"folder": folder, "files": sorted(files)})
         return
     line(f"{count(len(files), 'file')} written to {shown(folder)}. No secret is in them: they name team secrets.")
-    line(f"From the first apply on, the factory changes through them alone: {call(_of('apply', folder), factory)}")
+    if not may.factory.defined_by_files:
+        line(f"From the first apply on, the factory changes through them alone: {call(_of('apply', folder), factory)}")
 
 
 def _agreeing(folder: str, factory: str) -> str:
@@ -164,23 +168,23 @@ def _permission(here: Session, factory: str) -> MayManage:
 
 
 @contextmanager
-def _problems_told(json: bool) -> Iterator[None]:
+def _problems_told(json: bool, so: str = " Nothing was changed.") -> Iterator[None]:
     from hookmill.definitions import UnusableDefinitions
 
     try:
         yield
     except UnusableDefinitions as error:
-        _tell(error, json)
+        _tell(error, json, so)
         raise typer.Exit(FAILED) from None
 
 
-def _tell(error: UnusableDefinitions, json: bool) -> None:
+def _tell(error: UnusableDefinitions, json: bool, so: str) -> None:
     if json:
         as_json({"problems": [problem.as_json() for problem in error.problems]})
         return
     for problem in error.problems:
         complain(shown(str(problem)))
-    complain(f"{count(len(error.problems), 'problem')}. Nothing was changed.")
+    complain(f"{count(len(error.problems), 'problem')}.{so}")
 
 
 def _tried(here: Session, may: MayManage, wanted: Definitions) -> list[Problem]:
@@ -217,7 +221,7 @@ def _print(
     line(summary_of(planned))
     if planned.takes_over:
         when = "From now on" if applied else "Once applied"
-        line(f"{when}, factory {shown(factory)} is defined by files, and changes through them alone.")
+        line(f"{when}, factory {shown(factory)} changes through its files alone.")
     if webhooks:
         line()
         table(

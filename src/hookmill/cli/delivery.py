@@ -283,18 +283,23 @@ def _identity(delivery: Delivery) -> str:
 
 
 def _print_judged(judged: Sequence[AutomationVerdict]) -> None:
-    selecting = [one for one in judged if any(test.webhook_check for test in one.triggers)]
     line()
-    if not selecting:
-        line("No automation selects this webhook now.")
+    if not judged:
+        line("There are no automations now.")
         return
-    line("As the automations are now:")
+    selecting = [one for one in judged if any(test.webhook_check for test in one.triggers)]
+    others = [one for one in judged if one not in selecting]
+    line("As the automations are now:" if selecting else "No automation selects this webhook now:")
     for one in selecting:
         off = "" if one.automation.enabled else ": it is disabled"
         line()
         line(f"{shown(one.automation.name)}: {explain.verdict(one.would_trigger)}{off}")
         for test in one.triggers:
             explain.print_checks(test)
+    if others:
+        line()
+    for one in others:
+        line(f"{shown(one.automation.name)}: {explain.verdict(one.would_trigger)}. {explain.webhook_check(held=False)}")
 
 
 # What was refused without an entry

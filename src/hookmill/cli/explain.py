@@ -15,10 +15,14 @@ def verdict(would_trigger: bool) -> str:
     return "Would trigger" if would_trigger else "Would not trigger"
 
 
+def webhook_check(*, held: bool) -> str:
+    return f"Webhook check: {_outcome(held)}"
+
+
 def print_checks(test: FilterTest, *, webhook_known: bool = True) -> None:
     """Both checks, and each condition with the value that it found."""
     if webhook_known:
-        line(f"  Webhook check: {_outcome(test.webhook_check)}")
+        line(f"  {webhook_check(held=test.webhook_check)}")
     else:
         line("  Webhook check: none, as a body alone comes from no webhook")
     if test.explanation is None:

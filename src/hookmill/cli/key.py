@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from hookmill.cli import options
-from hookmill.cli.output import Column, as_json, call, fields, iso, line, table, utc
+from hookmill.cli import given, options
+from hookmill.cli.output import Column, as_json, call, confirmed, fields, iso, line, table, utc
 from hookmill.cli.session import team_session
+from hookmill.domain.errors import Conflict
 from hookmill.domain.permission import Role
 from hookmill.domain.text import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hookmill.management import ApiKey
 
 commands = typer.Typer(
@@ -56,7 +59,7 @@ def create(
     until = f"until {utc(expires_at)} UTC" if expires_at is not None else "until it is revoked"
     line(f"API key {shown(made.key.name)} is ready. It opens {_opens(made.key)}, {until}.")
     line()
-    fields([("id", made.key.id), ("Token", token)])
+    fields([("ID", made.key.id), ("Token", token)])
     line()
     line("Keep the token now: it is not shown again. To try it:")
     line()
@@ -89,16 +92,36 @@ def list_keys(json: options.AsJson = False) -> None:
 
 @commands.command()
 def revoke(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Its id, key_….", show_default=False)],
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="Its id, key_…, or a name that no other has.", show_default=False)
+    ],
+    yes: options.Yes = False,
     json: options.AsJson = False,
 ) -> None:
     """End an API key for ever. Programs that use it get 401 from now on."""
+    given.agreed_beforehand(json, yes)
     with team_session() as here:
-        revoked = here.management.keys.revoke(here.may, key)
+        meant = _meant(here.management.keys.all(here.may), key)
+        # One that is unknown, or revoked before, is refused anyway: nobody should have to answer for that.
+        if meant is not None and meant.revoked_at is None and not yes:
+            confirmed(f"Revoke API key {meant.name} ({meant.id})? Programs that use it get 401 for ever.")
+        revoked = here.management.keys.revoke(here.may, meant.id if meant is not None else key)
     if json:
         as_json(key_fields(revoked))
         return
     line(f"API key {shown(revoked.name)} ({revoked.id}) is revoked, and opens nothing any more.")
+
+
+def _meant(every: Sequence[ApiKey], named: str) -> ApiKey | None:
+    """The key with this id, or the one with this name. Raises `Conflict` where several that are not revoked have it."""
+    if (known := next((key for key in every if key.id == named), None)) is not None:
+        return known
+    of_that_name = [key for key in every if key.name == named]
+    standing = [key for key in of_that_name if key.revoked_at is None]
+    if len(standing) > 1:
+        ids = ", ".join(key.id for key in standing)
+        raise Conflict(f"{len(standing)} keys are named {named!r}. Give the id of the one that you mean: {ids}.")
+    return next(iter([*standing, *of_that_name]), None)
 
 
 def key_fields(key: ApiKey) -> dict[str, Any]:

@@ -27,7 +27,7 @@ ROWS_NAMED = 20
 
 @commands.command("show")
 def show(json: options.AsJson = False) -> None:
-    """Show the keys by their ids: which one seals, and how many rows each has sealed."""
+    """Show the keys by their ids. Which one seals, and how many rows each has sealed."""
     settings = settings_in_force()
 
     from hookmill import app
@@ -52,7 +52,7 @@ def show(json: options.AsJson = False) -> None:
 
 @commands.command("add")
 def add(json: options.AsJson = False) -> None:
-    """Put a new key into master.key, to be used by the next rotation: for a service on several machines."""
+    """Put a new key into master.key, for the next rotation. A service on several machines needs it."""
     settings = settings_in_force()
 
     from hookmill import app

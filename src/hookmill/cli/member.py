@@ -15,6 +15,7 @@ from hookmill.domain.permission import Role
 from hookmill.domain.text import shown
 
 if TYPE_CHECKING:
+    from hookmill.domain.secret import SecretValue
     from hookmill.management import Member
 
 commands = typer.Typer(no_args_is_help=True, help="Members: the team's people, and what each may do.")
@@ -48,9 +49,13 @@ def add(
         return
     if member.is_admin:
         line(f"{_called(member)} is a member now, and an admin: they may do everything, in every factory.")
-        return
-    line(f"{_called(member)} is a member now, with no role yet. To give one in a factory:")
-    line(f"  {call(f'member role {shlex.quote(member.email)} viewer')}  # or manager; --factory NAME for another one")
+    else:
+        line(f"{_called(member)} is a member now, with no role yet. To give one in a factory:")
+        line(
+            f"  {call(f'member role {shlex.quote(member.email)} viewer')}  # or manager; --factory NAME for another one"
+        )
+    line("To let them sign in to the dashboard:")
+    line(f"  {call(f'member link {shlex.quote(member.email)}')}")
 
 
 @commands.command("list")
@@ -108,6 +113,20 @@ def set_admin(
 
 
 @commands.command()
+def link(email: Who, json: options.AsJson = False) -> None:
+    """Make a link for choosing a password for the dashboard. Their first, or a new one; it is shown once."""
+    with team_session() as here:
+        member = here.management.members.get(here.may, email)
+        url = sign_in_url(here.settings.public_url(), here.management.sessions.link_for(here.may, member.id))
+    if json:
+        as_json({"member_id": member.id, "url": url})
+        return
+    line(f"Hand this to {_called(member)}. It works once, for a day, and replaces the one before:")
+    line()
+    line(url)
+
+
+@commands.command()
 def remove(email: Who, yes: options.Yes = False, json: options.AsJson = False) -> None:
     """Remove somebody from the team. They may do nothing from now on."""
     given.agreed_beforehand(json, yes)
@@ -120,6 +139,11 @@ def remove(email: Who, yes: options.Yes = False, json: options.AsJson = False) -
         as_json(member_fields(member) | {"removed": True})
         return
     line(f"{_called(member)} is removed, and may do nothing any more.")
+
+
+def sign_in_url(public_url: str, token: SecretValue) -> str:
+    """Where the dashboard takes a link's token."""
+    return f"{public_url}/welcome/{token.reveal()}"
 
 
 def member_fields(member: Member) -> dict[str, Any]:

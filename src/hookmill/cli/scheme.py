@@ -75,6 +75,9 @@ def show(
     line("To set it up:")
     for number, step in enumerate(scheme.setup, 1):
         line(f"{number}. {step}")
+    if any("paste" in step for step in scheme.setup):
+        line()
+        line(f"To paste it here, once the webhook is made: {call('webhook rotate NAME --secret-from-stdin')}")
 
 
 def scheme_fields(scheme: Scheme) -> dict[str, Any]:

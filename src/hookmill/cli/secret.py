@@ -37,13 +37,18 @@ def create(
     with session(factory) as here:
         kept = here.management.secrets.create(here.may, name, value)
         made = here.management.secrets.get(here.may, name)
+        by_files = here.may.factory.defined_by_files
     generated = kept.reveal() if value is None else None
     if json:
         as_json(secret_fields(made) | {"value": generated})
         return
     line(f"Team secret {made.name} is created.")
     _print_generated(generated)
+    if by_files:
+        line(f"For a webhook, in its file: secretName: {made.name}")
+        return
     line(f"For a new webhook: {call('webhook create NAME', factory, secret_name=made.name)}")
+    line(f"Or, in its definition file: secretName: {made.name}")
 
 
 @commands.command("list")

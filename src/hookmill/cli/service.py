@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from hookmill.cli import options
-from hookmill.cli.curl import curl_line
+from hookmill.cli.member import sign_in_url
 from hookmill.cli.output import as_json, count, fields, how_to_call, line
 from hookmill.cli.session import settings_in_force
 from hookmill.cli.webhook import webhook_fields
 from hookmill.domain.errors import Conflict
 from hookmill.domain.run import PAYLOAD_FILE
+from hookmill.domain.sample import curl_line
 from hookmill.domain.text import shown
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def serve(
     json: options.AsJson = False,
 ) -> None:
     """Start the service. The first start makes everything that it needs, and says how to try it."""
-    overrides = _override(
+    _override(
         host=host,
         port=port,
         data_dir=str(Path(data_dir).absolute()) if data_dir is not None else None,
@@ -67,7 +68,7 @@ def serve(
         store.close()
 
     def announce() -> None:
-        _announce(found, settings, " ".join([*overrides, how_to_call()]), json)
+        _announce(found, settings, " ".join([*_found_by(settings), how_to_call()]), json)
         sys.stdout.flush()
 
     from hookmill.app.serve import serve as serve_until_told
@@ -114,14 +115,24 @@ def migrate(json: options.AsJson = False) -> None:
     )
 
 
-def _override(**given: str | int | None) -> list[str]:
-    """What an option says stands in the environment from here on: the service's other processes read it there.
+def _override(**given: str | int | None) -> None:
+    """What an option says stands in the environment from here on: the service's other processes read it there."""
+    os.environ.update({f"HOOKMILL_{name.upper()}": str(value) for name, value in given.items() if value is not None})
 
-    Returns the same as assignments for a shell: other commands need them to find this service.
-    """
-    overrides = {f"HOOKMILL_{name.upper()}": str(value) for name, value in given.items() if value is not None}
-    os.environ.update(overrides)
-    return [f"{variable}={shlex.quote(value)}" for variable, value in overrides.items()]
+
+_OPEN: Final = ("HOOKMILL_HOST", "HOOKMILL_PORT", "HOOKMILL_DATA_DIR", "HOOKMILL_CONFIG", "HOOKMILL_BASE_URL")
+_SECRET: Final = ("HOOKMILL_DATABASE_URL", "HOOKMILL_MASTER_KEY", "HOOKMILL_MASTER_KEY_PREVIOUS")
+"""These hold passwords and keys, so they are named, and not shown."""
+
+
+def _found_by(settings: Settings) -> list[str]:
+    """Assignments for a shell: what the environment says that other commands need to find this service, anywhere."""
+    said = {name: value for name in _OPEN if (value := os.environ.get(name))}
+    if "HOOKMILL_DATA_DIR" in said:
+        said["HOOKMILL_DATA_DIR"] = str(settings.data_dir.absolute())
+    if "HOOKMILL_CONFIG" in said:
+        said["HOOKMILL_CONFIG"] = str(Path(said["HOOKMILL_CONFIG"]).absolute())
+    return [f"{variable}={shlex.quote(value)}" for variable, value in said.items()]
 
 
 def _refuse_taken_port(settings: Settings) -> None:
@@ -140,23 +151,32 @@ def _refuse_taken_port(settings: Settings) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetUp:
-    """What a start found or made. `first` is there at a first start alone, with the secret that is shown once."""
+    """What a start found or made. `first` is there at a first start alone, with the secret that is shown once.
+
+    `sign_in_link` is there for as long as nobody can sign in to the dashboard.
+    """
 
     webhooks: Sequence[Webhook]
     automations: Sequence[Automation]
+    other_factories: Sequence[str]
     first: WebhookWithSecret | None
     described: dict[str, Any] | None
+    sign_in_link: str | None
 
 
 def _set_up(management: Management, settings: Settings) -> SetUp:
     factory, is_new = management.factories.set_up()
     may = management.access.operator(factory.name)
     made = _make_first(management, may, settings) if is_new else None
+    token = management.sessions.first_link()
+    every = management.factories.all(management.access.operator_of_team())
     return SetUp(
         webhooks=management.webhooks.all(may),
         automations=management.automations.all(may),
+        other_factories=[each.name for each in every if each.name != factory.name],
         first=made,
         described=webhook_fields(management, made.webhook) if made is not None else None,
+        sign_in_link=sign_in_url(settings.public_url(), token) if token is not None else None,
     )
 
 
@@ -178,8 +198,17 @@ def _announce(found: SetUp, settings: Settings, call: str, json: bool) -> None:
     listening = f"http://{shown_host}:{settings.port}"
     data_dir = settings.data_dir.absolute()
     if json:
-        described = {"listening": listening, "base_url": settings.public_url(), "data_dir": str(data_dir)}
-        as_json(described | {"first_start": found.first is not None} | _announced(found))
+        described = {
+            "listening": listening,
+            "base_url": settings.public_url(),
+            "data_dir": str(data_dir),
+            "first_start": found.first is not None,
+            "dashboard": {
+                "url": found.sign_in_link or settings.public_url(),
+                "signs_in_once": found.sign_in_link is not None,
+            },
+        }
+        as_json(described | _announced(found))
         return
     line(f"Hookmill is ready at {listening}")
     line()
@@ -188,10 +217,18 @@ def _announce(found: SetUp, settings: Settings, call: str, json: bool) -> None:
     else:
         _announce_known(found, call)
     line()
+    if found.sign_in_link is not None:
+        line("Open the dashboard, and choose your password there. The link works once, for a day:")
+        line()
+        line(found.sign_in_link)
+        line()
+    unsaid = [name for name in _SECRET if os.environ.get(name)]
     fields(
         [
+            *([("Dashboard:", settings.public_url())] if found.sign_in_link is None else []),
             ("What came in:", f"{call} delivery list"),
             ("What it started:", f"{call} run list"),
+            *([("Both need:", f"{', '.join(unsaid)} in the environment, as here")] if unsaid else []),
             ("Data:", str(data_dir)),
         ]
     )
@@ -200,7 +237,7 @@ def _announce(found: SetUp, settings: Settings, call: str, json: bool) -> None:
 def _announce_first(made: WebhookWithSecret, settings: Settings) -> None:
     line(f"A webhook and an automation, both named {FIRST}, are there to be tried. Post a delivery:")
     line()
-    line(str(curl_line(made)))
+    line(str(curl_line(made.webhook.auth_mode, made.url, made.reveal())))
     line()
     line("It starts a run, whose package appears in")
     line(f"  {settings.data_dir.absolute() / 'runs' / '<run_id>' / PAYLOAD_FILE}")
@@ -208,7 +245,10 @@ def _announce_first(made: WebhookWithSecret, settings: Settings) -> None:
 
 
 def _announce_known(found: SetUp, call: str) -> None:
-    line(f"Here already: {_counted(found.webhooks, 'webhook')}, {_counted(found.automations, 'automation')}.")
+    here = f"{_counted(found.webhooks, 'webhook')}, {_counted(found.automations, 'automation')}"
+    if found.other_factories:
+        here += f"; {count(len(found.other_factories), 'more factory')}: {_named(found.other_factories)}"
+    line(f"Here already: {here}.")
     if not found.webhooks:
         line(f"To create a webhook: {call} webhook create NAME")
         return
@@ -218,16 +258,24 @@ def _announce_known(found: SetUp, call: str) -> None:
 
 
 def _counted(things: Sequence[Webhook] | Sequence[Automation], noun: str) -> str:
-    names = [shown(thing.name) for thing in things[:NAMES_SHOWN]]
-    if len(things) > NAMES_SHOWN:
-        names.append(f"{len(things) - NAMES_SHOWN} more")
-    return f"{count(len(things), noun)} ({', '.join(names)})" if names else count(0, noun)
+    names = _named([thing.name for thing in things])
+    return f"{count(len(things), noun)} ({names})" if names else count(0, noun)
+
+
+def _named(names: Sequence[str]) -> str:
+    some = [shown(name) for name in names[:NAMES_SHOWN]]
+    if len(names) > NAMES_SHOWN:
+        some.append(f"{len(names) - NAMES_SHOWN} more")
+    return ", ".join(some)
 
 
 def _announced(found: SetUp) -> dict[str, Any]:
     if found.first is not None and found.described is not None:
         complete = {"url": found.first.url, "secret": found.first.reveal()}
-        return {"webhook": found.described | complete, "curl": curl_line(found.first)}
+        return {
+            "webhook": found.described | complete,
+            "curl": curl_line(found.first.webhook.auth_mode, found.first.url, found.first.reveal()),
+        }
     return {
         "webhooks": [webhook.name for webhook in found.webhooks],
         "automations": [automation.name for automation in found.automations],

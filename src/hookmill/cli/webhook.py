@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, assert_never
 import typer
 
 from hookmill.cli import given, options
-from hookmill.cli.curl import curl_line
 from hookmill.cli.output import Column, as_json, call, confirmed, fields, iso, line, table, utc
 from hookmill.cli.secret import print_unsynced, unsynced
 from hookmill.cli.session import session
+from hookmill.domain.sample import curl_line
 from hookmill.domain.text import shown
 from hookmill.domain.webhook import TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookState
 
@@ -129,7 +129,7 @@ def show(name: Name, factory: options.FactoryName = "default", json: options.AsJ
         return
     pairs = [
         ("Webhook", shown(webhook.name)),
-        ("uid", webhook.uid),
+        ("UID", webhook.uid),
         ("State", _state(webhook)),
         ("Mode", webhook.auth_mode.value),
         ("URL", described["url"]),
@@ -267,10 +267,10 @@ def _shown_once(made: WebhookWithSecret, *, generated: bool) -> dict[str, Any]:
 
 def _print_with_secret(made: WebhookWithSecret) -> None:
     """The one moment when the secret and the complete URL are shown."""
-    fields([("uid", made.webhook.uid), ("URL", made.url), ("Secret", made.reveal())])
+    fields([("UID", made.webhook.uid), ("URL", made.url), ("Secret", made.reveal())])
     line()
     line(f"Keep the secret now: it is not shown again. It is stored as team secret {made.webhook.secret_name}.")
-    if (sample := curl_line(made)) is not None:
+    if (sample := curl_line(made.webhook.auth_mode, made.url, made.reveal())) is not None:
         enabled = made.webhook.state is WebhookState.ENABLED
         line("A sample delivery:" if enabled else "A sample delivery, once it is enabled:")
         line()
@@ -280,7 +280,7 @@ def _print_with_secret(made: WebhookWithSecret) -> None:
 def _print_with_known_secret(webhook: Webhook, url: str, *, was_given: bool) -> None:
     """The secret is one that somebody knows already, and nobody is shown."""
     whose = "the one you gave, kept as team secret" if was_given else "the value that is in team secret"
-    fields([("uid", webhook.uid), ("URL", url), ("Secret", f"{whose} {webhook.secret_name}; it is not shown")])
+    fields([("UID", webhook.uid), ("URL", url), ("Secret", f"{whose} {webhook.secret_name}; it is not shown")])
     line()
     match webhook.auth_mode:
         case AuthMode.TOKEN:
@@ -298,7 +298,7 @@ def _print_awaiting(made: WebhookWithSecret, factory: str) -> None:
     webhook = made.webhook
     line(f"Webhook {shown(webhook.name)} is created, and disabled until it has the provider's secret.")
     line()
-    fields([("uid", webhook.uid), ("URL", made.url)])
+    fields([("UID", webhook.uid), ("URL", made.url)])
     line()
     line(f"How to set the provider up: {call(f'scheme show {webhook.signature_scheme}')}")
     line("Give it the URL, hand its signing secret over here (it is asked for, or piped in), and then enable:")

@@ -5,6 +5,7 @@ be done is what apply does: all of it in one transaction, or nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,13 +25,14 @@ from hookmill.definitions.planning import (
 )
 from hookmill.definitions.problem import Problem, UnusableDefinitions
 from hookmill.definitions.reading import AutomationDefinition, Definitions, WebhookDefinition, read
-from hookmill.domain.errors import Conflict, HookmillError, Invalid, NotFound
+from hookmill.definitions.telling import lines_of_plan, summary_of
+from hookmill.domain.errors import Conflict, HookmillError, Invalid, NotFound, StoreUnavailable
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.webhook import Webhook, WebhookState
 
 if TYPE_CHECKING:
     # What stands behind it takes longer to import than a folder takes to be checked.
-    from hookmill.management import Management
+    from hookmill.management import DefinitionAct, Management
 
 
 class ConsentNeeded(Conflict):
@@ -69,10 +71,15 @@ def state_of(management: Management, may: MayManage) -> State:
 
 def plan(management: Management, may: MayManage, definitions: Definitions) -> Plan:
     """What `apply` would do now. Changes nothing. Raises `UnusableDefinitions` with every problem."""
+    from hookmill.management import DefinitionAct
+
     try:
-        with management.together(may):
+        with _refusal_noted(management, may, DefinitionAct.PLAN), management.together(may):
             raise _Undone(_taken(management, may, definitions))
     except _Undone as undone:
+        # A disk that is full keeps nobody from planning.
+        with suppress(StoreUnavailable):
+            _note_done(management, may, DefinitionAct.PLAN, undone.plan)
         return undone.plan
 
 
@@ -81,13 +88,37 @@ def apply(management: Management, may: MayManage, definitions: Definitions, *, m
 
     Raises `UnusableDefinitions`, and `ConsentNeeded` unless `may_delete`.
     """
-    with management.together(may):
+    from hookmill.management import DefinitionAct
+
+    with _refusal_noted(management, may, DefinitionAct.APPLY), management.together(may):
         done = _taken(management, may, definitions)
         if done.needs_consent is not None and not may_delete:
             raise ConsentNeeded(done.needs_consent)
         management.factories.take_by_files(may)
         webhooks = tuple(management.webhooks.all(may))
+        _note_done(management, may, DefinitionAct.APPLY, done)
     return Applied(done, webhooks)
+
+
+@contextmanager
+def _refusal_noted(management: Management, may: MayManage, act: DefinitionAct) -> Iterator[None]:
+    """Keep what was wrong with the files, for those who look at the factory."""
+    from hookmill.management import DefinitionOutcome
+
+    try:
+        yield
+    except (UnusableDefinitions, ConsentNeeded) as error:
+        problems = [str(problem) for problem in error.problems] if isinstance(error, UnusableDefinitions) else []
+        summary = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}." if problems else str(error)
+        with suppress(StoreUnavailable):
+            management.definition_runs.note(may, act, DefinitionOutcome.REFUSED, summary, problems)
+        raise
+
+
+def _note_done(management: Management, may: MayManage, act: DefinitionAct, plan: Plan) -> None:
+    from hookmill.management import DefinitionOutcome
+
+    management.definition_runs.note(may, act, DefinitionOutcome.DONE, summary_of(plan), lines_of_plan(plan))
 
 
 def backtest(management: Management, may: MayView, definitions: Definitions) -> Iterator[Problem | None]:

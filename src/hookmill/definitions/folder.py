@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hookmill.definitions.problem import START, Problem
+from hookmill.definitions.problem import NOWHERE, START, Problem
+from hookmill.domain.errors import NotFound
 
 WEBHOOKS: Final = "webhooks"
 AUTOMATIONS: Final = "automations"
@@ -50,15 +51,14 @@ def stem_of(file: str) -> str:
 
 
 def read_folder(folder: Path) -> Files:
-    """Every definition file, and every problem with what else is there. Raises `OSError` for no folder."""
+    """Every definition file, and every problem with what else is there. Raises `NotFound` for no folder."""
     search = _Search(webhooks={}, automations={}, problems=[])
-    with _opened(os.open(folder, _FOLDER_FLAGS)) as root:
+    with _opened(_open(folder)) as root:
         known = [name for name in (WEBHOOKS, AUTOMATIONS) if _is_there(root, name)]
         if not known:
-            what = (
-                f"There is neither a folder {WEBHOOKS} nor a folder {AUTOMATIONS} here. Name the one that holds them."
-            )
-            search.refuse(".", what)
+            where = "here" if folder == Path() else f"in {shown_path(str(folder))}"
+            what = f"There is neither a folder {WEBHOOKS} nor a folder {AUTOMATIONS} {where}."
+            search.problems.append(Problem(".", NOWHERE, f"{what} Name the one that holds them."))
         if WEBHOOKS in known:
             search.webhook_files(root)
         if AUTOMATIONS in known:
@@ -70,6 +70,15 @@ def read_folder(folder: Path) -> Files:
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INNER_FOLDER_FLAGS: Final = _FOLDER_FLAGS | os.O_NOFOLLOW
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def _open(folder: Path) -> int:
+    try:
+        return os.open(folder, _FOLDER_FLAGS)
+    except FileNotFoundError:
+        raise NotFound(f"There is no folder {shown_path(str(folder))}.") from None
+    except NotADirectoryError:
+        raise NotFound(f"{shown_path(str(folder))} is not a folder. Name the one that holds the files.") from None
 
 
 @dataclass(frozen=True, slots=True)

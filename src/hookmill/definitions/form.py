@@ -1,6 +1,7 @@
 """A mapping whose keys are known: its values by kind, and every problem with them at its place."""
 
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -29,6 +30,8 @@ class Form:
 
     node: MappingNode
     notes: Notes
+    meant: frozenset[str] = frozenset()
+    """Keys that somebody tried to write: what was written instead is noted."""
 
     def refuse(self, key: str, message: str) -> None:
         entry = self.node.entries.get(key)
@@ -55,9 +58,14 @@ class Form:
 
     def required(self, key: str, what: str) -> str | None:
         if self.given(key) is None:
-            self.notes.refuse(self.node.place, f"{key} is missing. {what}.")
+            self.lacks(key, what)
             return None
         return self.text(key)
+
+    def lacks(self, key: str, what: str) -> None:
+        """Note that the key is missing, unless what was meant to be it is noted already."""
+        if key not in self.meant:
+            self.notes.refuse(self.node.place, f"{key} is missing. {what}.")
 
     def flag(self, key: str) -> bool | None:
         node = self.given(key)
@@ -97,14 +105,22 @@ def form_of(
     if not isinstance(node, MappingNode):
         notes.refuse(node.place, f"{what} is a mapping with the keys {', '.join(known)}.")
         return None
+    meant: set[str] = set()
     for key, entry in node.entries.items():
-        if key not in known:
-            notes.refuse(entry.place, (misplaced or {}).get(key) or _unknown(key, known))
-    return Form(node, notes)
+        if key in known:
+            continue
+        if (said := (misplaced or {}).get(key)) is not None:
+            meant.update(re.findall(r"\w+", said))
+            notes.refuse(entry.place, said)
+        elif (close := _like(key, known)) is not None:
+            meant.add(close)
+            notes.refuse(entry.place, f"Unknown key {key[:40]!r}. Did you mean {close}?")
+        else:
+            notes.refuse(entry.place, f"Unknown key {key[:40]!r}. Known here: {', '.join(known)}.")
+    return Form(node, notes, frozenset(meant.intersection(known)))
 
 
-def _unknown(key: str, known: Sequence[str]) -> str:
-    plain = {one.lower(): one for one in known}
+def _like(key: str, known: Sequence[str]) -> str | None:
+    plain = {one.lower().replace("_", ""): one for one in known}
     close = difflib.get_close_matches(key.lower().replace("_", "").replace("-", "")[:40], plain, n=1)
-    meant = f" Did you mean {plain[close[0]]}?" if close else f" Known here: {', '.join(known)}."
-    return f"Unknown key {key[:40]!r}.{meant}"
+    return plain[close[0]] if close else None

@@ -244,6 +244,11 @@ def _in_plain_words(error: yaml.MarkedYAMLError) -> str:
     problem = str(error.problem or "it can't be read")
     if "'\\t'" in problem:
         return "This is not YAML: a tab where only spaces may stand. Indent with spaces."
+    if problem.startswith("mapping values"):
+        return (
+            f"This is not YAML: {problem}. Is this line, or the one before, indented by mistake? "
+            "Text that holds a colon and a space goes in quotes."
+        )
     if error.context:
         problem = f"{problem}, {error.context}"
         if error.context_mark is not None and error.problem_mark is not None:

@@ -92,6 +92,7 @@ class State:
 class Plan:
     """The steps, in the order in which they are taken, and what to know before taking them."""
 
+    factory_name: str
     steps: tuple[Step, ...]
     unchanged: int
     takes_over: bool
@@ -102,9 +103,14 @@ class Plan:
     needs_consent: str | None = None
     """Why it is applied only with explicit consent: what is removed can't be brought back."""
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is something to do. Who defines the factory is a change too: other doors are shut by it."""
+        return bool(self.steps) or self.takes_over
+
     def as_json(self) -> dict[str, Any]:
         return {
-            "changes": bool(self.steps),
+            "changes": self.has_changes,
             "takes_over": self.takes_over,
             "needs_consent": self.needs_consent,
             "unchanged": self.unchanged,
@@ -128,6 +134,7 @@ def plan_of(definitions: Definitions, state: State) -> Plan:
     steps = (*removed_automations, *removed_webhooks, *wanted)
     takes_over = not state.defined_by_files
     return Plan(
+        factory_name=state.factory_name,
         steps=steps,
         unchanged=len(definitions.webhooks) + len(definitions.automations) - len(wanted),
         takes_over=takes_over,
@@ -246,15 +253,15 @@ def _consent(definitions: Definitions, state: State, steps: Iterable[Step], *, t
     automations = [step.name for step in removed if step.kind is Kind.AUTOMATION] if takes_over else []
     if not webhooks and not automations:
         return None
+    loses = f"Factory {state.factory_name!r} would lose"
     said = []
     if webhooks:
-        said.append(f"It would delete {_several('webhook', webhooks)}: senders get 404, and the URL never comes back.")
+        said.append(f"{loses} {_several('webhook', webhooks)}: senders get 404, and the URL never comes back.")
     if automations:
-        said.append(f"It would delete {_several('automation', automations)}, whose prompt is in no file.")
+        said.append(f"{loses} {_several('automation', automations)}, whose prompt is in no file.")
+    said.append("If these files are another factory's: --factory NAME.")
     if takes_over:
-        said.append(
-            f"Factory {state.factory_name!r} was made by hand so far: `hookmill export DIR` writes it as files."
-        )
+        said.append("It was made by hand so far: `hookmill export DIR` writes it as files.")
     said += _renamed(definitions, state, webhooks)
     return " ".join(said)
 

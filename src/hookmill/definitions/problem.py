@@ -15,6 +15,8 @@ class Place(NamedTuple):
 
 
 START = Place(1, 1)
+NOWHERE = Place(0, 0)
+"""Of what is wrong with the folder itself, which has no lines."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,10 +29,13 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
+        if self.place == NOWHERE:
+            return self.message
         return f"{self.file}:{self.place.line}:{self.place.column}: {self.message}"
 
     def as_json(self) -> dict[str, Any]:
-        return {"file": self.file, "line": self.place.line, "column": self.place.column, "message": self.message}
+        line, column = self.place if self.place != NOWHERE else (None, None)
+        return {"file": self.file, "line": line, "column": column, "message": self.message}
 
 
 class UnusableDefinitions(Invalid):

@@ -238,13 +238,14 @@ def _names_a_secret(given: str) -> bool:
 
 def _auth_mode(form: Form) -> AuthMode:
     given = form.text("authMode")
-    if given is None:
+    if given in {mode.value for mode in AuthMode}:
+        return AuthMode(given)
+    if given is None and "authMode" not in form.meant:
         return AuthMode.TOKEN
-    if given not in {mode.value for mode in AuthMode}:
+    if given is not None:
         form.refuse("authMode", f"{given[:40]!r} is none of {', '.join(AuthMode)}.")
-        # The mode that was meant is not known, and the other keys may well belong to it.
-        return AuthMode.SIGNATURE if form.given("signatureScheme") is not None else AuthMode.TOKEN
-    return AuthMode(given)
+    # The mode that was meant is not known, and the other keys may well belong to it.
+    return AuthMode.SIGNATURE if form.given("signatureScheme") is not None else AuthMode.TOKEN
 
 
 _OF_SIGNATURES: Final = ("signatureScheme", "signatureOptions", "answersHandshakes")
@@ -258,7 +259,7 @@ def _signing(form: Form, mode: AuthMode) -> tuple[str | None, dict[str, Any] | N
                 form.refuse(key, f"{key} goes with authMode: signature. Drop the line, or choose that mode.")
         return None, None, False
     if form.given("signatureScheme") is None:
-        form.notes.refuse(form.node.place, "signatureScheme is missing. `hookmill scheme list` shows the providers.")
+        form.lacks("signatureScheme", "`hookmill scheme list` shows the providers")
     options = form.given("signatureOptions")
     if options is not None:
         keys = GenericHmac.__struct_fields__
@@ -308,7 +309,7 @@ class _UidHints:
 def _triggers(form: Form, hints: _UidHints) -> tuple[Trigger, ...]:
     node = form.given("triggers")
     if node is None:
-        form.notes.refuse(form.node.place, "triggers is missing. List at least one.")
+        form.lacks("triggers", "List at least one")
         return ()
     if not isinstance(node, ListNode) or not node.items:
         form.refuse("triggers", "triggers is a list of one or more. Begin each with a dash and provider: webhook.")
@@ -330,7 +331,7 @@ def _trigger(node: Node, hints: _UidHints, notes: Notes) -> Trigger | None:
             form.refuse(key, f"{given[:40]!r} is not known. The one {key} there is: {only}.")
     chosen = form.given("filter")
     if chosen is None:
-        notes.refuse(form.node.place, "filter is missing. Write filter: and in it webhook_ids.")
+        form.lacks("filter", "Write filter: and in it webhook_ids")
         return None
     selection = form_of(chosen, "filter", ("webhook_ids", "payload"), notes)
     if selection is None:
@@ -341,7 +342,7 @@ def _trigger(node: Node, hints: _UidHints, notes: Notes) -> Trigger | None:
 def _webhook_ids(form: Form, hints: _UidHints) -> tuple[WebhookUid, ...]:
     node = form.given("webhook_ids")
     if node is None:
-        form.notes.refuse(form.node.place, "webhook_ids is missing. List the uids of the webhooks that start a run.")
+        form.lacks("webhook_ids", "List the uids of the webhooks that start a run")
         return ()
     if not isinstance(node, ListNode) or not node.items:
         form.refuse("webhook_ids", "webhook_ids is a list of one or more uids, such as [wh_…].")

@@ -14,7 +14,9 @@ _DIFF_LINES_MAX: Final = 2_000
 
 
 def lines_of_plan(plan: Plan) -> Iterator[str]:
-    """The steps, one line each, and below it what changes in a prompt or in triggers."""
+    """The steps, one line each, and below it what changes in a prompt or in triggers. A take-over comes first."""
+    if plan.takes_over:
+        yield f"~ factory {plan.factory_name}: defined by files from now on"
     for step in plan.steps:
         yield f"{_SIGNS[step.act]} {step.kind.value} {step.name}{_said_of(step)}"
         if step.act is Act.CHANGE:
@@ -25,10 +27,11 @@ def lines_of_plan(plan: Plan) -> Iterator[str]:
 
 def summary_of(plan: Plan) -> str:
     """How much there is to do, in one line."""
-    if not plan.steps:
+    if not plan.has_changes:
         return f"Nothing to do: {plan.unchanged} of {plan.unchanged} are as the files say."
     counts = [sum(step.act is act for step in plan.steps) for act in (Act.CREATE, Act.CHANGE, Act.REMOVE)]
-    return "{} to create, {} to change, {} to remove, {} unchanged.".format(*counts, plan.unchanged)
+    said = "{} to create, {} to change, {} to remove, {} unchanged".format(*counts, plan.unchanged)
+    return f"{said}; files take the factory over." if plan.takes_over else f"{said}."
 
 
 _TEXTS: Final = {"prompt", "triggers"}

@@ -1,5 +1,7 @@
 """An automation: a prompt for a runner, and the deliveries that start it."""
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -13,6 +15,7 @@ PROVIDER: Final = "webhook"
 EVENT: Final = "received"
 PROMPT_CHARACTERS_MAX: Final = 100_000
 TRIGGERS_MAX: Final = 20
+_UID: Final = re.compile(r"wh_[0-9A-Za-z_-]{1,64}\Z")
 WEBHOOKS_PER_TRIGGER_MAX: Final = 100
 
 
@@ -28,6 +31,12 @@ class Trigger:
         if self.payload is not None:
             chosen["payload"] = self.payload.source
         return {"provider": PROVIDER, "event": EVENT, "filter": chosen}
+
+    def as_text(self) -> str:
+        """The same as JSON text, every number exact: the form to store."""
+        payload = f', "payload": {self.payload.source_json}' if self.payload is not None else ""
+        chosen = f'{{"webhook_ids": {json.dumps(list(self.webhook_ids))}{payload}}}'
+        return f'{{"provider": "{PROVIDER}", "event": "{EVENT}", "filter": {chosen}}}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +114,7 @@ def _webhook_ids(place: str, given: Any) -> tuple[WebhookUid, ...]:
     if len(given) > WEBHOOKS_PER_TRIGGER_MAX:
         raise _refused(place, f"at most {WEBHOOKS_PER_TRIGGER_MAX} webhooks; got {len(given)}.")
     for uid in given:
-        if not isinstance(uid, str) or not uid.startswith("wh_") or len(uid) > 100:
+        if not isinstance(uid, str) or not _UID.match(uid):
             raise _refused(
                 place, f"{str(uid)[:100]!r} is not a webhook uid. Use the wh_… of the webhook, not its name."
             )

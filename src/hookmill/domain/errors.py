@@ -5,6 +5,7 @@ HookmillError
 │   └── InvalidFilter  a payload filter with problems, each at its place
 ├── NotFound           no such thing, or none that this caller may know of
 ├── Forbidden          the caller may know of it, and not do this
+├── Revoked            the caller was let in, and is no longer
 ├── Conflict           the thing's present state forbids it
 │   ├── LimitReached   one more would be too many
 │   └── Changed        it is no longer what the caller has seen
@@ -50,6 +51,10 @@ class NotFound(HookmillError):
 
 class Forbidden(HookmillError):
     """The caller may know of the thing, and their role does not let them do this to it."""
+
+
+class Revoked(HookmillError):
+    """Whoever was let in has lost that since: the key was revoked, the member was removed. Nothing was done."""
 
 
 class Conflict(HookmillError):

@@ -40,6 +40,11 @@ def time_ordered(now_us: int, entropy: bytes) -> bytes:
     return (head << 64 | tail).to_bytes(16, "big")
 
 
+def time_of(key: bytes) -> int:
+    """The µs since 1970 that a key was made of."""
+    return int.from_bytes(key[:6], "big") * 1000 + min((int.from_bytes(key[6:8], "big") & 0x0FFF) >> 2, 999)
+
+
 def delivery_id(key: bytes) -> str:
     """`dlv_…`, as the sender sees it."""
     return "dlv_" + key.hex()

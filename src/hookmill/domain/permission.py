@@ -92,8 +92,7 @@ class Caller:
         viewing = self.to_view(factory, named)
         if not self.is_admin and self.roles[viewing.factory.id] is Role.VIEWER:
             raise Forbidden(
-                f"A viewer looks at factory {viewing.factory.name!r} and changes nothing. "
-                "Ask an admin of the team for the role manager."
+                f"This takes the role manager in factory {viewing.factory.name!r}. Ask an admin of the team for it."
             )
         return MayManage(actor=self.actor, factory=viewing.factory, is_admin=self.is_admin)
 

@@ -11,6 +11,7 @@ from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management.access import Access
 from hookmill.management.audit import Audit
 from hookmill.management.automations import Automations
+from hookmill.management.definition_runs import DefinitionRuns
 from hookmill.management.factories import DEFAULT_FACTORY, Factories
 from hookmill.management.filters import (
     AutomationVerdict,
@@ -33,6 +34,7 @@ from hookmill.management.webhooks import KEPT, Kept, Webhooks, WebhookWithSecret
 from hookmill.store.api_keys import ApiKey
 from hookmill.store.audit import AuditEntry
 from hookmill.store.database import Database
+from hookmill.store.definition_runs import DefinitionAct, DefinitionOutcome, DefinitionRun
 from hookmill.store.members import Member
 from hookmill.store.sealing import MasterKeys
 
@@ -56,6 +58,7 @@ class Management:
         self.members = Members(installation)
         self.sessions = Sessions(installation)
         self.audit = Audit(installation)
+        self.definition_runs = DefinitionRuns(installation)
         self.master_keys = MasterKeyRotations(installation)
         self.idempotency = Idempotency(installation)
 
@@ -71,6 +74,9 @@ __all__ = [
     "AuditEntry",
     "AutomationVerdict",
     "Backtest",
+    "DefinitionAct",
+    "DefinitionOutcome",
+    "DefinitionRun",
     "FilterTest",
     "House",
     "Kept",

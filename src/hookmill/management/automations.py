@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from hookmill.domain.automation import PROMPT_CHARACTERS_MAX, Automation, triggers_from_json
-from hookmill.domain.errors import Conflict, Invalid
+from hookmill.domain.errors import Conflict, Invalid, LimitReached
 from hookmill.domain.ids import AutomationId, WebhookUid
+from hookmill.domain.limits import AUTOMATIONS_PER_FACTORY
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.webhook import Webhook, WebhookState, usable_name
 from hookmill.management.finding import automation_named
@@ -44,6 +45,11 @@ class Automations:
             updated_at=now,
         )
         with self._at.changing_definition(may) as change:
+            if len(automations.names_in(change.tx, may.factory.id)) >= AUTOMATIONS_PER_FACTORY:
+                raise LimitReached(
+                    f"Factory {may.factory.name!r} has {AUTOMATIONS_PER_FACTORY} automations, the most it may have. "
+                    "Delete one first."
+                )
             _refuse_taken_name(change.tx, may, automation.name)
             automations.add(change.tx, automation)
             change.record("create", "automation", automation.id, automation.name, enabled=enabled)
@@ -75,14 +81,17 @@ class Automations:
                 triggers=triggers_from_json(triggers) if triggers is not None else before.triggers,
                 enabled=enabled if enabled is not None else before.enabled,
             )
-            if after.name != before.name:
-                _refuse_taken_name(change.tx, may, after.name)
-            automations.save(change.tx, before, after)
             changed = [
                 field
                 for field in ("name", "prompt", "runner", "triggers", "enabled")
                 if getattr(before, field) != getattr(after, field)
             ]
+            if not changed:
+                change.nothing()
+                return before
+            if after.name != before.name:
+                _refuse_taken_name(change.tx, may, after.name)
+            automations.save(change.tx, before, after)
             change.record("change", "automation", after.id, after.name, version=after.version, changed=changed)
         return after
 

@@ -18,7 +18,7 @@ from hookmill.management.installation import Installation
 from hookmill.store import automations, deliveries, runs
 from hookmill.store.deliveries import Delivery
 
-BACKTEST_MAX: Final = 500
+BACKTEST_MAX: Final = 200
 """How many deliveries a backtest looks at, at most."""
 
 
@@ -80,11 +80,13 @@ class Filters:
         with self._at.reading() as tx:
             uids = [webhook_named(tx, may, named).uid for named in webhook_ids] if webhook_ids is not None else None
             stored = deliveries.newest(tx, may.factory.id, webhooks=uids, label=Label.ACCEPTED, limit=last)
-            # One body at a time: all of them together could fill the memory.
-            for delivery in stored:
+        for delivery in stored:
+            # One body at a time, each in a reading of its own: all of them together would fill the memory, and keep a
+            # connection from those who wait for one.
+            with self._at.reading() as tx:
                 body = deliveries.payload(tx, delivery.key)
-                matches = body is not None and judge_filter(chosen, body).payload_check
-                (matching if matches else others).append(delivery)
+            matches = body is not None and (chosen is None or chosen.matches(_parsed(body)))
+            (matching if matches else others).append(delivery)
         return Backtest(matching=tuple(matching), others=tuple(others))
 
     def explain(self, may: MayView, shown_id: str) -> Sequence[AutomationVerdict]:
@@ -94,10 +96,11 @@ class Filters:
             body = payload_of(tx, delivery)
             every = automations.in_factory(tx, may.factory.id)
             started = runs.page_of_runs(tx, factory=may.factory.id, delivery=delivery.key, limit=1000)
+        parsed = _parsed(body)
         verdicts = []
         for automation in every:
             tests = tuple(
-                judge_filter(trigger.payload, body, webhook_check=delivery.webhook_uid in trigger.webhook_ids)
+                _judged(trigger.payload, parsed, webhook_check=delivery.webhook_uid in trigger.webhook_ids)
                 for trigger in automation.triggers
             )
             verdicts.append(
@@ -114,12 +117,20 @@ class Filters:
 def judge_filter(chosen: CompiledFilter | None, body: bytes, *, webhook_check: bool = True) -> FilterTest:
     """The verdict that a trigger would reach on this body, by the evaluator that triggers use. Raises `Invalid` for
     no JSON."""
+    return _judged(chosen, _parsed(body), webhook_check=webhook_check)
+
+
+def _judged(chosen: CompiledFilter | None, parsed: Parsed, *, webhook_check: bool) -> FilterTest:
+    explanation = chosen.explain(parsed) if chosen is not None else None
+    payload_check = explanation is None or explanation.matched
+    return FilterTest(webhook_check and payload_check, webhook_check, payload_check, explanation)
+
+
+def _parsed(body: bytes) -> Parsed:
     parsed = payload.parse(body)
     if isinstance(parsed, payload.NotJson):
         raise Invalid(f"The body is not JSON: {parsed.reason}.")
-    explanation = chosen.explain(parsed) if chosen is not None else None
-    payload_check = chosen is None or chosen.matches(parsed)
-    return FilterTest(webhook_check and payload_check, webhook_check, payload_check, explanation)
+    return parsed
 
 
 def would_trigger(automation: Automation, webhook: WebhookUid, parsed: Parsed) -> bool:

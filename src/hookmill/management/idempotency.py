@@ -4,12 +4,12 @@ import hmac
 from typing import Final
 
 from hookmill.domain.errors import Conflict
+from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management.installation import Installation
 from hookmill.store import idempotency
 
-KEPT_HOURS: Final = 24
-KEPT_US: Final = KEPT_HOURS * 3_600_000_000
+KEPT_US: Final = IDEMPOTENT_ANSWERS_KEPT_HOURS * 3_600_000_000
 
 
 class KeyReused(Conflict):
@@ -39,6 +39,5 @@ class Idempotency:
         with self._at.changing(may) as change:
             row = idempotency.row_id(may.actor.id, key)
             idempotency.keep(change.tx, row, request_digest, answer, self._at.key, change.now)
-            idempotency.forget(change.tx, before=change.now - KEPT_US)
             # The act itself has its line.
             change.nothing()

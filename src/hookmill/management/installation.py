@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hookmill.domain import ids
-from hookmill.domain.errors import Conflict
+from hookmill.domain.errors import Conflict, Forbidden, Revoked
 from hookmill.domain.ids import TeamId
-from hookmill.domain.permission import Door, MayAdminister, MayManage
-from hookmill.store import audit, factories
+from hookmill.domain.permission import ActorKind, Door, MayAdminister, MayManage, Role
+from hookmill.store import api_keys, audit, factories, sessions
 from hookmill.store.database import Database, Transaction
 from hookmill.store.sealing import MasterKeys
 
@@ -131,6 +131,8 @@ class Installation:
             return
         with self._database.write() as tx:
             factories.hold(tx, team_of(may))
+            # Who was let in before may have waited since. Revoking takes the same hold, so this look is exact.
+            _must_still_be_let_in(tx, may, self.now())
             self._joined.tx = tx
             try:
                 yield tx
@@ -142,6 +144,26 @@ class _Joined(threading.local):
     """The transaction that this thread's operations join, if there is one."""
 
     tx: Transaction | None = None
+
+
+def _must_still_be_let_in(tx: Transaction, may: MayManage | MayAdminister, now: int) -> None:
+    """Raises `Revoked` where the key or the member is good no more, and `Forbidden` where the role was taken away."""
+    match may.actor.kind:
+        case ActorKind.OPERATOR:
+            return
+        case ActorKind.KEY:
+            key = api_keys.by_id(tx, team_of(may), may.actor.id)
+            if key is None or not key.is_good(now):
+                raise Revoked("This API key was revoked or has expired. Nothing was done.")
+        case ActorKind.MEMBER:
+            account = sessions.account_of(tx, may.actor.id)
+            if account is None:
+                raise Revoked("This member was removed from the team. Nothing was done.")
+            if account.is_admin:
+                return
+            roles = sessions.roles_of(tx, account.member_id)
+            if not isinstance(may, MayManage) or may.is_admin or roles.get(may.factory.id) is not Role.MANAGER:
+                raise Forbidden("Your role was taken away meanwhile. Nothing was done.")
 
 
 _LINES = itertools.count()

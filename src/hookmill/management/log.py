@@ -1,26 +1,28 @@
 """Operations on the delivery log. It is read, and replayed; nothing here changes or removes a row of it."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hookmill.domain import ids, payload
 from hookmill.domain.automation import Automation
 from hookmill.domain.delivery import Label, identities_shown_as
 from hookmill.domain.errors import Conflict
-from hookmill.domain.ids import DeliveryKey, RunKey
+from hookmill.domain.ids import DeliveryKey, RunKey, WebhookUid
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import Run
+from hookmill.management.activity import Days, WebhookActivity
 from hookmill.management.filters import would_trigger
 from hookmill.management.finding import automation_named, delivery_of, payload_of, run_of, uid_of, webhook_named
 from hookmill.management.installation import Installation
 from hookmill.store import automations, deliveries, runs
 from hookmill.store.database import Transaction
-from hookmill.store.deliveries import Delivery, Refusals
+from hookmill.store.deliveries import Delivery, Refusals, Stretch
 
 
 class Log:
     def __init__(self, installation: Installation) -> None:
         self._at = installation
+        self._days = Days()
 
     def newest(
         self,
@@ -39,16 +41,21 @@ class Log:
         `since` (inclusive) and `until` are µs since 1970. `identity` is a sender's or provider's id, or the SHA-256 of
         a body in hexadecimal digits.
         """
+        stretch = Stretch(since=since, until=until, before=before)
         with self._at.reading() as tx:
-            return deliveries.newest(
+            webhooks = uid_of(tx, may, webhook)
+            if identity is None:
+                return deliveries.newest(
+                    tx, may.factory.id, webhooks=webhooks, label=label, stretch=stretch, limit=limit
+                )
+            return deliveries.of_identities(
                 tx,
                 may.factory.id,
-                webhooks=uid_of(tx, may, webhook),
+                identities_shown_as(identity),
+                now=self._at.now(),
+                webhooks=webhooks,
                 label=label,
-                since=since,
-                until=until,
-                identities=identities_shown_as(identity) if identity is not None else None,
-                before=before,
+                stretch=stretch,
                 limit=limit,
             )
 
@@ -69,11 +76,26 @@ class Log:
         with self._at.reading() as tx:
             return payload_of(tx, delivery_of(tx, may, shown_id))
 
-    def refusals(self, may: MayView, webhook: str | None = None) -> Sequence[Refusals]:
-        """How many attempts got no row, by minute and kind, newest first."""
+    def newest_key(self, _may: MayView) -> DeliveryKey | None:
+        """The key of the log's newest row, in whichever factory: another one says that something came."""
+        with self._at.reading() as tx:
+            return deliveries.newest_key(tx)
+
+    def refusals(
+        self, may: MayView, webhook: str | None = None, *, since: int | None = None, until: int | None = None
+    ) -> Sequence[Refusals]:
+        """How many attempts got no row, by minute and kind, newest first: the newest thousand counters.
+
+        `since` and `until` are µs since 1970: the minutes that end after the one, and not after the other.
+        """
         with self._at.reading() as tx:
             uid = webhook_named(tx, may, webhook).uid if webhook is not None else None
-            return deliveries.refusals(tx, may.factory.id, uid)
+            return deliveries.refusals(tx, may.factory.id, uid, since=since, until=until)
+
+    def activity(self, may: MayView) -> Mapping[WebhookUid, WebhookActivity]:
+        """The last 24 hours of every webhook that is not deleted, in numbers, and its last delivery."""
+        with self._at.reading() as tx:
+            return self._days.day(tx, may, self._at.now())
 
     def replay(self, may: MayManage, shown_id: str, automation: str | None = None) -> Sequence[Run]:
         """Start runs of a stored delivery again, with the automations as they are now. The log stays as it is.
@@ -83,6 +105,8 @@ class Log:
         """
         with self._at.changing(may) as change:
             delivery = delivery_of(change.tx, may, shown_id)
+            # Retention must not take the payload of a run that is about to be there.
+            deliveries.keep_from_retention(change.tx, delivery.key)
             body = payload_of(change.tx, delivery)
             chosen = self._triggered(change.tx, may, delivery, body, automation)
             started = []
@@ -117,7 +141,10 @@ class Log:
             every = automations.in_factory(tx, may.factory.id)
             chosen = [each for each in every if each.enabled and would_trigger(each, delivery.webhook_uid, parsed)]
             if not chosen:
-                raise Conflict(f"No enabled automation is triggered by delivery {shown_id} now. Nothing was started.")
+                raise Conflict(
+                    f"No enabled automation is triggered by delivery {shown_id} now. Nothing was started. "
+                    f"To see why: hookmill delivery show {shown_id}"
+                )
             return chosen
         automation = automation_named(tx, may, named)
         if not automation.enabled:

@@ -9,7 +9,7 @@ from hookmill.domain.permission import MayManage
 from hookmill.domain.secret import SecretValue, usable_secret, usable_secret_name
 from hookmill.management import fitness
 from hookmill.management.installation import Installation, random_name
-from hookmill.management.webhooks import refuse_if_shared
+from hookmill.management.webhooks import reach_of, refuse_if_shared
 from hookmill.store import secrets
 from hookmill.store.database import Transaction
 
@@ -33,7 +33,7 @@ class Secrets:
         self._at = installation
 
     def all(self, may: MayManage) -> Sequence[TeamSecret]:
-        """The secrets that the caller may name: an admin every one, others those that no other factory uses."""
+        """The secrets that the caller may name: an admin every one, others those of their factory."""
         with self._at.reading() as tx:
             return self._secrets(tx, may)
 
@@ -52,7 +52,7 @@ class Secrets:
             if secrets.secret_named(change.tx, may.factory.team_id, name) is not None:
                 raise Conflict(f"There is a team secret named {name} already. Replace it, or choose another name.")
             secret = SecretId(random_name("sec"))
-            secrets.add_secret(change.tx, secret, may.factory.team_id, name, change.now)
+            secrets.add_secret(change.tx, secret, may.factory.team_id, name, change.now, factory=may.factory.id)
             secrets.add_version(change.tx, secret, kept, self._at.key, change.now)
             change.record("create", "secret", secret, name)
         return kept
@@ -74,13 +74,14 @@ class Secrets:
             if used:
                 names = [use.webhook_name for use in used if use.factory_id == may.factory.id]
                 by = ", ".join(repr(name) for name in names) or "a webhook of another factory"
-                raise Conflict(f"Team secret {name} is used by {by}. Delete that first, or give it another secret.")
+                these = "this webhook" if len(used) == 1 else "these webhooks"
+                raise Conflict(f"Team secret {name} is used by {by}. Delete {these} first.")
             secrets.delete(change.tx, secret, change.now)
             change.record("delete", "secret", secret, name)
 
     def _secret(self, tx: Transaction, may: MayManage, name: str) -> SecretId:
         secret = secrets.secret_named(tx, may.factory.team_id, usable_secret_name(name))
-        if secret is None:
+        if secret is None or not (may.is_admin or reach_of(tx, may, secret).is_ours):
             raise _not_found(name)
         refuse_if_shared(tx, may, secret, name)
         return secret
@@ -91,7 +92,7 @@ class Secrets:
         for secret in secrets.of_team(tx, may.factory.team_id):
             here = [use for use in uses if use.secret_id == secret.id and use.factory_id == may.factory.id]
             elsewhere = any(use.secret_id == secret.id and use.factory_id != may.factory.id for use in uses)
-            if elsewhere and not here and not may.is_admin:
+            if not (may.is_admin or here or secret.factory_id == may.factory.id):
                 continue
             found.append(
                 TeamSecret(

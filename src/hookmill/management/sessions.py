@@ -7,10 +7,11 @@ from hashlib import sha256
 from typing import Final
 
 from hookmill.domain.errors import Conflict, Invalid, NotFound, StoreUnavailable
+from hookmill.domain.limits import SESSION_HOURS, SESSION_IDLE_HOURS
 from hookmill.domain.permission import Actor, ActorKind, Caller, Door, MayAdminister
 from hookmill.domain.secret import SecretValue, generated
 from hookmill.domain.webhook import usable_name
-from hookmill.management.installation import Installation, random_name
+from hookmill.management.installation import Change, Installation, random_name
 from hookmill.management.members import usable_address
 from hookmill.store import factories, members, sessions
 from hookmill.store.database import Transaction
@@ -19,10 +20,6 @@ from hookmill.store.sessions import Account, Session, SignInLink
 
 HOUR_US: Final = 3_600_000_000
 LINK_HOURS: Final = 24
-IDLE_HOURS: Final = 24
-"""A session ends when nothing came from it for so long."""
-SESSION_HOURS: Final = 24 * 14
-"""A session ends after so long, whatever comes from it."""
 SEEN_TO_US: Final = 60_000_000
 
 
@@ -103,6 +100,8 @@ class Sessions:
             sessions.set_password(tx, member, kept)
             sessions.end_all_of(tx, member)
             sessions.begin(tx, _digest(session.reveal()), member, client, now)
+            own = _of_their_own(tx, member, client, now)
+            own.change.record("choose_password", "member", member, own.email, is_first=link.member_id is None)
         return session
 
     def _first_admin(self, tx: Transaction, link: SignInLink, email: str | None, name: str | None, now: int) -> str:
@@ -143,10 +142,12 @@ class Sessions:
         token = _new_token()
         now = self._at.now()
         with self._at.noting() as tx:
-            sessions.forget_old(
-                tx, created_before=now - SESSION_HOURS * HOUR_US, seen_before=now - IDLE_HOURS * HOUR_US
-            )
+            # Judging took long: a password that was changed meanwhile opens no session.
+            if not sessions.has_password(tx, account.member_id, account.password_hash or ""):
+                return None
             sessions.begin(tx, _digest(token.reveal()), account.member_id, client, now)
+            own = _of_their_own(tx, account.member_id, client, now)
+            own.change.record("sign_in", "member", account.member_id, own.email)
         return token
 
     def by_token(self, token: str, *, client: str | None) -> SignedIn | None:
@@ -190,14 +191,37 @@ class Sessions:
         kept = hashed(new)
         token = _new_token()
         with self._at.noting() as tx:
+            if not sessions.has_password(tx, member, account.password_hash or ""):
+                raise Conflict("The password was changed elsewhere meanwhile. Nothing was changed.")
+            now = self._at.now()
             sessions.set_password(tx, member, kept)
             sessions.end_all_of(tx, member)
-            sessions.begin(tx, _digest(token.reveal()), member, client, self._at.now())
+            sessions.begin(tx, _digest(token.reveal()), member, client, now)
+            own = _of_their_own(tx, member, client, now)
+            own.change.record("change_password", "member", member, own.email)
         return token
 
 
+@dataclass(frozen=True, slots=True)
+class _OwnAct:
+    """What a member does to their own account, which takes no permission and leaves a line all the same."""
+
+    change: Change
+    email: str
+
+
+def _of_their_own(tx: Transaction, member: str, client: str | None, now: int) -> _OwnAct:
+    account = sessions.account_of(tx, member)
+    assert account is not None, "looked up in the same transaction"
+    actor = Actor(kind=ActorKind.MEMBER, id=member, name=account.email, door=Door.DASHBOARD, client=client)
+    return _OwnAct(Change(tx, now, MayAdminister(actor=actor, team_id=account.team_id)), account.email)
+
+
 def _is_over(session: Session, now: int) -> bool:
-    return now >= session.created_at + SESSION_HOURS * HOUR_US or now >= session.last_seen_at + IDLE_HOURS * HOUR_US
+    return (
+        now >= session.created_at + SESSION_HOURS * HOUR_US
+        or now >= session.last_seen_at + SESSION_IDLE_HOURS * HOUR_US
+    )
 
 
 def _member(tx: Transaction, may: MayAdminister, named: str) -> Member:

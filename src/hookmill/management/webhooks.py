@@ -1,7 +1,7 @@
 """Operations on webhooks. What changes what a delivery would meet holds, in every process, before the call returns."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +34,8 @@ class WebhookWithSecret:
     """A webhook at the one moment when its secret and complete URL are shown."""
 
     webhook: Webhook
-    url: str
+    url: str = field(repr=False)
+    """It may hold the token."""
     secret: SecretValue | None
     """None while the provider has yet to give its own, and for a team secret that was there before: its value is
     never shown."""
@@ -336,7 +337,7 @@ class Webhooks:
             raise _no_such_secret(secret_name or "")
         name = secret_name or _free_secret_name(change.tx, may, webhook_name)
         secret_id = SecretId(random_name("sec"))
-        secrets.add_secret(change.tx, secret_id, may.factory.team_id, name, change.now)
+        secrets.add_secret(change.tx, secret_id, may.factory.team_id, name, change.now, factory=may.factory.id)
         change.record("create", "secret", secret_id, name)
         if value is None:
             return secret_id, None
@@ -349,13 +350,32 @@ class Webhooks:
         return shown.replace(TOKEN_PLACEHOLDER, secret.reveal())
 
 
+def reach_of(tx: Transaction, may: MayManage, secret: SecretId) -> "Reach":
+    """How far a secret reaches, as seen from one factory."""
+    users = {use.factory_id for use in secrets.uses(tx, may.factory.team_id) if use.secret_id == secret}
+    made_in = secrets.made_in(tx, secret)
+    is_ours = may.factory.id in users or made_in == may.factory.id
+    return Reach(is_ours=is_ours, is_others=bool(users - {may.factory.id}) or made_in not in {None, may.factory.id})
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    is_ours: bool
+    is_others: bool
+
+
 def refuse_if_shared(tx: Transaction, may: MayManage, secret: SecretId, name: str) -> None:
-    """One factory's managers must not reach into another through a secret of both. Raises `Forbidden`."""
+    """One factory's managers must not reach into another through a secret: neither of both, nor of the other's that
+    waits to be used. Raises `Forbidden`."""
     if may.is_admin:
         return
-    users = {use.factory_id for use in secrets.uses(tx, may.factory.team_id) if use.secret_id == secret}
-    if users - {may.factory.id}:
-        raise Forbidden(f"Another factory uses team secret {name} too. This takes an admin of the team.")
+    reach = reach_of(tx, may, secret)
+    if reach.is_others:
+        raise Forbidden(
+            f"Team secret {name} belongs to another factory, or to several. This takes an admin of the team."
+        )
+    if not reach.is_ours:
+        raise Forbidden(f"Team secret {name} belongs to no factory yet. This takes an admin of the team.")
 
 
 def _known_secret(tx: Transaction, may: MayManage, name: str) -> SecretId | None:

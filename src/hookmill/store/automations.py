@@ -1,9 +1,8 @@
 """Automations as rows. Every save is a new version, kept, so that a run can always say what it was told to do."""
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
+from hookmill.domain import payload
 from hookmill.domain.automation import Automation, Trigger, triggers_from_json
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
@@ -32,7 +31,7 @@ def add(tx: Transaction, automation: Automation) -> None:
     )
     _keep_version(tx, automation)
     _select(tx, automation.id, automation.selected_webhooks())
-    webhooks.raise_revisions(tx, automation.selected_webhooks())
+    webhooks.raise_revisions(tx, automation.factory_id, automation.selected_webhooks())
 
 
 def save(tx: Transaction, before: Automation, after: Automation) -> None:
@@ -52,7 +51,7 @@ def save(tx: Transaction, before: Automation, after: Automation) -> None:
     _keep_version(tx, after)
     tx.run("DELETE FROM automation_webhooks WHERE automation_id = :id", id=after.id)
     _select(tx, after.id, after.selected_webhooks())
-    webhooks.raise_revisions(tx, before.selected_webhooks() | after.selected_webhooks())
+    webhooks.raise_revisions(tx, after.factory_id, before.selected_webhooks() | after.selected_webhooks())
 
 
 def set_enabled(tx: Transaction, automation: Automation, enabled: bool, now: int) -> None:
@@ -62,7 +61,7 @@ def set_enabled(tx: Transaction, automation: Automation, enabled: bool, now: int
         enabled=enabled,
         now=now,
     )
-    webhooks.raise_revisions(tx, automation.selected_webhooks())
+    webhooks.raise_revisions(tx, automation.factory_id, automation.selected_webhooks())
 
 
 def delete(tx: Transaction, automation: Automation, now: int) -> None:
@@ -70,7 +69,7 @@ def delete(tx: Transaction, automation: Automation, now: int) -> None:
         "UPDATE automations SET deleted_at = :now, enabled = :off WHERE id = :id", id=automation.id, now=now, off=False
     )
     tx.run("DELETE FROM automation_webhooks WHERE automation_id = :id", id=automation.id)
-    webhooks.raise_revisions(tx, automation.selected_webhooks())
+    webhooks.raise_revisions(tx, automation.factory_id, automation.selected_webhooks())
 
 
 def live_by_id(tx: Transaction, automation: AutomationId) -> Automation | None:
@@ -95,11 +94,18 @@ def in_factory(tx: Transaction, factory: FactoryId) -> Sequence[Automation]:
     return [_automation(row) for row in rows]
 
 
+def names_in(tx: Transaction, factory: FactoryId) -> list[str]:
+    rows = tx.all("SELECT name FROM automations WHERE factory_id = :factory AND deleted_at IS NULL", factory=factory)
+    return [row["name"] for row in rows]
+
+
 def parsed_triggers(stored: str) -> tuple[Trigger, ...]:
     """The triggers that were checked at save. What can't be read any more matches nothing, and only itself."""
+    # Read as payloads are: a filter's number is as exact as the one that it is held against.
+    read = payload.parse(stored.encode("utf-8", "surrogatepass"))
     try:
-        return triggers_from_json(json.loads(stored))
-    except (Invalid, ValueError):
+        return triggers_from_json(read.value) if not isinstance(read, payload.NotJson) else ()
+    except Invalid:
         return ()
 
 
@@ -119,7 +125,7 @@ def _automation(row: Row) -> Automation:
 
 
 def _keep_version(tx: Transaction, automation: Automation) -> None:
-    triggers: list[dict[str, Any]] = [trigger.as_json() for trigger in automation.triggers]
+    triggers = f"[{', '.join(trigger.as_text() for trigger in automation.triggers)}]"
     tx.run(
         """
         INSERT INTO automation_versions (automation_id, version, name, prompt, runner, triggers, created_at)
@@ -130,7 +136,7 @@ def _keep_version(tx: Transaction, automation: Automation) -> None:
         name=automation.name,
         prompt=automation.prompt,
         runner=automation.runner,
-        triggers=json.dumps(triggers),
+        triggers=triggers,
         now=automation.updated_at,
     )
 

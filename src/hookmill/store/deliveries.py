@@ -4,12 +4,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hookmill.domain.delivery import IdentityKind, Label
+from hookmill.domain import ids
+from hookmill.domain.delivery import Budget, IdentityKind, Label
 from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
 from hookmill.domain.limits import IDENTITIES_KEPT_DAYS, LOG_KEEPS_DAYS, LOG_KEEPS_ROWS
 from hookmill.store.database import Row, Transaction
 
 DAY_US: Final = 86_400_000_000
+MINUTE_US: Final = 60_000_000
+REFUSALS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +31,7 @@ class Delivery:
     reason: str | None
     client: str | None
     """The address that a refused attempt came from."""
+    identity_digest: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +45,52 @@ class Refusals:
 
 
 _COLUMNS = """
-    d.id, d.label, d.size, d.received_at, d.identity_kind, d.identity, d.duplicate_of, d.reason, d.client,
-    w.uid AS webhook_uid, w.name AS webhook_name
+    d.id, d.label, d.size, d.received_at, d.identity_kind, d.identity, d.identity_digest, d.duplicate_of, d.reason,
+    d.client, w.uid AS webhook_uid, w.name AS webhook_name
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A part of the log: from `since` until before `until`, in µs since 1970, and before the row `before`."""
+
+    since: int | None = None
+    until: int | None = None
+    before: DeliveryKey | None = None
+
+    @property
+    def first_key(self) -> bytes:
+        return _key_at(self.since) if self.since is not None else b""
+
+    @property
+    def end_key(self) -> bytes:
+        """Keys are ordered as the log is, so a time is as good as a row."""
+        ends = [self.before] if self.before is not None else []
+        if self.until is not None:
+            ends.append(DeliveryKey(_key_at(self.until)))
+        return min(ends, default=b"\xff" * 16)
+
+    def conditions(self) -> tuple[str, dict[str, Any]]:
+        """As SQL on a row of the log, which an index by time and one by key both can use."""
+        asked: dict[str, Any] = {"first": self.first_key, "end": self.end_key}
+        sql = "id >= :first AND id < :end"
+        if self.since is not None:
+            sql += " AND received_at >= :since"
+            asked["since"] = self.since
+        if self.before is not None or self.until is not None:
+            sql += " AND received_at <= :latest"
+            asked["latest"] = ids.time_of(self.end_key)
+        return sql, asked
+
+
+WHOLE_LOG: Final = Stretch()
+_TIME_MAX: Final = (1 << 48) * 1000 - 1
+_WALKS_AT_ONCE: Final = 100
+
+
+def _key_at(at: int) -> bytes:
+    """Where rows of that time begin. A key has no place for times before 1970 or after the year 10889."""
+    return ids.time_ordered(min(max(at, 0), _TIME_MAX), bytes(8))
 
 
 def newest(
@@ -52,49 +99,122 @@ def newest(
     *,
     webhooks: Collection[WebhookUid] | None = None,
     label: Label | None = None,
-    since: int | None = None,
-    until: int | None = None,
-    identities: Collection[bytes] | None = None,
-    before: DeliveryKey | None = None,
+    stretch: Stretch = WHOLE_LOG,
     limit: int = 50,
 ) -> Sequence[Delivery]:
-    """A page of the log, newest first. `before` is the last row of the page before.
-
-    `since` and `until` are µs since 1970, the first inclusive; `identities` are digests, one of which a row must have.
-    """
-    asked: dict[str, dict[str, Any]] = {"w.factory_id = :factory": {"factory": factory}}
-    if webhooks is not None:
-        asked.update(_one_of("w.uid", "webhook", webhooks))
+    """A page of the log, newest first."""
+    conditions, asked = stretch.conditions()
     if label is not None:
-        asked["d.label = :label"] = {"label": int(label)}
-    if since is not None:
-        asked["d.received_at >= :since"] = {"since": since}
-    if until is not None:
-        asked["d.received_at < :until"] = {"until": until}
-    if identities is not None:
-        asked.update(_one_of("d.identity_digest", "identity", identities))
-    if before is not None:
-        asked["d.id < :before"] = {"before": before}
-    rows = tx.all(
-        f"""
-        SELECT {_COLUMNS}
-        FROM deliveries d JOIN webhooks w ON w.no = d.webhook_no
-        WHERE {" AND ".join(asked)}
-        ORDER BY d.id DESC
-        LIMIT :limit
-        """,
-        limit=limit,
-        **{name: value for values in asked.values() for name, value in values.items()},
-    )
-    return [_delivery(row) for row in rows]
+        # Words of the statement, not parameters: only so does a partial index serve it.
+        conditions += f" AND label = {label:d}"
+        conditions += f" AND budget = {Budget.DELIVERIES:d}" if label is Label.ACCEPTED else " AND label <> 1"
+    walks = [
+        f"SELECT id FROM deliveries WHERE webhook_no = {no:d} AND {conditions} "
+        "ORDER BY received_at DESC, id DESC LIMIT :limit"
+        for no in _numbers(tx, factory, webhooks)
+    ]
+    return _newest_of(tx, walks, asked, limit)
 
 
-def _one_of(column: str, name: str, values: Collection[Any]) -> dict[str, dict[str, Any]]:
-    """The condition that the column holds one of the values, and its parameters."""
-    if not values:
-        return {"1 = 0": {}}
-    numbered = {f"{name}_{number}": value for number, value in enumerate(values)}
-    return {f"{column} IN ({', '.join(f':{parameter}' for parameter in numbered)})": numbered}
+def of_identities(
+    tx: Transaction,
+    factory: FactoryId,
+    identities: Collection[bytes],
+    *,
+    now: int,
+    webhooks: Collection[WebhookUid] | None = None,
+    label: Label | None = None,
+    stretch: Stretch = WHOLE_LOG,
+    limit: int = 50,
+) -> Sequence[Delivery]:
+    """As `newest`, of the deliveries whose identity has one of these digests."""
+    conditions, asked = stretch.conditions()
+    digests = {f"digest_{number}": digest for number, digest in enumerate(identities)}
+    numbers = _numbers(tx, factory, webhooks)
+    if not numbers or not digests:
+        return []
+    _plan_for_what_is_asked(tx)
+    of_ours = f"webhook_no IN ({', '.join(map(str, numbers))})"
+    any_digest = ", ".join(f":{digest}" for digest in digests)
+    walks = []
+    if label in (None, Label.DUPLICATE):
+        # Most webhooks have none, and a plan for each of them would take longer than the looking.
+        with_some = tx.all(
+            " UNION ALL ".join(
+                f"""
+                SELECT no, '{digest}' AS digest FROM webhooks w
+                WHERE no IN ({", ".join(map(str, numbers))}) AND EXISTS (
+                    SELECT 1 FROM deliveries d
+                    WHERE d.label = {Label.DUPLICATE:d} AND d.webhook_no = w.no AND d.identity_digest = :{digest}
+                )
+                """
+                for digest in digests
+            ),
+            **digests,
+        )
+        walks += [
+            f"SELECT id FROM deliveries WHERE label = {Label.DUPLICATE:d} AND webhook_no = {row['no']:d} "
+            f"AND identity_digest = :{row['digest']} AND {conditions} ORDER BY id DESC LIMIT :limit"
+            for row in with_some
+        ]
+    if label in (None, Label.ACCEPTED):
+        walks.append(
+            f"""
+            SELECT id FROM deliveries
+            WHERE id IN (SELECT delivery_id FROM identities WHERE {of_ours} AND digest IN ({any_digest}))
+                AND label = {Label.ACCEPTED:d} AND {conditions}
+            """
+        )
+        # Retention leaves few rows that are older than the memory of identities.
+        walks.append(
+            f"""
+            SELECT id FROM deliveries
+            WHERE {of_ours} AND received_at < :forgotten AND label = {Label.ACCEPTED:d}
+                AND identity_digest IN ({any_digest}) AND {conditions}
+            """
+        )
+        asked["forgotten"] = now - IDENTITIES_KEPT_DAYS * DAY_US
+    return _newest_of(tx, walks, asked | digests, limit)
+
+
+def newest_key(tx: Transaction) -> DeliveryKey | None:
+    row = tx.one("SELECT id FROM deliveries ORDER BY id DESC LIMIT 1")
+    return DeliveryKey(bytes(row["id"])) if row else None
+
+
+def _numbers(tx: Transaction, factory: FactoryId, webhooks: Collection[WebhookUid] | None) -> list[int]:
+    """The numbers of the factory's webhooks, deleted ones too, or of those among the given ones."""
+    rows = tx.all("SELECT no, uid FROM webhooks WHERE factory_id = :factory ORDER BY no", factory=factory)
+    return [row["no"] for row in rows if webhooks is None or row["uid"] in webhooks]
+
+
+def _newest_of(tx: Transaction, walks: Sequence[str], asked: dict[str, Any], limit: int) -> list[Delivery]:
+    """The newest rows among those that the walks find, each once. Every walk finds `limit` keys at most, so that a
+    page takes as long in a log of millions as in a short one."""
+    found: dict[DeliveryKey, Delivery] = {}
+    _plan_for_what_is_asked(tx)
+    for start in range(0, len(walks), _WALKS_AT_ONCE):
+        some = walks[start : start + _WALKS_AT_ONCE]
+        united = " UNION ".join(f"SELECT id FROM ({walk}) AS walk_{number}" for number, walk in enumerate(some))
+        rows = tx.all(
+            f"""
+            SELECT {_COLUMNS}
+            FROM (SELECT id FROM ({united}) AS found ORDER BY id DESC LIMIT :limit) AS page
+            JOIN deliveries d ON d.id = page.id
+            JOIN webhooks w ON w.no = d.webhook_no
+            ORDER BY d.id DESC
+            """,
+            limit=limit,
+            **asked,
+        )
+        found.update((delivery.key, delivery) for delivery in map(_delivery, rows))
+    return sorted(found.values(), key=lambda delivery: delivery.key, reverse=True)[:limit]
+
+
+def _plan_for_what_is_asked(tx: Transaction) -> None:
+    # PostgreSQL's plan for any times at all expects half of the log to lie between them: 100 times as slow.
+    if not tx.on_sqlite:
+        tx.run("SET LOCAL plan_cache_mode = force_custom_plan")
 
 
 def oldest(
@@ -141,22 +261,54 @@ def payload(tx: Transaction, key: DeliveryKey) -> bytes | None:
     return bytes(row["body"]) if row else None
 
 
-def refusals(tx: Transaction, factory: FactoryId, webhook: WebhookUid | None = None) -> Sequence[Refusals]:
-    """The counters of attempts without a row, newest minute first, for the log's days."""
-    rows = tx.all(
+def keep_from_retention(tx: Transaction, key: DeliveryKey) -> None:
+    """Let nobody thin this row out until the transaction ends. On SQLite nobody could."""
+    if not tx.on_sqlite:
+        tx.one("SELECT id FROM deliveries WHERE id = :id FOR KEY SHARE", id=key)
+
+
+def refusals(
+    tx: Transaction,
+    factory: FactoryId,
+    webhook: WebhookUid | None = None,
+    *,
+    since: int | None = None,
+    until: int | None = None,
+) -> Sequence[Refusals]:
+    """The counters of attempts without a row, newest minute first, for the log's days: of the minutes that end after
+    `since` and not after `until`, the newest thousand."""
+    walks = [
         f"""
-        SELECT w.uid, r.minute, r.kind, r.count
-        FROM refusals r JOIN webhooks w ON w.no = r.webhook_no
-        WHERE w.factory_id = :factory {"AND w.uid = :webhook" if webhook is not None else ""}
-        ORDER BY r.minute DESC, r.kind
-        LIMIT 1000
-        """,
-        factory=factory,
-        **({"webhook": webhook} if webhook is not None else {}),
-    )
+        SELECT * FROM (
+            SELECT webhook_no, minute, kind, count FROM refusals
+            WHERE webhook_no = {no:d} AND minute > :since AND minute <= :until
+            ORDER BY minute DESC, kind LIMIT :limit
+        ) AS walk_{no:d}
+        """
+        for no in _numbers(tx, factory, [webhook] if webhook is not None else None)
+    ]
+    asked = {
+        "since": since - MINUTE_US if since is not None else -1,
+        "until": until - MINUTE_US if until is not None else _TIME_MAX,
+        "limit": REFUSALS_MAX,
+    }
+    found: list[Row] = []
+    _plan_for_what_is_asked(tx)
+    for start in range(0, len(walks), _WALKS_AT_ONCE):
+        found += tx.all(
+            f"""
+            SELECT w.uid, r.minute, r.kind, r.count
+            FROM ({" UNION ALL ".join(walks[start : start + _WALKS_AT_ONCE])}) AS r
+            JOIN webhooks w ON w.no = r.webhook_no
+            ORDER BY r.minute DESC, r.kind
+            LIMIT :limit
+            """,
+            **asked,
+        )
+    found.sort(key=lambda row: (-row["minute"], row["kind"]))
     return [
         Refusals(webhook_uid=WebhookUid(row["uid"]), minute=row["minute"], kind=row["kind"], count=row["count"])
-        for row in rows
+        for row in found[:REFUSALS_MAX]
     ]
 
 
@@ -184,8 +336,10 @@ def thin_out(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
     """
     newest_kept = _nth_newest(tx, webhook_no, accepted_only=False)
     newest_accepted_kept = _nth_newest(tx, webhook_no, accepted_only=True)
-    gone = tx.all(
-        """
+    # Whoever replays one of them right now holds it: it stays.
+    theirs = "" if tx.on_sqlite else "FOR UPDATE OF d SKIP LOCKED"
+    chosen = tx.all(
+        f"""
         SELECT d.id, d.label, d.identity_kind, d.identity_digest
         FROM deliveries d
         WHERE d.webhook_no = :webhook
@@ -194,6 +348,7 @@ def thin_out(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
           AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.delivery_id = d.id AND r.finished_at IS NULL)
         ORDER BY d.received_at
         LIMIT :at_most
+        {theirs}
         """,
         webhook=webhook_no,
         cutoff=now - LOG_KEEPS_DAYS * DAY_US,
@@ -202,9 +357,19 @@ def thin_out(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
         kept=newest_kept,
         at_most=at_most,
     )
-    for row in gone:
-        tx.run("DELETE FROM deliveries WHERE id = :id", id=row["id"])
-        if row["label"] != Label.ACCEPTED:
+    removed = 0
+    for row in chosen:
+        # Asked once more, now that nobody else can replay it: a replay may have come since the first look.
+        gone = tx.run(
+            """
+            DELETE FROM deliveries
+            WHERE id = :id
+              AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.delivery_id = :id AND r.finished_at IS NULL)
+            """,
+            id=row["id"],
+        )
+        removed += gone
+        if not gone or row["label"] != Label.ACCEPTED:
             continue
         tx.run("DELETE FROM payloads WHERE delivery_id = :id", id=row["id"])
         tx.run("DELETE FROM runs WHERE delivery_id = :id", id=row["id"])
@@ -214,7 +379,7 @@ def thin_out(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
                 webhook=webhook_no,
                 digest=row["identity_digest"],
             )
-    return len(gone)
+    return removed
 
 
 def _nth_newest(tx: Transaction, webhook_no: int, *, accepted_only: bool) -> int:
@@ -278,4 +443,5 @@ def _delivery(row: Row) -> Delivery:
         duplicate_of=DeliveryKey(bytes(row["duplicate_of"])) if row["duplicate_of"] is not None else None,
         reason=row["reason"],
         client=row["client"],
+        identity_digest=bytes(row["identity_digest"]) if row["identity_digest"] is not None else None,
     )

@@ -72,6 +72,7 @@ secrets: Final = Table(
     Column("name", Text, nullable=False),
     _time("created_at", nullable=False),
     _time("deleted_at"),
+    Column("factory_id", Text),
     UniqueConstraint("team_id", "name"),
     comment="Team secrets. A value never changes in place: each change is a new version.",
 )
@@ -179,6 +180,23 @@ deliveries: Final = Table(
     Column("client", Text),
     # The log's order, and the sliding windows: both are counted without touching the table.
     Index("ix_deliveries_log", "webhook_no", "received_at", "budget"),
+    # What is rare in a long log. Accepted deliveries pay nothing for these.
+    Index(
+        "ix_deliveries_not_accepted",
+        "webhook_no",
+        "label",
+        "received_at",
+        sqlite_where=text("label <> 1"),
+        postgresql_where=text("label <> 1"),
+    ),
+    Index(
+        "ix_deliveries_duplicates",
+        "webhook_no",
+        "identity_digest",
+        "id",
+        sqlite_where=text("label = 2"),
+        postgresql_where=text("label = 2"),
+    ),
     sqlite_with_rowid=False,
 )
 
@@ -233,7 +251,7 @@ runs: Final = Table(
     Column("exit_status", Integer),
     Column("output_tail", Text),
     Column("reason", Text),
-    Column("replay", SmallInteger, nullable=False, server_default="0"),
+    Column("replay", Integer, nullable=False, server_default="0"),
     # One delivery starts an automation once, however often it is told to. Its owner may replay it: 1, 2, …
     UniqueConstraint("delivery_id", "automation_id", "replay"),
     # The backlog by factory: with 100,000 runs waiting, the next few are found in 2 ms instead of 300.
@@ -251,6 +269,14 @@ runs: Final = Table(
         postgresql_where=text("finished_at IS NULL AND executor IS NOT NULL"),
     ),
     Index("ix_runs_webhook_no", "webhook_no", "id"),
+    Index(
+        "ix_runs_not_succeeded",
+        "webhook_no",
+        "state",
+        "id",
+        sqlite_where=text("state IN ('failed', 'cancelled', 'interrupted')"),
+        postgresql_where=text("state IN ('failed', 'cancelled', 'interrupted')"),
+    ),
     sqlite_with_rowid=False,
 )
 
@@ -363,5 +389,19 @@ sign_in_links: Final = Table(
     Column("member_id", Text, ForeignKey("members.id")),
     _time("expires_at", nullable=False),
     comment="Links that let somebody choose a password, once. One without a member makes the first admin.",
+    sqlite_with_rowid=False,
+)
+
+definition_runs: Final = Table(
+    "definition_runs",
+    metadata,
+    Column("factory_id", Text, ForeignKey("factories.id"), primary_key=True),
+    Column("act", Text, primary_key=True),
+    Column("outcome", Text, primary_key=True),
+    _time("at", nullable=False),
+    Column("actor_name", Text, nullable=False),
+    Column("summary", Text, nullable=False),
+    Column("lines", Text, nullable=False),
+    comment="The last plan and the last apply of definition files, for each outcome.",
     sqlite_with_rowid=False,
 )

@@ -19,6 +19,8 @@ class StoredSecret:
     created_at: int
     changed_at: int | None
     """When it got the value that it has; None while it has none."""
+    factory_id: FactoryId | None
+    """The factory that it was made in; None for those from before this was kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,20 +40,30 @@ def secret_named(tx: Transaction, team: TeamId, name: str) -> SecretId | None:
 def of_team(tx: Transaction, team: TeamId) -> Sequence[StoredSecret]:
     rows = tx.all(
         """
-        SELECT s.id, s.name, s.created_at, MAX(v.created_at) AS changed_at
+        SELECT s.id, s.name, s.created_at, s.factory_id, MAX(v.created_at) AS changed_at
         FROM secrets s LEFT JOIN secret_versions v ON v.secret_id = s.id
         WHERE s.team_id = :team AND s.deleted_at IS NULL
-        GROUP BY s.id, s.name, s.created_at
+        GROUP BY s.id, s.name, s.created_at, s.factory_id
         ORDER BY s.name
         """,
         team=team,
     )
     return [
         StoredSecret(
-            id=SecretId(row["id"]), name=row["name"], created_at=row["created_at"], changed_at=row["changed_at"]
+            id=SecretId(row["id"]),
+            name=row["name"],
+            created_at=row["created_at"],
+            changed_at=row["changed_at"],
+            factory_id=FactoryId(row["factory_id"]) if row["factory_id"] is not None else None,
         )
         for row in rows
     ]
+
+
+def made_in(tx: Transaction, secret: SecretId) -> FactoryId | None:
+    """The factory that the secret was made in, where that is known."""
+    row = tx.one("SELECT factory_id FROM secrets WHERE id = :id", id=secret)
+    return FactoryId(row["factory_id"]) if row is not None and row["factory_id"] is not None else None
 
 
 def uses(tx: Transaction, team: TeamId) -> Sequence[Use]:
@@ -79,13 +91,20 @@ def delete(tx: Transaction, secret: SecretId, now: int) -> None:
     tx.run("UPDATE secrets SET deleted_at = :now, name = name || '.' || id WHERE id = :id", id=secret, now=now)
 
 
-def add_secret(tx: Transaction, secret: SecretId, team: TeamId, name: str, now: int) -> None:
+def add_secret(
+    tx: Transaction, secret: SecretId, team: TeamId, name: str, now: int, *, factory: FactoryId | None = None
+) -> None:
+    """`factory` is the one whose people it is for, until it is used: None leaves it to the team's admins."""
     tx.run(
-        "INSERT INTO secrets (id, team_id, name, created_at) VALUES (:id, :team, :name, :now)",
+        """
+        INSERT INTO secrets (id, team_id, name, created_at, factory_id)
+        VALUES (:id, :team, :name, :now, :factory)
+        """,
         id=secret,
         team=team,
         name=name,
         now=now,
+        factory=factory,
     )
 
 

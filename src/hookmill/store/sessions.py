@@ -76,6 +76,10 @@ def forget_old(tx: Transaction, *, created_before: int, seen_before: int) -> int
     )
 
 
+def forget_old_links(tx: Transaction, now: int) -> int:
+    return tx.run("DELETE FROM sign_in_links WHERE expires_at <= :now", now=now)
+
+
 def account_of(tx: Transaction, member: str) -> Account | None:
     return _account(tx, "id = :value", member)
 
@@ -108,6 +112,21 @@ def _account(tx: Transaction, condition: str, value: str) -> Account | None:
 def roles_of(tx: Transaction, member: str) -> dict[FactoryId, Role]:
     rows = tx.all("SELECT factory_id, role FROM member_roles WHERE member_id = :member", member=member)
     return {FactoryId(row["factory_id"]): Role(row["role"]) for row in rows}
+
+
+def has_password(tx: Transaction, member: str, password_hash: str) -> bool:
+    """Whether this is still what is kept of the member's password. On PostgreSQL it then stays until the transaction
+    ends."""
+    row = tx.one(
+        f"""
+        SELECT id FROM members
+        WHERE id = :member AND password_hash = :hash AND removed_at IS NULL
+        {"" if tx.on_sqlite else "FOR NO KEY UPDATE"}
+        """,
+        member=member,
+        hash=password_hash,
+    )
+    return row is not None
 
 
 def set_password(tx: Transaction, member: str, password_hash: str) -> None:

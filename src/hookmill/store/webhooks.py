@@ -161,10 +161,11 @@ def secret_of(tx: Transaction, uid: WebhookUid) -> tuple[SecretId, str | None]:
     return SecretId(row["secret_id"]), row["secret_version_id"]
 
 
-def raise_revisions(tx: Transaction, uids: Iterable[WebhookUid]) -> None:
-    """Make every process judge these webhooks afresh: who listens to them has changed."""
+def raise_revisions(tx: Transaction, factory: FactoryId, uids: Iterable[WebhookUid]) -> None:
+    """Make every process judge these webhooks of the factory afresh: who listens to them has changed."""
     # In one order everywhere, as admission locks them: two that wait for each other would both fail.
-    numbers = [row["no"] for uid in set(uids) if (row := tx.one("SELECT no FROM webhooks WHERE uid = :uid", uid=uid))]
+    ours = "SELECT no FROM webhooks WHERE uid = :uid AND factory_id = :factory"
+    numbers = [row["no"] for uid in set(uids) if (row := tx.one(ours, uid=uid, factory=factory))]
     for no in sorted(numbers):
         tx.run("UPDATE webhooks SET revision = revision + 1 WHERE no = :no", no=no)
 

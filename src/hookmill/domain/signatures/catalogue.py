@@ -41,8 +41,7 @@ def find(name: str, *, also: tuple[str, ...] = ()) -> Scheme:
         close = difflib.get_close_matches(name.lower().replace("-", "_")[:100], names(), n=1)
         meant = f" Did you mean {close[0]}?" if close else ""
         allowed = ", ".join(sorted((*names(), *also)))
-        # The likely one last: that is what a terminal still shows.
-        raise Invalid(f"{name[:80]!r} is no signature scheme. Allowed are: {allowed}.{meant}")
+        raise Invalid(f"{name[:80]!r} is no signature scheme.{meant} Allowed are: {allowed}.")
     return scheme
 
 

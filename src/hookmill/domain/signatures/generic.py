@@ -62,9 +62,13 @@ def read_generic(fields: Mapping[str, object]) -> GenericHmac:
     """What a user filled in, by field name. Raises `Invalid` that names the field."""
     try:
         return msgspec.convert(dict(fields), GenericHmac)
-    except msgspec.ValidationError as fault:
+    except (msgspec.ValidationError, UnicodeError) as fault:
         allowed = ", ".join(GenericHmac.__struct_fields__)
-        raise Invalid(f"The scheme {GENERIC} can't be read: {fault}. Its fields are {allowed}.") from fault
+        raise Invalid(f"The scheme {GENERIC} can't be read: {_said(fault)}. Its fields are {allowed}.") from fault
+
+
+def _said(fault: Exception) -> str:
+    return "a text holds half of a surrogate pair" if isinstance(fault, UnicodeError) else str(fault)
 
 
 def generic_scheme(given: GenericHmac) -> Scheme:

@@ -25,9 +25,11 @@ from hookmill.web.api import (
     webhooks,
 )
 from hookmill.web.api.access import FAILURES_PER_MINUTE, REQUESTS_PER_MINUTE, Gate
+from hookmill.web.api.costly import Places
 from hookmill.web.api.document import TITLE, operations
 from hookmill.web.api.door import Door
-from hookmill.web.api.where import PREFIX
+from hookmill.web.api.trouble import Trouble
+from hookmill.web.api.where import PREFIX, at
 from hookmill.web.routes import Application
 
 
@@ -42,7 +44,8 @@ def build(
 ) -> Application:
     """The whole API as one ASGI application. `failed` hears of what nobody foresaw."""
     app = application()
-    app.state.failed = failed
+    app.state.trouble = Trouble(failed, now_us)
+    app.state.places = Places()
     app.state.gate = Gate(
         management, now_us, requests_per_minute=requests_per_minute, failures_per_minute=failures_per_minute
     )
@@ -67,6 +70,8 @@ def application() -> FastAPI:
     @app.exception_handler(HTTPException)
     async def _no_such_route(request: Request, error: HTTPException) -> Response:
         allowed = next((known for address, known in methods if address.fullmatch(request.scope["path"])), None)
+        if request.scope["path"] in (PREFIX, f"{PREFIX}/", at("docs", "")) and request.method == "GET":
+            return Response(status_code=308, headers={"Location": at("docs")})
         if error.status_code != 405 or allowed is None:
             return problems.answer(problems.nothing_here())
         if request.method == "OPTIONS":

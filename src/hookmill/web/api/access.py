@@ -12,7 +12,7 @@ from hookmill.domain.permission import Caller, MayAdminister, MayManage, MayView
 from hookmill.management import Management
 from hookmill.web.api.budget import Budget, Spent, one_client
 from hookmill.web.api.fields import FactoryInPath
-from hookmill.web.api.problems import Refusal
+from hookmill.web.api.problems import Refusal, not_authentic
 from hookmill.web.ingress import Scope
 
 FAILURES_PER_MINUTE: Final = 60
@@ -63,23 +63,30 @@ class Gate:
     async def admit(self, request: Request) -> None:
         """Raises `Refusal` for whoever has not proven who they are, and for who asks too often."""
         asking = asking_of(request)
-        token = _bearer_token(request)
-        if token is not None:
-            by_key = self.management.access.by_key
-            asking.caller = await run_in_threadpool(by_key, token, client=asking.client)
+        await self._look(request)
         if asking.caller is None:
             # Counted after the key was looked at: what strangers do must not shut out one that is good.
             failed = self._failures.spend(one_client(asking.client))
             if failed.is_over:
                 raise _too_many("Too many requests without a good API key.", failed)
-            raise Refusal(
-                "authentication_failed",
-                "Send Authorization: Bearer and an API key that is neither revoked nor expired.",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
+            raise not_authentic()
         asking.spent = self._requests.spend(asking.caller.actor.id)
         if asking.spent.is_over:
             raise _too_many("This key has used up its requests for this minute.", asking.spent)
+
+    async def admit_again(self, request: Request) -> None:
+        """For whoever has held a body back: the key may have been revoked meanwhile. Raises `Refusal`."""
+        await self._look(request)
+        if asking_of(request).caller is None:
+            raise not_authentic()
+
+    async def _look(self, request: Request) -> None:
+        asking, token = asking_of(request), _bearer_token(request)
+        asking.caller = (
+            await run_in_threadpool(self.management.access.by_key, token, client=asking.client)
+            if token is not None
+            else None
+        )
 
 
 def _too_many(detail: str, spent: Spent) -> Refusal:

@@ -219,13 +219,14 @@ class TriggerAnswer(Exact):
     filter: TriggerFilterAnswer
 
 
-class AutomationAnswer(Exact):
+class AutomationInListAnswer(Exact):
+    """An automation without its prompt, which may be long."""
+
     automation_id: str
     name: str
     enabled: bool
     version: int
     runner: str
-    prompt: str
     triggers: list[dict[str, Any]] = Field(json_schema_extra={"items": {"$ref": "#/components/schemas/TriggerAnswer"}})
     created_at: Shown
     updated_at: Shown
@@ -233,22 +234,33 @@ class AutomationAnswer(Exact):
 
     @classmethod
     def of(cls, automation: Automation, warnings: Sequence[str]) -> Self:
-        return cls(
-            automation_id=automation.id,
-            name=automation.name,
-            enabled=automation.enabled,
-            version=automation.version,
-            runner=automation.runner,
-            prompt=automation.prompt,
-            triggers=[trigger.as_json() for trigger in automation.triggers],
-            created_at=iso(automation.created_at),
-            updated_at=iso(automation.updated_at),
-            warnings=list(warnings),
-        )
+        return cls(**_automation_fields(automation, warnings))
 
 
-class AutomationPage(Page[AutomationAnswer], Exact):
-    """Automations, by name."""
+class AutomationAnswer(AutomationInListAnswer):
+    prompt: str
+
+    @classmethod
+    def of(cls, automation: Automation, warnings: Sequence[str]) -> Self:
+        return cls(**_automation_fields(automation, warnings), prompt=automation.prompt)
+
+
+class AutomationPage(Page[AutomationInListAnswer], Exact):
+    """Automations, by name, without their prompts."""
+
+
+def _automation_fields(automation: Automation, warnings: Sequence[str]) -> dict[str, Any]:
+    return {
+        "automation_id": automation.id,
+        "name": automation.name,
+        "enabled": automation.enabled,
+        "version": automation.version,
+        "runner": automation.runner,
+        "triggers": [trigger.as_json() for trigger in automation.triggers],
+        "created_at": iso(automation.created_at),
+        "updated_at": iso(automation.updated_at),
+        "warnings": list(warnings),
+    }
 
 
 # Runs
@@ -327,7 +339,9 @@ class DeliveryAnswer(Answer):
     size: int
     received_at: Shown
     identity_kind: str | None = Field(description="Where its identity was found.")
-    identity: str | None = Field(description="Its identity as the sender or provider gave it.")
+    identity: str | None = Field(
+        description="Its identity as the sender or provider gave it. Null where the body's hash is the identity."
+    )
     duplicate_of: str | None
     reason: str | None = Field(description="Why it was refused, for the webhook's owner.")
     client: str | None = Field(description="The address that a refused attempt came from.")
@@ -454,6 +468,10 @@ class VerdictAnswer(Answer):
 class ExplanationAnswer(Answer):
     automations: list[VerdictAnswer]
 
+    def as_json(self) -> bytes:
+        # Piece by piece: of hundreds of automations it is long, and no delivery is served while a piece is written.
+        return b'{"automations":[' + b",".join(each.as_json() for each in self.automations) + b"]}"
+
 
 class BacktestAnswer(Answer):
     matching: list[DeliveryAnswer]
@@ -553,6 +571,7 @@ class SubjectAnswer(Answer):
 class AuditAnswer(Answer):
     """One act of management."""
 
+    entry_id: str = Field(examples=["aud_0192f0c1aabbccddeeff001122334455"])
     at: Shown
     action: str = Field(examples=["webhook.rotate"])
     actor: ActorAnswer
@@ -565,6 +584,7 @@ class AuditAnswer(Answer):
     @classmethod
     def of(cls, entry: AuditEntry) -> Self:
         return cls(
+            entry_id=f"aud_{entry.key.hex()}",
             at=iso(entry.at),
             action=entry.action,
             actor=ActorAnswer(kind=ActorKind(entry.actor_kind), id=entry.actor_id, name=entry.actor_name),

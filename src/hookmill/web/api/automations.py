@@ -1,29 +1,49 @@
 """/factories/{factory}/automations: the prompts that deliveries start, and which deliveries those are."""
 
+from typing import Final
+
 from fastapi import APIRouter, Response
 
 from hookmill.domain.automation import Automation
 from hookmill.domain.permission import MayView
 from hookmill.management import Management
 from hookmill.web.api.access import Managing, Operations, Viewing
-from hookmill.web.api.answers import AutomationAnswer, AutomationPage
+from hookmill.web.api.answers import AutomationAnswer, AutomationInListAnswer, AutomationPage
 from hookmill.web.api.bodies import AutomationChanges, NewAutomation
+from hookmill.web.api.costly import costly
 from hookmill.web.api.fields import LIMIT, AutomationInPath, Cursor, Limit
 from hookmill.web.api.idempotency import OnlyOnce
-from hookmill.web.api.paging import page
+from hookmill.web.api.paging import cursor_at, page
 from hookmill.web.api.representation import IfMatch, shown, tagged
 from hookmill.web.api.route import Route
 from hookmill.web.api.where import at
 
 routes = APIRouter(prefix="/factories/{factory}/automations", route_class=Route, tags=["Automations"])
 
+PAGE_BYTES: Final = 1_048_576
+"""Where a page of automations ends, however many were asked for. Their filters may be long."""
+
 
 @routes.get("", operation_id="list_automations", summary="List automations", response_model=AutomationPage)
+@costly
 def list_automations(may: Viewing, management: Operations, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
-    """The factory's automations, by name, each with what keeps it from firing."""
-    found = management.automations.all(may)
-    items, further = page(found, lambda automation: (automation.name,), limit=limit, cursor=cursor)
-    return shown(AutomationPage(items=[_described(management, may, each) for each in items], next_cursor=further))
+    """The factory's automations, by name, each with what keeps it from firing. Their prompts are left out.
+
+    A page whose filters are long ends early: go by `next_cursor`.
+    """
+    found, further = page(
+        management.automations.all(may), lambda automation: (automation.name,), limit=limit, cursor=cursor
+    )
+    items: list[AutomationInListAnswer] = []
+    size = 0
+    for automation in found:
+        if size > PAGE_BYTES:
+            further = cursor_at(items[-1].name)
+            break
+        item = AutomationInListAnswer.of(automation, management.automations.warnings(may, automation))
+        size += len(item.as_json())
+        items.append(item)
+    return shown(AutomationPage(items=items, next_cursor=further))
 
 
 @routes.post(
@@ -45,10 +65,16 @@ def create_automation(may: Managing, management: Operations, given: NewAutomatio
             runner=given.runner,
             enabled=given.enabled,
         )
+        return created(made)
+
+    def created(made: Automation) -> Response:
         location = at("factories", may.factory.name, "automations", made.id)
         return shown(_described(management, may, made), 201, location=location)
 
-    return once.answer(may, make)
+    def look_again(location: str) -> Response:
+        return created(management.automations.get(may, location.rpartition("/")[2]))
+
+    return once.answer(may, make, look_again)
 
 
 @routes.get(

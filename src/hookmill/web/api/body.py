@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import re
+from collections.abc import Iterable, Iterator
 from email.message import Message
+from itertools import islice
 from typing import Any, Final
 
 from fastapi import Request
@@ -10,10 +13,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from hookmill.domain import payload
-from hookmill.web.api.problems import Refusal
+from hookmill.web.api.problems import ERRORS_MAX, ErrorAnswer, Refusal, pointer
 from hookmill.web.ingress import BODY_SECONDS
 
-BYTES_MAX: Final = 1_048_576
+BYTES_MAX: Final = 65_536
+LARGE_BYTES_MAX: Final = 1_048_576
+"""Where a prompt, triggers or a filter are taken."""
+_LARGE_FIELDS: Final = {"prompt", "triggers", "filter"}
+FIELDS_MAX: Final = 64
+"""No operation has half as many. Each one that is unknown would be an error of its own."""
 _CLOSES: Final = {"Connection": "close"}
 
 
@@ -26,9 +34,14 @@ class ReadRequest(Request):
         self._json = value
 
 
-async def read(request: Request, *, required: bool) -> ReadRequest:
+def bytes_max(fields: Iterable[str]) -> int:
+    """How large a body with these fields may be."""
+    return BYTES_MAX if _LARGE_FIELDS.isdisjoint(fields) else LARGE_BYTES_MAX
+
+
+async def read(request: Request, *, required: bool, bytes_max: int) -> ReadRequest:
     """Raises `Refusal` for what is no JSON. A body that need not be there may be missing."""
-    body = await _in_time(request)
+    body = await _in_time(request, bytes_max)
     if not body and not required:
         return ReadRequest(request, b"", None)
     _refuse_other_types(request)
@@ -42,27 +55,66 @@ def json_value(body: bytes) -> Any:
     if isinstance(judged, payload.NotJson):
         raise Refusal("malformed_json", f"The body can't be read: {judged.reason}.")
     try:
-        return json.loads(body, object_pairs_hook=_once_each)
+        value = json.loads(body, object_pairs_hook=_once_each)
     except _Twice:
         raise Refusal("malformed_json", "The body can't be read: an object in it names a key twice.") from None
     except (RecursionError, ValueError):
         told = "The body can't be read: it is nested too deep, or holds a number of too many digits."
         raise Refusal("malformed_json", told) from None
+    if isinstance(value, dict) and len(value) > FIELDS_MAX:
+        told = f"The body has {len(value):,} fields. No operation takes more than {FIELDS_MAX}."
+        raise Refusal("invalid", told, errors=[ErrorAnswer(pointer="", detail=told)])
+    if _SUSPECT.search(body) is not None:
+        _refuse_what_no_text_holds(value)
+    return value
 
 
-async def _in_time(request: Request) -> bytes:
+# Only an escape can bring either into a string.
+_SUSPECT: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
+_NO_TEXT: Final = re.compile("[\x00\ud800-\udfff]")
+
+
+def _refuse_what_no_text_holds(value: Any) -> None:
+    """Neither store keeps a NUL in text, and half of a surrogate pair can't be written in UTF-8."""
+    told = "The text holds a NUL, or half of a surrogate pair. Leave that out."
+    errors = [ErrorAnswer(pointer=pointer(place), detail=told) for place in islice(_no_text(value), ERRORS_MAX)]
+    if errors:
+        raise Refusal("invalid", f"A text in the body can't be kept. {told}", errors=errors)
+
+
+def _no_text(value: Any) -> Iterator[list[str | int]]:
+    """The places of strings, names of fields too, that are no text. It may be called with half a million values."""
+    place: list[str | int] = []
+    within: list[Iterator[tuple[str | int, Any]]] = [iter([("", value)])]
+    while within:
+        for step, each in within[-1]:
+            if isinstance(step, str) and _NO_TEXT.search(step) is not None:
+                yield [*place, step][1:]
+            if isinstance(each, str):
+                if _NO_TEXT.search(each) is not None:
+                    yield [*place, step][1:]
+            elif isinstance(each, dict | list):
+                place.append(step)
+                within.append(iter(each.items()) if isinstance(each, dict) else enumerate(each))
+                break
+        else:
+            within.pop()
+            del place[-1:]
+
+
+async def _in_time(request: Request, bytes_max: int) -> bytes:
     declared = request.headers.get("content-length", "0")
     # A length of many digits is too large without being read.
-    if declared.isdigit() and (len(declared) > 9 or int(declared) > BYTES_MAX):
-        raise _too_large()
+    if declared.isdigit() and (len(declared) > 9 or int(declared) > bytes_max):
+        raise _too_large(bytes_max)
     parts: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
                 size += len(part)
-                if size > BYTES_MAX:
-                    raise _too_large()
+                if size > bytes_max:
+                    raise _too_large(bytes_max)
                 parts.append(part)
     except TimeoutError:
         raise Refusal("body_too_slow", f"Send it within {BODY_SECONDS:.0f} seconds.", headers=_CLOSES) from None
@@ -71,8 +123,8 @@ async def _in_time(request: Request) -> bytes:
     return b"".join(parts)
 
 
-def _too_large() -> Refusal:
-    return Refusal("body_too_large", f"A body has at most {BYTES_MAX:,} bytes.", headers=_CLOSES)
+def _too_large(bytes_max: int) -> Refusal:
+    return Refusal("body_too_large", f"A body has at most {bytes_max:,} bytes here.", headers=_CLOSES)
 
 
 def _refuse_other_types(request: Request) -> None:

@@ -20,6 +20,7 @@ from hookmill.web.api.answers import (
     VerdictAnswer,
 )
 from hookmill.web.api.bodies import Replay
+from hookmill.web.api.costly import costly
 from hookmill.web.api.fields import LIMIT, Cursor, DeliveryInPath, Limit, Moment, Text
 from hookmill.web.api.idempotency import OnlyOnce
 from hookmill.web.api.paging import cut, key_at, key_cursor, page
@@ -111,6 +112,7 @@ def download_payload(delivery: DeliveryInPath, may: Viewing, management: Operati
     summary="What automations make of a delivery",
     response_model=ExplanationAnswer,
 )
+@costly
 def explain_delivery(delivery: DeliveryInPath, may: Viewing, management: Operations) -> Response:
     """Every automation as it is now: whether the delivery triggers it, and why, condition by condition."""
     verdicts = management.filters.explain(may, delivery)
@@ -124,6 +126,7 @@ def explain_delivery(delivery: DeliveryInPath, may: Viewing, management: Operati
     response_model=ReplayAnswer,
     status_code=201,
 )
+@costly
 def replay_delivery(
     delivery: DeliveryInPath, may: Managing, management: Operations, once: OnlyOnce, given: Replay | None = None
 ) -> Response:

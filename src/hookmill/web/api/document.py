@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from hookmill import __version__
 from hookmill.web.api.access import ROLES, administering, anybody, managing, requirement_of, viewing
 from hookmill.web.api.answers import TriggerAnswer, TriggerFilterAnswer
+from hookmill.web.api.costly import is_costly
 from hookmill.web.api.problems import KINDS, MEDIA_TYPE, ErrorAnswer, ProblemAnswer
 from hookmill.web.api.representation import precondition
 
@@ -19,7 +20,8 @@ DESCRIPTION: Final = """\
 Everything that can be done with factories, webhooks, automations and runs, under the same rules as on the command line.
 
 Send an API key with every request: `Authorization: Bearer hmk_…`. A key is good for one factory as viewer or manager,
-or for the whole team as admin. What another factory has is not there for it: 404.
+or for the whole team as admin. What another factory has is not there for it: 404. Only the names of team secrets are
+one list for the whole team: a name that is taken is 409, whoever has it.
 
 Bodies are JSON and say so (`Content-Type: application/json`). Errors are `application/problem+json` (RFC 9457); go by
 their `code`.
@@ -59,6 +61,7 @@ class Operation:
     path: str
     requirement: Callable[..., Any]
     takes_body: bool
+    is_costly: bool
     has_precondition: bool
 
 
@@ -75,6 +78,7 @@ def operations(app: FastAPI) -> Iterator[Operation]:
                 path=str(route.path_format),
                 requirement=requirement_of(original.dependant),
                 takes_body=original.body_field is not None,
+                is_costly=is_costly(original.dependant.call),
                 has_precondition=any(each.call is precondition for each in original.dependant.dependencies),
             )
 
@@ -113,6 +117,7 @@ def _complete(told: dict[str, Any], operation: Operation) -> None:
     role = ROLES[operation.requirement]
     told["security"] = [{"key": []}] if role is not None else []
     told["x-role"] = role or "none"
+    told["x-costly"] = operation.is_costly
     responses = told["responses"]
     successes = [status for status in responses if status.startswith("2")]
     for status in successes:

@@ -1,6 +1,7 @@
 """What names, ids and times look like in addresses, bodies and answers."""
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
@@ -11,7 +12,26 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)\Z", re.ASCII)
 _RANDOM: Final = "[0-9a-z]{1,64}"
 # PostgreSQL has no NUL in text.
-_NO_NUL: Final = r"^[^\x00]*$"
+NO_NUL: Final = r"^[^\x00]*$"
+_SECRET_NAME: Final = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
+_HEADER_NAME: Final = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$"
+_UID: Final = r"^wh_[0-9A-Za-z_-]{1,64}$"
+_DELIVERY_ID: Final = r"^dlv_[0-9a-f]{32}$"
+_CURSOR: Final = "^[A-Za-z0-9_-]{1,1000}$"
+IDEMPOTENCY_KEY: Final = r"^[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$"
+TAGS: Final = r"^(\*|(W/)?\"[\x21\x23-\x7e]{0,200}\"( *, *(W/)?\"[\x21\x23-\x7e]{0,200}\"){0,20})$"
+
+FORMS: Final[Mapping[str, str]] = {
+    NO_NUL: "It holds a NUL character. Leave that out.",
+    _SECRET_NAME: "Give a letter, then at most 63 letters, digits and _: WEBHOOK_GITHUB_SECRET.",
+    _HEADER_NAME: "Give the name of a header, of at most 100 characters: X-Event-Id.",
+    _UID: "Give a webhook's uid, not its name: wh_0123456789abcdefghjkmnpqrst.",
+    _DELIVERY_ID: "Give a delivery's id, dlv_ and 32 hexadecimal digits: dlv_0192f0c1aabbccddeeff001122334455.",
+    _CURSOR: "Use the next_cursor of a page of this list.",
+    IDEMPOTENCY_KEY: "Give 1 to 255 printable ASCII characters, without a space at either end.",
+    TAGS: 'Give an ETag as it was answered, in its quotes, or *: "0f3a…".',
+}
+"""What to say where a text has not the form that a pattern asks for."""
 
 
 def iso(at_us: int) -> str:
@@ -42,32 +62,27 @@ Moment = Annotated[int, BeforeValidator(_us_since_1970), WithJsonSchema(_MOMENT_
 Shown = Annotated[str, WithJsonSchema(_MOMENT_SCHEMA)]
 """A moment in an answer."""
 
-Text = Annotated[str, StringConstraints(pattern=_NO_NUL, max_length=1_000)]
-Name = Annotated[str, StringConstraints(pattern=_NO_NUL, min_length=1, max_length=100)]
+Text = Annotated[str, StringConstraints(pattern=NO_NUL, max_length=1_000)]
+Name = Annotated[str, StringConstraints(pattern=NO_NUL, min_length=1, max_length=100)]
 SecretText = Annotated[
     str,
-    StringConstraints(pattern=_NO_NUL, min_length=1, max_length=4_200),
+    StringConstraints(pattern=NO_NUL, min_length=1, max_length=4_200),
     Field(json_schema_extra={"writeOnly": True}),
 ]
-SecretName = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$"), Field(examples=["WEBHOOK_GITHUB_SECRET"])
-]
-HeaderName = Annotated[
-    str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$"), Field(examples=["X-Event-Id"])
-]
-Uid = Annotated[
-    str, StringConstraints(pattern=r"^wh_[^\x00]{1,97}$"), Field(examples=["wh_0123456789abcdefghjkmnpqrst"])
-]
+SecretName = Annotated[str, StringConstraints(pattern=_SECRET_NAME), Field(examples=["WEBHOOK_GITHUB_SECRET"])]
+HeaderName = Annotated[str, StringConstraints(pattern=_HEADER_NAME), Field(examples=["X-Event-Id"])]
+Uid = Annotated[str, StringConstraints(pattern=_UID), Field(examples=["wh_0123456789abcdefghjkmnpqrst"])]
 DeliveryId = Annotated[
-    str, StringConstraints(pattern=r"^dlv_[0-9a-f]{32}$"), Field(examples=["dlv_0192f0c1aabbccddeeff001122334455"])
+    str, StringConstraints(pattern=_DELIVERY_ID), Field(examples=["dlv_0192f0c1aabbccddeeff001122334455"])
 ]
 
-Limit = Annotated[int, Query(ge=1, le=200, description="How many at most.")]
+LIMIT: Final = 50
+LIMIT_MAX: Final = 200
+Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="How many at most.")]
 Cursor = Annotated[
     str | None,
-    Query(pattern="^[A-Za-z0-9_-]{1,1000}$", description="Where the page begins: `next_cursor` of the one before."),
+    Query(pattern=_CURSOR, description="Where the page begins: `next_cursor` of the one before."),
 ]
-LIMIT: Final = 50
 
 # In addresses. What does not look so is not there.
 
@@ -86,7 +101,7 @@ AutomationInPath = Annotated[
 DeliveryInPath = Annotated[
     str,
     Path(
-        pattern=r"^dlv_[0-9a-f]{32}$",
+        pattern=_DELIVERY_ID,
         description="The delivery's id.",
         examples=["dlv_0192f0c1aabbccddeeff001122334455"],
     ),
@@ -97,7 +112,7 @@ RunInPath = Annotated[
 ]
 SecretInPath = Annotated[
     str,
-    Path(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$", description="The team secret's name.", examples=["STRIPE_LIVE"]),
+    Path(pattern=_SECRET_NAME, description="The team secret's name.", examples=["STRIPE_LIVE"]),
 ]
 MemberInPath = Annotated[
     str,

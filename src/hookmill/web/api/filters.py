@@ -5,6 +5,7 @@ from fastapi import APIRouter, Response
 from hookmill.web.api.access import Operations, Viewing
 from hookmill.web.api.answers import BacktestAnswer, FilterTestAnswer
 from hookmill.web.api.bodies import NewBacktest, NewFilterTest
+from hookmill.web.api.costly import costly
 from hookmill.web.api.representation import shown
 from hookmill.web.api.route import Route
 
@@ -17,6 +18,7 @@ routes = APIRouter(prefix="/factories/{factory}", route_class=Route, tags=["Filt
     summary="Test a filter on a delivery",
     response_model=FilterTestAnswer,
 )
+@costly
 def test_filter(may: Viewing, management: Operations, given: NewFilterTest) -> Response:
     """Would a trigger with this filter and these webhooks start a run of a stored delivery? With both checks."""
     test = management.filters.test(may, given.delivery_id, given=given.filter, webhook_ids=given.webhook_ids)
@@ -29,6 +31,7 @@ def test_filter(may: Viewing, management: Operations, given: NewFilterTest) -> R
     summary="Test a filter on the last deliveries",
     response_model=BacktestAnswer,
 )
+@costly
 def backtest_filter(may: Viewing, management: Operations, given: NewBacktest) -> Response:
     """On which of the last stored deliveries a draft would have triggered, and on which it would not."""
     backtest = management.filters.backtest(may, given=given.filter, webhook_ids=given.webhook_ids, last=given.last)

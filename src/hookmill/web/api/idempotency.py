@@ -3,15 +3,18 @@
 import json
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Header, Request, Response
 
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management import KeyReused, Management
 from hookmill.web.api.access import Operations, asking_of
+from hookmill.web.api.fields import IDEMPOTENCY_KEY
 
-_KEPT_HEADERS = ("content-type", "location")
+KEPT_BYTES: Final = 65_536
+"""A larger answer is not kept, where what it shows can be looked at again."""
+_KEPT_HEADERS: Final = ("content-type", "location")
 
 
 class Once:
@@ -24,29 +27,46 @@ class Once:
         # The body may hold a secret that can be guessed from its digest, so this is kept with the answer, sealed.
         self._body = sha256(body).hexdigest()
 
-    def answer(self, may: MayManage | MayAdminister, make: Callable[[], Response]) -> Response:
-        """What `make` answers, or answered the first time. Raises `KeyReused`."""
+    def answer(
+        self,
+        may: MayManage | MayAdminister,
+        make: Callable[[], Response],
+        look_again: Callable[[str], Response] | None = None,
+    ) -> Response:
+        """What `make` answers, or answered the first time. Raises `KeyReused`.
+
+        `look_again` shows what was made at a location, as it is now: instead of an answer that is too large to keep.
+        """
         if self._key is None:
             return make()
         with self._management.together(may):
             kept = self._management.idempotency.answered(may, self._key, self._address)
             if kept is not None:
-                return self._again(kept)
+                return self._again(kept, look_again)
             response = make()
-            self._management.idempotency.keep(may, self._key, self._address, self._to_keep(response))
+            self._management.idempotency.keep(
+                may, self._key, self._address, self._to_keep(response, look_again is not None)
+            )
             return response
 
-    def _to_keep(self, response: Response) -> bytes:
+    def _to_keep(self, response: Response, can_look_again: bool) -> bytes:
         headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
-        answer = {"status": response.status_code, "headers": headers, "body": bytes(response.body).decode()}
-        return json.dumps(answer | {"asked": self._body}).encode()
+        head = json.dumps({"status": response.status_code, "headers": headers, "asked": self._body}).encode()
+        body = bytes(response.body)
+        # The body as it is, after the only line break of the head: escaped, it would take several times as much.
+        return head if can_look_again and len(body) > KEPT_BYTES else head + b"\n" + body
 
-    def _again(self, kept: bytes) -> Response:
-        told = json.loads(kept)
+    def _again(self, kept: bytes, look_again: Callable[[str], Response] | None) -> Response:
+        head, has_body, body = kept.partition(b"\n")
+        told = json.loads(head)
         if told["asked"] != self._body:
             raise KeyReused("This Idempotency-Key was used for another request. Take a new one.")
-        headers = told["headers"] | {"Idempotency-Replayed": "true"}
-        return Response(told["body"], status_code=told["status"], headers=headers)
+        if has_body or look_again is None:
+            response = Response(body, status_code=told["status"], headers=told["headers"])
+        else:
+            response = look_again(told["headers"]["location"])
+        response.headers["Idempotency-Replayed"] = "true"
+        return response
 
 
 def once(
@@ -56,7 +76,7 @@ def once(
         str | None,
         Header(
             alias="Idempotency-Key",
-            pattern=r"^[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$",
+            pattern=IDEMPOTENCY_KEY,
             description="Any text of your own. The same request with the same key is done once, within a day.",
             examples=["6f0c0b9e-5a0e-4f4e-9b0c-2f7a3c1d8e55"],
         ),

@@ -1,9 +1,10 @@
 """Errors as the API says them: `application/problem+json` (RFC 9457), with a stable code and the places at fault.
 
-What was sent is never repeated: it may hold a secret.
+Values that were sent are not repeated, for they may hold a secret. Names of fields and parameters are.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from fastapi import Response
@@ -18,12 +19,16 @@ from hookmill.domain.errors import (
     Invalid,
     LimitReached,
     NotFound,
+    Revoked,
     StoreUnavailable,
 )
 from hookmill.management import KeyReused
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_SECONDS: Final = 5
+ERRORS_MAX: Final = 20
+"""Places at fault that are told. Whoever mends so many finds the rest on the next try."""
+DETAIL_CHARACTERS_MAX: Final = 2_000
 _SHOWN_CHARACTERS: Final = 100
 
 
@@ -43,7 +48,9 @@ class ProblemAnswer(BaseModel):
     status: int = Field(examples=[422])
     code: str = Field(examples=["invalid"])
     detail: str = Field(examples=["The payload filter cannot be used."])
-    errors: list[ErrorAnswer] = Field(default_factory=list, description="The places at fault, where there are some.")
+    errors: list[ErrorAnswer] = Field(
+        default_factory=list, description="The places at fault, where there are some: the first 20."
+    )
 
 
 class Kind(NamedTuple):
@@ -98,6 +105,12 @@ def nothing_here() -> Refusal:
     return Refusal("not_found", "There is nothing at this address.")
 
 
+def not_authentic(
+    detail: str = "Send Authorization: Bearer and an API key that is neither revoked nor expired.",
+) -> Refusal:
+    return Refusal("authentication_failed", detail, headers={"WWW-Authenticate": "Bearer"})
+
+
 def answer(refusal: Refusal) -> Response:
     """The refusal as a response."""
     kind = KINDS[refusal.code]
@@ -113,19 +126,24 @@ def answer(refusal: Refusal) -> Response:
     return Response(text, status_code=kind.status, media_type=MEDIA_TYPE, headers=refusal.headers)
 
 
-def refusal_for(error: Exception) -> Refusal:
-    """How an error is told. What nobody foresaw is told as nothing but that."""
+def refusal_for(error: Exception, wording: Callable[[Mapping[str, Any]], str] | None = None) -> Refusal:
+    """How an error is told. What nobody foresaw is told as nothing but that.
+
+    `wording` says what is wrong with one field or parameter.
+    """
     match error:
         case Refusal():
             return error
         case RequestValidationError():
-            return _invalid_request(error.errors())
+            return _invalid_request(error.errors(), wording or _in_no_words)
         case StoreUnavailable():
             # The driver's own words may name a file or a host.
             told = "The store did not answer. What was asked may or may not have been done: look before you repeat it."
             return Refusal("unavailable", told, headers={"Retry-After": str(RETRY_SECONDS)})
+        case Revoked():
+            return not_authentic(str(error))
         case HookmillError():
-            return Refusal(_code(error), str(error), errors=_places(error))
+            return Refusal(_code(error), _cut(str(error)), errors=_places(error))
         case _:
             return Refusal("internal_error", "This was not foreseen. It is in the service's log.")
 
@@ -151,23 +169,33 @@ def _code(error: HookmillError) -> str:
 def _places(error: HookmillError) -> list[ErrorAnswer]:
     if not isinstance(error, Invalid):
         return []
-    return [ErrorAnswer(pointer=fault.pointer, detail=fault.message) for fault in error.faults]
+    return [
+        ErrorAnswer(pointer=fault.pointer, detail=_cut(fault.message)) for fault in islice(error.faults, ERRORS_MAX)
+    ]
 
 
-def _invalid_request(problems: Iterable[Mapping[str, Any]]) -> Refusal:
+def _cut(text: str) -> str:
+    return text if len(text) <= DETAIL_CHARACTERS_MAX else f"{text[: DETAIL_CHARACTERS_MAX - 1]}…"
+
+
+def _in_no_words(_: Mapping[str, Any]) -> str:
+    return "It is not as the API's document says."
+
+
+def _invalid_request(problems: Sequence[Mapping[str, Any]], wording: Callable[[Mapping[str, Any]], str]) -> Refusal:
     """Parameters and bodies that are not as the API's document says."""
     errors: list[ErrorAnswer] = []
-    for problem in problems:
+    for problem in islice(problems, ERRORS_MAX):
         where, *place = problem["loc"]
         if where == "path":
             # Nothing can have such a name, so nothing is there.
             return nothing_here()
-        detail = str(problem["msg"]).removeprefix("Value error, ")
+        detail = wording(problem)
         if where == "body":
             errors.append(ErrorAnswer(pointer=pointer(place), detail=detail))
         else:
             errors.append(ErrorAnswer(parameter=str(place[0]) if place else where, detail=detail))
-    count = "one place" if len(errors) == 1 else f"{len(errors)} places"
+    count = "one place" if len(problems) == 1 else f"{len(problems)} places"
     return Refusal("invalid", f"The request is not as the API's document says, in {count}.", errors=errors)
 
 
@@ -177,4 +205,5 @@ def pointer(place: Iterable[object]) -> str:
 
 
 def _token(step: str) -> str:
-    return step[:_SHOWN_CHARACTERS].replace("~", "~0").replace("/", "~1")
+    text = step[:_SHOWN_CHARACTERS].encode("utf-8", "backslashreplace").decode()
+    return text.replace("~", "~0").replace("/", "~1")

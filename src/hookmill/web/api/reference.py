@@ -10,11 +10,14 @@ from fastapi import APIRouter, FastAPI, Path, Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from hookmill.domain.signatures.catalogue import schemes
-from hookmill.web.api.access import Anybody
+from hookmill.web.api.access import FAILURES_PER_MINUTE, REQUESTS_PER_MINUTE, Anybody
 from hookmill.web.api.answers import SchemeAnswer, SchemePage
+from hookmill.web.api.body import BYTES_MAX, LARGE_BYTES_MAX
+from hookmill.web.api.costly import AT_A_TIME
 from hookmill.web.api.document import document
-from hookmill.web.api.fields import LIMIT, Cursor, Limit
+from hookmill.web.api.fields import LIMIT, LIMIT_MAX, Cursor, Limit
 from hookmill.web.api.paging import page
+from hookmill.web.api.problems import ERRORS_MAX, KINDS
 from hookmill.web.api.representation import shown
 from hookmill.web.api.route import Route
 
@@ -110,12 +113,29 @@ def _docs_text(app: FastAPI) -> bytes:
         lstrip_blocks=True,
     )
     pages.filters["words"] = _words
+    pages.filters["json"] = _pretty
     described = document(app)
+    schemas = described["components"]["schemas"]
     groups = [
         (tag, [each for each in _each_operation(described) if tag["name"] in each["tags"]]) for tag in described["tags"]
     ]
     text = pages.get_template("docs.html").render(
-        info=described["info"], groups=groups, schemas=described["components"]["schemas"], named=_named
+        info=described["info"],
+        groups=groups,
+        schemas=schemas,
+        named=_named,
+        choices=lambda schema: _choices(schema, schemas),
+        kinds=KINDS,
+        limits={
+            "requests": REQUESTS_PER_MINUTE,
+            "failures": FAILURES_PER_MINUTE,
+            "costly": AT_A_TIME,
+            "page": LIMIT,
+            "page_max": LIMIT_MAX,
+            "bytes": BYTES_MAX,
+            "large_bytes": LARGE_BYTES_MAX,
+            "errors": ERRORS_MAX,
+        },
     )
     return text.encode()
 
@@ -131,6 +151,20 @@ def _each_operation(described: dict[str, Any]) -> list[dict[str, Any]]:
 def _words(text: str) -> list[str]:
     """Text in pieces, of which every second one was between backticks."""
     return text.split("`")
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _choices(schema: dict[str, Any], schemas: dict[str, Any]) -> list[str]:
+    """The values that a parameter takes, where they are counted."""
+    found = [*schema.get("enum", ())]
+    if reference := schema.get("$ref"):
+        found += _choices(schemas[reference.rpartition("/")[2]], schemas)
+    for choice in schema.get("anyOf", ()):
+        found += _choices(choice, schemas)
+    return found
 
 
 def _named(schema: dict[str, Any]) -> str | None:

@@ -9,8 +9,8 @@ from starlette.datastructures import MutableHeaders
 
 from hookmill.domain.errors import Changed
 from hookmill.web.api.answers import Answer
+from hookmill.web.api.fields import TAGS
 
-_TAGS: Final = r"^(\*|(W/)?\"[\x21\x23-\x7e]{0,200}\"( *, *(W/)?\"[\x21\x23-\x7e]{0,200}\"){0,20})$"
 _TAG: Final = re.compile(r"(?:W/)?\"[\x21\x23-\x7e]*\"")
 _OF_THE_CONTENT: Final = {"content-type", "content-length", "location"}
 
@@ -57,7 +57,7 @@ def precondition(
         str | None,
         Header(
             alias="If-Match",
-            pattern=_TAGS,
+            pattern=TAGS,
             description="The `ETag` of what you have seen. When it has changed since, nothing is done: 412.",
         ),
     ] = None,

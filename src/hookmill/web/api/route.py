@@ -1,17 +1,21 @@
 """What every request to the API goes through, in this order: who, address, parameters, body; then the operation."""
 
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from typing import Any, get_args
 from urllib.parse import unquote_to_bytes
 
 from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.web.api import body, problems
 from hookmill.web.api.access import Gate, anybody, asking_of, requirement_of
 from hookmill.web.api.representation import unless_known
+from hookmill.web.api.trouble import Trouble
+from hookmill.web.api.wording import Wording, named
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -22,8 +26,11 @@ class Route(APIRoute):
     def get_route_handler(self) -> Handler:
         perform = super().get_route_handler()
         is_open = requirement_of(self.dependant) is anybody
-        parameters = frozenset(_query_parameters(self.dependant))
+        parameters = named(_query_parameters(self.dependant))
         takes = self.body_field
+        fields = named(_body_fields(takes.field_info)) if takes is not None else {}
+        bytes_max = body.bytes_max(fields)
+        wording = Wording(fields, parameters)
 
         async def judged(request: Request) -> Response:
             gate: Gate = request.app.state.gate
@@ -32,17 +39,19 @@ class Route(APIRoute):
             _read_address(request)
             _refuse_unknown_parameters(request, parameters)
             if takes is not None:
-                request = await body.read(request, required=takes.field_info.is_required())
+                request = await body.read(request, required=takes.field_info.is_required(), bytes_max=bytes_max)
                 asking_of(request).body = await request.body()
+                await gate.admit_again(request)
             return unless_known(request, await perform(request))
 
         async def answered(request: Request) -> Response:
             try:
                 return await judged(request)
             except Exception as error:
-                refusal = problems.refusal_for(error)
+                refusal = problems.refusal_for(error, wording)
                 if refusal.code == "internal_error" or isinstance(error, StoreUnavailable):
-                    request.app.state.failed("api", error)
+                    trouble: Trouble = request.app.state.trouble
+                    trouble.tell(error)
                 return problems.answer(refusal)
 
         return answered
@@ -57,7 +66,7 @@ def _read_address(request: Request) -> None:
     request.scope["path_params"] = decoded
 
 
-def _refuse_unknown_parameters(request: Request, known: frozenset[str]) -> None:
+def _refuse_unknown_parameters(request: Request, known: Collection[str]) -> None:
     # A filter with a typing error in its name would silently be none.
     seen: set[str] = set()
     for name in (name for name, _ in request.query_params.multi_items()):
@@ -69,7 +78,13 @@ def _refuse_unknown_parameters(request: Request, known: frozenset[str]) -> None:
         seen.add(name)
 
 
-def _query_parameters(dependant: Dependant) -> Iterator[str]:
-    yield from (field.alias for field in dependant.query_params)
+def _body_fields(taken: FieldInfo) -> Iterator[tuple[str, FieldInfo]]:
+    for model in (taken.annotation, *get_args(taken.annotation)):
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            yield from model.model_fields.items()
+
+
+def _query_parameters(dependant: Dependant) -> Iterator[tuple[str, FieldInfo]]:
+    yield from ((field.alias, field.field_info) for field in dependant.query_params)
     for inner in dependant.dependencies:
         yield from _query_parameters(inner)

@@ -8,7 +8,23 @@ from typing import Any
 
 from hookmill.domain.client import Network
 from hookmill.management import Management
-from hookmill.web.dashboard import account, files, sign_in, start
+from hookmill.web.dashboard import (
+    account,
+    audit,
+    automation_editor,
+    automations,
+    definitions,
+    deliveries,
+    files,
+    home,
+    runs,
+    secrets,
+    settings,
+    sign_in,
+    start,
+    team,
+    webhooks,
+)
 from hookmill.web.dashboard.door import Door, Page
 from hookmill.web.dashboard.visit import Service
 from hookmill.web.routes import Application
@@ -18,6 +34,17 @@ PAGES: Sequence[Page] = (
     *sign_in.PAGES,
     *account.PAGES,
     *start.PAGES,
+    *home.PAGES,
+    *webhooks.PAGES,
+    *secrets.PAGES,
+    *deliveries.PAGES,
+    *runs.PAGES,
+    *automation_editor.PAGES,
+    *automations.PAGES,
+    *definitions.PAGES,
+    *audit.PAGES,
+    *team.PAGES,
+    *settings.PAGES,
 )
 
 

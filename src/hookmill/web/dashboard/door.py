@@ -147,7 +147,7 @@ class Door:
     def _to_sign_in(self, visit: Visit) -> Response:
         if visit.by_htmx:
             return Response(status_code=204, headers={"HX-Redirect": url("sign-in")})
-        wanted = visit.request.url.path if visit.request.method == "GET" else ""
+        wanted = visit.request.scope["path"] if visit.request.method == "GET" else ""
         return RedirectResponse(url("sign-in", next=wanted if wanted != "/" else ""), 303)
 
 

@@ -78,16 +78,16 @@ def size(count: int) -> str:
 
 def static(name: str) -> str:
     """The address of a file of the dashboard's own. Another content has another address, so browsers may keep it."""
-    return f"/static/{_digest_of(name)}/{name}"
+    return f"/static/{_version_of(name)}/{name}"
 
 
-_digests: dict[str, str] = {}
+_versions: dict[str, str] = {}
 
 
-def _digest_of(name: str) -> str:
-    if name not in _digests:
-        _digests[name] = sha256((STATIC / name).read_bytes()).hexdigest()[:12]
-    return _digests[name]
+def _version_of(name: str) -> str:
+    if name not in _versions:
+        _versions[name] = sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+    return _versions[name]
 
 
 def shown(value: object) -> Markup:

@@ -9,9 +9,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from hookmill.domain.errors import Invalid
+from hookmill.domain.limits import SESSION_HOURS
 from hookmill.domain.permission import Caller
 from hookmill.domain.secret import SecretValue
-from hookmill.management.sessions import SESSION_HOURS
 from hookmill.web.dashboard.access import cookie_name, everybody, somebody
 from hookmill.web.dashboard.door import Page
 from hookmill.web.dashboard.visit import Visit
@@ -111,7 +111,7 @@ def accept(visit: Visit) -> Response:
 
 def _welcome(visit: Visit, session: SecretValue, wanted: str) -> Response:
     # Only a path of ours: "//host" and "/\host" are other sites.
-    ours = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and wanted.isprintable()
+    ours = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and wanted.isascii() and wanted.isprintable()
     answer = visit.go()
     if ours:
         answer.headers["Location"] = wanted

@@ -10,7 +10,8 @@ down_revision = "0002"
 def upgrade() -> None:
     op.add_column("factories", sa.Column("defined_by_files", sa.Boolean(), nullable=False, server_default=sa.false()))
     op.add_column("secrets", sa.Column("deleted_at", sa.BigInteger(), nullable=True))
-    op.add_column("runs", sa.Column("replay", sa.SmallInteger(), nullable=False, server_default="0"))
+    op.add_column("secrets", sa.Column("factory_id", sa.Text(), nullable=True))
+    op.add_column("runs", sa.Column("replay", sa.Integer(), nullable=False, server_default="0"))
     _let_runs_be_replayed()
     op.create_table(
         "audit_log",

@@ -1,0 +1,186 @@
+"""How long the dashboard's pages take in a log of a million deliveries, asked for as a browser does."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from http import HTTPStatus
+from http.client import HTTPConnection
+from itertools import islice
+from statistics import median, quantiles
+from typing import Any
+
+from bench.load import LoadFailed
+from bench.service import NotMeasured, Service, Storage, serving
+from bench.table import Row
+from hookmill import app
+from hookmill.domain.delivery import Budget, IdentityKind, Label
+from hookmill.domain.ids import delivery_id, time_ordered
+from hookmill.management import Management
+from hookmill.store.bulk import RowStatement
+from hookmill.store.database import Database
+from hookmill.web.dashboard.access import cookie_name
+from hookmill.web.dashboard.where import url
+
+DELIVERIES = 1_000_000
+WEBHOOKS = 20
+DAYS = 7
+FACTORY = "factory 0"
+WANTED_P95_MS = 100.0
+DUPLICATE = "event-0"
+"""An event that was sent again and again."""
+RARE = 3
+"""So many deliveries were too large, days ago."""
+RUN_IN = 10
+PASSWORD = "correct horse battery staple"
+
+_DELIVERIES = RowStatement(
+    """
+    WITH given (id, webhook_no, received_at, label, budget, size, kind, event, digest, original, none) AS ({rows})
+    INSERT INTO deliveries (id, webhook_no, received_at, label, budget, size,
+                            identity_kind, identity, identity_digest, duplicate_of)
+    SELECT id, webhook_no, received_at, label, budget, size,
+           NULLIF(kind, 0), NULLIF(event, ''), NULLIF(digest, none), NULLIF(original, none)
+    FROM given
+    """,
+    ("bytea", "int", "bigint", "smallint", "smallint", "int", "smallint", "text", "bytea", "bytea", "bytea"),
+)
+_IDENTITIES = RowStatement(
+    "INSERT INTO identities (webhook_no, digest, delivery_id, kind, claimed_at) {rows}",
+    ("int", "bytea", "bytea", "smallint", "bigint"),
+)
+_RUNS = RowStatement(
+    """
+    INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version, state, attempt,
+                      created_at, finished_at)
+    {rows}
+    """,
+    ("bytea", "bytea", "int", "text", "text", "int", "text", "int", "bigint", "bigint"),
+)
+_NOTHING = bytearray(b"nothing")
+
+
+def fill(database: Database, *, deliveries: int = DELIVERIES, now: int) -> None:
+    """A week's log of the first factory's webhooks, of every label, with its identities and runs."""
+    chance = random.Random(5)
+    with database.read() as tx:
+        webhooks = [row["no"] for row in tx.all("SELECT no FROM webhooks ORDER BY no LIMIT :most", most=WEBHOOKS)]
+    step = DAYS * 86_400_000_000 // deliveries
+    originals: dict[int, bytearray] = {}
+    numbers = iter(range(deliveries))
+    while some := list(islice(numbers, 50_000)):
+        rows: list[Sequence[Any]] = []
+        claims: list[Sequence[Any]] = []
+        runs: list[Sequence[Any]] = []
+        for number in some:
+            at = now - (deliveries - number) * step
+            key = bytearray(time_ordered(at, chance.randbytes(8)))
+            # The last webhook has few of its own.
+            no = webhooks[-1] if number % 10_000 == 0 else chance.choice(webhooks[:-1])
+            label = Label.REJECTED_TOO_LARGE if number in range(1_000, 1_000 + RARE) else _label(chance)
+            budget = Budget.FAILED_AUTHENTICATIONS if label is Label.REJECTED_AUTH else Budget.DELIVERIES
+            event = DUPLICATE if label is Label.DUPLICATE or number < WEBHOOKS * 10 else f"event-{number}"
+            digest = bytearray(sha256(b"sender\0" + event.encode()).digest()[:16])
+            kept = label in (Label.ACCEPTED, Label.DUPLICATE)
+            if event == DUPLICATE and kept:
+                original = originals.setdefault(no, key)
+                label = Label.ACCEPTED if original is key else Label.DUPLICATE
+            rows.append(
+                (
+                    key, no, at, int(label), int(budget), 1_000, int(IdentityKind.SENDER) if kept else 0,
+                    event if kept else "", digest if kept else _NOTHING,
+                    originals[no] if label is Label.DUPLICATE else _NOTHING, _NOTHING,
+                )
+            )  # fmt: skip
+            if label is Label.ACCEPTED:
+                claims.append((no, digest, key, int(IdentityKind.SENDER), at))
+                if number % RUN_IN == 0:
+                    state = "interrupted" if number < RUN_IN * RARE else "succeeded"
+                    runs.append((key, key, no, "fac_0", "aut_fac_0", 1, state, 1, at, at))
+        with database.write() as tx:
+            for statement, values in ((_DELIVERIES, rows), (_IDENTITIES, claims), (_RUNS, runs)):
+                statement.execute(tx, [tuple(value) for value in values])
+    if not database.on_sqlite:
+        with database.write() as tx:
+            # The server does so by itself, a minute after so many rows.
+            tx.be_patient(60)
+            tx.run("ANALYZE")
+
+
+def _label(chance: random.Random) -> Label:
+    return chance.choices(
+        [Label.ACCEPTED, Label.DUPLICATE, Label.REJECTED_AUTH, Label.REJECTED_INVALID_JSON], [88, 5, 6, 1]
+    )[0]
+
+
+def addresses(management: Management, now: int) -> Mapping[str, str]:
+    """What is asked for, by what it is."""
+    may = management.access.operator(FACTORY)
+    webhooks = management.webhooks.all(may)
+    oldest = management.log.oldest(may, limit=1)[0]
+    middle = management.log.newest(may, until=now - DAYS * 43_200_000_000, limit=1)[0]
+    rare = management.log.newest(may, label=Label.REJECTED_TOO_LARGE, limit=1)[0]
+    factory = url("f", FACTORY)
+    first_day = time.strftime("%Y-%m-%dT%H:%M", time.gmtime(oldest.received_at // 10**6 + 86_400))
+    return {
+        "newest": f"{factory}/deliveries",
+        "of one webhook": f"{factory}/deliveries?webhook={webhooks[0].uid}",
+        "of a quiet webhook": f"{factory}/deliveries?webhook={webhooks[-1].uid}",
+        "of a rare label": f"{factory}/deliveries?label=rejected_too_large",
+        "of the first day": f"{factory}/deliveries?until={first_day}",
+        "from the middle on": f"{factory}/deliveries?before={delivery_id(middle.key)}",
+        "of an event sent 50,000 times": f"{factory}/deliveries?identity={DUPLICATE}",
+        "one delivery": f"{factory}/deliveries/{delivery_id(rare.key)}",
+        "runs": f"{factory}/runs",
+        "runs in a rare state": f"{factory}/runs?state=interrupted",
+    }
+
+
+def measured(storage: Storage, *, times: int) -> list[Row]:
+    """The slow end of each page's answers, over the service's own HTTP, from a browser that is signed in."""
+    what = f"Page of a million deliveries, {storage.value}"
+    try:
+        with serving(storage, webhooks=WEBHOOKS, fill=lambda store: fill(store.database, now=app.now_us())) as running:
+            return [
+                Row(
+                    what=f"{what}, {name}",
+                    p50_ms=median(took),
+                    p99_ms=quantiles(took, n=100)[98],
+                    remark=f"p95 {quantiles(took, n=20)[18]:.1f} ms, wanted under {WANTED_P95_MS:.0f}",
+                )
+                for name, took in _asked(running, times)
+            ]
+    except NotMeasured as reason:
+        return [Row(what=what, remark=str(reason))]
+
+
+def _asked(running: Service, times: int) -> Iterator[tuple[str, list[float]]]:
+    assert running.settings is not None
+    store = app.open_store(running.settings)
+    try:
+        management = app.management(running.settings, store)
+        link = management.sessions.first_link()
+        assert link is not None
+        session = management.sessions.accept_link(
+            link.reveal(), password=PASSWORD, email="bench@example.com", name="Bench", client=None
+        )
+        cookie = {"Cookie": f"{cookie_name(False)}={session.reveal()}"}
+        connection = HTTPConnection("127.0.0.1", running.served.port, timeout=30)
+        for name, address in addresses(management, app.now_us()).items():
+            yield name, [_milliseconds(connection, address, cookie) for _ in range(times)]
+        connection.close()
+    finally:
+        store.close()
+
+
+def _milliseconds(connection: HTTPConnection, address: str, headers: Mapping[str, str]) -> float:
+    since = time.perf_counter()
+    connection.request("GET", address, headers=dict(headers))
+    response = connection.getresponse()
+    response.read()
+    took = time.perf_counter() - since
+    if response.status != HTTPStatus.OK:
+        raise LoadFailed(f"{address} was answered {response.status}.")
+    return took * 1000

@@ -1,0 +1,75 @@
+"""What planning and applying definition files came to last, as rows: one for each act and outcome of a factory."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hookmill.domain.ids import FactoryId
+from hookmill.store.database import Transaction
+
+
+class DefinitionAct(StrEnum):
+    PLAN = "plan"
+    APPLY = "apply"
+
+
+class DefinitionOutcome(StrEnum):
+    DONE = "done"
+    REFUSED = "refused"
+    """The files have problems, or would remove what nobody agreed to lose. Nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionRun:
+    """A plan or an apply, when (µs since 1970) and by whom. `lines` are its steps, or what was wrong."""
+
+    act: DefinitionAct
+    outcome: DefinitionOutcome
+    at: int
+    actor_name: str
+    summary: str
+    lines: Sequence[str]
+
+
+def keep(tx: Transaction, factory: FactoryId, run: DefinitionRun) -> None:
+    """It takes the place of the one before."""
+    tx.run(
+        """
+        INSERT INTO definition_runs (factory_id, act, outcome, at, actor_name, summary, lines)
+        VALUES (:factory, :act, :outcome, :at, :actor_name, :summary, :lines)
+        ON CONFLICT (factory_id, act, outcome) DO UPDATE
+        SET at = excluded.at, actor_name = excluded.actor_name, summary = excluded.summary, lines = excluded.lines
+        """,
+        factory=factory,
+        act=run.act.value,
+        outcome=run.outcome.value,
+        at=run.at,
+        actor_name=run.actor_name,
+        summary=run.summary,
+        lines=json.dumps(list(run.lines)),
+    )
+
+
+def of_factory(tx: Transaction, factory: FactoryId) -> Sequence[DefinitionRun]:
+    """Newest first."""
+    rows = tx.all(
+        """
+        SELECT act, outcome, at, actor_name, summary, lines
+        FROM definition_runs
+        WHERE factory_id = :factory
+        ORDER BY at DESC
+        """,
+        factory=factory,
+    )
+    return [
+        DefinitionRun(
+            act=DefinitionAct(row["act"]),
+            outcome=DefinitionOutcome(row["outcome"]),
+            at=row["at"],
+            actor_name=row["actor_name"],
+            summary=row["summary"],
+            lines=tuple(json.loads(row["lines"])),
+        )
+        for row in rows
+    ]

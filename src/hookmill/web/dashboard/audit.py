@@ -1,0 +1,167 @@
+"""The audit log, in words: who did what to which thing, when, and from where."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from hookmill.domain.errors import Invalid
+from hookmill.domain.permission import MayAdminister, MayManage
+from hookmill.management import AuditEntry
+from hookmill.web.dashboard.access import administering, managing
+from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.visit import Visit
+from hookmill.web.dashboard.where import url
+
+PAGE_SIZE: Final = 50
+
+WORDS: Final = {
+    "automation.change": "changed automation",
+    "automation.create": "created automation",
+    "automation.delete": "deleted automation",
+    "automation.disable": "disabled automation",
+    "automation.enable": "enabled automation",
+    "delivery.replay": "ran again a delivery of",
+    "factory.create": "created factory",
+    "factory.define_by_files": "handed over to files factory",
+    "key.create": "created API key",
+    "key.revoke": "revoked API key",
+    "master_key.rotate": "replaced the master key by",
+    "member.add": "added member",
+    "member.change_password": "changed the password of",
+    "member.choose_password": "used the sign-in link of",
+    "member.link": "made a sign-in link for",
+    "member.remove": "removed member",
+    "member.set_admin": "changed whether admin is",
+    "member.set_role": "changed the role of",
+    "member.sign_in": "signed in as",
+    "run.cancel": "cancelled a run of",
+    "secret.create": "created secret",
+    "secret.delete": "deleted secret",
+    "secret.replace": "replaced the value of secret",
+    "webhook.change": "changed webhook",
+    "webhook.create": "created webhook",
+    "webhook.delete": "deleted webhook",
+    "webhook.disable": "disabled webhook",
+    "webhook.enable": "enabled webhook",
+    "webhook.redefine": "redefined webhook",
+    "webhook.rename": "renamed webhook",
+    "webhook.rotate": "rotated the secret of webhook",
+    "webhook.sync": "synced the secret of webhook",
+}
+"""What was done, so that the thing's name can follow. A test holds the operations to this table."""
+
+_DETAILS: Final = {
+    "authMode": "mode",
+    "signatureScheme": "scheme",
+    "secretName": "secret",
+    "deliveryIdHeader": "event id in",
+    "is_admin": "admin",
+    "before": "before",
+    "changed": "changed",
+    "expires_at": "good until",
+}
+_DOORS: Final = {"cli": "command line", "api": "API", "files": "definition files", "dashboard": "dashboard"}
+_ACTORS: Final = {"key": "API key", "operator": "operator"}
+_PLACES: Final = {"webhook": "webhooks", "automation": "automations", "delivery": "deliveries", "run": "runs"}
+_ENTRY_ID: Final = re.compile(r"aud_[0-9a-f]{32}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A line of the log as it is shown."""
+
+    entry: AuditEntry
+    did: str
+    where: str | None
+    """The page of the thing that it was done to."""
+    actor_kind: str | None
+    """None for a member: their address says it."""
+    door: str
+    details: tuple[tuple[str, str | int], ...]
+    """Names and values. A number is a time."""
+
+
+def of_factory(visit: Visit, may: MayManage) -> Response:
+    before, limit = _page_asked_for(visit)
+    found = visit.management.audit.of_factory(may, before=before, limit=limit + 1)
+    return _shown(visit, found, limit, lambda **query: url("f", may.factory.name, "audit", **query), "audit.html")
+
+
+def of_team(visit: Visit, may: MayAdminister) -> Response:
+    before, limit = _page_asked_for(visit)
+    found = visit.management.audit.of_team(may, before=before, limit=limit + 1)
+    return _shown(visit, found, limit, lambda **query: url("team", "audit", **query), "team-audit.html")
+
+
+def _page_asked_for(visit: Visit) -> tuple[bytes | None, int]:
+    given = visit.query.get("before", "")
+    if given and not _ENTRY_ID.match(given):
+        raise Invalid("The address names no entry of the audit log. Begin at its first page.")
+    return bytes.fromhex(given.removeprefix("aud_")) if given else None, PAGE_SIZE
+
+
+def _shown(
+    visit: Visit, found: Sequence[AuditEntry], limit: int, address: Callable[..., str], template: str
+) -> Response:
+    shown = found[:limit]
+    return visit.page(
+        template,
+        acts=[act_of(entry) for entry in shown],
+        newest=address() if "before" in visit.query else None,
+        older=address(before=f"aud_{shown[-1].key.hex()}") if len(found) > limit else None,
+    )
+
+
+def act_of(entry: AuditEntry) -> Act:
+    return Act(
+        entry=entry,
+        did=WORDS.get(entry.action, entry.action),
+        where=_where(entry),
+        actor_kind=_ACTORS.get(entry.actor_kind),
+        door=_DOORS.get(entry.door, entry.door),
+        details=tuple(_details(entry)),
+    )
+
+
+def _where(entry: AuditEntry) -> str | None:
+    kind = entry.subject_kind
+    if kind in _PLACES and entry.factory_name is not None:
+        return url("f", entry.factory_name, _PLACES[kind], entry.subject_id)
+    if kind == "factory":
+        return url("f", entry.subject_name)
+    return None
+
+
+def _details(entry: AuditEntry) -> Iterator[tuple[str, str | int]]:
+    for name, value in entry.details.items():
+        if value is None or value == []:
+            continue
+        said = _DETAILS.get(name, name.replace("_", " "))
+        if name.endswith("_at") and isinstance(value, int):
+            yield said, value
+        else:
+            yield said, _in_words(value)
+    if entry.action == "member.set_role" and entry.details.get("role") is None:
+        yield "role", "none"
+
+
+def _in_words(value: Any) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case str():
+            return value
+        case list():
+            return ", ".join(_in_words(each) for each in value)
+        case _:
+            return json.dumps(value)
+
+
+PAGES: Final = (
+    Page("GET", "/f/{factory}/audit", of_factory, managing),
+    Page("GET", "/team/audit", of_team, administering),
+)

@@ -1,0 +1,307 @@
+"""The page where an automation is written, with the filter editor in it. What was typed is never lost."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from hookmill.domain.automation import Automation, Trigger
+from hookmill.domain.errors import Changed, Conflict, Invalid, LimitReached
+from hookmill.domain.ids import WebhookUid
+from hookmill.domain.permission import MayManage, MayView
+from hookmill.web.dashboard import filter_editor, pages
+from hookmill.web.dashboard.access import managing
+from hookmill.web.dashboard.automations import (
+    Known,
+    Selected,
+    filter_text,
+    known_webhooks,
+    live_webhooks,
+    refuse_where_files_rule,
+    selected_webhooks,
+    to_automation,
+)
+from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.filter_editor import CannotAdd, Reading, Sample
+from hookmill.web.dashboard.visit import Visit
+
+pages.SAID.update(
+    {
+        "automation-created": "The automation is created. Deliveries that match start a run of it.",
+        "automation-created-disabled": "The automation is created. It is disabled, so nothing starts it yet.",
+        "automation-changed": "The automation is saved. Runs under way go on with what they began with.",
+        "automation-unchanged": "Nothing was changed: the automation is as it was.",
+    }
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """What the form holds, as it was typed."""
+
+    name: str = ""
+    prompt: str = ""
+    runner: str = ""
+    enabled: bool = True
+    is_list: bool = False
+    """Whether the triggers are written as the list of all of them, or as one: webhooks and a filter."""
+    webhooks: list[str] = field(default_factory=list)
+    filter: str = ""
+    triggers: str = ""
+    delivery: str = ""
+    version: str = ""
+
+    def reading(self) -> Reading:
+        if self.is_list:
+            return filter_editor.read_triggers(self.triggers)
+        return filter_editor.read_filter(self.filter, self.webhooks)
+
+    def selected_webhooks(self, reading: Reading) -> list[str]:
+        if self.is_list:
+            return list(dict.fromkeys(uid for trigger in reading.triggers for uid in trigger.webhook_ids))
+        return self.webhooks
+
+
+def draft_of(automation: Automation, *, as_list: bool) -> Draft:
+    """The form as it is before anybody types: an automation with several triggers is edited as their list."""
+    is_list = as_list or len(automation.triggers) != 1
+    only = automation.triggers[0] if not is_list else None
+    return Draft(
+        name=automation.name,
+        prompt=automation.prompt,
+        runner=automation.runner,
+        enabled=automation.enabled,
+        is_list=is_list,
+        webhooks=list(only.webhook_ids) if only is not None else [],
+        filter=filter_text(only) if only is not None else "",
+        triggers=filter_editor.written([each.as_json() for each in automation.triggers]) if is_list else "",
+        version=str(automation.version),
+    )
+
+
+def new(visit: Visit, may: MayManage) -> Response:
+    refuse_where_files_rule(may)
+    live = live_webhooks(known_webhooks(visit, may))
+    picked = filter_editor.sample(visit.management, may, visit.query.get("delivery", ""))
+    chosen = {visit.query.get("webhook", ""), picked.delivery.webhook_uid if picked is not None else ""}
+    webhooks = [each.uid for each in live if each.uid in chosen or len(live) == 1]
+    draft = Draft(
+        runner=visit.management.house.default_runner,
+        webhooks=list(webhooks),
+        delivery=visit.query.get("delivery", ""),
+    )
+    return _editor(visit, may, None, draft)
+
+
+def create(visit: Visit, may: MayManage) -> Response:
+    refuse_where_files_rule(may)
+    draft = _draft_sent(visit)
+    if _wants_no_saving(visit):
+        return _tried(visit, may, None, draft)
+    reading = draft.reading()
+    problems = _problems_of_triggers(draft, reading)
+    if not problems:
+        try:
+            automation = visit.management.automations.create(
+                may,
+                draft.name,
+                prompt=draft.prompt,
+                triggers=[each.as_json() for each in reading.triggers],
+                runner=draft.runner,
+                enabled=draft.enabled,
+            )
+            said = "automation-created" if automation.enabled else "automation-created-disabled"
+            return to_automation(visit, automation, said)
+        except (Invalid, Conflict) as error:
+            problems = _problems_in(error, draft)
+    return _editor(visit, may, None, draft, problems=problems, status=422)
+
+
+def edit(visit: Visit, may: MayManage) -> Response:
+    refuse_where_files_rule(may)
+    automation = visit.management.automations.get(may, visit.parameters["automation"])
+    draft = draft_of(automation, as_list=visit.query.get("triggers") == "list")
+    draft.delivery = visit.query.get("delivery", "")
+    return _editor(visit, may, automation, draft)
+
+
+def change(visit: Visit, may: MayManage) -> Response:
+    refuse_where_files_rule(may)
+    automation = visit.management.automations.get(may, visit.parameters["automation"])
+    draft = _draft_sent(visit)
+    if _wants_no_saving(visit):
+        return _tried(visit, may, automation, draft)
+    reading = draft.reading()
+    problems = _problems_of_triggers(draft, reading)
+    if not problems:
+        try:
+            said = _save(visit, may, automation.id, draft, reading.triggers)
+            return to_automation(visit, automation, said)
+        except Changed as error:
+            draft.version = str(visit.management.automations.get(may, automation.id).version)
+            return _editor(visit, may, automation, draft, problems={"": str(error)}, status=409)
+        except (Invalid, Conflict) as error:
+            problems = _problems_in(error, draft)
+    return _editor(visit, may, automation, draft, problems=problems, status=422)
+
+
+def _save(visit: Visit, may: MayManage, named: str, draft: Draft, triggers: tuple[Trigger, ...]) -> str:
+    """Make what differs the next version. Raises `Changed` when somebody else did, since the form was loaded."""
+    automations = visit.management.automations
+    with visit.management.together(may):
+        before = automations.get(may, named)
+        if draft.version != str(before.version):
+            raise Changed(
+                f"Somebody saved version {before.version} of this automation while you were writing. Nothing of yours "
+                "is saved yet: compare with it, then save again to put yours in its place."
+            )
+        after = automations.change(
+            may,
+            named,
+            new_name=draft.name,
+            # What nobody touched stays, even where it could not be chosen again or typed.
+            prompt=draft.prompt if draft.prompt != _with_plain_breaks(before.prompt) else None,
+            runner=draft.runner if draft.runner != before.runner else None,
+            triggers=[each.as_json() for each in triggers],
+        )
+    return "automation-changed" if after.version != before.version else "automation-unchanged"
+
+
+def _wants_no_saving(visit: Visit) -> bool:
+    """Whether the form was only sent to see what its filter would do."""
+    return visit.by_htmx or visit.form["do"] == "check" or bool(visit.form["add"] or visit.form["pick"])
+
+
+def _draft_sent(visit: Visit) -> Draft:
+    sent = visit.form
+    return Draft(
+        name=sent["name"],
+        prompt=_with_plain_breaks(sent["prompt"]),
+        runner=sent["runner"],
+        enabled=sent.is_checked("enabled"),
+        is_list=sent.is_checked("triggers"),
+        webhooks=list(dict.fromkeys(sent.all("webhook"))),
+        filter=_with_plain_breaks(sent["filter"]),
+        triggers=_with_plain_breaks(sent["triggers"]),
+        delivery=sent["pick"] or sent["delivery"],
+        version=sent["version"],
+    )
+
+
+def _with_plain_breaks(typed: str) -> str:
+    """Browsers send every line break as two characters."""
+    return typed.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _problems_of_triggers(draft: Draft, reading: Reading) -> dict[str, str]:
+    """What keeps the triggers from being saved. The problems of their text are shown with it, one by one."""
+    problems = {}
+    if not reading.is_usable:
+        problems["filter"] = (
+            "The filter can't be saved as it is." if not draft.is_list else "The triggers can't be saved."
+        )
+    if not draft.is_list and not draft.webhooks:
+        problems["webhooks"] = "Choose one or more webhooks. Their deliveries start this automation."
+    return problems
+
+
+def _problems_in(error: Invalid | Conflict, draft: Draft) -> dict[str, str]:
+    """At which field of the form the error belongs; the empty one is the whole form."""
+    if isinstance(error, LimitReached):
+        return {"": str(error)}
+    pointer = next((fault.pointer for fault in error.faults), "") if isinstance(error, Invalid) else ""
+    if pointer.startswith("/triggers") and not draft.is_list:
+        return {"webhooks" if pointer.endswith("/webhook_ids") else "filter": str(error)}
+    return {{"/prompt": "prompt", "/runner": "runner", "": "name"}.get(pointer, "filter"): str(error)}
+
+
+def _tried(visit: Visit, may: MayManage, automation: Automation | None, draft: Draft) -> Response:
+    """The form as it was sent, with what its filter would do now."""
+    notice = ""
+    if visit.form["add"] and not draft.is_list:
+        picked = filter_editor.sample(visit.management, may, draft.delivery)
+        try:
+            if picked is None:
+                raise CannotAdd("The log no longer keeps this delivery's payload. Pick another one.")
+            draft.filter = filter_editor.with_field(draft.filter, picked.body, visit.form["add"])
+        except CannotAdd as error:
+            notice = str(error)
+    return _editor(visit, may, automation, draft, notice=notice)
+
+
+def _editor(
+    visit: Visit,
+    may: MayManage,
+    automation: Automation | None,
+    draft: Draft,
+    *,
+    problems: Mapping[str, str] | None = None,
+    notice: str = "",
+    status: int = 200,
+) -> Response:
+    """The page, or for htmx the part of it that tells what the filter would do."""
+    known = known_webhooks(visit, may)
+    reading = draft.reading()
+    wanted = [uid for uid in draft.selected_webhooks(reading) if WebhookUid(uid) in known]
+    # Where there was no delivery to try it on, one may have come in.
+    changed = bool(visit.form["changed"] or visit.form["pick"] or not draft.delivery)
+    offers: Sequence[filter_editor.Offer] = ()
+    if changed or not visit.by_htmx:
+        offers = filter_editor.offers(visit.management, may, wanted, draft.delivery)
+    picked = _picked(visit, may, draft, offers)
+    tree = filter_editor.tree(picked.body, reading) if picked is not None else None
+    context: dict[str, Any] = {
+        "draft": draft,
+        "reading": reading,
+        "sample": picked,
+        "tree": tree,
+        "offers": offers,
+        "has_chosen": bool(wanted),
+        "outcome": filter_editor.outcome(visit.management, may, reading, picked, known),
+        "automation": automation,
+        "notice": notice,
+        "adds": bool(visit.form["add"]),
+        "changed": changed,
+        "fields_max": filter_editor.FIELDS_MAX,
+    }
+    if visit.by_htmx:
+        return visit.page("parts/filter-outcome.html", is_part=True, **context)
+    runners = list(visit.management.house.runner_names)
+    return visit.page(
+        "automation-editor.html",
+        status=status,
+        may=may,
+        is_part=False,
+        problems=problems or {},
+        choices=_choices(draft.webhooks, known),
+        runners=runners if not draft.runner or draft.runner in runners else [*runners, draft.runner],
+        configured=runners,
+        **context,
+    )
+
+
+def _picked(visit: Visit, may: MayView, draft: Draft, offers: Sequence[filter_editor.Offer]) -> Sample | None:
+    """The delivery to try the draft on: the one that was picked, or else the newest."""
+    picked = filter_editor.sample(visit.management, may, draft.delivery) if draft.delivery else None
+    if picked is None and offers:
+        draft.delivery = offers[0].id
+        picked = filter_editor.sample(visit.management, may, draft.delivery)
+    return picked
+
+
+def _choices(chosen: Sequence[str], known: Known) -> list[tuple[Selected, bool]]:
+    """The webhooks to choose from; one that is chosen stays among them, whatever became of it."""
+    live = [
+        (Selected(uid=each.uid, name=each.name, state=each.state), each.uid in chosen) for each in live_webhooks(known)
+    ]
+    offered = {each.uid for each, _ in live}
+    return [*live, *((each, True) for each in selected_webhooks([uid for uid in chosen if uid not in offered], known))]
+
+
+PAGES: Final = (
+    Page("GET", "/f/{factory}/automations/new", new, managing),
+    Page("POST", "/f/{factory}/automations/new", create, managing),
+    Page("GET", "/f/{factory}/automations/{automation}/edit", edit, managing),
+    Page("POST", "/f/{factory}/automations/{automation}/edit", change, managing),
+)

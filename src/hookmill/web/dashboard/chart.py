@@ -1,0 +1,98 @@
+"""A day of one webhook as stacked bars, one an hour; and the same in words, for those who don't see it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from hookmill.domain.delivery import Label
+from hookmill.management.activity import Hour
+from hookmill.store.activity import FAILED_AUTHENTICATIONS, RATE_LIMITED, Counts
+
+WIDTH: Final = 240
+HEIGHT: Final = 48
+
+
+def _refused(counts: Counts) -> int:
+    return counts.refused_for(RATE_LIMITED) + counts.refused_for(FAILED_AUTHENTICATIONS)
+
+
+def _of(label: Label) -> Callable[[Counts], int]:
+    return lambda counts: counts.of(label)
+
+
+SERIES: Final[Sequence[tuple[str, str, Callable[[Counts], int]]]] = (
+    ("accepted", Label.ACCEPTED.shown, _of(Label.ACCEPTED)),
+    ("duplicate", Label.DUPLICATE.shown, _of(Label.DUPLICATE)),
+    ("json", Label.REJECTED_INVALID_JSON.shown, _of(Label.REJECTED_INVALID_JSON)),
+    ("large", Label.REJECTED_TOO_LARGE.shown, _of(Label.REJECTED_TOO_LARGE)),
+    ("auth", Label.REJECTED_AUTH.shown, _of(Label.REJECTED_AUTH)),
+    ("refused", "Refused (429)", _refused),
+)
+"""What is stacked, from the bottom up: its class, its name, and how many of it an hour has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One colour of the chart, as the path that draws it, and how many it stands for."""
+
+    css_class: str
+    name: str
+    path: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class HourOfDay:
+    """One hour in numbers, in the order of `SERIES`."""
+
+    start: int
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    parts: tuple[Part, ...]
+    words: str
+    hours: tuple[HourOfDay, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.parts
+
+
+def chart(hours: Sequence[Hour]) -> Chart:
+    """The tallest hour is as high as the chart: charts beside each other compare shapes, not amounts."""
+    numbers = [HourOfDay(hour.start, tuple(count(hour.counts) for _, _, count in SERIES)) for hour in hours]
+    tallest = max((sum(hour.numbers) for hour in numbers), default=0)
+    parts = tuple(
+        Part(css_class, name, _path(numbers, place, tallest), total)
+        for place, (css_class, name, _) in enumerate(SERIES)
+        if (total := sum(hour.numbers[place] for hour in numbers))
+    )
+    return Chart(parts, _words(parts, numbers, tallest), tuple(numbers))
+
+
+def _path(hours: Sequence[HourOfDay], place: int, tallest: int) -> str:
+    """A stroke for each hour that has any. A page may hold twenty charts, so it is kept short."""
+    step = WIDTH // len(hours)
+    drawn = []
+    for column, hour in enumerate(hours):
+        if not hour.numbers[place]:
+            continue
+        below = sum(hour.numbers[:place])
+        bottom = HEIGHT - round(HEIGHT * below / tallest)
+        top = HEIGHT - round(HEIGHT * (below + hour.numbers[place]) / tallest)
+        # What is there at all must be seen, however much there is of the rest.
+        top = max(0, min(top, bottom - 1))
+        drawn.append(f"M{column * step + step // 2} {top}V{max(bottom, top + 1)}")
+    return "".join(drawn)
+
+
+def _words(parts: Sequence[Part], hours: Sequence[HourOfDay], tallest: int) -> str:
+    if not parts:
+        return "Nothing came in the last 24 hours."
+    busiest = next(hour for hour in hours if sum(hour.numbers) == tallest)
+    counted = ", ".join(f"{part.count:,} {part.name}" for part in parts)
+    at = datetime.fromtimestamp(busiest.start // 1_000_000, UTC)
+    return f"In the last 24 hours: {counted}. The busiest hour began at {at:%H:%M} UTC, with {tallest:,} in all."

@@ -1,0 +1,32 @@
+"""Definition files: whether a factory is theirs, what that means here, and what planning and applying came to last."""
+
+import shlex
+from typing import Final
+
+from starlette.responses import Response
+
+from hookmill.domain import text
+from hookmill.domain.permission import MayView
+from hookmill.management import DefinitionAct, DefinitionOutcome
+from hookmill.web.dashboard.access import viewing
+from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.visit import Visit
+
+
+def show(visit: Visit, may: MayView) -> Response:
+    runs = visit.management.definition_runs.last(may)
+    done = {act: next((run for run in runs if (run.act, run.outcome) == (act, _DONE)), None) for act in DefinitionAct}
+    newest = runs[0] if runs else None
+    return visit.page(
+        "definitions.html",
+        may=may,
+        factory_word=text.shown(shlex.quote(may.factory.name)),
+        refused=newest if newest is not None and newest.outcome is DefinitionOutcome.REFUSED else None,
+        planned=done[DefinitionAct.PLAN],
+        applied=done[DefinitionAct.APPLY],
+    )
+
+
+_DONE: Final = DefinitionOutcome.DONE
+
+PAGES: Final = (Page("GET", "/f/{factory}/definitions", show, viewing),)

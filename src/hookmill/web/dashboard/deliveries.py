@@ -1,0 +1,307 @@
+"""The delivery log, live, and each delivery: what came, which event it is, and why it started what it started."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from hookmill.domain.delivery import IdentityKind, Label, identities_shown_as
+from hookmill.domain.errors import Conflict, HookmillError, Invalid, NotFound
+from hookmill.domain.ids import DeliveryKey, WebhookUid, delivery_id, delivery_key, time_of, time_ordered
+from hookmill.domain.permission import MayManage, MayView
+from hookmill.domain.run import PAYLOAD_FILE
+from hookmill.store.deliveries import Delivery, Refusals
+from hookmill.web.dashboard import live, pages
+from hookmill.web.dashboard.access import managing, viewing
+from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.tree import tree_of
+from hookmill.web.dashboard.visit import Visit
+from hookmill.web.dashboard.where import url
+
+PAGE: Final = live.PAGE
+MINUTE_US: Final = 60_000_000
+RAW_BYTES_SHOWN: Final = 20_000
+"""How much of a body a page shows at first: the rest is a click away."""
+GAPS_MAX: Final = 100
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+pages.SAID.update(replayed="Started again. The new runs are below.")
+
+IDENTITY_FROM: Final = {
+    IdentityKind.DELIVERY_ID_HEADER: "the webhook's own delivery id header",
+    IdentityKind.PROVIDER: "the provider's delivery id",
+    IdentityKind.SENDER: "the X-Service-Delivery-Id header",
+    IdentityKind.BODY_SHA256: "the body's SHA-256: the sender gave no id",
+    IdentityKind.SIGNED_CONTENT: "what the sender signed",
+}
+REFUSED_FOR: Final = {
+    "rate_limited": "too many",
+    "failed_authentications": "too many failed authentications",
+    "not_found": "webhook disabled or deleted",
+}
+
+
+# ── The log ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Minutes on end in which a webhook refused attempts for one cause: from `since` until before `until`, in µs."""
+
+    webhook_uid: WebhookUid
+    webhook_name: str
+    kind: str
+    since: int
+    until: int
+    refused: int
+
+    @property
+    def cause(self) -> str:
+        return REFUSED_FOR.get(self.kind, self.kind.replace("_", " "))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Narrowed:
+    """What of the log is asked for. `typed` is the form as it was filled in; `problems` name its faults by field."""
+
+    typed: dict[str, str]
+    filters: dict[str, Any]
+    problems: dict[str, str]
+
+    @property
+    def query(self) -> dict[str, str]:
+        return {name: value for name, value in self.typed.items() if value}
+
+
+def log(visit: Visit, may: MayView) -> Response:
+    narrowed = _narrowed(visit)
+    if found := _meant_itself(visit, may, narrowed.typed["identity"]):
+        return found
+    webhooks = visit.management.webhooks.all(may, with_deleted=True)
+    before = _key_in(visit.query.get("before", ""))
+    rows: Sequence[Delivery] = ()
+    if not narrowed.problems:
+        rows = visit.management.log.newest(may, **narrowed.filters, before=before, limit=PAGE + 1)
+    has_older, rows = len(rows) > PAGE, rows[:PAGE]
+    is_first = before is None and "until" not in narrowed.filters and not narrowed.problems
+    names = {webhook.uid: webhook.name for webhook in webhooks}
+    gaps = _gaps_beside(visit, may, narrowed, before, rows if has_older else (), names)
+    here = ("f", may.factory.name, "deliveries")
+    # An empty page has seen everything until now.
+    newest = delivery_id(rows[0].key if rows else time_ordered(visit.service.now_us(), bytes(8)))
+    return visit.page(
+        "deliveries.html",
+        status=422 if narrowed.problems else 200,
+        may=may,
+        lines=list(_in_order(rows, gaps)),
+        has_rows=bool(rows or gaps),
+        narrowed=narrowed,
+        webhooks=webhooks,
+        labels=list(Label),
+        before=before,
+        has_older=has_older,
+        # The script names another row when the page has moved on.
+        older=url(*here, **narrowed.query) + ("&" if narrowed.query else "?") + "before=",
+        last=delivery_id(rows[-1].key) if rows else "",
+        live_at=url(*here, "live", **narrowed.query, after=newest) if is_first else None,
+    )
+
+
+def _narrowed(visit: Visit) -> Narrowed:
+    asked = visit.query
+    typed = {name: asked.get(name, "").strip() for name in ("webhook", "label", "since", "until", "identity")}
+    filters: dict[str, Any] = {}
+    problems: dict[str, str] = {}
+    if typed["webhook"]:
+        filters["webhook"] = typed["webhook"]
+    if typed["identity"]:
+        filters["identity"] = typed["identity"]
+    if typed["label"]:
+        known = {label.name.lower(): label for label in Label}
+        if typed["label"].lower() in known:
+            filters["label"] = known[typed["label"].lower()]
+        else:
+            problems["label"] = "There is no such label. Choose one of the list."
+    for name in ("since", "until"):
+        if typed[name]:
+            try:
+                filters[name] = _moment(typed[name])
+            except ValueError:
+                problems[name] = "This is no time. Write it as 2026-11-21T09:12, in UTC."
+    if filters.get("since", 0) >= filters.get("until", 1 << 62):
+        problems["until"] = "Nothing lies between: the end is not after the beginning."
+    return Narrowed(typed=typed, filters=filters, problems=problems)
+
+
+def _moment(typed: str) -> int:
+    """µs since 1970 of a time as a browser's field sends it: without a zone, and meant in UTC."""
+    moment = datetime.fromisoformat(typed)
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _key_in(shown: str) -> DeliveryKey | None:
+    return delivery_key(shown) if shown else None
+
+
+def _meant_itself(visit: Visit, may: MayView, identity: str) -> Response | None:
+    """Whoever looks for a delivery's own id is shown that delivery."""
+    if not identity.startswith("dlv_"):
+        return None
+    with suppress(Invalid, NotFound):
+        visit.management.log.get(may, identity)
+        return visit.go("f", may.factory.name, "deliveries", identity)
+    return None
+
+
+def _gaps_beside(
+    visit: Visit,
+    may: MayView,
+    narrowed: Narrowed,
+    before: DeliveryKey | None,
+    rows: Sequence[Delivery],
+    names: dict[WebhookUid, str],
+) -> list[Gap]:
+    """What was refused in the time that the page covers, down to its last row if others are below."""
+    # What was refused has no label and no identity.
+    if narrowed.problems or "label" in narrowed.filters or "identity" in narrowed.filters:
+        return []
+    since = max(
+        (at for at in (narrowed.filters.get("since"), rows[-1].received_at if rows else None) if at), default=None
+    )
+    until = min((at for at in (narrowed.filters.get("until"), time_of(before) if before else None) if at), default=None)
+    counters = visit.management.log.refusals(may, narrowed.filters.get("webhook"), since=since, until=until)
+    gaps = sorted(_joined(counters, names), key=lambda gap: gap.until, reverse=True)
+    return gaps[:GAPS_MAX]
+
+
+def _joined(counters: Sequence[Refusals], names: dict[WebhookUid, str]) -> Iterator[Gap]:
+    """Counters of single minutes, joined where they follow on each other."""
+    last: Gap | None = None
+    for counter in sorted(counters, key=lambda one: (one.webhook_uid, one.kind, one.minute)):
+        goes_on = last is not None and (last.webhook_uid, last.kind, last.until) == (
+            counter.webhook_uid,
+            counter.kind,
+            counter.minute,
+        )
+        if last is not None and not goes_on:
+            yield last
+        last = Gap(
+            webhook_uid=counter.webhook_uid,
+            webhook_name=names.get(counter.webhook_uid, counter.webhook_uid),
+            kind=counter.kind,
+            since=last.since if last is not None and goes_on else counter.minute,
+            until=counter.minute + MINUTE_US,
+            refused=counter.count + (last.refused if last is not None and goes_on else 0),
+        )
+    if last is not None:
+        yield last
+
+
+def _in_order(rows: Sequence[Delivery], gaps: Sequence[Gap]) -> Iterator[Delivery | Gap]:
+    """Newest first; a gap stands where it ended."""
+    left = list(gaps)
+    for row in rows:
+        while left and left[0].until > row.received_at:
+            yield left.pop(0)
+        yield row
+    yield from left
+
+
+async def watch(visit: Visit, may: MayView) -> Response:
+    """Rows of the log as they come, as server-sent events."""
+    narrowed = _narrowed(visit)
+    if narrowed.problems or "until" in narrowed.filters:
+        raise Invalid("A log with an end grows no more.")
+    after = _key_in(visit.request.headers.get("last-event-id") or visit.query.get("after", ""))
+    filters = narrowed.filters
+    uid = None
+    if "webhook" in filters:
+        webhook = await run_in_threadpool(visit.management.webhooks.get, may, filters["webhook"])
+        uid = webhook.uid
+    wanted = live.Wanted(
+        webhook=uid,
+        label=filters.get("label"),
+        since=filters.get("since"),
+        identities=identities_shown_as(filters["identity"]) if "identity" in filters else None,
+    )
+    return live.stream(visit, may, wanted, filters, after)
+
+
+# ── One delivery ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def delivery(visit: Visit, may: MayView) -> Response:
+    return _delivery_page(visit, may)
+
+
+def _delivery_page(visit: Visit, may: MayView, *, status: int = 200, problem: str = "") -> Response:
+    management = visit.management
+    shown_id = visit.parameters["delivery"]
+    found = management.log.get(may, shown_id)
+    body: bytes | None = None
+    verdicts: Sequence[Any] = ()
+    if found.label is Label.ACCEPTED:
+        # Retention may take it between two looks.
+        with suppress(NotFound):
+            body = management.log.payload(may, shown_id)
+            verdicts = management.filters.explain(may, shown_id)
+    is_whole = visit.query.get("raw") == "all"
+    raw = body if body is None or is_whole else body[:RAW_BYTES_SHOWN]
+    return visit.page(
+        "delivery.html",
+        status=status,
+        may=may,
+        delivery=found,
+        problem=problem,
+        identity_from=IDENTITY_FROM[found.identity_kind] if found.identity_kind is not None else None,
+        body=body,
+        tree=tree_of(body) if body is not None else None,
+        raw=raw.decode("utf-8", "backslashreplace" if is_whole else "ignore") if raw is not None else "",
+        is_raw_wanted=is_whole,
+        is_cut=body is not None and raw is not None and len(raw) < len(body),
+        verdicts=sorted(verdicts, key=lambda one: (not one.would_trigger, not _selects(one), one.automation.name)),
+        runs=management.runs.of_delivery(may, shown_id),
+    )
+
+
+def _selects(verdict: Any) -> bool:
+    return any(test.webhook_check for test in verdict.triggers)
+
+
+def payload(visit: Visit, may: MayView) -> Response:
+    """The body, exactly as it was received."""
+    headers = {
+        "Content-Disposition": f'attachment; filename="{PAYLOAD_FILE}"',
+        # Shown in a page of ours, a body of somebody else's could act there.
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+    }
+    body = visit.management.log.payload(may, visit.parameters["delivery"])
+    return Response(body, media_type="application/json", headers=headers)
+
+
+def replay(visit: Visit, may: MayManage) -> Response:
+    shown_id = visit.parameters["delivery"]
+    try:
+        visit.management.log.replay(may, shown_id, visit.form.given("automation"))
+    except Conflict as error:
+        return _delivery_page(visit, may, status=409, problem=_without_commands(error))
+    return visit.go("f", may.factory.name, "deliveries", shown_id, said="replayed")
+
+
+def _without_commands(error: HookmillError) -> str:
+    """The page itself shows what a command would."""
+    return str(error).partition(" To see why:")[0]
+
+
+PAGES: Final = (
+    Page("GET", "/f/{factory}/deliveries", log, viewing),
+    Page("GET", "/f/{factory}/deliveries/live", watch, viewing),
+    Page("GET", "/f/{factory}/deliveries/{delivery}", delivery, viewing),
+    Page("GET", "/f/{factory}/deliveries/{delivery}/payload", payload, viewing),
+    Page("POST", "/f/{factory}/deliveries/{delivery}/replay", replay, managing),
+)

@@ -1,0 +1,215 @@
+"""A factory's home: what needs attention first, and then its webhooks and what came to them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.responses import Response
+
+from hookmill.domain.automation import Automation
+from hookmill.domain.delivery import Label
+from hookmill.domain.ids import WebhookUid
+from hookmill.domain.permission import MayView
+from hookmill.domain.webhook import Webhook, WebhookState
+from hookmill.management.activity import WebhookActivity
+from hookmill.store.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMITED
+from hookmill.web.dashboard.access import viewing
+from hookmill.web.dashboard.chart import Chart, chart
+from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.visit import Visit
+from hookmill.web.dashboard.where import url
+
+REFUSED_NAMES: Final = {
+    RATE_LIMITED: "over the limit (429)",
+    FAILED_AUTHENTICATIONS: "failed authentications over their limit (429)",
+    NOT_FOUND: "while it was disabled (404)",
+}
+"""What attempts without a row were refused for, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concern:
+    """Something that an owner should look at: what is so, what that means, and where to act."""
+
+    is_loss: bool
+    """Whether events are being lost now. Those come first."""
+    subject: str
+    address: str
+    what: str
+    meaning: str
+    act: str
+    act_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A webhook as the home shows it."""
+
+    webhook: Webhook
+    activity: WebhookActivity
+    chart: Chart
+    missed: int
+    """Attempts while it was disabled. The chart leaves them out: they were no deliveries to this webhook."""
+
+
+def home(visit: Visit, may: MayView) -> Response:
+    management = visit.management
+    known = {webhook.uid: webhook for webhook in management.webhooks.all(may, with_deleted=True)}
+    days = management.log.activity(may)
+    automations = management.automations.all(may)
+    live = [
+        Shown(webhook, days[uid], chart(days[uid].hours), days[uid].refused(NOT_FOUND))
+        for uid, webhook in known.items()
+        if webhook.state is not WebhookState.DELETED and uid in days
+    ]
+    # A management door knows no disk: the process that serves this page says whether its own has room.
+    has_room = visit.service.facts.get("has_room")
+    concerns = [
+        *([_NO_ROOM] if has_room is not None and not has_room() else []),
+        *(each for one in live for each in of_webhook(may.factory.name, one.webhook, one.activity)),
+        *(each for automation in automations for each in of_automation(may.factory.name, automation, known)),
+    ]
+    return visit.page(
+        "home.html",
+        may=may,
+        concerns=sorted(concerns, key=lambda concern: not concern.is_loss),
+        webhooks=live,
+        has_automations=bool(automations),
+        has_deliveries=any(one.activity.newest is not None for one in live),
+        limit=management.house.webhooks_per_factory,
+    )
+
+
+def webhooks(visit: Visit, may: MayView) -> Response:
+    return visit.go("f", may.factory.name)
+
+
+def refusals_in_words(activity: WebhookActivity) -> tuple[tuple[str, int], ...]:
+    return tuple((words, count) for kind, words in REFUSED_NAMES.items() if (count := activity.refused(kind)))
+
+
+def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Iterator[Concern]:
+    """What an owner should know of one webhook. Numbers are those of the last 24 hours."""
+    here = url("f", factory, "webhooks", webhook.uid)
+
+    def concern(what: str, meaning: str, act: str, act_at: str, *, is_loss: bool = False) -> Concern:
+        return Concern(
+            is_loss=is_loss, subject=webhook.name, address=here, what=what, meaning=meaning, act=act, act_at=act_at
+        )
+
+    def log(label: Label | None = None) -> str:
+        asked = {"label": label.name.lower()} if label is not None else {}
+        return url("f", factory, "deliveries", webhook=webhook.uid, **asked)
+
+    if not webhook.has_secret:
+        yield concern(
+            "waits for its provider's secret",
+            "It is disabled until then: whatever is sent to it gets 404.",
+            "Supply the secret",
+            f"{here}#secret",
+        )
+    elif not webhook.secret_is_current:
+        yield concern(
+            "uses an old value of its secret",
+            f"Team secret {webhook.secret_name} was changed and not yet synced. Senders that have the new value fail.",
+            "Sync it",
+            f"{here}#secret",
+            is_loss=True,
+        )
+    failed = activity.count(Label.REJECTED_AUTH)
+    if failed:
+        still = activity.newest is not None and activity.newest.label is Label.REJECTED_AUTH
+        reason = activity.newest_failed_authentication and activity.newest_failed_authentication.reason
+        yield concern(
+            f"refused {times(failed)} for failed authentication",
+            ("The last attempt failed too: its sender may have another secret. " if still else "")
+            + (f"The last reason: {reason}." if reason else ""),
+            "See why",
+            log(Label.REJECTED_AUTH),
+            is_loss=still,
+        )
+    if over := activity.refused(RATE_LIMITED):
+        yield concern(
+            f"refused {times(over)} that came over its limit",
+            "They were authentic, and got 429. Senders that don't send again have lost them.",
+            "See when",
+            log(),
+            is_loss=True,
+        )
+    if over := activity.refused(FAILED_AUTHENTICATIONS):
+        yield concern(
+            f"refused {times(over)} beyond the limit for failed authentication",
+            "Somebody sends with a wrong credential, and often. Authentic deliveries are not held up by it.",
+            "See why",
+            log(Label.REJECTED_AUTH),
+        )
+    if activity.duplicates_by_body:
+        yield concern(
+            f"told {activity.duplicates_by_body} of its last {activity.duplicates_looked_at} Duplicates by the body "
+            "alone",
+            "They came without an event id. If they are different events with the same body, all but the first start "
+            "nothing: name the header in which the sender puts its id.",
+            "Name the header",
+            f"{here}#delivery-id",
+        )
+    for label, why in (
+        (Label.REJECTED_INVALID_JSON, "Their body is not JSON: the sender may be set to another content type."),
+        (Label.REJECTED_TOO_LARGE, "Their body has more than 256 KB: let the sender send less of it."),
+    ):
+        if count := activity.count(label):
+            yield concern(f"has {count:,} {label.shown}", why, "See which", log(label), is_loss=True)
+    if missed := activity.refused(NOT_FOUND):
+        is_disabled = webhook.state is WebhookState.DISABLED
+        yield concern(
+            f"was sent {times(missed)} while it was disabled",
+            "They got 404. Some providers remove a webhook that answers so for long.",
+            "Enable it" if is_disabled else "See the webhook",
+            f"{here}#state",
+            is_loss=is_disabled,
+        )
+
+
+def of_automation(factory: str, automation: Automation, known: Mapping[WebhookUid, Webhook]) -> Iterator[Concern]:
+    """Webhooks that an enabled automation waits for in vain."""
+    if not automation.enabled:
+        return
+    for uid in sorted(automation.selected_webhooks()):
+        webhook = known.get(uid)
+        name = f"webhook “{webhook.name}”" if webhook is not None else uid
+        if webhook is None:
+            trouble = f"{name}, which is not a webhook of this factory"
+        elif webhook.state is WebhookState.ENABLED:
+            continue
+        else:
+            trouble = f"{name}, which is {webhook.state.value}"
+        yield Concern(
+            is_loss=False,
+            subject=automation.name,
+            address=url("f", factory, "automations", automation.id),
+            what=f"selects {trouble}",
+            meaning="The automation is enabled, and nothing comes from there.",
+            act="Change the automation",
+            act_at=url("f", factory, "automations", automation.id),
+        )
+
+
+def times(count: int) -> str:
+    return f"{count:,} attempt" + ("s" if count != 1 else "")
+
+
+_NO_ROOM: Final = Concern(
+    is_loss=True,
+    subject="The disk",
+    address="/settings",
+    what="is nearly full",
+    meaning="Every delivery gets 503 until there is room: nothing that is promised is dropped. Free some space, or "
+    "give the data directory a larger disk.",
+    act="See the settings",
+    act_at="/settings",
+)
+
+
+PAGES: Final[Sequence[Page]] = (
+    Page("GET", "/f/{factory}", home, viewing),
+    Page("GET", "/f/{factory}/webhooks", webhooks, viewing),
+)

@@ -1,0 +1,31 @@
+"""The settings in force. They are the operator's: a page shows them, and none changes them."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.responses import Response
+
+from hookmill.domain.permission import MayAdminister
+from hookmill.web.dashboard.access import administering
+from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.visit import Visit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingInForce:
+    """A setting as it may be shown: of a secret one, no more than whether it is set."""
+
+    name: str
+    value: tuple[str, ...]
+    default: tuple[str, ...]
+    meaning: str
+    variable: str
+    origin: str
+    """Where it was decided: `environment`, `file` or `default`."""
+
+
+def show(visit: Visit, _may: MayAdminister) -> Response:
+    return visit.page("settings.html", settings=visit.service.facts.get("settings", {}).values())
+
+
+PAGES: Final = (Page("GET", "/settings", show, administering),)

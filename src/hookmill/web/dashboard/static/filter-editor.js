@@ -1,0 +1,44 @@
+// The filter editor's live side. The service reads, changes and judges the filter; this puts its answers in place.
+"use strict";
+
+(() => {
+  const form = document.getElementById("editor");
+  const filter = document.getElementById("filter");
+  const verdict = document.getElementById("verdict");
+  let unfolded = [];
+
+  const keepUnfolded = () => {
+    unfolded = [...form.querySelectorAll("#outcome details[open]")].map((details) => details.id);
+  };
+
+  const asked = new WeakMap();
+  form.addEventListener("htmx:configRequest", (event) => asked.set(event.detail.elt, filter.value));
+  form.addEventListener("htmx:beforeSwap", keepUnfolded);
+
+  // What was clicked together replaces what was sent, but never what was typed since.
+  form.addEventListener("htmx:afterOnLoad", (event) => {
+    const made = document.getElementById("filter-new");
+    if (made && asked.get(event.detail.elt) === filter.value) filter.value = made.textContent;
+
+    filter.setAttribute("aria-invalid", String(Boolean(document.getElementById("filter-faults"))));
+    const chosen = document.getElementById("fields-chosen");
+    if (chosen) {
+      const numbers = new Set(chosen.textContent.split(" "));
+      for (const field of form.querySelectorAll("button[name=add]")) {
+        field.setAttribute("aria-pressed", String(numbers.has(field.value)));
+      }
+    }
+    for (const id of unfolded) document.getElementById(id)?.setAttribute("open", "");
+  });
+
+  // Going to sign in would lose what was typed.
+  form.addEventListener("htmx:beforeOnLoad", (event) => {
+    if (!event.detail.xhr.getResponseHeader("HX-Redirect")) return;
+    event.preventDefault();
+    verdict.textContent = "You are signed out. Copy what you wrote before you sign in again.";
+  });
+
+  for (const trouble of ["htmx:responseError", "htmx:sendError"]) {
+    form.addEventListener(trouble, () => { verdict.textContent = "The filter could not be checked just now. Press Check to try again."; });
+  }
+})();

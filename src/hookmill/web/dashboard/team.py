@@ -1,0 +1,233 @@
+"""The team: its people and what each may do, the keys of its programs, and its factories."""
+
+import shlex
+from datetime import date, timedelta
+from typing import Final
+
+from starlette.responses import Response
+
+from hookmill.domain.errors import Conflict, HookmillError, Invalid, NotFound
+from hookmill.domain.permission import MayAdminister, Role, role_named
+from hookmill.management import ApiKey
+from hookmill.management.sessions import LINK_HOURS
+from hookmill.web.dashboard import pages
+from hookmill.web.dashboard.access import administering
+from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.visit import Visit
+
+DAY_US: Final = 86_400_000_000
+_EPOCH: Final = date(1970, 1, 1)
+_LAST_YEAR: Final = 2999
+
+pages.SAID.update(
+    {
+        "member-added": "They are a member now. Give them a role, and a link to sign in with.",
+        "member-roles": "Their roles are saved, and hold from now on.",
+        "member-admin": "Saved. It holds from now on.",
+        "member-removed": "They are removed, and may do nothing any more.",
+        "key-revoked": "The key is revoked, and opens nothing any more.",
+        "factory-created": "The factory is there.",
+    }
+)
+
+
+# Members
+
+
+def members(visit: Visit, may: MayAdminister) -> Response:
+    return _members(visit, may)
+
+
+def add_member(visit: Visit, may: MayAdminister) -> Response:
+    try:
+        member = visit.management.members.add(
+            may, visit.form["email"], visit.form["name"], is_admin=visit.form.is_checked("is_admin")
+        )
+    except (Invalid, Conflict) as error:
+        wrong = "email" if isinstance(error, Conflict) else _field_of(error, otherwise="name")
+        return _members(visit, may, status=422, problem=str(error), wrong=wrong)
+    return visit.go("team", "members", member.id, said="member-added")
+
+
+def _members(visit: Visit, may: MayAdminister, *, status: int = 200, problem: str = "", wrong: str = "") -> Response:
+    return visit.page(
+        "team.html",
+        status=status,
+        members=visit.management.members.all(may),
+        problem=problem,
+        wrong=wrong,
+    )
+
+
+def member(visit: Visit, may: MayAdminister) -> Response:
+    return _member(visit, may)
+
+
+def set_roles(visit: Visit, may: MayAdminister) -> Response:
+    """Every factory that the form names gets the role that it says; the others keep theirs."""
+    chosen = visit.management.members.get(may, visit.parameters["member"])
+    with visit.management.together(may):
+        for factory in visit.management.factories.all(may):
+            field = f"role.{factory.id}"
+            if not visit.form.is_checked(field):
+                continue
+            role = role_named(visit.form[field]) if visit.form[field] else None
+            if role is not chosen.roles.get(factory.name):
+                visit.management.members.set_role(may, chosen.id, factory.name, role)
+    return visit.go("team", "members", chosen.id, said="member-roles")
+
+
+def set_admin(visit: Visit, may: MayAdminister) -> Response:
+    try:
+        changed = visit.management.members.set_admin(may, visit.parameters["member"], visit.form["is_admin"] == "yes")
+    except Conflict as error:
+        return _member(visit, may, status=409, problem=str(error))
+    return visit.go("team", "members", changed.id, said="member-admin")
+
+
+def make_link(visit: Visit, may: MayAdminister) -> Response:
+    chosen = visit.management.members.get(may, visit.parameters["member"])
+    token = visit.management.sessions.link_for(may, chosen.id)
+    link = f"{visit.management.house.public_url}/welcome/{token.reveal()}"
+    return visit.page("team-link.html", member=chosen, link=link, hours=LINK_HOURS)
+
+
+def ask_to_remove(visit: Visit, may: MayAdminister) -> Response:
+    return _ask_to_remove(visit, may)
+
+
+def remove(visit: Visit, may: MayAdminister) -> Response:
+    try:
+        visit.management.members.remove(may, visit.parameters["member"])
+    except Conflict as error:
+        return _ask_to_remove(visit, may, status=409, problem=str(error))
+    return visit.go("team", said="member-removed")
+
+
+def _member(visit: Visit, may: MayAdminister, *, status: int = 200, problem: str = "") -> Response:
+    return visit.page(
+        "team-member.html",
+        status=status,
+        member=visit.management.members.get(may, visit.parameters["member"]),
+        factories=visit.management.factories.all(may),
+        hours=LINK_HOURS,
+        problem=problem,
+    )
+
+
+def _ask_to_remove(visit: Visit, may: MayAdminister, *, status: int = 200, problem: str = "") -> Response:
+    chosen = visit.management.members.get(may, visit.parameters["member"])
+    return visit.page("team-remove.html", status=status, member=chosen, problem=problem)
+
+
+# Keys
+
+
+def keys(visit: Visit, may: MayAdminister) -> Response:
+    return _keys(visit, may)
+
+
+def create_key(visit: Visit, may: MayAdminister) -> Response:
+    try:
+        made = visit.management.keys.create(
+            may,
+            visit.form["name"],
+            role_named(visit.form["role"]),
+            factory=visit.form.given("factory"),
+            expires_at=_end_of_day(visit.form.given("expires")),
+        )
+    except (Invalid, NotFound) as error:
+        wrong = "factory" if isinstance(error, NotFound) else _field_of(error, otherwise="name")
+        return _keys(visit, may, status=422, problem=str(error), wrong=wrong)
+    token = made.token.reveal()
+    curl = f"curl -H {shlex.quote(f'Authorization: Bearer {token}')} {visit.management.house.public_url}/api/v1/me"
+    return visit.page("team-key.html", key=made.key, token=token, curl=curl)
+
+
+def ask_to_revoke(visit: Visit, may: MayAdminister) -> Response:
+    return visit.page("team-revoke.html", key=_key(visit, may))
+
+
+def revoke(visit: Visit, may: MayAdminister) -> Response:
+    visit.management.keys.revoke(may, visit.parameters["key"])
+    return visit.go("team", "keys", said="key-revoked")
+
+
+def _keys(visit: Visit, may: MayAdminister, *, status: int = 200, problem: str = "", wrong: str = "") -> Response:
+    found = visit.management.keys.all(may)
+    now = visit.service.now_us()
+    return visit.page(
+        "team-keys.html",
+        status=status,
+        good=[key for key in found if key.is_good(now)],
+        ended=[key for key in found if not key.is_good(now)],
+        factories=visit.management.factories.all(may),
+        roles=tuple(Role),
+        problem=problem,
+        wrong=wrong,
+    )
+
+
+def _key(visit: Visit, may: MayAdminister) -> ApiKey:
+    named = visit.parameters["key"]
+    for key in visit.management.keys.all(may):
+        if key.id == named:
+            return key
+    raise NotFound(f"There is no key {named[:100]!r}.")
+
+
+def _end_of_day(given: str | None) -> int | None:
+    """The moment when that day ends in UTC: µs since 1970. Raises `Invalid` for what is no day."""
+    if given is None:
+        return None
+    try:
+        day = date.fromisoformat(given)
+    except ValueError:
+        raise Invalid("The last day is a date such as 2030-12-31.", pointer="/expires_at") from None
+    if day.year > _LAST_YEAR:
+        raise Invalid(f"The last day lies after the year {_LAST_YEAR}. Leave it empty for none.", pointer="/expires_at")
+    return ((day + timedelta(days=1)) - _EPOCH).days * DAY_US
+
+
+# Factories
+
+
+def factories(visit: Visit, may: MayAdminister) -> Response:
+    return _factories(visit, may)
+
+
+def create_factory(visit: Visit, may: MayAdminister) -> Response:
+    try:
+        visit.management.factories.create(may, visit.form["name"])
+    except (Invalid, Conflict) as error:
+        return _factories(visit, may, status=422, problem=str(error))
+    return visit.go("team", "factories", said="factory-created")
+
+
+def _factories(visit: Visit, may: MayAdminister, *, status: int = 200, problem: str = "") -> Response:
+    found = visit.management.factories.all(may)
+    return visit.page("team-factories.html", status=status, factories=found, problem=problem)
+
+
+def _field_of(error: HookmillError, *, otherwise: str) -> str:
+    """The field that an error is about. Names are judged before anything knows which field they stood in."""
+    faults = error.faults if isinstance(error, Invalid) else ()
+    return faults[0].pointer.removeprefix("/") if faults else otherwise
+
+
+PAGES: Final = (
+    Page("GET", "/team", members, administering),
+    Page("POST", "/team", add_member, administering),
+    Page("GET", "/team/members/{member}", member, administering),
+    Page("POST", "/team/members/{member}/roles", set_roles, administering),
+    Page("POST", "/team/members/{member}/admin", set_admin, administering),
+    Page("POST", "/team/members/{member}/link", make_link, administering),
+    Page("GET", "/team/members/{member}/remove", ask_to_remove, administering),
+    Page("POST", "/team/members/{member}/remove", remove, administering),
+    Page("GET", "/team/keys", keys, administering),
+    Page("POST", "/team/keys", create_key, administering),
+    Page("GET", "/team/keys/{key}/revoke", ask_to_revoke, administering),
+    Page("POST", "/team/keys/{key}/revoke", revoke, administering),
+    Page("GET", "/team/factories", factories, administering),
+    Page("POST", "/team/factories", create_factory, administering),
+)

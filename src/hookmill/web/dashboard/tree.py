@@ -1,0 +1,100 @@
+"""A payload as a tree to read: every key and value as harmless text, and no larger than a page can bear."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Final
+
+from hookmill.domain import payload, text
+from hookmill.domain.payload import Json
+
+DEPTH_MAX: Final = 40
+BRANCHES_MAX: Final = 1_500
+"""Keys and elements in all."""
+VALUE_CHARACTERS_MAX: Final = 500
+OPEN_DEPTH: Final = 2
+"""Levels that are open from the beginning, in a tree that is not too large to be seen at once."""
+OPEN_BRANCHES_MAX: Final = 60
+
+
+@dataclass(slots=True, kw_only=True)
+class Branch:
+    """One key of an object or element of an array, or the payload itself. Texts are fit to be shown."""
+
+    name: str | None
+    kind: str
+    """`string`, `number`, `boolean`, `null`, `object` or `array`."""
+    text: str
+    is_cut: bool = False
+    is_open: bool = False
+    branches: "list[Branch]" = field(default_factory=list)
+
+
+def tree_of(body: bytes) -> Branch | None:
+    """None for what is too large or too deep for a tree. The body is JSON."""
+    parsed = payload.parse(body)
+    if isinstance(parsed, payload.NotJson):
+        return None
+    value = parsed.value
+    count, depth = _measure(value)
+    if count > BRANCHES_MAX or depth > DEPTH_MAX:
+        return None
+    return _branch(None, value, level=0, is_small=count <= OPEN_BRANCHES_MAX)
+
+
+def _measure(value: Json) -> tuple[int, int]:
+    """How many branches, and how deep; counted no further than the limits. A body may nest deeper than calls may."""
+    count = deepest = 0
+    level = [value]
+    while level and count <= BRANCHES_MAX and deepest <= DEPTH_MAX:
+        deepest += 1
+        below = [inner for outer in level for inner in _inside(outer)]
+        count += len(below)
+        level = below
+    return count, deepest
+
+
+def _inside(value: Json) -> list[Json]:
+    if type(value) is dict:
+        return list(value.values())
+    return value if type(value) is list else []
+
+
+def _branch(name: str | None, value: Json, *, level: int, is_small: bool) -> Branch:
+    inside: list[tuple[str, Json]] = []
+    if type(value) is dict:
+        kind, said = "object", _count(len(value), "key")
+        inside = list(value.items())
+    elif type(value) is list:
+        kind, said = "array", _count(len(value), "element")
+        inside = [(str(index), element) for index, element in enumerate(value)]
+    else:
+        kind, said = _scalar(value)
+    shown, is_cut = _cut(said)
+    return Branch(
+        name=_cut(name)[0] if name is not None else None,
+        kind=kind,
+        text=shown,
+        is_cut=is_cut,
+        is_open=level < OPEN_DEPTH or is_small,
+        branches=[_branch(key, inner, level=level + 1, is_small=is_small) for key, inner in inside],
+    )
+
+
+def _scalar(value: Json) -> tuple[str, str]:
+    if type(value) is str:
+        # Long strings are cut before they are spelled out: nobody waits for what isn't shown.
+        return "string", json.dumps(value[: VALUE_CHARACTERS_MAX + 1], ensure_ascii=False)
+    if value is None:
+        return "null", "null"
+    if type(value) is bool:
+        return "boolean", "true" if value else "false"
+    return "number", str(value)
+
+
+def _cut(said: str) -> tuple[str, bool]:
+    is_cut = len(said) > VALUE_CHARACTERS_MAX
+    return text.shown(said[:VALUE_CHARACTERS_MAX]) + ("…" if is_cut else ""), is_cut
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

@@ -1,0 +1,390 @@
+"""Webhooks: making one, looking at one, and everything that can be done with it.
+
+A secret is shown in the answer to the request that made it, and on no page afterwards.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from markupsafe import Markup, escape
+from starlette.responses import Response
+
+from hookmill.domain.errors import Conflict, Forbidden, Invalid, LimitReached, NotFound
+from hookmill.domain.permission import MayManage, MayView
+from hookmill.domain.sample import curl_line
+from hookmill.domain.secret import usable_secret, usable_secret_name
+from hookmill.domain.signatures import catalogue
+from hookmill.domain.signatures.description import covered, facts
+from hookmill.domain.signatures.generic import GENERIC, GenericHmac
+from hookmill.domain.signatures.key import generates_secret
+from hookmill.domain.signatures.scheme import Scheme
+from hookmill.domain.webhook import AuthMode, Webhook, WebhookState, usable_name
+from hookmill.management import WebhookWithSecret, fitness
+from hookmill.management.webhooks import Webhooks
+from hookmill.web.dashboard import pages
+from hookmill.web.dashboard.access import managing, viewing
+from hookmill.web.dashboard.chart import SERIES, chart
+from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.home import refusals_in_words
+from hookmill.web.dashboard.visit import Form, Visit
+
+RECENT: Final = 10
+
+pages.SAID.update(
+    {
+        "webhook-enabled": "The webhook is enabled: deliveries are accepted from now on.",
+        "webhook-disabled": "The webhook is disabled: senders get 404 from now on.",
+        "webhook-renamed": "The webhook has its new name. Its URL, secret and log are the same.",
+        "webhook-header": "The delivery id header is changed, for deliveries from now on.",
+        "webhook-synced": "The webhook uses the newest value of its secret now, and no other.",
+        "webhook-supplied": "The webhook has its provider's secret.",
+        "webhook-deleted": "The webhook is deleted: its URL answers 404 for good. Its log stays for its days.",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemeChoice:
+    """One name that a webhook's scheme may have, as the form offers it."""
+
+    name: str
+    title: str
+    answers_handshakes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SchemeHelp:
+    """What to know of a provider before relying on it, and how to set it up."""
+
+    name: str
+    title: str
+    docs: str
+    covers: str
+    is_experimental: bool
+    makes_secret_here: bool
+    facts: tuple[Markup, ...]
+    setup: tuple[Markup, ...]
+
+
+class AtField(Exception):
+    """What was typed can't be used, and the form says so at this field: "" for the form as a whole."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(problem)
+        self.field = field
+
+
+# Making one
+
+
+def new(visit: Visit, may: MayManage) -> Response:
+    return _form(visit, may, Form((("mode", "token"), ("secret_from", "generate"))))
+
+
+def create(visit: Visit, may: MayManage) -> Response:
+    if visit.form.is_checked("help"):
+        # Where no script does it, a button asks for the provider's help.
+        return _form(visit, may, visit.form)
+    try:
+        made = _created(visit, may)
+    except AtField as problem:
+        return _form(visit, may, visit.form, problem=str(problem), field=problem.field)
+    return _once(visit, made, is_new=True, was_given=visit.form["secret_from"] != "generate")
+
+
+def scheme_help(visit: Visit, _may: MayView) -> Response:
+    return visit.page("parts/scheme-help.html", help=_help(visit.query.get("scheme", "")))
+
+
+def _created(visit: Visit, may: MayManage) -> WebhookWithSecret:
+    form, management = visit.form, visit.management
+    with _at("name"):
+        name = usable_name("webhook", form["name"])
+        if any(webhook.name == name for webhook in management.webhooks.all(may)):
+            raise Conflict(f"Factory {may.factory.name!r} already has a webhook named {name!r}. Choose another name.")
+    with _at("mode"):
+        mode = _mode(form["mode"])
+    # What the script hides, or the mode has no use for, may have been filled in before.
+    is_signed = mode is AuthMode.SIGNATURE
+    scheme_name = form.given("scheme") if is_signed else None
+    is_generic = scheme_name == GENERIC
+    with _at("options"):
+        options = _options(form["options"]) if is_generic else None
+    with _at("options" if is_generic else "scheme"):
+        fitness.usable_scheme(mode, scheme_name, options, False)
+    with _at("handshakes"):
+        handshakes = form.is_checked("handshakes") and is_signed
+        scheme = fitness.usable_scheme(mode, scheme_name, options, handshakes)
+    with _at("delivery_id_header"):
+        header = fitness.usable_header(scheme, form.given("delivery_id_header"))
+    secret, secret_name = None, form.given("secret_name")
+    if form["secret_from"] == "given":
+        with _at("secret"):
+            secret = form["secret"]
+            fitness.refuse_unfit_secret(mode, scheme, usable_secret(secret))
+    if form["secret_from"] == "team":
+        with _at("team_secret"):
+            secret_name = management.secrets.get(may, form["team_secret"]).name
+    elif secret_name is not None:
+        with _at("secret_name"):
+            usable_secret_name(secret_name)
+            if any(known.name == secret_name for known in management.secrets.all(may)):
+                raise Conflict(f"There is a team secret named {secret_name} already: choose it, or another name.")
+    with _at("team_secret" if form["secret_from"] == "team" else ""):
+        return management.webhooks.create(
+            may,
+            name,
+            auth_mode=mode,
+            signature_scheme=scheme_name,
+            signature_options=options,
+            answers_handshakes=handshakes,
+            secret=secret,
+            secret_name=secret_name,
+            delivery_id_header=header,
+        )
+
+
+def _form(visit: Visit, may: MayManage, form: Form, *, problem: str = "", field: str = "") -> Response:
+    management = visit.management
+    return visit.page(
+        "webhook-new.html",
+        status=422 if problem else 200,
+        may=may,
+        form=form,
+        problem=problem,
+        field=field,
+        schemes=_choices(),
+        help=_help(form["scheme"]),
+        generic=GENERIC,
+        generic_options=GenericHmac.__struct_fields__,
+        secrets=[secret for secret in management.secrets.all(may) if secret.has_value],
+        taken=len(management.webhooks.all(may)),
+        limit=management.house.webhooks_per_factory,
+    )
+
+
+def _once(visit: Visit, made: WebhookWithSecret, *, is_new: bool, was_given: bool) -> Response:
+    """The one moment when a secret that was made here is shown, with the complete URL."""
+    webhook = made.webhook
+    is_shown = made.secret is not None and not was_given
+    return visit.page(
+        "webhook-once.html",
+        webhook=webhook,
+        is_new=is_new,
+        # Whoever gave a secret knows it; a page that shows it needlessly is one more place where it stood.
+        url_shown=made.url if is_shown else visit.management.webhooks.url(webhook),
+        secret=made.reveal() if is_shown else None,
+        curl=curl_line(made.webhook.auth_mode, made.url, made.reveal()) if is_shown else None,
+        help=_help(webhook.signature_scheme or ""),
+    )
+
+
+# Looking at one
+
+
+def show(visit: Visit, may: MayView) -> Response:
+    return _show(visit, may, visit.management.webhooks.get(may, visit.parameters["uid"]))
+
+
+def _show(visit: Visit, may: MayView, webhook: Webhook, *, problem: str = "", at: str = "") -> Response:
+    management = visit.management
+    activity = management.log.activity(may).get(webhook.uid)
+    return visit.page(
+        "webhook.html",
+        status=422 if problem else 200,
+        may=may,
+        webhook=webhook,
+        is_deleted=webhook.state is WebhookState.DELETED,
+        url_shown=management.webhooks.url(webhook),
+        automations=[each for each in management.automations.all(may) if webhook.uid in each.selected_webhooks()],
+        recent=management.log.newest(may, webhook=webhook.uid, limit=RECENT),
+        activity=activity,
+        chart=chart(activity.hours) if activity is not None else None,
+        series=[name for _, name, _ in SERIES],
+        refused=refusals_in_words(activity) if activity is not None else (),
+        help=_help(webhook.signature_scheme or ""),
+        makes_secret_here=_makes_secret_here(webhook),
+        options=json.dumps(webhook.signature_options) if webhook.signature_options is not None else None,
+        form=visit.form,
+        problem=problem,
+        at=at,
+    )
+
+
+# Changing one
+
+
+def enable(visit: Visit, may: MayManage) -> Response:
+    return _change(visit, may, "state", "webhook-enabled", lambda uid: _webhooks(visit).set_enabled(may, uid, True))
+
+
+def disable(visit: Visit, may: MayManage) -> Response:
+    return _change(visit, may, "state", "webhook-disabled", lambda uid: _webhooks(visit).set_enabled(may, uid, False))
+
+
+def rename(visit: Visit, may: MayManage) -> Response:
+    name = visit.form["name"]
+    return _change(visit, may, "rename", "webhook-renamed", lambda uid: _webhooks(visit).rename(may, uid, name))
+
+
+def change_header(visit: Visit, may: MayManage) -> Response:
+    header = visit.form.given("delivery_id_header")
+
+    def change(uid: str) -> Webhook:
+        return _webhooks(visit).change(may, uid, delivery_id_header=header)
+
+    return _change(visit, may, "delivery-id", "webhook-header", change)
+
+
+def sync(visit: Visit, may: MayManage) -> Response:
+    return _change(visit, may, "secret", "webhook-synced", lambda uid: _webhooks(visit).sync(may, uid))
+
+
+def supply(visit: Visit, may: MayManage) -> Response:
+    """The provider's secret, for a webhook that waits for it; and deliveries are accepted, where that is wanted."""
+
+    def change(uid: str) -> Webhook:
+        with visit.management.together(may):
+            webhook = _webhooks(visit).rotate(may, uid, visit.form["secret"]).webhook
+            return _webhooks(visit).set_enabled(may, uid, True) if visit.form.is_checked("enable") else webhook
+
+    return _change(visit, may, "secret", "webhook-supplied", change)
+
+
+def rotate(visit: Visit, may: MayManage) -> Response:
+    webhook = _webhooks(visit).get(may, visit.parameters["uid"])
+    given = visit.form["secret"] if visit.form["secret_from"] == "given" else None
+    try:
+        made = _webhooks(visit).rotate(may, webhook.uid, given)
+    except (Invalid, Conflict, Forbidden) as error:
+        return _show(visit, may, webhook, problem=str(error), at="rotate")
+    return _once(visit, made, is_new=False, was_given=given is not None)
+
+
+def delete(visit: Visit, may: MayManage) -> Response:
+    webhook = _webhooks(visit).get(may, visit.parameters["uid"])
+    try:
+        _webhooks(visit).delete(may, webhook.uid)
+    except Conflict as error:
+        return _show(visit, may, webhook, problem=str(error), at="delete")
+    return visit.go("f", may.factory.name, said="webhook-deleted")
+
+
+def _change(visit: Visit, may: MayManage, at: str, said: str, change: Callable[[str], Webhook]) -> Response:
+    """Do it and show the webhook; what can't be done is said at the part of the page that asked for it."""
+    webhook = _webhooks(visit).get(may, visit.parameters["uid"])
+    try:
+        change(webhook.uid)
+    except (Invalid, Conflict, Forbidden) as error:
+        return _show(visit, may, webhook, problem=str(error), at=at)
+    return visit.go("f", may.factory.name, "webhooks", webhook.uid, said=said)
+
+
+def _webhooks(visit: Visit) -> Webhooks:
+    return visit.management.webhooks
+
+
+# What forms say
+
+
+@contextmanager
+def _at(field: str) -> Iterator[None]:
+    try:
+        yield
+    except (Invalid, Conflict, NotFound, Forbidden) as error:
+        raise AtField("" if isinstance(error, LimitReached) else field, str(error)) from error
+
+
+def _mode(given: str) -> AuthMode:
+    try:
+        return AuthMode(given)
+    except ValueError:
+        raise Invalid("Choose how senders prove themselves: token, url_token or signature.") from None
+
+
+def _options(given: str) -> dict[str, Any]:
+    try:
+        read = json.loads(given or "null")
+    except (ValueError, RecursionError):
+        read = None
+    if not isinstance(read, dict):
+        raise Invalid('Describe the signature as a JSON object, such as {"header": "X-Signature", "encoding": "hex"}.')
+    return read
+
+
+# What is known of providers
+
+
+@cache
+def _choices() -> Sequence[SchemeChoice]:
+    """Every name of a scheme, by the provider's name."""
+    every = []
+    for name in catalogue.names():
+        scheme = catalogue.find(name)
+        title = scheme.title if name == scheme.name else f"{name}: signs as {scheme.title} does"
+        every.append(SchemeChoice(name, title, scheme.handshake is not None))
+    return sorted(every, key=lambda choice: choice.title.lower())
+
+
+def _help(name: str) -> SchemeHelp | None:
+    """None for what is no provider's scheme."""
+    if name not in catalogue.names():
+        return None
+    scheme = catalogue.find(name)
+    return SchemeHelp(
+        name=name,
+        title=scheme.title,
+        docs=scheme.docs,
+        covers=covered(scheme),
+        is_experimental=scheme.experimental,
+        makes_secret_here=_is_made_here(scheme, name),
+        facts=tuple(map(_with_code, _facts(scheme))),
+        setup=tuple(map(_with_code, scheme.setup)),
+    )
+
+
+def _facts(scheme: Scheme) -> list[str]:
+    """Here a box to tick says what an option of the command line says there."""
+    said = [fact for fact in facts(scheme) if "--handshakes" not in fact]
+    if scheme.handshake is not None:
+        said.append("It sends signed challenges, which are answered where the webhook is told to.")
+    return said
+
+
+def _is_made_here(scheme: Scheme, name: str) -> bool:
+    # Another provider that signs in the same way has a secret of its own making.
+    return generates_secret(scheme) and name == scheme.name
+
+
+def _makes_secret_here(webhook: Webhook) -> bool:
+    """Whether a new secret can be made here, and is not the provider's to give."""
+    scheme = fitness.scheme_of(webhook)
+    return scheme is None or _is_made_here(scheme, webhook.signature_scheme or "")
+
+
+def _with_code(text: str) -> Markup:
+    """The catalogue writes code as `code`."""
+    parts = text.split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)
+    )
+
+
+PAGES: Final = (
+    Page("GET", "/f/{factory}/webhooks/new", new, managing),
+    Page("POST", "/f/{factory}/webhooks/new", create, managing),
+    Page("GET", "/f/{factory}/webhooks/scheme", scheme_help, viewing),
+    Page("GET", "/f/{factory}/webhooks/{uid}", show, viewing),
+    Page("POST", "/f/{factory}/webhooks/{uid}/enable", enable, managing),
+    Page("POST", "/f/{factory}/webhooks/{uid}/disable", disable, managing),
+    Page("POST", "/f/{factory}/webhooks/{uid}/rename", rename, managing),
+    Page("POST", "/f/{factory}/webhooks/{uid}/delivery-id-header", change_header, managing),
+    Page("POST", "/f/{factory}/webhooks/{uid}/sync", sync, managing),
+    Page("POST", "/f/{factory}/webhooks/{uid}/supply", supply, managing),
+    Page("POST", "/f/{factory}/webhooks/{uid}/rotate", rotate, managing),
+    Page("POST", "/f/{factory}/webhooks/{uid}/delete", delete, managing),
+)

@@ -1,0 +1,477 @@
+"""Automations: written with the filter editor, looked at, switched and deleted."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, Route, expect
+
+from hookmill.domain.permission import MayManage, Role
+from hookmill.domain.run import Run
+from hookmill.management import WebhookWithSecret
+from tests.dashboard.conftest import PASSWORD, House, sign_in
+
+OPENED = {"action": "opened", "pull_request": {"draft": False, "number": 7, "labels": [{"name": "bug"}]}}
+CLOSED = OPENED | {"action": "closed"}
+Visitor = Callable[..., BrowserContext]
+
+
+@pytest.fixture(autouse=True)
+def room_for_webhooks(house: House) -> Iterator[None]:
+    """A factory has room for 20: each test's are deleted after it."""
+    yield
+    for each in house.management.webhooks.all(house.may):
+        house.management.webhooks.delete(house.may, each.uid)
+
+
+def webhook(house: House, name: str, *bodies: Any, may: MayManage | None = None) -> WebhookWithSecret:
+    """A webhook that these deliveries came in on."""
+    made = house.management.webhooks.create(may or house.may, name)
+    for body in bodies:
+        deliver(house, made, body)
+    return made
+
+
+def deliver(house: House, made: WebhookWithSecret, body: Any) -> str:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    answer = house.service.post(made, raw)
+    assert answer.status == 202
+    return answer.delivery_id
+
+
+def automation(house: House, name: str, *uids: str, payload: Any = None, may: MayManage | None = None) -> str:
+    chosen = {"webhook_ids": list(uids)} | ({"payload": payload} if payload is not None else {})
+    triggers = [{"provider": "webhook", "event": "received", "filter": chosen}]
+    made = house.management.automations.create(may or house.may, name, prompt="Review it.", triggers=triggers)
+    return made.id
+
+
+def runs_of(house: House, name: str) -> list[Run]:
+    return [run for run in house.management.runs.newest(house.may) if run.automation_name == name]
+
+
+def begin(page: Page, house: House, made: WebhookWithSecret, name: str) -> None:
+    """A new automation, begun from a webhook."""
+    page.goto(house.at(f"/f/default/automations/new?webhook={made.webhook.uid}"))
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("Prompt").fill("Review it.")
+
+
+def held_requests(page: Page, address: str) -> Callable[[], Route]:
+    """Requests there wait. Each call gives the next of them, once it is made."""
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    def next_one() -> Route:
+        deadline = time.monotonic() + 10
+        while not held:
+            assert time.monotonic() < deadline, "no such request was made"
+            page.wait_for_timeout(10)
+        return held.pop(0)
+
+    page.route(address, hold)
+    return next_one
+
+
+def verdict(page: Page) -> Any:
+    return page.locator("#verdict")
+
+
+def test_a_filter_is_clicked_together_from_a_stored_delivery_and_starts_runs_of_what_matches(page: Page, house: House):
+    made = webhook(house, "github", OPENED)
+    begin(page, house, made, "Review")
+
+    page.get_by_role("button", name='action "opened"').click()
+    page.get_by_role("button", name='name "bug"').click()
+    expect(page.get_by_label("Filter", exact=True)).to_have_value(
+        '{\n  "action": ["opened"],\n  "pull_request": {"labels": {"name": ["bug"]}}\n}'
+    )
+    expect(verdict(page)).to_have_text("Would trigger Webhook check: passed. Payload check: passed.")
+    expect(page.get_by_role("row", name='/pull_request/labels/0/name in ["bug"] "bug" yes')).to_be_visible()
+    page.get_by_role("button", name="Create").first.click()
+    expect(page.get_by_text("The automation is created.")).to_be_visible()
+    matching = deliver(house, made, OPENED | {"n": 2})
+    deliver(house, made, CLOSED)
+
+    [run] = runs_of(house, "Review")
+    assert "dlv_" + run.delivery_id.hex() == matching
+
+
+def test_the_verdict_follows_what_is_typed(page: Page, house: House):
+    made = webhook(house, "typed", OPENED)
+    begin(page, house, made, "Typed")
+    typed = page.get_by_label("Filter", exact=True)
+
+    typed.fill('{"action": ["closed"]}')
+    expect(verdict(page)).to_contain_text("Would not trigger Webhook check: passed. Payload check: failed.")
+    expect(page.get_by_role("row", name='/action in ["closed"] "opened" no')).to_be_visible()
+    expect(typed).to_have_attribute("aria-invalid", "false")
+
+    typed.fill('{"action":\n  opened}')
+    expect(verdict(page)).to_contain_text("not JSON")
+    expect(page.locator("#filter-faults")).to_contain_text("Line 2, column 3: Expecting value.")
+    expect(typed).to_have_attribute("aria-invalid", "true")
+
+    typed.fill('{"pull_request": {"draft": "no"}}')
+    expect(page.locator("#filter-faults")).to_contain_text("/pull_request/draft")
+
+    typed.fill("")
+    expect(verdict(page)).to_contain_text("Would trigger")
+    expect(typed).to_have_attribute("aria-invalid", "false")
+
+
+def test_two_quick_clicks_are_both_in_the_filter(page: Page, house: House):
+    made = webhook(house, "quick", OPENED)
+    begin(page, house, made, "Quick")
+    next_request = held_requests(page, "**/automations/new*")
+
+    page.get_by_role("button", name="number 7").click()
+    first = next_request()
+    page.get_by_role("button", name="draft false").click()
+    first.continue_()
+    next_request().continue_()
+
+    expect(page.get_by_label("Filter", exact=True)).to_have_value(
+        '{\n  "pull_request": {"number": [7], "draft": [false]}\n}'
+    )
+    expect(page.get_by_role("button", name="number 7")).to_have_attribute("aria-pressed", "true")
+
+
+def test_what_is_typed_while_a_click_is_answered_is_kept(page: Page, house: House):
+    made = webhook(house, "meanwhile", OPENED)
+    begin(page, house, made, "Meanwhile")
+    next_request = held_requests(page, "**/automations/new*")
+
+    page.get_by_role("button", name="number 7").click()
+    first = next_request()
+    page.get_by_label("Filter", exact=True).fill('{"mine": [1]}')
+    first.continue_()
+    next_request().continue_()
+
+    expect(page.get_by_role("row", name="/mine in")).to_be_visible()
+    expect(page.get_by_label("Filter", exact=True)).to_have_value('{"mine": [1]}')
+
+
+def test_a_delivery_that_comes_in_meanwhile_is_there_to_be_clicked(page: Page, house: House):
+    made = webhook(house, "late")
+    begin(page, house, made, "Late")
+    expect(page.get_by_text("No delivery of the chosen webhooks is in the log yet.")).to_be_visible()
+
+    deliver(house, made, OPENED)
+    page.get_by_role("button", name="Check").click()
+
+    expect(page.get_by_role("button", name='action "opened"')).to_be_visible()
+
+
+def test_a_check_after_the_session_has_ended_leaves_what_was_typed(page: Page, house: House):
+    made = webhook(house, "ended", OPENED)
+    begin(page, house, made, "Ended")
+    page.context.clear_cookies()
+
+    page.get_by_label("Filter", exact=True).fill('{"action": ["opened"]}')
+
+    expect(verdict(page)).to_contain_text("You are signed out.")
+    expect(page.get_by_label("Prompt")).to_have_value("Review it.")
+
+
+def test_a_delivery_of_a_webhook_that_is_not_chosen_fails_the_webhook_check(page: Page, house: House):
+    made = webhook(house, "one of two", OPENED)
+    other = webhook(house, "other of two", CLOSED)
+    begin(page, house, made, "Other")
+
+    page.get_by_label("other of two").check()
+    expect(page.get_by_label("Try it on").get_by_role("option")).to_have_count(2)
+    page.get_by_label("one of two").uncheck()
+
+    expect(verdict(page)).to_contain_text("Would not trigger Webhook check: failed. Payload check: passed.")
+    expect(page.get_by_text("one of two, which this delivery came from, is not among")).to_be_visible()
+    assert other.webhook.uid
+
+
+def test_the_backtest_tells_which_stored_deliveries_would_match(page: Page, house: House):
+    made = webhook(house, "tested", CLOSED, *[OPENED | {"n": n} for n in range(8)], CLOSED | {"n": 9})
+    begin(page, house, made, "Tested")
+
+    page.get_by_label("Filter", exact=True).fill('{"action": ["opened"]}')
+
+    expect(page.get_by_role("heading", name="Backtest: matches 8 of the last 10")).to_be_visible()
+    expect(page.get_by_role("heading", name="Not matching (2)")).to_be_visible()
+    expect(verdict(page)).to_contain_text("Would not trigger")
+    page.get_by_role("button", name="try the filter on").first.click()
+    expect(verdict(page)).to_contain_text("Would trigger")
+    page.get_by_text("2 more").click()
+    page.get_by_label("Filter", exact=True).fill('{"action": ["opened"], "n": {"not_in": [1000]}}')
+    expect(page.get_by_role("row", name="/n not_in")).to_be_visible()
+    expect(page.locator("details[id^=more-matching] li").first).to_be_visible()
+    href = page.locator("#outcome a").first.get_attribute("href")
+    assert re.fullmatch(r"/f/default/deliveries/dlv_[0-9a-f]{32}", str(href))
+
+
+def test_an_automation_is_written_by_keyboard_alone(page: Page, house: House):
+    made = webhook(house, "keys", OPENED)
+    page.goto(house.at(f"/f/default/automations/new?webhook={made.webhook.uid}"))
+
+    def tab_to(selector: str) -> None:
+        for _ in range(120):
+            page.keyboard.press("Tab")
+            if page.evaluate("selector => document.activeElement.matches(selector)", selector):
+                return
+        raise AssertionError(f"Tab never reaches {selector}")
+
+    tab_to("#name")
+    page.keyboard.type("By keyboard")
+    tab_to("#prompt")
+    page.keyboard.type("Do it.")
+    tab_to("button[name=add]")
+    page.keyboard.press("Space")
+    expect(page.locator("button[name=add]").first).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("button[name=add]").first).to_be_focused()
+    page.locator("#name").focus()
+    page.keyboard.press("Enter")
+
+    expect(page.get_by_text("The automation is created.")).to_be_visible()
+    assert house.management.automations.get(house.may, "By keyboard").triggers[0].payload is not None
+
+
+def test_an_automation_is_written_without_scripts(visitor: Visitor, signed_in_state: Any, house: House):
+    made = webhook(house, "plain", OPENED)
+    page = visitor(java_script_enabled=False, storage_state=signed_in_state).new_page()
+    begin(page, house, made, "Plain")
+
+    page.get_by_role("button", name='action "opened"').click()
+    expect(page.get_by_label("Filter", exact=True)).to_have_value('{\n  "action": ["opened"]\n}')
+    page.get_by_label("Filter", exact=True).fill('{"action": ["closed"]}')
+    page.get_by_role("button", name="Check").click()
+    expect(verdict(page)).to_contain_text("Would not trigger")
+    expect(page.get_by_role("heading", name="Backtest: matches 0 of the last 1")).to_be_visible()
+    page.get_by_label("Filter", exact=True).fill('{"action": []}')
+    page.get_by_role("button", name="Create").last.click()
+    expect(page.get_by_role("alert")).to_contain_text("Nothing is saved yet")
+    expect(page.get_by_label("Prompt")).to_have_value("Review it.")
+    expect(page.get_by_label("Filter", exact=True)).to_have_attribute("aria-invalid", "true")
+    page.get_by_label("Filter", exact=True).fill('{"action": ["opened"]}')
+    page.get_by_role("button", name="Create").last.click()
+
+    expect(page.get_by_role("heading", name="Plain")).to_be_visible()
+
+
+def test_what_was_typed_stays_where_saving_fails(page: Page, house: House):
+    made = webhook(house, "kept", OPENED)
+    automation(house, "Taken", made.webhook.uid)
+    begin(page, house, made, "Taken")
+    page.get_by_label("Prompt").fill("\n two lines\n</textarea><b>")
+    page.get_by_label("Filter", exact=True).fill('{ "action":["opened"] }')
+    page.get_by_label("Enabled").uncheck()
+
+    page.get_by_role("button", name="Create").last.click()
+
+    name = page.get_by_label("Name", exact=True)
+    expect(name).to_have_attribute("aria-invalid", "true")
+    expect(name).to_have_accessible_description(re.compile("already has an automation named 'Taken'"))
+    expect(page.get_by_label("Prompt")).to_have_value("\n two lines\n</textarea><b>")
+    expect(page.get_by_label("Filter", exact=True)).to_have_value('{ "action":["opened"] }')
+    expect(page.get_by_label("kept")).to_be_checked()
+    expect(page.get_by_label("Enabled")).not_to_be_checked()
+
+
+def test_without_a_webhook_nothing_is_saved_and_the_webhooks_say_so(page: Page, house: House):
+    made = webhook(house, "unchosen", OPENED)
+    begin(page, house, made, "Deaf")
+    page.get_by_label("unchosen").uncheck()
+
+    page.get_by_role("button", name="Create").last.click()
+
+    group = page.get_by_role("group", name="Webhooks")
+    expect(group).to_have_accessible_description(re.compile("Choose one or more webhooks"))
+
+
+def test_saving_without_a_change_makes_no_new_version(page: Page, house: House):
+    made = webhook(house, "same", OPENED)
+    prompt = "\nAn empty line first, and \ttabs.\n"
+    triggers = [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}]
+    triggers[0]["filter"]["payload"] = {"n": [1.5, 2**60], "\u202e": {"exists": False}}  # type: ignore[index]
+    known = house.management.automations.create(house.may, "Same", prompt=prompt, triggers=triggers)
+
+    page.goto(house.at(f"/f/default/automations/{known.id}/edit"))
+    page.get_by_role("button", name="Save").first.click()
+
+    expect(page.get_by_text("Nothing was changed")).to_be_visible()
+    assert house.management.automations.get(house.may, "Same") == known
+
+
+def test_who_saves_over_somebody_elses_change_is_told_first(page: Page, house: House):
+    made = webhook(house, "raced", OPENED)
+    known = automation(house, "Raced", made.webhook.uid)
+    page.goto(house.at(f"/f/default/automations/{known}/edit"))
+    house.management.automations.change(house.may, known, prompt="Theirs.")
+
+    page.get_by_label("Prompt").fill("Ours.")
+    page.get_by_role("button", name="Save").first.click()
+    expect(page.get_by_role("alert")).to_contain_text("Somebody saved version 2")
+    assert house.management.automations.get(house.may, known).prompt == "Theirs."
+    page.get_by_role("button", name="Save").first.click()
+
+    expect(page.get_by_text("The automation is saved.")).to_be_visible()
+    assert house.management.automations.get(house.may, known).prompt == "Ours."
+
+
+def test_webhooks_that_are_gone_stay_visible_and_are_flagged(page: Page, house: House):
+    gone, alive = webhook(house, "gone"), webhook(house, "alive")
+    known = automation(house, "Haunted", gone.webhook.uid, alive.webhook.uid, "wh_nobody")
+    house.management.webhooks.delete(house.may, "gone")
+
+    page.goto(house.at("/f/default/automations"))
+    row = page.get_by_role("row").filter(has_text="Haunted")
+    expect(row).to_contain_text("gone deleted")
+    expect(row).to_contain_text("wh_nobody unknown")
+    page.goto(house.at(f"/f/default/automations/{known}"))
+    expect(page.locator(".warning")).to_have_count(2)
+    page.goto(house.at(f"/f/default/automations/{known}/edit"))
+    expect(page.get_by_label("wh_nobody unknown")).to_be_checked()
+    page.get_by_label("gone deleted").uncheck()
+    page.get_by_role("button", name="Save").first.click()
+
+    expect(page.get_by_text("The automation is saved.")).to_be_visible()
+    kept = house.management.automations.get(house.may, known).selected_webhooks()
+    assert kept == {alive.webhook.uid, "wh_nobody"}
+
+
+def test_an_automation_is_switched_off_and_deleted(page: Page, house: House):
+    made = webhook(house, "switched")
+    known = automation(house, "Switched", made.webhook.uid)
+    page.goto(house.at(f"/f/default/automations/{known}"))
+
+    page.get_by_role("button", name="Disable").click()
+    expect(page.get_by_text("The automation is disabled.")).to_be_visible()
+    deliver(house, made, OPENED)
+    page.get_by_role("link", name="Delete").click()
+    expect(page.get_by_text("Its runs stay in the log.")).to_be_visible()
+    page.get_by_role("button", name="Delete it").click()
+
+    expect(page.get_by_text("The automation is deleted.")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="Switched")).to_have_count(0)
+    assert runs_of(house, "Switched") == []
+
+
+def test_several_triggers_are_edited_as_their_list(page: Page, house: House):
+    one, two = webhook(house, "first of list", OPENED), webhook(house, "second of list")
+    triggers = [
+        {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [each.webhook.uid]}}
+        for each in (one, two)
+    ]
+    known = house.management.automations.create(house.may, "Listed", prompt="Do it.", triggers=triggers)
+    page.goto(house.at(f"/f/default/automations/{known.id}/edit"))
+    typed = page.get_by_label("Triggers", exact=True)
+    expect(verdict(page)).to_contain_text("Would trigger")
+    expect(page.get_by_role("heading", name="Trigger 2: would not trigger")).to_be_visible()
+
+    triggers[0]["filter"]["payload"] = {"action": []}  # type: ignore[index]
+    typed.fill(json.dumps(triggers))
+    expect(page.locator("#filter-faults")).to_contain_text("/0/filter/payload/action")
+    triggers[0]["filter"]["payload"] = {"action": ["closed"]}  # type: ignore[index]
+    typed.fill(json.dumps(triggers))
+    expect(verdict(page)).to_contain_text("Would not trigger")
+    page.get_by_role("button", name="Save").first.click()
+
+    expect(page.get_by_text("The automation is saved.")).to_be_visible()
+    saved = house.management.automations.get(house.may, known.id)
+    assert [each.as_json() for each in saved.triggers] == triggers
+
+
+def test_a_viewer_reads_and_is_offered_no_change(stranger: Page, house: House):
+    made = webhook(house, "viewed", OPENED)
+    known = automation(house, "Viewed", made.webhook.uid)
+    admin = house.management.access.operator_of_team()
+    house.management.members.add(admin, "vera@example.com", "Vera")
+    house.management.members.set_role(admin, "vera@example.com", "default", Role.VIEWER)
+    link = house.management.sessions.link_for(admin, "vera@example.com")
+    house.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
+    sign_in(stranger, house, "vera@example.com")
+
+    for path in ("/f/default/automations", f"/f/default/automations/{known}"):
+        stranger.goto(house.at(path))
+        expect(stranger.locator("main form, main a.button")).to_have_count(0)
+    for path in ("new", f"{known}/edit", f"{known}/delete"):
+        answer = stranger.goto(house.at(f"/f/default/automations/{path}"))
+        assert answer is not None
+        assert answer.status == 403
+
+
+def test_where_files_rule_an_automation_is_read_and_switched(page: Page, house: House):
+    admin = house.management.access.operator_of_team()
+    house.management.factories.create(admin, "files")
+    may = house.management.access.operator("files")
+    made = house.management.webhooks.create(may, "hook")
+    triggers = [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}]
+    known = house.management.automations.create(may, "Filed", prompt="Do it.", triggers=triggers)
+    house.management.factories.take_by_files(may)
+
+    page.goto(house.at(f"/f/files/automations/{known.id}"))
+    expect(page.get_by_text("Read-only here, because this factory is defined by files.")).to_be_visible()
+    expect(page.get_by_role("link", name="Edit")).to_have_count(0)
+    page.get_by_role("button", name="Disable").click()
+    expect(page.get_by_text("The automation is disabled.")).to_be_visible()
+    answer = page.goto(house.at(f"/f/files/automations/{known.id}/edit"))
+
+    assert answer is not None
+    assert answer.status == 409
+
+
+def test_hostile_payloads_and_names_are_inert(page: Page, house: House):
+    name = "<img src=x onerror=alert(1)>\u202e&quot;"
+    body = {
+        "__proto__": {"x": "polluted"},
+        "<script>alert(1)</script>": "</textarea><script>alert(2)</script>",
+        "\u202eyek": "\u202e",
+        "": {"a/b~c": "pointed"},
+        "long": "x" * 200_000,
+        "deep": 1,
+    }
+    raw = json.dumps(body)[:-1].encode() + b', "pit": ' + b"[" * 500 + b"]" * 500 + b"}"
+    made = webhook(house, name, raw)
+    begin(page, house, made, name)
+
+    page.get_by_role("button", name='x "polluted"').click()
+    expect(page.get_by_label("Filter", exact=True)).to_have_value('{\n  "__proto__": {"x": ["polluted"]}\n}')
+    expect(verdict(page)).to_contain_text("Would trigger")
+    page.get_by_role("button", name='"pointed"').click()
+    expect(page.get_by_role("row", name="//a~1b~0c in")).to_be_visible()
+    page.get_by_role("button", name="alert(2)").click()
+    expect(page.get_by_role("row", name="yes")).to_have_count(3)
+    page.get_by_role("button", name="Create").last.click()
+    expect(page.get_by_text("The automation is created.")).to_be_visible()
+    page.goto(house.at("/f/default/automations"))
+
+    assert page.evaluate("({}).x") is None
+    assert page.locator("main img, main script, main b").count() == 0
+    assert "\u202e" not in page.locator("main").inner_text()
+
+
+def test_looks(looks, house: House):
+    house.management.factories.create(house.management.access.operator_of_team(), "looks")
+    may = house.management.access.operator("looks")
+    bodies = [OPENED | {"n": n, "action": ["opened", "closed"][n % 3 == 0]} for n in range(14)]
+    made, gone = webhook(house, "github", *bodies, may=may), webhook(house, "gone", may=may)
+    uids = (made.webhook.uid, gone.webhook.uid)
+    known = automation(house, "Review pull requests", *uids, payload={"action": ["opened"]}, may=may)
+    house.management.webhooks.delete(may, "gone")
+    deliver(house, made, OPENED | {"n": 20})
+    looks("automations", "/f/looks/automations")
+    looks("automation", f"/f/looks/automations/{known}")
+    looks("automation-edit", f"/f/looks/automations/{known}/edit")
+    looks("automation-delete", f"/f/looks/automations/{known}/delete")
+    looks("automation-list", f"/f/looks/automations/{known}/edit?triggers=list")
+
+    def mistype(page: Page) -> None:
+        page.get_by_label("Filter", exact=True).fill('{"action": ["opened",\n  "pull_request": {}}')
+        expect(verdict(page)).to_contain_text("not JSON")
+
+    hostile = deliver(
+        house, made, {"k" * 300: "v" * 300, "\u202eyek": ["<b>"] * 40, "a": {"b": {"c": {"d": {"e": "x" * 99}}}}}
+    )
+    looks("automation-mistyped", f"/f/looks/automations/{known}/edit?delivery={hostile}", prepare=mistype)

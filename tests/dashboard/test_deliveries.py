@@ -1,0 +1,306 @@
+"""The delivery log and its deliveries, as people see them."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from hookmill.domain.delivery import Label
+from hookmill.domain.ids import delivery_id
+from hookmill.domain.permission import Role
+from hookmill.management import WebhookWithSecret
+from tests.dashboard.conftest import PASSWORD, House, sign_in
+
+LOG = "/f/default/deliveries"
+HOSTILE_TEXT = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202egnp.exe\u0000\u200b{{7*7}}"
+HOSTILE_BODIES = {
+    "markup in keys and values": json.dumps({HOSTILE_TEXT: HOSTILE_TEXT, "</pre><script>alert(3)</script>": [1]}),
+    "a line of 250 KB": json.dumps({"line": "<b>x" * 62_000}),
+    "500 levels": "[" * 500 + '"</pre><script>alert(4)</script>"' + "]" * 500,
+    "half a surrogate pair": '{"half": "\\ud83d", "numbers": [1e400, 123456789012345678901234567890]}',
+    "bidirectional overrides": json.dumps({"name": "\u202e\u2066abc\u2069", "\u202dkey": "\u061c"}, ensure_ascii=False),
+    "many keys": json.dumps({f"key {number}": number for number in range(5_000)}),
+}
+
+
+@pytest.fixture(scope="module")
+def webhook(house: House) -> WebhookWithSecret:
+    return house.management.webhooks.create(house.may, "source")
+
+
+@pytest.fixture(scope="module")
+def automation(house: House, webhook: WebhookWithSecret) -> str:
+    payload = {"action": ["opened"], "issue": {"labels": {"not_in": ["wontfix"]}}}
+    trigger = {
+        "provider": "webhook",
+        "event": "received",
+        "filter": {"webhook_ids": [webhook.webhook.uid], "payload": payload},
+    }
+    return house.management.automations.create(house.may, "triage", prompt="Look.", triggers=[trigger]).name
+
+
+def accepted(house: House, webhook: WebhookWithSecret, body: str = "", **headers: str) -> str:
+    answer = house.service.post(webhook, (body or f'{{"at": {time.time_ns()}}}').encode(), headers=headers)
+    assert answer.status == 202
+    return answer.delivery_id
+
+
+def test_the_log_shows_what_came_and_why_it_was_refused(page: Page, house: House, webhook: WebhookWithSecret):
+    made = house.management.webhooks.create(house.may, "labels")
+    first = accepted(house, made, '{"n": 1}', **{"X-Service-Delivery-Id": "event 1"})
+    again = accepted(house, made, '{"n": 1}', **{"X-Service-Delivery-Id": "event 1"})
+    assert house.service.post(made, b"{", headers={}).status == 400
+    assert house.service.post(made, token="wrong").status == 401
+    assert house.service.post(made, b" " * 262_145).status == 413
+
+    page.goto(house.at(f"{LOG}?webhook={made.webhook.uid}"))
+
+    rows = page.locator("#log tr")
+    expect(rows).to_have_count(5)
+    expect(rows.nth(0)).to_contain_text("Rejected (too large)")
+    expect(rows.nth(1)).to_contain_text("Rejected (auth)")
+    expect(rows.nth(1)).to_contain_text("from 127.0.0.1")
+    expect(rows.nth(2)).to_contain_text("not JSON at line 1, column 2")
+    expect(rows.nth(4)).to_contain_text("event 1")
+    assert rows.nth(3).get_attribute("id") == again
+    rows.nth(3).get_by_role("link", name="the original").click()
+    expect(page).to_have_url(house.at(f"{LOG}/{first}"))
+
+
+def test_the_log_is_narrowed_by_label_time_and_event(page: Page, house: House):
+    made = house.management.webhooks.create(house.may, "narrowed")
+    one = accepted(house, made, '{"n": 1}', **{"X-Service-Delivery-Id": "event-a"})
+    accepted(house, made, '{"n": 2}', **{"X-Service-Delivery-Id": "event-b"})
+    assert house.service.post(made, b"{").status == 400
+    page.goto(house.at(LOG))
+    page.get_by_label("Webhook").select_option(label="narrowed")
+
+    page.get_by_label("Event or delivery id").fill("event-a")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("#log tr[data-key]")).to_have_count(1)
+    expect(page.locator("#log tr[data-key]")).to_have_attribute("id", one)
+
+    page.get_by_label("Event or delivery id").fill("")
+    page.get_by_label("Label").select_option(label="Rejected (invalid JSON)")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("#log tr[data-key]")).to_have_count(1)
+
+    page.get_by_label("Label").select_option(label="All")
+    page.get_by_label("Until (UTC)").fill("2001-01-01T00:00:00")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("#log-empty")).to_contain_text("No delivery matches")
+
+    page.get_by_label("Until (UTC)").fill("")
+    page.get_by_label("Event or delivery id").fill(one)
+    page.get_by_role("button", name="Show").click()
+    expect(page).to_have_url(house.at(f"{LOG}/{one}"))
+
+
+def test_a_filter_that_makes_no_sense_is_told_at_its_field(page: Page, house: House):
+    page.goto(house.at(f"{LOG}?since=2026-01-02T00:00&until=2026-01-01T00:00&label=lost"))
+
+    expect(page.get_by_label("Until (UTC)")).to_have_attribute("aria-invalid", "true")
+    expect(page.locator("#until-problem")).to_contain_text("Nothing lies between")
+    expect(page.locator("#label-problem")).to_contain_text("no such label")
+    assert page.get_by_label("From (UTC)").input_value() == "2026-01-02T00:00"
+
+
+def test_older_pages_go_on_where_the_newer_ended(page: Page, house: House):
+    made = house.management.webhooks.create(house.may, "pages")
+    sent = [accepted(house, made) for _ in range(53)]
+    page.goto(house.at(f"{LOG}?webhook={made.webhook.uid}"))
+    newest = [row.get_attribute("id") for row in page.locator("#log tr[data-key]").all()]
+
+    page.get_by_role("link", name="Older").click()
+    page.wait_for_url(re.compile("before="))
+
+    oldest = [row.get_attribute("id") for row in page.locator("#log tr[data-key]").all()]
+    assert newest + oldest == sent[::-1]
+    expect(page.get_by_role("link", name="Older")).to_be_hidden()
+    expect(page.locator("#live")).to_have_count(0)
+
+
+def test_what_was_refused_stands_at_its_time(page: Page, house: House):
+    made = house.management.webhooks.create(house.may, "flooded")
+    for _ in range(60):
+        accepted(house, made)
+    assert {house.service.post(made, b'{"late": %d}' % number).status for number in range(5)} == {429}
+    # Counters are written down every second.
+    deadline = time.monotonic() + 5
+    while not house.management.log.refusals(house.may, "flooded") and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+    page.goto(house.at(f"{LOG}?webhook={made.webhook.uid}"))
+
+    expect(page.locator("#log tr").first).to_contain_text(
+        re.compile(r"5 refused without an entry \(too many\) between")
+    )
+
+
+def test_a_delivery_says_why_it_started_its_run(page: Page, house: House, webhook: WebhookWithSecret, automation: str):
+    started = accepted(house, webhook, '{"action": "opened", "issue": {"labels": ["bug"]}}')
+    not_started = accepted(house, webhook, '{"action": "closed", "issue": {"labels": ["bug"]}}')
+
+    page.goto(house.at(f"{LOG}/{started}"))
+    triage = page.locator("section.card", has=page.get_by_role("link", name="triage"))
+    expect(triage.get_by_text("Would trigger", exact=True)).to_be_visible()
+    expect(page.locator("tr", has_text="triage")).to_have_count(1)
+    expect(page.locator(".tree")).to_contain_text('"opened"')
+
+    page.goto(house.at(f"{LOG}/{not_started}"))
+    expect(triage.get_by_text("Would not trigger", exact=True)).to_be_visible()
+    row = page.locator("tr", has_text="/action")
+    expect(row).to_contain_text('in ["opened"]')
+    expect(row.locator("td").last).to_have_text('"closed"')
+    expect(page.get_by_text("It started no run.")).to_be_visible()
+
+
+def test_a_delivery_is_run_again_by_keyboard_alone(
+    page: Page, house: House, webhook: WebhookWithSecret, automation: str
+):
+    sent = accepted(house, webhook, '{"action": "opened", "issue": {"labels": ["again"]}}')
+    page.goto(house.at(f"{LOG}/{sent}"))
+
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.id") == "automation":
+            break
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+
+    expect(page.get_by_role("status").first).to_contain_text("Started again")
+    expect(page.get_by_text("replay 1")).to_be_visible()
+    assert [run.replay for run in house.management.runs.of_delivery(house.may, sent)] == [1, 0]
+
+
+def test_a_delivery_that_triggers_nothing_is_not_run_again(page: Page, house: House, webhook: WebhookWithSecret):
+    sent = accepted(house, webhook, '{"action": "nothing"}')
+    page.goto(house.at(f"{LOG}/{sent}"))
+
+    page.get_by_role("button", name="Run again").click()
+
+    expect(page.get_by_role("alert")).to_contain_text("Nothing was started")
+    expect(page.get_by_role("heading", name="Delivery")).to_be_visible()
+
+
+def test_what_was_refused_has_no_payload_and_says_so(page: Page, house: House, webhook: WebhookWithSecret):
+    house.service.post(webhook, token="wrong")
+    refused = house.management.log.newest(house.may, webhook="source", label=Label.REJECTED_AUTH, limit=1)[0]
+
+    page.goto(house.at(f"{LOG}/{delivery_id(refused.key)}"))
+
+    expect(page.get_by_text("No payload is kept")).to_be_visible()
+    expect(page.get_by_text("127.0.0.1")).to_be_visible()
+    expect(page.get_by_role("link", name="Download")).to_have_count(0)
+    expect(page.get_by_role("button", name="Run again")).to_have_count(0)
+
+
+def test_a_payload_is_downloaded_byte_for_byte(page: Page, house: House, webhook: WebhookWithSecret):
+    body = '{"b":1, "a" : "\\u00e9 é",\n "number": 1.0e2}'
+    sent = accepted(house, webhook, body)
+    page.goto(house.at(f"{LOG}/{sent}"))
+
+    with page.expect_download() as downloading:
+        page.get_by_role("link", name="Download event-payload.json").click()
+
+    assert downloading.value.suggested_filename == "event-payload.json"
+    assert downloading.value.path().read_bytes() == body.encode()
+    answer = page.request.get(house.at(f"{LOG}/{sent}/payload"))
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("kind", HOSTILE_BODIES)
+def test_a_hostile_payload_is_text_and_nothing_else(page: Page, house: House, webhook: WebhookWithSecret, kind: str):
+    body = HOSTILE_BODIES[kind]
+    sent = accepted(house, webhook, body)
+
+    for raw in ("", "?raw=all"):
+        answer = page.goto(house.at(f"{LOG}/{sent}{raw}"))
+        assert answer is not None
+        assert answer.status == 200
+
+    # What the page itself has, and nothing of the payload's.
+    assert page.locator("main script, main img, main b, main iframe, main object").count() == 0
+    text = page.locator("main").inner_text()
+    assert not set(text) & set("\u202e\u202d\u2066\u2069\u061c\u200b\x00")
+    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wide <= 0
+
+
+def test_hostile_names_and_event_ids_are_text_in_the_log(page: Page, house: House):
+    made = house.management.webhooks.create(house.may, "<b>mark & up</b>")
+    accepted(house, made, **{"X-Service-Delivery-Id": "<script>alert(1)</script>'\"&amp;"})
+
+    page.goto(house.at(f"{LOG}?webhook={made.webhook.uid}"))
+
+    row = page.locator("#log tr[data-key]")
+    expect(row).to_contain_text("<b>mark & up</b>")
+    expect(row).to_contain_text("<script>alert(1)</script>'\"&amp;")
+
+
+def test_without_scripts_the_log_is_read_and_a_delivery_run_again(
+    visitor: Callable[..., BrowserContext],
+    signed_in_state: Any,
+    house: House,
+    webhook: WebhookWithSecret,
+    automation: str,
+):
+    sent = accepted(house, webhook, '{"action": "opened", "issue": {"n": "no script"}}')
+    page = visitor(java_script_enabled=False, storage_state=signed_in_state).new_page()
+    page.goto(house.at(LOG))
+    page.get_by_label("Webhook").select_option(label="source")
+    page.get_by_role("button", name="Show").click()
+
+    page.locator(f"#{sent} a").first.click()
+    page.get_by_role("button", name="Run again").click()
+
+    expect(page.get_by_text("replay 1")).to_be_visible()
+
+
+@pytest.fixture
+def viewer(stranger: Page, house: House) -> Iterator[Page]:
+    admin = house.management.access.operator_of_team()
+    house.management.members.add(admin, "vera@example.com", "Vera")
+    house.management.members.set_role(admin, "vera@example.com", "default", Role.VIEWER)
+    link = house.management.sessions.link_for(admin, "vera@example.com")
+    house.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
+    sign_in(stranger, house, "vera@example.com")
+    yield stranger
+    house.management.members.remove(admin, "vera@example.com")
+
+
+def test_a_viewer_reads_and_runs_nothing(viewer: Page, house: House, webhook: WebhookWithSecret, automation: str):
+    sent = accepted(house, webhook, '{"action": "opened", "issue": {"for": "viewers"}}')
+    viewer.goto(house.at(f"{LOG}/{sent}"))
+    expect(viewer.get_by_role("heading", name="Payload")).to_be_visible()
+    expect(viewer.get_by_role("button", name="Run again")).to_have_count(0)
+
+    csrf = viewer.locator("input[name=csrf]").first.get_attribute("value") or ""
+    refused = viewer.evaluate(
+        """([path, csrf]) => fetch(path, {method: "POST", headers: {"X-CSRF-Token": csrf},
+            body: new URLSearchParams({})}).then(answer => answer.status)""",
+        [f"{LOG}/{sent}/replay", csrf],
+    )
+
+    assert refused == 403
+    assert [run.replay for run in house.management.runs.of_delivery(house.may, sent)] == [0]
+
+
+def test_the_pages_look_right(looks: Any, house: House, automation: str, webhook: WebhookWithSecret):
+    made = house.management.webhooks.create(house.may, "looked at")
+    body = {"action": "opened", "issue": {"number": 12, "title": HOSTILE_TEXT, "labels": ["bug", None, True]}, "to": {}}
+    sent = accepted(house, webhook, json.dumps(body), **{"X-Service-Delivery-Id": "a-long-event-id-" + "0" * 60})
+    accepted(house, made, '{"n": 1}', **{"X-Service-Delivery-Id": "same"})
+    again = accepted(house, made, '{"n": 1}', **{"X-Service-Delivery-Id": "same"})
+    house.service.post(made, token="wrong")
+
+    looks("deliveries", LOG)
+    looks("deliveries-none", f"{LOG}?until=2001-01-01T00:00")
+    looks("delivery", f"{LOG}/{sent}")
+    looks("delivery-duplicate", f"{LOG}/{again}")

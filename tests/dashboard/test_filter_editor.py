@@ -1,0 +1,237 @@
+"""What the filter editor makes of what is typed, and of a click on a payload's field."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hookmill.domain import payload
+from hookmill.domain.filters import DEPTH_MAX, CompiledFilter, compile_filter
+from hookmill.domain.payload import Parsed
+from hookmill.web.dashboard import filter_editor
+from hookmill.web.dashboard.filter_editor import CannotAdd, Node, read_filter, read_triggers, tree, with_field
+
+RTL = "\u202e"
+HOSTILE = {
+    "__proto__": {"constructor": "polluted"},
+    "<img src=x onerror=alert(1)>": "</textarea><script>alert(1)</script>",
+    f"{RTL}desrever": f"{RTL}eulav",
+    "a/b~c": {"~1": 1},
+    "": {"": "empty"},
+    "in": {"deeper": "x"},
+    "\ud83d": "\ud83d",
+    "null": None,
+    "false": False,
+    "numbers": [9007199254740993, 1.5, -0.0, 10**300],
+    "objects": [{"id": 1, "tags": ["a", "b"]}, {"id": 2}],
+}
+
+
+def parsed(body: Any) -> Any:
+    found = payload.parse(body if isinstance(body, bytes) else json.dumps(body).encode())
+    assert isinstance(found, Parsed)
+    return found
+
+
+def leaves(node: Node) -> list[Node]:
+    return [leaf for child in node.children for leaf in leaves(child)] if node.is_branch else [node]
+
+
+def fields(body: Any, typed: str = "") -> list[Node]:
+    return leaves(tree(parsed(body).value, read_filter(typed, ())).root)
+
+
+def number_of(body: Any, shown: str) -> str:
+    """The number of the field with this value."""
+    return next(str(node.number) for node in fields(body) if node.shown == shown and node.number is not None)
+
+
+@pytest.mark.parametrize(
+    ("typed", "body", "value", "becomes"),
+    [
+        ("", {"a": "x"}, '"x"', {"a": ["x"]}),
+        ("  \n ", {"a": {"b": "x"}}, '"x"', {"a": {"b": ["x"]}}),
+        ('{"a": ["w"]}', {"a": "x"}, '"x"', {"a": ["w", "x"]}),
+        ('{"a": ["w", "x"]}', {"a": "x"}, '"x"', {"a": ["w"]}),
+        ('{"a": ["x"], "b": [1]}', {"a": "x"}, '"x"', {"b": [1]}),
+        ('{"a": {"b": {"c": ["x"]}}, "d": [1]}', {"a": {"b": {"c": "x"}}}, '"x"', {"d": [1]}),
+        ('{"a": {"in": ["w"], "exists": true}}', {"a": "x"}, '"x"', {"a": {"in": ["w", "x"], "exists": True}}),
+        ('{"a": {"not_in": ["w"]}}', {"a": "x"}, '"x"', {"a": {"not_in": ["w"], "in": ["x"]}}),
+        ('{"a": {"in": ["x"], "not_in": ["w"]}}', {"a": "x"}, '"x"', {"a": {"not_in": ["w"]}}),
+        ("", [{"a": "x"}], '"x"', {"a": ["x"]}),
+        ("", {"a": [{"b": ["x", "y"]}]}, '"y"', {"a": {"b": ["y"]}}),
+        ('{"a": [1]}', {"a": True}, "true", {"a": [1, True]}),
+        ('{"a": [1.0]}', {"a": 1}, "1", {}),
+        ("", {"in": {"a": None}}, "null", {"in": {"a": [None]}}),
+    ],
+)
+def test_a_click_asks_for_the_fields_value_or_no_longer_does(typed: str, body: Any, value: str, becomes: Any):
+    changed = with_field(typed, parsed(body).value, number_of(body, value))
+
+    assert (json.loads(changed) if changed else {}) == becomes
+    assert str(json.loads(changed) if changed else {}) == str(becomes)
+
+
+def test_what_any_click_makes_lets_the_payload_pass_and_a_second_click_takes_it_back():
+    body = parsed(HOSTILE)
+    clickable = [node for node in fields(HOSTILE) if node.number is not None]
+    assert len(clickable) == 17
+
+    for node in clickable:
+        typed = with_field("", body.value, str(node.number))
+        compiled = compile_filter(payload_value(typed))
+        assert isinstance(compiled, CompiledFilter)
+        assert compiled.matches(body), node
+        assert node.number in tree(body.value, read_filter(typed, ())).chosen
+        assert with_field(typed, body.value, str(node.number)) == ""
+
+
+def payload_value(typed: str) -> Any:
+    return parsed(typed.encode()).value
+
+
+def test_what_cannot_be_seen_is_spelled_out_in_the_filter_and_in_the_tree():
+    body = parsed(HOSTILE).value
+    typed = "".join(with_field("", body, str(number)) for number in range(17))
+
+    assert RTL not in typed
+    assert "\\u202eeulav" in typed
+    assert not any(RTL in node.name + node.shown or "\ud83d" in node.name + node.shown for node in fields(HOSTILE))
+
+
+@pytest.mark.parametrize("number", ["9007199254740993", "-0.5", "1.50", "1e2", "123456789012345678901234567890"])
+def test_a_number_stays_what_it_is(number: str):
+    body = parsed(f'{{"n": {number}}}'.encode())
+
+    compiled = compile_filter(payload_value(with_field("", body.value, "0")))
+
+    assert isinstance(compiled, CompiledFilter)
+    assert compiled.matches(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "value", "why"),
+    [
+        ({"a": [["x"]]}, '"x"', ""),
+        ({"a": {"in": "x"}}, '"x"', "named like an operator"),
+        ({"a": {"$in": "x"}}, '"x"', "Unknown operator"),
+        (["x"], '"x"', "without a name"),
+        ("x", '"x"', "without a name"),
+        (b'{"a": 0.12345678901234567890123}', "0.12345678901234567890123", "more digits"),
+        (b'{"a": 1e400}', "1E+400", "more digits"),
+    ],
+)
+def test_what_no_filter_can_ask_for_cannot_be_clicked_and_says_why(body: Any, value: str, why: str):
+    [node] = fields(body)
+
+    assert (node.shown, node.number) == (value, None)
+    assert why in node.why_not
+
+
+def test_a_field_deeper_than_filters_reach_cannot_be_clicked():
+    deep: Any = "x"
+    for _ in range(DEPTH_MAX):
+        deep = {"a": deep}
+
+    assert [node.number for node in fields(deep)] == [0]
+    assert [node.number for node in fields({"a": deep})] == [None]
+
+
+@pytest.mark.parametrize(
+    ("body", "most"),
+    [({f"k{n}": n for n in range(20_000)}, filter_editor.FIELDS_MAX), ([[{"a": 1}] * 3] * 5_000, 500)],
+)
+def test_of_a_big_payload_the_first_fields_are_shown(body: Any, most: int):
+    shown = tree(parsed(body).value, read_filter("", ()))
+
+    assert not shown.is_whole
+    assert len(leaves(shown.root)) <= most
+
+
+def test_a_payload_of_500_levels_is_shown_as_deep_as_filters_reach():
+    shown = tree(parsed(b'{"a":' * 500 + b"1" + b"}" * 500).value, read_filter("", ()))
+
+    assert not shown.is_whole
+
+
+@pytest.mark.parametrize(
+    ("typed", "body", "said"),
+    [
+        ('{"a": ["x"', {"a": "x"}, "has a problem"),
+        ('{"a": []}', {"a": "x"}, "has a problem"),
+        ('{"a": ["w"]}', {"a": {"b": "x"}}, "asks for values of /a"),
+        ('{"a": {"exists": true}}', {"a": {"b": "x"}}, "asks for values of /a"),
+        ('{"a": {"b": ["w"]}}', {"a": "x"}, "asks for fields in /a"),
+    ],
+)
+def test_what_cannot_be_added_changes_nothing_and_says_why(typed: str, body: Any, said: str):
+    with pytest.raises(CannotAdd, match=said):
+        with_field(typed, parsed(body).value, "0")
+
+
+@pytest.mark.parametrize("number", ["1", "-1", "x", "", "99999999999", "٣"])
+def test_a_number_of_no_field_adds_nothing(number: str):
+    with pytest.raises(CannotAdd, match="no such field"):
+        with_field("", {"a": "x"}, number)
+
+
+@pytest.mark.parametrize(
+    ("typed", "line", "column"),
+    [
+        ('{"a": ["x"', 1, 11),
+        ('{\n  "a": ["x"],\n  b\n}', 3, 3),
+        ('{"a": ["x"]} y', 1, 14),
+        ('{"a": ["x\ny"]}', 1, 10),
+        ('{"a": NaN}', 0, 0),
+        ("[" * 5000, 0, 0),
+        ('{"a": ["x"], "a": ["y"]}', 0, 0),
+    ],
+)
+def test_what_is_no_json_says_where_it_stops(typed: str, line: int, column: int):
+    syntax = read_filter(typed, ()).syntax
+
+    assert syntax is not None
+    assert (syntax.line, syntax.column) == (line, column)
+    assert syntax.message.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("typed", "pointers"),
+    [
+        ("[]", [""]),
+        ('{"a": [], "b": {"$in": [1]}}', ["/a", "/b/$in"]),
+        ('{"a": {"b~/": {"in": [{}]}}}', ["/a/b~0~1/in/0"]),
+        ('{"a": [1e400, 0.12345678901234567890123]}', ["/a/0", "/a/1"]),
+    ],
+)
+def test_every_fault_of_a_filter_has_its_place(typed: str, pointers: list[str]):
+    assert [fault.pointer for fault in read_filter(typed, ()).faults] == pointers
+
+
+@pytest.mark.parametrize(
+    ("triggers", "pointer"),
+    [
+        ([], ""),
+        ([{}], "/0"),
+        ([{"provider": "webhook", "event": "received", "filter": {}}], "/0/filter/webhook_ids"),
+        (
+            [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": ["wh_1"], "payload": {"a": []}}}],
+            "/0/filter/payload/a",
+        ),
+    ],
+)
+def test_a_fault_of_a_list_of_triggers_is_placed_from_the_lists_top(triggers: Any, pointer: str):
+    [fault] = read_triggers(json.dumps(triggers)).faults
+
+    assert fault.pointer == pointer
+    assert "/triggers" not in fault.message
+
+
+def test_a_written_filter_reads_as_what_it_was():
+    source = {"a": ["x" * 40, "y" * 40], "b": {"c": {"not_in": [1, 2.5, None, True]}}, RTL: {"exists": False}}
+
+    text = filter_editor.written(source)
+
+    assert json.loads(text) == source
+    assert text.startswith('{\n  "a": [\n    "xxxx')
+    assert '"b": {"c": {"not_in": [1, 2.5, null, true]}}' in text

@@ -1,0 +1,237 @@
+"""A factory's home: what needs attention first, then its webhooks and their last day."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from hookmill.domain.delivery import Label
+from hookmill.domain.permission import Role
+from hookmill.domain.webhook import AuthMode
+from hookmill.management.activity import HOUR_US, Hour
+from hookmill.store.activity import RATE_LIMITED, Counts
+from hookmill.web.dashboard.chart import HEIGHT, chart
+from tests.dashboard.client import Dashboard, Elements, Visitor, living
+from tests.dashboard.conftest import House
+from tests.support.world import World
+
+
+@pytest.fixture
+def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
+    yield from living(sqlite_store)
+
+
+@pytest.fixture
+def manager(dashboard: Dashboard) -> Visitor:
+    return dashboard.member("mia@example.com", roles={"default": Role.MANAGER})
+
+
+def text(visitor: Visitor, path: str = "/f/default") -> str:
+    """What the page says, with single spaces."""
+    answer = visitor.get(path)
+    assert answer.status == 200
+    return " ".join(Elements(answer.body).text.split())
+
+
+def fail_to_authenticate(world: World) -> None:
+    world.post(world.webhook("source"), b"1", token="wrong")
+
+
+def come_too_often(world: World) -> None:
+    made = world.webhook("source")
+    for number in range(world.limits.deliveries_per_minute + 1):
+        world.post(made, b"%d" % number)
+    world.counted(made)
+
+
+def repeat_a_body(world: World) -> None:
+    made = world.webhook("source")
+    world.post(made, b"1")
+    world.post(made, b"1")
+
+
+def repeat_an_id(world: World) -> None:
+    made = world.webhook("source")
+    for body in (b"1", b"2"):
+        world.post(made, body, headers={"X-Service-Delivery-Id": "event-1"})
+
+
+def send_no_json(world: World) -> None:
+    world.post(world.webhook("source"), b"<xml/>")
+
+
+def change_the_secret(world: World) -> None:
+    world.management.webhooks.create(world.may, "source", secret_name="SOURCE")
+    world.management.secrets.replace(world.may, "SOURCE")
+
+
+def await_the_provider(world: World) -> None:
+    world.management.webhooks.create(world.may, "source", auth_mode=AuthMode.SIGNATURE, signature_scheme="github")
+
+
+def post_while_disabled(world: World) -> None:
+    made = world.webhook("source")
+    world.management.webhooks.set_enabled(world.may, made.webhook.uid, False)
+    world.post(made, b"1")
+    world.counted(made)
+
+
+def select_what_is_gone(world: World) -> None:
+    made = world.webhook("source")
+    world.webhook("other")
+    world.automation("listener", made)
+    world.management.webhooks.delete(world.may, made.webhook.uid)
+
+
+def select_what_is_gone_while_disabled(world: World) -> None:
+    made = world.webhook("source")
+    world.automation("listener", made, enabled=False)
+    world.management.webhooks.delete(world.may, made.webhook.uid)
+
+
+def select_what_never_was(world: World) -> None:
+    filters = {"webhook_ids": ["wh_nowhere"]}
+    trigger = {"provider": "webhook", "event": "received", "filter": filters}
+    world.management.automations.create(world.may, "listener", prompt="Look.", triggers=[trigger])
+
+
+def get_what_is_well(world: World) -> None:
+    world.post(world.webhook("source"), b"1")
+
+
+@pytest.mark.parametrize(
+    ("happens", "said", "way_out"),
+    [
+        (fail_to_authenticate, "source refused 1 attempt for failed authentication", "&label=rejected_auth"),
+        (come_too_often, "source refused 1 attempt that came over its limit", "/deliveries?webhook="),
+        (repeat_a_body, "source told 1 of its last 1 Duplicates by the body alone", "#delivery-id"),
+        (send_no_json, "source has 1 Rejected (invalid JSON)", "&label=rejected_invalid_json"),
+        (change_the_secret, "source uses an old value of its secret", "#secret"),
+        (await_the_provider, "source waits for its provider's secret", "#secret"),
+        (post_while_disabled, "source was sent 1 attempt while it was disabled", "#state"),
+        (select_what_is_gone, "listener selects webhook “source”, which is deleted", "/automations/aut_"),
+        (select_what_never_was, "listener selects wh_nowhere, which is not a webhook", "/automations/aut_"),
+    ],
+)
+def test_what_needs_attention_is_said_with_a_way_to_act(
+    dashboard: Dashboard, manager: Visitor, happens: Callable[[World], None], said: str, way_out: str
+):
+    happens(dashboard.world)
+
+    answer = manager.get("/f/default")
+
+    assert said in text(manager)
+    buttons = [each for each in Elements(answer.body).named("a") if "small" in each.attributes.get("class", "")]
+    assert [way_out in each.attributes["href"] for each in buttons] == [True]
+
+
+@pytest.mark.parametrize("happens", [get_what_is_well, repeat_an_id, select_what_is_gone_while_disabled])
+def test_what_is_well_needs_no_attention(dashboard: Dashboard, manager: Visitor, happens: Callable[[World], None]):
+    happens(dashboard.world)
+
+    assert "Needs attention" not in text(manager)
+
+
+def test_what_loses_events_stands_first(dashboard: Dashboard, manager: Visitor):
+    repeat_a_body(dashboard.world)
+    made = dashboard.world.webhook("zoo")
+    dashboard.world.post(made, b"no JSON")
+
+    said = text(manager)
+
+    assert said.index("zoo has 1 Rejected (invalid JSON)") < said.index("source told 1 of its last 1 Duplicates")
+
+
+def test_a_disk_without_room_is_said_before_everything(sqlite_store: str):
+    for dashboard in living(sqlite_store, lambda world: Dashboard(world, facts={"has_room": lambda: False})):
+        assert "The disk is nearly full" in text(dashboard.member("mia@example.com", roles={"default": Role.VIEWER}))
+
+
+@pytest.mark.parametrize(("role", "may_create"), [(Role.MANAGER, True), (Role.VIEWER, False)])
+def test_an_empty_factory_says_what_to_do_first(dashboard: Dashboard, role: Role, may_create: bool):
+    somebody = dashboard.member("new@example.com", roles={"default": role})
+
+    page = Elements(somebody.get("/f/default").body)
+
+    assert "Start here" in page.text
+    assert any("big" in each.attributes.get("class", "") for each in page.named("a")) == may_create
+
+
+def test_the_list_of_webhooks_is_the_home(manager: Visitor):
+    answer = manager.get("/f/default/webhooks")
+
+    assert (answer.status, answer.headers["location"]) == (303, "/f/default")
+
+
+def hours(*counts: Counts) -> list[Hour]:
+    return [Hour(start=place * HOUR_US, counts=each) for place, each in enumerate(counts)]
+
+
+def test_a_chart_says_in_words_what_it_draws():
+    drawn = chart(
+        hours(
+            Counts({Label.ACCEPTED: 2}),
+            Counts(),
+            Counts({Label.ACCEPTED: 1000, Label.REJECTED_AUTH: 1}, {RATE_LIMITED: 3}),
+        )
+    )
+
+    assert drawn.words == (
+        "In the last 24 hours: 1,002 Accepted, 1 Rejected (auth), 3 Refused (429). "
+        "The busiest hour began at 02:00 UTC, with 1,004 in all."
+    )
+
+
+def test_an_empty_day_draws_nothing_and_says_so():
+    drawn = chart(hours(Counts(), Counts()))
+
+    assert (drawn.parts, drawn.words) == ((), "Nothing came in the last 24 hours.")
+
+
+def test_parts_of_an_hour_stand_on_each_other_up_to_the_full_height():
+    [accepted, duplicate] = chart(hours(Counts({Label.ACCEPTED: 3, Label.DUPLICATE: 1}))).parts
+
+    assert (accepted.path, duplicate.path) == (f"M120 {HEIGHT // 4}V{HEIGHT}", f"M120 0V{HEIGHT // 4}")
+
+
+def test_one_among_a_million_is_drawn():
+    [_, rejected] = chart(hours(Counts({Label.ACCEPTED: 1_000_000, Label.REJECTED_AUTH: 1}))).parts
+
+    assert rejected.path == "M120 0V1"
+
+
+def test_home_looks_right(looks: Callable[..., None], house: House):
+    looks("home-new", "/f/default")
+    made: list[Any] = [house.management.webhooks.create(house.may, f"service {number}") for number in range(4)]
+    house.management.webhooks.create(
+        house.may, "<b>a name</b> that is long enough to be broken somewhere, \u202e and turned around"
+    )
+    for number in range(6):
+        house.service.post(made[0], b'{"n": %d}' % (number % 4))
+    house.service.post(made[1], b"{}", token="wrong")
+    house.service.post(made[2], b"no JSON")
+    house.management.secrets.replace(house.may, made[3].webhook.secret_name)
+    house.management.factories.create(house.management.access.operator_of_team(), "empty")
+
+    looks("home", "/f/default")
+    looks("home-empty", "/f/empty")
+
+
+def test_from_home_to_the_first_delivery(page: Page, house: House):
+    page.goto(house.at("/f/default"))
+    page.get_by_role("link", name="first", exact=True).first.click()
+    page.goto(page.url + "#rotate")
+    page.get_by_role("button", name="Rotate it now").click()
+    secret = page.locator("#secret").inner_text()
+    first = house.management.webhooks.get(house.may, "first")
+    answer = house.service.request(
+        "POST", first.ingress_path(), headers={"Authorization": f"Bearer {secret}"}, body=b'{"it": "works"}'
+    )
+    page.goto(house.at("/f/default"))
+
+    assert answer.status == 202
+    card = page.locator(".webhooks .card").filter(has=page.get_by_role("link", name="first", exact=True))
+    expect(card).to_contain_text("Last delivery")
+    expect(card.get_by_role("img", name="Deliveries to first by hour")).to_be_visible()
+    expect(card).to_contain_text("1 Accepted")

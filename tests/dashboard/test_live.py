@@ -1,0 +1,292 @@
+"""The log as it grows before one's eyes."""
+
+import http.client
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from hookmill.domain.permission import Role
+from hookmill.management import WebhookWithSecret
+from tests.dashboard.conftest import PASSWORD, House
+from tests.support.service import serving
+
+LOG = "/f/default/deliveries"
+ON_SCREEN_MS = 500
+SHUT_OUT_SECONDS = 8.0
+STOPPED_SECONDS = 6.0
+
+NOTE_ARRIVALS = """
+    window.arrivals = {};
+    new MutationObserver((changes) => {
+        for (const change of changes)
+            for (const row of change.addedNodes)
+                if (row.id) window.arrivals[row.id] = performance.timeOrigin + performance.now();
+    }).observe(document.getElementById("log"), {childList: true});
+"""
+
+
+@pytest.fixture(scope="module")
+def webhook(house: House) -> WebhookWithSecret:
+    return house.management.webhooks.create(house.may, "live")
+
+
+def watch(page: Page, house: House, path: str = LOG) -> None:
+    page.goto(house.at(path))
+    expect(page.locator("#live-state")).to_have_text("Live")
+
+
+def post(house: House, webhook: WebhookWithSecret, **headers: str) -> str:
+    answer = house.service.post(webhook, b'{"at": %d}' % time.time_ns(), headers=headers)
+    assert answer.status == 202
+    return answer.delivery_id
+
+
+def test_a_row_is_on_screen_soon_after_its_202(page: Page, house: House, webhook: WebhookWithSecret):
+    watch(page, house)
+    page.evaluate(NOTE_ARRIVALS)
+    answered: dict[str, float] = {}
+    for _ in range(12):
+        sent = post(house, webhook)
+        answered[sent] = time.time() * 1000
+        # Not in step with whoever looks at intervals.
+        page.wait_for_timeout(70)
+
+    expect(page.locator(f"#{max(answered)}")).to_be_visible()
+
+    arrivals: dict[str, float] = page.evaluate("window.arrivals")
+    took = sorted(arrivals[sent] - at for sent, at in answered.items())
+    print(f"on screen after {took[0]:.0f} to {took[-1]:.0f} ms, median {took[len(took) // 2]:.0f} ms")
+    assert took[-1] < ON_SCREEN_MS
+    ids = [row.get_attribute("id") or "" for row in page.locator("#log tr[data-key]").all()]
+    assert ids == sorted(ids, reverse=True)
+
+
+def test_a_body_that_took_its_time_comes_in_below_those_that_overtook_it(
+    page: Page, house: House, webhook: WebhookWithSecret
+):
+    watch(page, house)
+    body = b'{"slow": %d}' % time.time_ns()
+    with socket.create_connection(("127.0.0.1", house.service.port)) as slow:
+        slow.sendall(
+            f"POST /webhooks/w/{webhook.webhook.uid} HTTP/1.1\r\nHost: here\r\n"
+            f"Authorization: Bearer {webhook.reveal()}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        )
+        page.wait_for_timeout(300)
+        quick = post(house, webhook)
+        expect(page.locator("#log tr[data-key]").first).to_have_attribute("id", quick)
+        slow.sendall(body)
+        answer = slow.recv(4096).decode()
+
+    [late] = re.findall("dlv_[0-9a-f]{32}", answer)
+
+    expect(page.locator("#log tr[data-key]").nth(1)).to_have_attribute("id", late)
+
+
+def test_only_rows_that_match_appear(page: Page, house: House, webhook: WebhookWithSecret):
+    other = house.management.webhooks.create(house.may, "another")
+    watch(page, house, f"{LOG}?webhook={webhook.webhook.uid}&label=accepted&identity=wanted")
+
+    post(house, other, **{"X-Service-Delivery-Id": "wanted"})
+    post(house, webhook, **{"X-Service-Delivery-Id": "unwanted"})
+    wanted = post(house, webhook, **{"X-Service-Delivery-Id": "wanted"})
+    post(house, webhook, **{"X-Service-Delivery-Id": "wanted"})
+
+    expect(page.locator(f"#{wanted}")).to_be_visible()
+    page.wait_for_timeout(400)
+    expect(page.locator("#log tr[data-key]")).to_have_count(1)
+
+
+def test_while_paused_rows_wait_and_nothing_is_lost(page: Page, house: House, webhook: WebhookWithSecret):
+    watch(page, house)
+    page.get_by_role("button", name="Pause").click()
+
+    sent = [post(house, webhook) for _ in range(3)]
+
+    expect(page.locator("#live-state")).to_have_text("Paused, 3 waiting")
+    expect(page.locator(f"#{sent[0]}")).to_have_count(0)
+    page.get_by_role("button", name="Resume").click()
+    for each in sent:
+        expect(page.locator(f"#{each}")).to_be_visible()
+    expect(page.locator("#live-said")).to_have_text("3 new deliveries", timeout=7_000)
+
+
+def test_the_page_stays_as_long_as_it_was(page: Page, house: House):
+    made = house.management.webhooks.create(house.may, "full")
+    for _ in range(50):
+        post(house, made)
+    watch(page, house, f"{LOG}?webhook={made.webhook.uid}")
+    expect(page.get_by_role("link", name="Older")).to_be_hidden()
+    oldest = page.locator("#log tr[data-key]").last.get_attribute("id")
+
+    sent = post(house, made)
+
+    expect(page.locator(f"#{sent}")).to_be_visible()
+    expect(page.locator("#log tr[data-key]")).to_have_count(50)
+    page.get_by_role("link", name="Older").click()
+    expect(page.locator("#log tr[data-key]")).to_have_attribute("id", oldest or "")
+
+
+class Listening:
+    """A stream as a program reads it."""
+
+    def __init__(self, house: House, cookie: str, path: str = f"{LOG}/live", **headers: str) -> None:
+        self.connection = http.client.HTTPConnection("127.0.0.1", house.service.port, timeout=SHUT_OUT_SECONDS + 5)
+        self.connection.request("GET", path, headers={"Cookie": cookie} | headers)
+        self.response = self.connection.getresponse()
+
+    def until(self, wanted: str) -> str:
+        """Read on until a line begins so; what was read. At the stream's end too."""
+        read = ""
+        while line := self.response.readline().decode():
+            read += line
+            if wanted and line.startswith(wanted):
+                break
+        return read
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+@pytest.fixture
+def listen(house: House) -> Iterator[Callable[..., Listening]]:
+    listening: list[Listening] = []
+
+    def begin(cookie: str, *path: str, **headers: str) -> Listening:
+        listening.append(Listening(house, cookie, *path, **headers))
+        return listening[-1]
+
+    yield begin
+    for each in listening:
+        each.close()
+
+
+def cookie_of(house: House, email: str = "ada@example.com") -> str:
+    token = house.management.sessions.sign_in(email, PASSWORD, client=None)
+    assert token is not None
+    return f"hookmill={token.reveal()}"
+
+
+def test_a_stream_goes_on_where_it_broke(house: House, webhook: WebhookWithSecret, listen: Callable[..., Listening]):
+    cookie = cookie_of(house)
+    first = post(house, webhook)
+    missed = [post(house, webhook), post(house, webhook)]
+
+    stream = listen(cookie, **{"Last-Event-ID": first})
+
+    read = stream.until(f"id: {missed[-1]}")
+    assert read.index(f"id: {missed[0]}") < read.index(f"id: {missed[1]}")
+
+
+def test_a_stream_ends_soon_after_its_session(house: House, listen: Callable[..., Listening]):
+    cookie = cookie_of(house)
+    stream = listen(cookie)
+    stream.until("retry")
+    since = time.monotonic()
+
+    house.management.sessions.sign_out(cookie.removeprefix("hookmill="))
+
+    assert "event: end\ndata: signed-out" in stream.until("")
+    assert time.monotonic() - since < SHUT_OUT_SECONDS
+
+
+def test_a_stream_ends_soon_after_a_role_was_taken_away(house: House, listen: Callable[..., Listening]):
+    admin = house.management.access.operator_of_team()
+    member = house.management.members.add(admin, "leo@example.com", "Leo")
+    house.management.members.set_role(admin, member.id, "default", Role.VIEWER)
+    link = house.management.sessions.link_for(admin, "leo@example.com")
+    house.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
+    stream = listen(cookie_of(house, "leo@example.com"))
+    assert stream.response.status == 200
+    stream.until("retry")
+
+    house.management.members.set_role(admin, member.id, "default", None)
+
+    assert "event: end\ndata: signed-out" in stream.until("")
+
+
+def test_a_fifth_stream_of_one_session_ends_the_first(
+    house: House, webhook: WebhookWithSecret, listen: Callable[..., Listening]
+):
+    cookie = cookie_of(house)
+    streams = [listen(cookie) for _ in range(5)]
+    for stream in streams[1:]:
+        stream.until("retry")
+
+    assert "event: end\ndata: elsewhere" in streams[0].until("")
+    sent = post(house, webhook)
+    for stream in streams[1:]:
+        assert f"id: {sent}" in stream.until("id:")
+
+
+def test_a_stranger_gets_no_stream(house: House):
+    answer = house.service.request("GET", f"{LOG}/live")
+
+    assert (answer.status, answer.headers["location"]) == (303, f"/sign-in?next={'%2Ff%2Fdefault%2Fdeliveries%2Flive'}")
+
+
+def test_a_page_whose_session_ended_says_that_it_is_no_longer_live(
+    visitor: Callable[..., BrowserContext], house: House
+):
+    cookie = cookie_of(house)
+    name, _, value = cookie.partition("=")
+    context = visitor()
+    context.add_cookies([{"name": name, "value": value, "url": house.address}])
+    page = context.new_page()
+    watch(page, house)
+
+    house.management.sessions.sign_out(value)
+
+    expect(page.locator("#live-state")).to_have_text(re.compile("No longer live"))
+    expect(page.get_by_role("button", name="Pause")).to_be_hidden()
+
+
+def test_open_streams_do_not_hold_up_a_stop_and_go_on_after_the_next_start(tmp_path: Path, browser: Browser):
+    # The browser's own context: a service that is gone is told of on the console.
+    context = browser.new_context()
+    with serving(tmp_path / "data") as service, service.management() as management:
+        link = management.sessions.first_link()
+        assert link is not None
+        token = management.sessions.accept_link(
+            link.reveal(), password=PASSWORD, email="ada@example.com", name="Ada", client=None
+        )
+        house = House(service, management)
+        made = management.webhooks.create(house.may, "before and after")
+        context.add_cookies([{"name": "hookmill", "value": token.reveal(), "url": house.address}])
+        page = context.new_page()
+        watch(page, house)
+        stream = Listening(house, f"hookmill={token.reveal()}")
+        stream.until("retry")
+        # One that doesn't read.
+        deaf = socket.create_connection(("127.0.0.1", service.port))
+        deaf.sendall(f"GET {LOG}/live HTTP/1.1\r\nHost: here\r\nCookie: hookmill={token.reveal()}\r\n\r\n".encode())
+        time.sleep(0.3)
+        since = time.monotonic()
+
+        assert service.stop() == 0
+
+        took = time.monotonic() - since
+        print(f"stopped {took:.1f} s after it was told to")
+        assert took < STOPPED_SECONDS
+        assert "event: end" not in stream.until(""), "a browser that is told of an end doesn't come again"
+        stream.close()
+        deaf.close()
+        service.start()
+        sent = post(house, made)
+        expect(page.locator(f"#{sent}")).to_be_visible(timeout=20_000)
+    context.close()
+
+
+def test_the_live_page_keeps_to_its_narrow_screen(looks: Any, house: House, webhook: WebhookWithSecret):
+    def arrive(page: Page) -> None:
+        expect(page.locator("#live-state")).to_have_text("Live")
+        sent = post(house, webhook)
+        expect(page.locator(f"#{sent}")).to_be_visible()
+
+    looks("deliveries-live", f"{LOG}?webhook={webhook.webhook.uid}&identity=wanted", prepare=None)
+    looks("deliveries-arriving", f"{LOG}?webhook={webhook.webhook.uid}&label=accepted", prepare=arrive)

@@ -1,0 +1,206 @@
+"""Runs, while they run and afterwards."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from hookmill import app
+from hookmill.domain.ids import run_id
+from hookmill.domain.run import RunState
+from hookmill.management import WebhookWithSecret
+from tests.dashboard.conftest import PASSWORD, House
+from tests.support.service import serving
+
+RUNS = "/f/default/runs"
+TALKS = """
+import pathlib, time
+print("<script>alert(1)</script> begins \\u202e", flush=True)
+pathlib.Path("<b>left behind").write_text("x" * 2000)
+go_on = pathlib.Path("../../go-on")
+while not go_on.exists():
+    time.sleep(0.05)
+print("and ends", flush=True)
+"""
+LINKS = """
+import os
+os.unlink("output.log")
+os.symlink("../../master.key", "output.log")
+os.symlink("../../master.key", "also-linked")
+print("told through a link", flush=True)
+"""
+RUNNERS = {"talks": [sys.executable, "-X", "utf8", "-c", TALKS], "links": [sys.executable, "-c", LINKS]}
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """A service whose operator has given it commands to run."""
+    data_dir = tmp_path_factory.mktemp("house") / "data"
+    data_dir.mkdir()
+    written = "".join(f"[runners.{name}]\nargv = {json.dumps(argv)}\n" for name, argv in RUNNERS.items())
+    (data_dir / "hookmill.toml").write_text(written)
+    with serving(data_dir) as service:
+        settings = service.read_settings().model_copy(update={"runners": dict.fromkeys(RUNNERS)})
+        store = app.open_store(settings)
+        management = app.management(settings, store)
+        link = management.sessions.first_link()
+        assert link is not None
+        management.sessions.accept_link(
+            link.reveal(), password=PASSWORD, email="ada@example.com", name="Ada", client=None
+        )
+        yield House(service, management)
+        store.close()
+
+
+@pytest.fixture(scope="module")
+def webhooks(house: House) -> dict[str, WebhookWithSecret]:
+    """A webhook for each runner, and an automation that runs by it."""
+    made = {}
+    for runner in ("package", *RUNNERS):
+        made[runner] = house.management.webhooks.create(house.may, f"for {runner}")
+        trigger = {
+            "provider": "webhook",
+            "event": "received",
+            "filter": {"webhook_ids": [made[runner].webhook.uid]},
+        }
+        house.management.automations.create(
+            house.may, f"by {runner}", prompt="Look at it.", triggers=[trigger], runner=runner
+        )
+    return made
+
+
+def started(house: House, webhook: WebhookWithSecret) -> str:
+    answer = house.service.post(webhook, b'{"at": %d}' % time.time_ns())
+    [run] = house.management.runs.of_delivery(house.may, answer.delivery_id)
+    return run_id(run.id)
+
+
+def wait_until(house: House, run: str, *states: RunState) -> None:
+    deadline = time.monotonic() + 20
+    while house.management.runs.get(house.may, run).state not in states and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert house.management.runs.get(house.may, run).state in states
+
+
+@pytest.fixture
+def go_on(house: House) -> Iterator[Path]:
+    """The file that a talking run waits for."""
+    path = house.service.data_dir / "go-on"
+    yield path
+    path.unlink(missing_ok=True)
+
+
+def test_a_run_is_seen_from_its_first_line_to_its_end(
+    page: Page, house: House, webhooks: dict[str, WebhookWithSecret], go_on: Path
+):
+    run = started(house, webhooks["talks"])
+    page.goto(house.at(f"{RUNS}/{run}"))
+    progress = page.locator("#progress")
+    expect(progress).to_contain_text("running", timeout=15_000)
+    # What a run prints may be anybody's words.
+    expect(progress.locator("pre")).to_contain_text("<script>alert(1)</script> begins \\u202e")
+    expect(page.get_by_role("button", name="Cancel this run")).to_be_visible()
+
+    go_on.touch()
+
+    expect(progress).to_contain_text("and ends", timeout=15_000)
+    expect(progress).to_contain_text("succeeded")
+    assert progress.get_attribute("hx-trigger") is None
+
+
+def test_a_finished_run_shows_its_package(
+    page: Page, house: House, webhooks: dict[str, WebhookWithSecret], go_on: Path
+):
+    go_on.touch()
+    run = started(house, webhooks["talks"])
+    wait_until(house, run, RunState.SUCCEEDED)
+
+    page.goto(house.at(f"{RUNS}/{run}"))
+
+    files = [cell.inner_text() for cell in page.locator("table th[scope=row]").all()]
+    assert files == [
+        "<b>left behind", "envelope.json", "envelope.txt", "event-payload.json", "output.log", "prompt.md",
+    ]  # fmt: skip
+    page.get_by_text("Prompt, as the agent is given it").click()
+    expect(page.get_by_label("Prompt")).to_contain_text("Look at it.")
+    with page.expect_download() as downloading:
+        page.get_by_role("link", name="event-payload.json").click()
+    assert downloading.value.path().read_bytes().startswith(b'{"at": ')
+
+
+def test_a_link_in_a_package_leads_nowhere(page: Page, house: House, webhooks: dict[str, WebhookWithSecret]):
+    run = started(house, webhooks["links"])
+    wait_until(house, run, RunState.SUCCEEDED, RunState.FAILED)
+    key = (house.service.data_dir / "master.key").read_text().strip()
+
+    page.goto(house.at(f"{RUNS}/{run}"))
+
+    assert key not in page.content()
+    expect(page.locator("main")).not_to_contain_text("also-linked")
+
+
+def test_a_run_is_cancelled(page: Page, house: House, webhooks: dict[str, WebhookWithSecret]):
+    run = started(house, webhooks["talks"])
+    wait_until(house, run, RunState.RUNNING)
+    page.goto(house.at(f"{RUNS}/{run}"))
+
+    page.get_by_role("button", name="Cancel this run").click()
+
+    expect(page.get_by_role("status")).to_contain_text("told to stop")
+    expect(page.locator("#progress")).to_contain_text("cancelled", timeout=20_000)
+
+
+def test_a_run_that_is_over_is_not_cancelled_from_a_page_of_before(
+    visitor: Callable[..., BrowserContext],
+    signed_in_state: Any,
+    house: House,
+    webhooks: dict[str, WebhookWithSecret],
+    go_on: Path,
+):
+    run = started(house, webhooks["talks"])
+    wait_until(house, run, RunState.RUNNING)
+    page = visitor(java_script_enabled=False, storage_state=signed_in_state).new_page()
+    page.goto(house.at(f"{RUNS}/{run}"))
+    go_on.touch()
+    wait_until(house, run, RunState.SUCCEEDED)
+
+    page.get_by_role("button", name="Cancel this run").click()
+
+    expect(page.get_by_role("alert")).to_contain_text("already succeeded")
+    expect(page.get_by_role("button", name="Cancel this run")).to_have_count(0)
+
+
+def test_runs_are_narrowed_without_scripts(
+    visitor: Callable[..., BrowserContext],
+    signed_in_state: Any,
+    house: House,
+    webhooks: dict[str, WebhookWithSecret],
+):
+    run = started(house, webhooks["package"])
+    wait_until(house, run, RunState.SUCCEEDED)
+    page = visitor(java_script_enabled=False, storage_state=signed_in_state).new_page()
+    page.goto(house.at(RUNS))
+
+    page.get_by_label("Webhook").select_option(label="for package")
+    page.get_by_label("State").select_option(label="succeeded")
+    page.get_by_role("button", name="Show").click()
+
+    expect(page.locator(f"a[href$='{run}']")).to_be_visible()
+    assert {cell.inner_text() for cell in page.locator("td[data-name=Automation]").all()} == {"by package"}
+    page.get_by_label("State").select_option(label="interrupted")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_text("No run matches.")).to_be_visible()
+
+
+def test_the_pages_of_runs_look_right(looks: Any, house: House, webhooks: dict[str, WebhookWithSecret], go_on: Path):
+    go_on.touch()
+    run = started(house, webhooks["talks"])
+    wait_until(house, run, RunState.SUCCEEDED)
+
+    looks("runs", RUNS)
+    looks("run", f"{RUNS}/{run}")

@@ -1,0 +1,87 @@
+"""Team secrets on the dashboard: shown once, replaced, synced and deleted."""
+
+import re
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect
+
+from tests.dashboard.conftest import House
+
+
+def test_a_secret_that_is_made_here_is_shown_once(page: Page, house: House):
+    page.goto(house.at("/f/default/secrets"))
+    page.get_by_label("Name").fill("MADE_HERE")
+    page.get_by_role("button", name="Create it").click()
+    expect(page.get_by_role("heading", name="MADE_HERE is created")).to_be_visible()
+    value = page.locator("#secret").inner_text()
+    page.get_by_role("link", name="To the secrets").click()
+
+    expect(page.get_by_role("link", name="MADE_HERE")).to_be_visible()
+    assert len(value) == 43
+    assert value not in page.content()
+
+
+def test_a_secret_that_is_given_is_never_shown_not_even_beside_a_name_that_is_refused(page: Page, house: House):
+    page.goto(house.at("/f/default/secrets"))
+    page.get_by_label("Name").fill("no good name")
+    page.get_by_label("I have one").check()
+    page.get_by_label("The value").fill("known to me alone")
+    page.get_by_role("button", name="Create it").click()
+    expect(page.get_by_label("Name")).to_have_accessible_description(re.compile("can't name a team secret"))
+    refused = page.content()
+
+    page.get_by_label("Name").fill("GIVEN")
+    page.get_by_label("I have one").check()
+    page.get_by_label("The value").fill("known to me alone")
+    page.get_by_role("button", name="Create it").click()
+    expect(page.get_by_role("heading", name="GIVEN is created")).to_be_visible()
+
+    assert "known to me alone" not in refused + page.content()
+
+
+def test_a_new_value_counts_once_its_webhook_is_synced(page: Page, house: House):
+    made = house.management.webhooks.create(house.may, "synced later", secret_name="CHANGING")
+    page.goto(house.at("/f/default/secrets/CHANGING#replace"))
+    page.get_by_role("button", name="Replace the value").click()
+    expect(page.get_by_role("heading", name="CHANGING has a new value")).to_be_visible()
+    fresh = page.locator("#secret").inner_text()
+    before = (house.service.post(made, b"1").status, house.service.post(made, b"2", token=fresh).status)
+
+    page.goto(house.at("/f/default"))
+    expect(page.locator(".concern").filter(has_text="uses an old value of its secret")).to_be_visible()
+    page.get_by_role("link", name="Sync it for synced later").click()
+    page.get_by_role("button", name="Sync").click()
+    expect(page.get_by_role("status")).to_contain_text("uses the newest value")
+
+    after = (house.service.post(made, b"3").status, house.service.post(made, b"4", token=fresh).status)
+    assert (before, after) == ((202, 401), (401, 202))
+
+
+def test_a_secret_in_use_cannot_be_deleted_and_one_that_nothing_uses_can(page: Page, house: House):
+    house.management.webhooks.create(house.may, "its user", secret_name="IN_USE")
+    house.management.secrets.create(house.may, "FREE")
+    page.goto(house.at("/f/default/secrets/IN_USE#delete"))
+    expect(page.get_by_text("It can't be deleted while a webhook uses it.")).to_be_visible()
+
+    page.goto(house.at("/f/default/secrets/FREE#delete"))
+    page.get_by_role("button", name="Delete FREE for good").click()
+
+    expect(page.get_by_role("status")).to_contain_text("The team secret is deleted")
+    expect(page.get_by_role("link", name="FREE")).to_have_count(0)
+
+
+def test_secrets_look_right(looks: Callable[..., None], house: House):
+    house.management.webhooks.create(house.may, "orders", secret_name="ORDERS")
+    house.management.secrets.replace(house.may, "ORDERS")
+
+    def unfold_all(page: Page) -> None:
+        for summary in page.locator("summary").all():
+            summary.click()
+
+    def replace(page: Page) -> None:
+        page.get_by_role("button", name="Replace the value").click()
+        expect(page.get_by_text("Not yet synced")).to_be_visible()
+
+    looks("secrets", "/f/default/secrets")
+    looks("secret", "/f/default/secrets/ORDERS", prepare=unfold_all)
+    looks("secret-once", "/f/default/secrets/ORDERS#replace", prepare=replace)

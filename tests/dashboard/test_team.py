@@ -1,0 +1,311 @@
+"""The team's pages: members, keys, factories; and the settings that are in force."""
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from hookmill.app.in_force import settings_in_force
+from hookmill.domain.permission import Role
+from hookmill.settings import Settings
+from tests.dashboard.client import Dashboard, Elements, Visitor, living
+from tests.dashboard.conftest import PASSWORD, House
+
+HOSTILE = "<script>alert(1)</script>\u202e\"'{{7*7}}"
+
+
+@pytest.fixture
+def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
+    yield from living(sqlite_store)
+
+
+@pytest.fixture
+def admin(dashboard: Dashboard) -> Visitor:
+    return dashboard.member("admin@example.com", is_admin=True, name="Ada")
+
+
+def text_of(body: bytes) -> str:
+    return re.sub(r"\s+", " ", Elements(body).text)
+
+
+# In a browser
+
+
+def test_somebody_is_added_given_a_role_and_signs_in_by_their_link(page: Page, stranger: Page, house: House):
+    page.goto(house.at("/team"))
+    page.get_by_label("Name").fill("Grace")
+    page.get_by_label("E-mail address").fill("grace@example.com")
+    page.get_by_role("button", name="Add").click()
+    expect(page.get_by_role("status")).to_contain_text("They are a member now.")
+    page.get_by_label("Role in default").select_option("viewer")
+    page.get_by_role("button", name="Save roles").click()
+    expect(page.get_by_label("Role in default")).to_have_value("viewer")
+    page.get_by_role("button", name="Make a link").click()
+    link = page.locator("#made-link").inner_text()
+    page.get_by_role("link", name="Back to Grace").click()
+    expect(page.locator("body")).not_to_contain_text(link)
+
+    stranger.goto(link)
+    stranger.get_by_label("Password").fill(PASSWORD)
+    stranger.get_by_label("The same once more").fill(PASSWORD)
+    stranger.get_by_role("button", name="Set password and sign in").click()
+
+    stranger.wait_for_url(re.compile("/f/default"))
+    expect(stranger.get_by_role("navigation", name="Factory").get_by_role("link", name="Deliveries")).to_be_visible()
+    expect(stranger.get_by_role("link", name="Team", exact=True)).to_have_count(0)
+    expect(stranger.get_by_role("link", name="Secrets", exact=True)).to_have_count(0)
+
+
+def test_a_key_is_made_and_revoked_without_a_mouse(page: Page, house: House):
+    page.goto(house.at("/team/keys"))
+    page.get_by_label("Name").focus()
+    page.keyboard.type("pipeline")
+    page.keyboard.press("Tab")
+    page.keyboard.type("manager")
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Enter")
+    token = page.locator("#made-token").inner_text()
+    answered = house.service.request("GET", "/api/v1/me", headers={"Authorization": f"Bearer {token}"})
+    page.get_by_role("link", name="All keys").press("Enter")
+    expect(page.get_by_role("row", name="pipeline")).to_contain_text("manager in default")
+    expect(page.locator("body")).not_to_contain_text(token)
+
+    page.get_by_role("link", name="Revoke … pipeline").press("Enter")
+    page.get_by_role("button", name="Revoke").press("Enter")
+
+    expect(page.get_by_role("row", name="pipeline")).to_contain_text(re.compile(r"revoked \d{4}-"))
+    refused = house.service.request("GET", "/api/v1/me", headers={"Authorization": f"Bearer {token}"})
+    assert (answered.status, refused.status) == (200, 401)
+
+
+def test_the_team_is_managed_without_javascript(
+    visitor: Callable[..., BrowserContext], signed_in_state: Any, house: House
+):
+    page = visitor(storage_state=signed_in_state, java_script_enabled=False).new_page()
+    page.goto(house.at("/team/factories"))
+    page.get_by_label("Name").fill("payments")
+    page.get_by_role("button", name="Create factory").click()
+    expect(page.get_by_role("link", name="payments")).to_be_visible()
+
+    page.goto(house.at("/team"))
+    page.get_by_label("Name").fill("Linus")
+    page.get_by_label("E-mail address").fill("linus@example.com")
+    page.get_by_role("button", name="Add").click()
+    page.get_by_role("button", name="Make them an admin").click()
+    expect(page.get_by_role("button", name="End being an admin")).to_be_visible()
+    page.get_by_role("link", name="Remove from the team").click()
+    page.get_by_role("button", name="Remove from the team").click()
+
+    expect(page.get_by_role("status")).to_contain_text("They are removed")
+    expect(page.get_by_role("row", name="Linus")).to_have_count(0)
+
+
+def test_the_teams_pages_look_right(looks: Callable[..., None], house: House):
+    admin = house.management.access.operator_of_team()
+    member = house.management.members.add(admin, "hostile@example.com", HOSTILE)
+    house.management.members.set_role(admin, member.id, "default", Role.MANAGER)
+    key = house.management.keys.create(admin, HOSTILE, Role.VIEWER, factory="default").key
+
+    def make_link(page: Page) -> None:
+        page.get_by_role("button", name="Make a link").click()
+        expect(page.locator("#made-link")).to_be_visible()
+
+    def make_key(page: Page) -> None:
+        page.get_by_label("Name").fill("for the looks")
+        page.get_by_role("button", name="Create key").click()
+        expect(page.locator("#made-token")).to_be_visible()
+
+    def refuse(page: Page) -> None:
+        page.get_by_label("Name").fill("Ada")
+        page.get_by_label("E-mail address").fill("ada@example.com")
+        page.get_by_role("button", name="Add").click()
+        expect(page.get_by_role("alert")).to_contain_text("is a member already")
+
+    looks("team", "/team")
+    looks("team-refused", "/team", prepare=refuse)
+    looks("team-member", f"/team/members/{member.id}")
+    looks("team-member-removal", f"/team/members/{member.id}/remove")
+    looks("team-link", f"/team/members/{member.id}", prepare=make_link)
+    looks("team-keys", "/team/keys")
+    looks("team-key", "/team/keys", prepare=make_key)
+    looks("team-key-revocation", f"/team/keys/{key.id}/revoke")
+    looks("team-factories", "/team/factories")
+    looks("settings", "/settings")
+
+
+# Without one
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "said"),
+    [
+        ({"name": "Ada", "email": "nowhere"}, "email", "is not an e-mail address"),
+        ({"name": " ", "email": "new@example.com"}, "name", "name has 1 to 100 characters"),
+        ({"name": "Ada", "email": "ADMIN@example.com "}, "email", "admin@example.com is a member already"),
+    ],
+)
+def test_who_cannot_be_added_is_told_at_the_field(
+    admin: Visitor, dashboard: Dashboard, fields: dict[str, str], field: str, said: str
+):
+    before = dashboard.audit_lines()
+
+    answer = admin.post("/team", fields)
+
+    [wrong] = [each for each in Elements(answer.body).found if "aria-invalid" in each.attributes]
+    typed = {each.attributes.get("name"): each.attributes.get("value") for each in Elements(answer.body).named("input")}
+    assert answer.status == 422
+    assert wrong.attributes["name"] == field
+    assert said in text_of(answer.body)
+    assert {name: typed[name] for name in fields} == fields
+    assert dashboard.audit_lines() == before
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "said"),
+    [
+        ({"name": "", "role": "viewer", "factory": "default"}, "name", "name has 1 to 100 characters"),
+        ({"name": "x", "role": "viewer", "factory": ""}, "factory", "A viewer's key is for one factory"),
+        ({"name": "x", "role": "admin", "factory": "default"}, "factory", "good for the whole team"),
+        ({"name": "x", "role": "viewer", "factory": "none"}, "factory", "There is no factory 'none'"),
+        ({"name": "x", "role": "admin", "expires": "2020-01-01"}, "expires", "would have expired already"),
+        ({"name": "x", "role": "admin", "expires": "tomorrow"}, "expires", "a date such as"),
+        ({"name": "x", "role": "admin", "expires": "9999-12-31"}, "expires", "after the year 2999"),
+    ],
+)
+def test_a_key_that_cannot_be_made_is_told_at_the_field(
+    admin: Visitor, dashboard: Dashboard, fields: dict[str, str], field: str, said: str
+):
+    answer = admin.post("/team/keys", fields)
+
+    [wrong] = [each for each in Elements(answer.body).found if "aria-invalid" in each.attributes]
+    assert answer.status == 422
+    assert wrong.attributes["name"] == field
+    assert said in text_of(answer.body)
+    assert dashboard.management.keys.all(dashboard.team) == []
+
+
+def test_a_key_is_good_to_the_end_of_its_last_day(admin: Visitor, dashboard: Dashboard):
+    admin.post("/team/keys", {"name": "short", "role": "admin", "factory": "", "expires": "2030-12-31"})
+
+    [key] = dashboard.management.keys.all(dashboard.team)
+
+    assert key.expires_at == datetime(2031, 1, 1, tzinfo=UTC).timestamp() * 1_000_000
+
+
+def test_a_keys_token_comes_with_a_line_to_try_it(admin: Visitor, dashboard: Dashboard):
+    answer = admin.post("/team/keys", {"name": "pipeline", "role": "viewer", "factory": "default"})
+
+    found = re.search(
+        r"curl -H 'Authorization: Bearer (hmk_[\w-]+)' https://hooks.test/api/v1/me", text_of(answer.body)
+    )
+    assert found is not None
+    caller = dashboard.management.access.by_key(found[1], client=None)
+    assert caller is not None
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_roles_that_stay_are_not_written_down_again(admin: Visitor, dashboard: Dashboard):
+    member = dashboard.management.members.add(dashboard.team, "bob@example.com", "Bob")
+    factory = dashboard.world.factory
+    elsewhere = dashboard.world.elsewhere("other").factory
+    path = f"/team/members/{member.id}/roles"
+
+    admin.post(path, {f"role.{factory.id}": "manager", f"role.{elsewhere.id}": ""})
+    before = dashboard.audit_lines()
+    admin.post(path, {f"role.{factory.id}": "manager", f"role.{elsewhere.id}": ""})
+
+    assert dashboard.management.members.get(dashboard.team, member.id).roles == {"default": Role.MANAGER}
+    assert dashboard.audit_lines() == before
+
+
+@pytest.mark.parametrize("role", ["admin", "owner", "viewer "])
+def test_a_role_that_is_none_changes_nothing(admin: Visitor, dashboard: Dashboard, role: str):
+    member = dashboard.management.members.add(dashboard.team, "bob@example.com", "Bob")
+    elsewhere = dashboard.world.elsewhere("other").factory
+    fields = {f"role.{dashboard.world.factory.id}": "viewer", f"role.{elsewhere.id}": role}
+
+    answer = admin.post(f"/team/members/{member.id}/roles", fields)
+
+    assert answer.status == 422
+    assert dashboard.management.members.get(dashboard.team, member.id).roles == {}
+
+
+@pytest.mark.parametrize(("act", "fields"), [("admin", {"is_admin": "no"}), ("remove", {})])
+def test_the_only_admin_stays_one(admin: Visitor, dashboard: Dashboard, act: str, fields: dict[str, str]):
+    [member] = dashboard.management.members.all(dashboard.team)
+
+    answer = admin.post(f"/team/members/{member.id}/{act}", fields)
+
+    assert answer.status == 409
+    assert "is the team's only admin" in text_of(answer.body)
+    assert admin.get("/team").status == 200
+
+
+def test_a_factorys_name_is_taken_once(admin: Visitor):
+    first = admin.post("/team/factories", {"name": "payments"})
+    second = admin.post("/team/factories", {"name": "payments"})
+
+    assert (first.status, second.status) == (303, 422)
+    assert "There is a factory named 'payments' already" in text_of(second.body)
+
+
+def test_names_that_mean_harm_are_words_on_every_page(admin: Visitor, dashboard: Dashboard):
+    member = dashboard.management.members.add(dashboard.team, "hostile@example.com", HOSTILE)
+    key = dashboard.management.keys.create(dashboard.team, HOSTILE, Role.ADMIN).key
+    dashboard.management.factories.create(dashboard.team, HOSTILE)
+
+    for path in (
+        "/team",
+        f"/team/members/{member.id}",
+        f"/team/members/{member.id}/remove",
+        "/team/keys",
+        f"/team/keys/{key.id}/revoke",
+        "/team/factories",
+        "/team/audit",
+    ):
+        body = admin.get(path).body.decode()
+
+        assert "<script>alert" not in body
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202e" in body
+        assert "\u202e" not in re.sub(r'value="[^"]*"', "", body)
+        assert "49" not in text_of(body.encode()).replace("2049", "")
+
+
+# Settings
+
+
+def test_every_setting_is_shown_and_no_secret_of_it(sqlite_store: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOOKMILL_PORT", "9000")
+    monkeypatch.setenv("HOOKMILL_DATABASE_URL", "postgresql://me:canary/1@db.canary.example/hookmill")
+    settings = Settings(
+        master_key="canary-key",  # type: ignore[arg-type]
+        trusted_proxies=("10.0.0.0/8",),
+        runners={
+            "agent": {  # type: ignore[dict-item]
+                "argv": ["/usr/bin/agent", "--token", "canary-argument"],
+                "environment": {"AGENT_KEY": "canary-variable"},
+                "pass_environment": ["HOME"],
+            }
+        },
+    )
+
+    def with_facts(world: Any) -> Dashboard:
+        return Dashboard(world, facts={"settings": settings_in_force(settings)})
+
+    body = b""
+    for dashboard in living(sqlite_store, with_facts):
+        body = dashboard.member("admin@example.com", is_admin=True).get("/settings").body
+
+    rows = {each.attributes["id"] for each in Elements(body).named("tr") if "id" in each.attributes}
+    words = text_of(body)
+    assert rows == set(Settings.model_fields)
+    assert b"canary" not in body
+    assert "port 9000 HOOKMILL_PORT" in words
+    assert "database_url set: PostgreSQL HOOKMILL_DATABASE_URL" in words
+    assert "master_key set the settings’ file" in words
+    assert "master_key_previous not set default" in words
+    assert "agent: /usr/bin/agent, 2 arguments, at most 3600 s" in words
+    assert "with AGENT_KEY, HOME" in words

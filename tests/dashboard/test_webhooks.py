@@ -1,0 +1,317 @@
+"""Webhooks on the dashboard: made in one page, their secret shown once, and everything that can be done with them."""
+
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from hookmill.domain.permission import MayManage, Role
+from hookmill.domain.signatures.catalogue import find
+from hookmill.domain.signatures.sign import sign
+from hookmill.management import WebhookWithSecret
+from tests.dashboard.conftest import PASSWORD, House, sign_in
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202egnp.exe"
+
+
+@pytest.fixture
+def made(house: House) -> Callable[..., WebhookWithSecret]:
+    """Makes webhooks, and takes them away again: a factory may have twenty."""
+    for webhook in house.management.webhooks.all(house.may):
+        if webhook.name != "first":
+            house.management.webhooks.delete(house.may, webhook.uid)
+    return lambda name, **choices: house.management.webhooks.create(house.may, name, **choices)
+
+
+def at(house: House, one: WebhookWithSecret) -> str:
+    return house.at(f"/f/default/webhooks/{one.webhook.uid}")
+
+
+def unfold(page: Page, name: str) -> None:
+    page.locator("summary", has_text=re.compile(f"^{name}$")).click()
+
+
+def test_a_token_webhook_shows_its_secret_once_with_a_curl_line_that_works(
+    page: Page, house: House, made: Callable[..., WebhookWithSecret]
+):
+    page.goto(house.at("/f/default"))
+    page.get_by_role("link", name="Create a webhook").click()
+    page.get_by_label("Name", exact=True).fill("by token")
+    page.get_by_role("button", name="Create the webhook").click()
+    expect(page.get_by_role("heading", name="by token is ready")).to_be_visible()
+    secret = page.locator("#secret").inner_text()
+    command = page.locator("#curl").inner_text()
+
+    sent = subprocess.run([*shlex.split(command), "-s"], capture_output=True, timeout=20, check=True).stdout
+    page.get_by_role("link", name="To the webhook").click()
+
+    assert b'"accepted"' in sent.lower() or b"delivery_id" in sent
+    assert secret in command
+    expect(page.get_by_role("row").filter(has_text="Accepted")).to_have_count(1)
+    assert secret not in page.content()
+
+
+def test_a_url_token_stands_in_the_url_once_and_is_a_placeholder_afterwards(
+    page: Page, house: House, made: Callable[..., WebhookWithSecret]
+):
+    page.goto(house.at("/f/default/webhooks/new"))
+    page.get_by_label("Name", exact=True).fill("by URL")
+    page.get_by_label("A token in the URL").check()
+    page.get_by_role("button", name="Create the webhook").click()
+    shown = page.locator("#url").inner_text()
+    secret = page.locator("#secret").inner_text()
+    page.get_by_role("link", name="To the webhook").click()
+    afterwards = page.locator("#url").inner_text()
+
+    assert shown.endswith(f"/{secret}")
+    assert afterwards == shown.replace(secret, "{token}")
+
+
+def test_a_providers_webhook_waits_for_its_secret_and_then_accepts_what_is_signed(
+    page: Page, house: House, made: Callable[..., WebhookWithSecret]
+):
+    page.goto(house.at("/f/default/webhooks/new"))
+    expect(page.get_by_label("Who signs?")).to_be_hidden()
+    page.get_by_label("Name", exact=True).fill("code host")
+    page.get_by_label("A signature.").check()
+    page.get_by_label("Who signs?").select_option("github")
+    expect(page.get_by_text("open Settings, Webhooks")).to_be_visible()
+    expect(page.get_by_label("How it signs, as JSON")).to_be_hidden()
+    expect(page.get_by_label("Answer the provider's signed challenges")).to_be_hidden()
+    page.get_by_role("button", name="Create the webhook").click()
+    expect(page.get_by_role("heading", name="code host is created")).to_be_visible()
+
+    page.get_by_role("textbox", name="The provider's secret").fill("agreed upon")
+    page.get_by_role("button", name="Supply it").click()
+    expect(page.get_by_role("status")).to_have_text("The webhook has its provider's secret.")
+    body = b'{"action": "opened"}'
+    webhook = house.management.webhooks.get(house.may, "code host")
+    signed = sign(find("github"), "agreed upon", body, "", time.time_ns() // 1000, "event-1")
+    answer = house.service.request("POST", webhook.ingress_path(), headers=dict(signed.headers), body=body)
+
+    assert answer.status == 202
+
+
+@pytest.mark.parametrize(
+    ("filled", "field", "problem"),
+    [
+        ({"name": "first"}, "name", "already has a webhook named"),
+        ({"delivery_id_header": "Authorization"}, "delivery_id_header", "carries credentials"),
+        ({"secret_name": "0"}, "secret_name", "can't name a team secret"),
+    ],
+)
+def test_what_cannot_be_used_is_said_at_its_field_and_the_rest_stays(
+    page: Page, house: House, made: Callable[..., WebhookWithSecret], filled: dict[str, str], field: str, problem: str
+):
+    page.goto(house.at("/f/default/webhooks/new"))
+    for name, value in {"name": "kept", **filled}.items():
+        page.locator(f"#{name}").fill(value)
+    page.get_by_role("button", name="Create the webhook").click()
+
+    place = page.locator(f"#{field}")
+    expect(place).to_have_attribute("aria-invalid", "true")
+    expect(place).to_have_accessible_description(re.compile(problem))
+    expect(page.locator("#name")).to_have_value({"name": "kept", **filled}["name"])
+
+
+def test_a_signature_of_ones_own_is_described_mended_and_accepted_and_the_secret_is_typed_again(
+    page: Page, house: House, made: Callable[..., WebhookWithSecret]
+):
+    page.goto(house.at("/f/default/webhooks/new"))
+    page.get_by_label("Name", exact=True).fill("own")
+    page.get_by_label("A signature.").check()
+    page.get_by_label("Who signs?").select_option("hmac")
+    page.get_by_label("How it signs, as JSON").fill('{"header": "X-Signature", "encoding": "hexx"}')
+    page.get_by_label("I have one").check()
+    page.get_by_label("The secret", exact=True).fill("a secret to be typed twice")
+    page.get_by_role("button", name="Create the webhook").click()
+    expect(page.locator("#problem-options")).to_contain_text("'hexx' is none of hex")
+    assert "a secret to be typed twice" not in page.content()
+
+    page.get_by_label("How it signs, as JSON").fill('{"header": "X-Signature", "encoding": "hex"}')
+    page.get_by_label("The secret", exact=True).fill("a secret to be typed twice")
+    page.get_by_role("button", name="Create the webhook").click()
+
+    expect(page.get_by_role("heading", name="own is ready")).to_be_visible()
+    assert "a secret to be typed twice" not in page.content()
+
+
+def test_a_webhook_is_made_with_the_keyboard_alone(page: Page, house: House, made: Callable[..., WebhookWithSecret]):
+    page.goto(house.at("/f/default/webhooks/new"))
+    expect(page.get_by_role("status")).to_have_count(0)
+    page.keyboard.type("by keyboard")
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Tab")
+    page.keyboard.type("Stripe")
+    expect(page.get_by_text("To set it up:")).to_be_visible()
+    while page.evaluate("document.activeElement.textContent") != "Create the webhook":
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+
+    expect(page.get_by_role("heading", name="by keyboard is created")).to_be_visible()
+    assert house.management.webhooks.get(house.may, "by keyboard").signature_scheme == "stripe"
+
+
+def test_without_javascript_help_is_a_button_away_and_a_team_secret_can_be_used(
+    visitor: Callable[..., BrowserContext],
+    signed_in_state: Any,
+    house: House,
+    made: Callable[..., WebhookWithSecret],
+):
+    house.management.secrets.create(house.may, "SHARED_SECRET", "of the whole team")
+    page = visitor(java_script_enabled=False, storage_state=signed_in_state).new_page()
+    page.goto(house.at("/f/default/webhooks/new"))
+    page.get_by_label("Name", exact=True).fill("plain")
+    page.get_by_label("A signature.").check()
+    page.get_by_label("Who signs?").select_option("github")
+    page.get_by_role("button", name="Show how to set it up").click()
+    expect(page.get_by_text("open Settings, Webhooks")).to_be_visible()
+    page.get_by_label("Use a team secret that is there").check()
+    page.get_by_label("Team secret", exact=True).select_option("SHARED_SECRET")
+    page.get_by_role("button", name="Create the webhook").click()
+
+    expect(page.get_by_role("heading", name="plain is ready")).to_be_visible()
+    assert house.management.webhooks.get(house.may, "plain").secret_name == "SHARED_SECRET"
+    assert "of the whole team" not in page.content()
+
+
+def test_rotating_shows_the_new_secret_once_and_shuts_the_old_one_out(
+    page: Page, house: House, made: Callable[..., WebhookWithSecret]
+):
+    one = made("rotated")
+    page.goto(at(house, one) + "#rotate")
+    page.get_by_role("button", name="Rotate it now").click()
+    expect(page.get_by_role("heading", name="rotated has a new secret")).to_be_visible()
+    fresh = page.locator("#secret").inner_text()
+
+    assert house.service.post(one, b"1").status == 401
+    assert house.service.post(one, b"2", token=fresh).status == 202
+
+
+def test_a_webhook_is_disabled_and_enabled(page: Page, house: House, made: Callable[..., WebhookWithSecret]):
+    one = made("toggled")
+    page.goto(at(house, one))
+    unfold(page, "Disable")
+    page.get_by_role("button", name="Disable it").click()
+    expect(page.get_by_role("status")).to_contain_text("senders get 404")
+    while_disabled = house.service.post(one, b"1").status
+
+    unfold(page, "Enable")
+    page.get_by_role("button", name="Enable it").click()
+    expect(page.get_by_role("status")).to_contain_text("is enabled")
+
+    assert (while_disabled, house.service.post(one, b"1").status) == (404, 202)
+
+
+def test_a_hostile_name_is_shown_and_does_nothing(page: Page, house: House, made: Callable[..., WebhookWithSecret]):
+    one = made("to be renamed")
+    page.goto(at(house, one))
+    unfold(page, "Rename")
+    page.get_by_label("New name").fill(HOSTILE)
+    page.get_by_role("button", name="Rename it").click()
+
+    expect(page.get_by_role("heading", level=1)).to_contain_text("<script>alert(1)</script>")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("\\u202egnp.exe")
+    page.goto(house.at("/f/default"))
+    expect(page.get_by_role("link", name="alert(1)").first).to_be_visible()
+
+
+def test_a_delivery_id_header_that_cannot_be_used_is_said_where_it_was_typed(
+    page: Page, house: House, made: Callable[..., WebhookWithSecret]
+):
+    one = made("headed")
+    page.goto(at(house, one))
+    unfold(page, "Change the delivery id header")
+    page.get_by_label("Header", exact=True).fill("Cookie")
+    page.get_by_role("button", name="Change it").click()
+    expect(page.get_by_label("Header", exact=True)).to_have_accessible_description(re.compile("carries credentials"))
+
+    page.get_by_label("Header", exact=True).fill("X-Event-Id")
+    page.get_by_role("button", name="Change it").click()
+
+    expect(page.get_by_role("status")).to_contain_text("The delivery id header is changed")
+    assert house.management.webhooks.get(house.may, "headed").delivery_id_header == "X-Event-Id"
+
+
+def test_deleting_names_the_automations_that_lose_it(page: Page, house: House, made: Callable[..., WebhookWithSecret]):
+    one = made("doomed")
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [one.webhook.uid]}}
+    house.management.automations.create(house.may, "bereft", prompt="Look.", triggers=[trigger])
+    page.goto(at(house, one))
+    unfold(page, "Delete")
+    expect(page.locator("#delete .warning")).to_contain_text("1 automation selects it")
+    expect(page.locator("#delete .warning")).to_contain_text("bereft")
+    page.get_by_role("button", name="Delete doomed for good").click()
+
+    expect(page.get_by_role("status")).to_contain_text("The webhook is deleted")
+    expect(page.get_by_text("selects webhook “doomed”, which is deleted")).to_be_visible()
+    assert house.service.post(one, b"1").status == 404
+    house.management.automations.delete(house.may, "bereft")
+
+
+def test_in_a_factory_defined_by_files_only_state_and_secret_change_here(
+    page: Page, house: House, made: Callable[..., WebhookWithSecret]
+):
+    filed = factory(house, "filed")
+    one = house.management.webhooks.create(filed, "in a file")
+    house.management.factories.take_by_files(filed)
+    page.goto(house.at(f"/f/filed/webhooks/{one.webhook.uid}"))
+
+    expect(page.get_by_text("hookmill apply")).to_be_visible()
+    assert page.locator("summary").all_inner_texts() == ["Disable", "Rotate the secret"]
+
+
+def test_a_viewer_sees_a_webhook_and_no_way_to_change_it(
+    stranger: Page, house: House, made: Callable[..., WebhookWithSecret]
+):
+    one = made("looked at")
+    admin = house.management.access.operator_of_team()
+    house.management.members.add(admin, "vi@example.com", "Vi")
+    house.management.members.set_role(admin, "vi@example.com", "default", Role.VIEWER)
+    link = house.management.sessions.link_for(admin, "vi@example.com")
+    house.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
+    sign_in(stranger, house, "vi@example.com")
+
+    stranger.goto(at(house, one))
+    expect(stranger.get_by_role("heading", name="looked at")).to_be_visible()
+    assert stranger.locator("main form").count() == 0
+    stranger.goto(house.at("/f/default/webhooks/new"))
+    expect(stranger.get_by_role("heading", name="Not allowed")).to_be_visible()
+
+
+def test_webhooks_look_right(looks: Callable[..., None], house: House, made: Callable[..., WebhookWithSecret]):
+    one = made("orders", delivery_id_header="X-Event-Id")
+    for number in range(4):
+        house.service.post(one, b'{"order": %d}' % number)
+    house.service.post(one, b'{"order": 1}')
+    house.service.post(one, b"no JSON at all")
+    house.service.post(one, b"{}", token="wrong")
+    path = f"/f/default/webhooks/{one.webhook.uid}"
+
+    def choose_a_provider(page: Page) -> None:
+        page.get_by_label("A signature.").check()
+        page.get_by_label("Who signs?").select_option("discord")
+        expect(page.get_by_text("To set it up:")).to_be_visible()
+
+    def unfold_all(page: Page) -> None:
+        for summary in page.locator("summary").all():
+            summary.click()
+
+    def rotate(page: Page) -> None:
+        page.get_by_role("button", name="Rotate it now").click()
+        expect(page.get_by_text("once.")).to_be_visible()
+
+    looks("webhook", path, prepare=unfold_all)
+    looks("webhook-once", path + "#rotate", prepare=rotate)
+    looks("webhook-new", "/f/default/webhooks/new", prepare=choose_a_provider)
+
+
+def factory(house: House, name: str) -> MayManage:
+    house.management.factories.create(house.management.access.operator_of_team(), name)
+    return house.management.access.operator(name)

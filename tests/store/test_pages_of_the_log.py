@@ -1,0 +1,152 @@
+"""Pages of the log are what a reader of every row would have picked."""
+
+import random
+from collections.abc import Callable
+from hashlib import sha256
+from itertools import product
+from typing import Any
+
+import pytest
+
+from hookmill.domain.delivery import Label
+from hookmill.domain.ids import RunKey, time_of, time_ordered
+from hookmill.domain.run import RunState
+from hookmill.store import deliveries, runs
+from hookmill.store.admission import add_refusals
+from hookmill.store.deliveries import Delivery, Stretch
+from tests.store.shelf import Shelf
+
+DAY = 86_400
+EVENTS = ["often", "again", "once upon a time", None]
+
+
+@pytest.fixture
+def log(shelf: Shelf) -> list[Delivery]:
+    """Two hundred deliveries of forty days, to three webhooks; identities from before the last thirty are forgotten."""
+    chance = random.Random(11)
+    webhooks = [shelf.webhook(name) for name in ("one", "two", "three")]
+    times = sorted(chance.uniform(-40 * DAY, 0) for _ in range(200))
+    for at in times:
+        label = chance.choices(list(Label), [12, 0, 4, 2, 1])[0]
+        shelf.admit(shelf.plan(chance.choice(webhooks), chance.choice(EVENTS), at=at, label=label))
+    with shelf.database.write() as tx:
+        deliveries.forget_identities(tx, (0, b""), shelf.clock.now, 1_000)
+    with shelf.database.read() as tx:
+        rows = deliveries.oldest(tx, shelf.factory.id)
+    assert len(rows) == 200
+    return list(reversed(rows))
+
+
+def test_every_combination_of_filters_finds_what_a_reader_of_all_rows_would(shelf: Shelf, log: list[Delivery]):
+    uid = log[0].webhook_uid
+    middle, later = log[100].received_at, log[40].received_at
+    digest = sha256(b"often").digest()[:16]
+    choices: tuple[tuple[tuple[dict[str, Any], Callable[[Delivery], bool]], ...], ...] = (
+        (({}, lambda _: True), ({"webhooks": [uid]}, lambda row: row.webhook_uid == uid)),
+        (({}, lambda _: True), *(({"label": label}, lambda row, label=label: row.label == label) for label in Label)),
+        (
+            (dict.fromkeys(("since", "until", "before")), lambda _: True),
+            ({"since": middle, "until": later}, lambda row: middle <= row.received_at < later),
+            ({"before": log[60].key}, lambda row: row.key < log[60].key),
+        ),
+    )
+    found = {}
+    with shelf.database.read() as tx:
+        for parts, is_of_event in product(product(*choices), (False, True)):
+            asked: dict[str, Any] = {}
+            for part, _ in parts:
+                asked |= part
+            stretch = Stretch(**{name: asked.pop(name, None) for name in ("since", "until", "before")})
+            wanted = [row.key for row in log if all(holds(row) for _, holds in parts)]
+            if is_of_event:
+                wanted = [row.key for row in log if row.key in wanted and row.identity_digest == digest]
+                rows = deliveries.of_identities(
+                    tx, shelf.factory.id, [digest, b"unknown"], now=shelf.clock.now, stretch=stretch, limit=9, **asked
+                )
+            else:
+                rows = deliveries.newest(tx, shelf.factory.id, stretch=stretch, limit=9, **asked)
+            found[str((asked, stretch, is_of_event))] = ([row.key for row in rows], wanted[:9])
+
+    assert {asked: keys for asked, (keys, wanted) in found.items() if keys != wanted} == {}
+    assert sum(bool(wanted) for _, wanted in found.values()) > 40
+
+
+def test_times_that_no_key_can_hold_are_the_ends_of_the_log(shelf: Shelf, log: list[Delivery]):
+    with shelf.database.read() as tx:
+        page = deliveries.newest(tx, shelf.factory.id, stretch=Stretch(since=-(10**18), until=10**18), limit=1000)
+
+    assert [row.key for row in page] == [row.key for row in log]
+
+
+def test_a_factory_sees_nothing_of_another(shelf: Shelf, log: list[Delivery]):
+    admin = shelf.management.access.operator_of_team()
+    other = shelf.management.factories.create(admin, "other")
+
+    with shelf.database.read() as tx:
+        assert deliveries.newest(tx, other.id) == []
+        assert deliveries.of_identities(tx, other.id, [sha256(b"often").digest()[:16]], now=shelf.clock.now) == []
+
+
+def test_a_key_tells_the_time_that_it_was_made_of():
+    for at in (0, 1, 999, 1_000, 1_795_289_589_913_769):
+        assert time_of(time_ordered(at, b"\xff" * 8)) == at
+
+
+def test_refusals_belong_to_the_page_in_whose_time_their_minute_ends(shelf: Shelf):
+    webhook = shelf.webhook()
+    minute = 60_000_000
+    with shelf.database.write() as tx:
+        add_refusals(tx, [(webhook.no, number * minute, "rate_limited", number) for number in range(1, 7)])
+
+    with shelf.database.read() as tx:
+        pages = [
+            [row.count for row in deliveries.refusals(tx, shelf.factory.id, since=since, until=until)]
+            for since, until in ((5 * minute + 7, None), (3 * minute, 5 * minute + 7), (None, 3 * minute))
+        ]
+
+    assert pages == [[6, 5], [4, 3], [2, 1]]
+
+
+def test_pages_of_runs_are_what_a_reader_of_all_runs_would_pick(shelf: Shelf):
+    webhooks = [shelf.webhook(name) for name in ("one", "two")]
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhooks[0].uid]}}
+    automation = shelf.management.automations.create(shelf.may, "a", prompt="Look.", triggers=[trigger]).id
+    # The automation has changed what its webhook does.
+    webhooks = [shelf.management.webhooks.get(shelf.may, name) for name in ("one", "two")]
+    states = list(RunState)
+    for number in range(60):
+        shelf.admit(shelf.plan(webhooks[number % 2], at=number - 100, runs=[shelf.run(automation)]))
+        shelf.clock.advance(seconds=0.001)
+    with shelf.database.write() as tx:
+        rows = tx.all("SELECT id, webhook_no FROM runs ORDER BY id DESC")
+        for number, row in enumerate(rows):
+            state = states[number % len(states)]
+            in_hand = state is RunState.RUNNING or (state is RunState.QUEUED and number % 4 == 0)
+            tx.run(
+                """
+                UPDATE runs
+                SET state = :state, finished_at = :finished_at, handed_at = :handed_at, executor = :executor
+                WHERE id = :id
+                """,
+                state=state.value,
+                finished_at=1 if state.is_final else None,
+                handed_at=1 if in_hand else None,
+                executor="somebody" if in_hand else None,
+                id=row["id"],
+            )
+    state_of = {bytes(row["id"]): states[number % len(states)] for number, row in enumerate(rows)}
+
+    with shelf.database.read() as tx:
+        for state, webhook, before in product(
+            (None, *RunState), (None, webhooks[0]), (None, RunKey(bytes(rows[30]["id"])))
+        ):
+            wanted = [
+                bytes(row["id"])
+                for row in rows
+                if (state is None or state_of[bytes(row["id"])] is state)
+                and (webhook is None or row["webhook_no"] == webhook.no)
+                and (before is None or bytes(row["id"]) < before)
+            ][:7]
+            uid = webhook.uid if webhook is not None else None
+            page = runs.page_of_runs(tx, factory=shelf.factory.id, webhook=uid, state=state, before=before, limit=7)
+            assert [run.id for run in page] == wanted, (state, uid, before)
