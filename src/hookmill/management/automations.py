@@ -125,12 +125,10 @@ class Automations:
     def warnings(self, may: MayView, automation: Automation) -> list[str]:
         """What keeps the automation from firing although it is enabled: webhooks that are unknown, deleted or
         disabled."""
+        uids = sorted(automation.selected_webhooks())
         with self._at.reading() as tx:
-            return [
-                warning
-                for uid in sorted(automation.selected_webhooks())
-                if (warning := _warning(may, uid, webhooks.by_uid(tx, uid))) is not None
-            ]
+            known = webhooks.with_uids(tx, uids)
+        return [warning for uid in uids if (warning := _warning(may, uid, known.get(uid))) is not None]
 
     def _usable_runner(self, runner: str | None) -> str:
         house = self._at.house

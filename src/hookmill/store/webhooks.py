@@ -2,7 +2,7 @@
 transaction."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,18 @@ def by_uid(tx: Transaction, uid: WebhookUid) -> Webhook | None:
     """The webhook in any state: a deleted one keeps its history."""
     row = tx.one(f"SELECT {_COLUMNS} FROM webhooks w JOIN secrets s ON s.id = w.secret_id WHERE w.uid = :uid", uid=uid)
     return _webhook(row) if row else None
+
+
+def with_uids(tx: Transaction, uids: Collection[WebhookUid]) -> dict[WebhookUid, Webhook]:
+    """Those of the uids that there are, in any state and of any factory."""
+    if not uids:
+        return {}
+    numbered = {f"uid_{number}": uid for number, uid in enumerate(uids)}
+    places = ", ".join(f":{name}" for name in numbered)
+    rows = tx.all(
+        f"SELECT {_COLUMNS} FROM webhooks w JOIN secrets s ON s.id = w.secret_id WHERE w.uid IN ({places})", **numbered
+    )
+    return {WebhookUid(row["uid"]): _webhook(row) for row in rows}
 
 
 def live_by_name(tx: Transaction, factory: FactoryId, name: str) -> Webhook | None:
