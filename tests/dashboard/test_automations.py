@@ -142,6 +142,23 @@ def test_two_quick_clicks_are_both_in_the_filter(page: Page, house: House):
     expect(page.get_by_role("button", name="number 7")).to_have_attribute("aria-pressed", "true")
 
 
+def test_nothing_is_saved_while_a_click_is_answered(page: Page, house: House):
+    made = webhook(house, "hasty", OPENED)
+    begin(page, house, made, "Hasty")
+    next_request = held_requests(page, "**/automations/new*")
+
+    page.get_by_role("button", name="number 7").click()
+    first = next_request()
+    for button in page.get_by_role("button", name="Create").all():
+        expect(button).to_be_disabled()
+    first.continue_()
+    page.unroute("**/automations/new*")
+    page.get_by_role("button", name="Create").first.click()
+
+    expect(page.get_by_text("The automation is created.")).to_be_visible()
+    assert house.management.automations.get(house.may, "Hasty").triggers[0].payload is not None
+
+
 def test_what_is_typed_while_a_click_is_answered_is_kept(page: Page, house: House):
     made = webhook(house, "meanwhile", OPENED)
     begin(page, house, made, "Meanwhile")
