@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Playwright, Request, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Dialog,
+    Page,
+    Playwright,
+    Request,
+    ViewportSize,
+    sync_playwright,
+)
 
 from hookmill.domain.permission import MayManage
 from hookmill.management import Management
@@ -19,11 +28,12 @@ from tests.support.service import Service, operator, serving
 
 PASSWORD = "correct horse battery staple"
 SCREENSHOTS = Path(os.environ.get("HOOKMILL_TEST_SCREENSHOTS", "test-artefacts/screenshots"))
-LOOKS = {
-    "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 800}},
-    "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 800}},
-    "narrow": {"color_scheme": "light", "viewport": {"width": 360, "height": 740}},
-}
+CHROMIUM_ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-gpu-rasterization"]
+WIDE: ViewportSize = {"width": 1280, "height": 800}
+NARROW: ViewportSize = {"width": 360, "height": 740}
+ALL_RULES: dict[str, Any] = {}
+CONTRAST: dict[str, Any] = {"runOnly": ["color-contrast"]}
+"""What another colour scheme can change."""
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +44,7 @@ def playwright() -> Iterator[Playwright]:
 
 @pytest.fixture(scope="session")
 def browser(playwright: Playwright) -> Iterator[Browser]:
-    launched = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-dev-shm-usage"])
+    launched = playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM_ARGUMENTS)
     yield launched
     launched.close()
 
@@ -141,24 +151,31 @@ def looks(visitor: Callable[..., BrowserContext], signed_in_state: Any, house: H
         name: str, path: str, *, state: Any = signed_in_state, prepare: Callable[[Page], None] | None = None
     ) -> None:
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-        for kind, choices in LOOKS.items():
-            page = visitor(storage_state=state, **choices).new_page()
-            page.goto(house.at(path))
-            if prepare is not None:
-                prepare(page)
-            page.screenshot(path=SCREENSHOTS / f"{name}-{kind}.png", full_page=True)
-            assert findings(page) == [], f"{name}, {kind}"
-            if kind == "narrow":
-                wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-                assert wide <= 0, f"{name} is {wide} px wider than a narrow screen"
+        page = visitor(storage_state=state, viewport=WIDE).new_page()
+        page.goto(house.at(path))
+        if prepare is not None:
+            prepare(page)
+        _look(page, f"{name}-light", ALL_RULES)
+        page.emulate_media(color_scheme="dark")
+        _look(page, f"{name}-dark", CONTRAST)
+        page.emulate_media(color_scheme="light")
+        page.set_viewport_size(NARROW)
+        _look(page, f"{name}-narrow", ALL_RULES)
+        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, f"{name} is {wide} px wider than a narrow screen"
 
     return look
 
 
-def findings(page: Page) -> list[str]:
+def _look(page: Page, name: str, rules: dict[str, Any]) -> None:
+    page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+    assert findings(page, rules) == [], name
+
+
+def findings(page: Page, rules: dict[str, Any]) -> list[str]:
     """What axe-core finds serious or critical, each with the element."""
     # The content security policy keeps scripts of others out, axe's too: it runs in a world of its own.
-    found = Axe().run(page).response["violations"]
+    found = Axe().run(page, options=rules | {"resultTypes": ["violations"]}).response["violations"]
     return [
         f"{each['id']}: {json.dumps(node['target'])} {node.get('failureSummary', '')}"
         for each in found
