@@ -36,13 +36,14 @@ CONTRAST: dict[str, Any] = {"runOnly": ["color-contrast"]}
 """What another colour scheme can change."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def playwright() -> Iterator[Playwright]:
+    """For one file's tests: as long as it is there an event loop runs in this thread, and others want their own."""
     with sync_playwright() as started:
         yield started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(playwright: Playwright) -> Iterator[Browser]:
     launched = playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM_ARGUMENTS)
     yield launched
