@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
         PAGE.write_text(PAGE_TEXT.format(connections=CONNECTIONS, machine="\n".join(lines), table=table))
     short = [row for row in rows if row.falls_short]
     for row in short:
-        print(f"{row.what}: {row.of_yardstick:.3f} of (a), wanted {row.wanted_of_yardstick}", file=sys.stderr)
+        print(row.shortfall, file=sys.stderr)
     return 1 if short else 0
 
 

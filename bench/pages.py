@@ -125,6 +125,8 @@ def addresses(management: Management, now: int) -> Mapping[str, str]:
     factory = url("f", FACTORY)
     first_day = time.strftime("%Y-%m-%dT%H:%M", time.gmtime(oldest.received_at // 10**6 + 86_400))
     return {
+        "the factory's home": factory,
+        "a webhook": f"{factory}/webhooks/{webhooks[0].uid}",
         "newest": f"{factory}/deliveries",
         "of one webhook": f"{factory}/deliveries?webhook={webhooks[0].uid}",
         "of a quiet webhook": f"{factory}/deliveries?webhook={webhooks[-1].uid}",
@@ -148,7 +150,9 @@ def measured(storage: Storage, *, times: int) -> list[Row]:
                     what=f"{what}, {name}",
                     p50_ms=median(took),
                     p99_ms=quantiles(took, n=100)[98],
-                    remark=f"p95 {quantiles(took, n=20)[18]:.1f} ms, wanted under {WANTED_P95_MS:.0f}",
+                    p95_ms=(p95 := quantiles(took, n=20)[18]),
+                    wanted_p95_ms=WANTED_P95_MS,
+                    remark=f"p95 {p95:.1f} ms, wanted under {WANTED_P95_MS:.0f}",
                 )
                 for name, took in _asked(running, times)
             ]

@@ -18,6 +18,8 @@ class Row:
     per_second: float | None = None
     of_yardstick: float | None = None
     wanted_of_yardstick: float | None = None
+    p95_ms: float | None = None
+    wanted_p95_ms: float | None = None
     p50_ms: float | None = None
     p99_ms: float | None = None
     mib_at_rest: float | None = None
@@ -36,9 +38,18 @@ class Row:
 
     @property
     def falls_short(self) -> bool:
+        if self.p95_ms is not None and self.wanted_p95_ms is not None and self.p95_ms > self.wanted_p95_ms:
+            return True
         if self.of_yardstick is None or self.wanted_of_yardstick is None:
             return False
         return self.of_yardstick < self.wanted_of_yardstick
+
+    @property
+    def shortfall(self) -> str:
+        """What falls short, in words."""
+        if self.p95_ms is not None and self.wanted_p95_ms is not None:
+            return f"{self.what}: p95 {self.p95_ms:.1f} ms, wanted under {self.wanted_p95_ms:.0f}"
+        return f"{self.what}: {self.of_yardstick:.3f} of (a), wanted {self.wanted_of_yardstick}"
 
 
 HEADINGS = (
