@@ -304,3 +304,14 @@ def test_the_pages_look_right(looks: Any, house: House, automation: str, webhook
     looks("deliveries-none", f"{LOG}?until=2001-01-01T00:00")
     looks("delivery", f"{LOG}/{sent}")
     looks("delivery-duplicate", f"{LOG}/{again}")
+
+
+def test_a_delivery_leads_to_an_automation_that_begins_with_it(page: Page, house: House):
+    made = house.management.webhooks.create(house.may, "led from")
+    sent = house.service.post(made, b'{"led": "here"}').delivery_id
+    page.goto(house.at(f"{LOG}/{sent}"))
+
+    page.get_by_role("link", name="New automation from this delivery").click()
+
+    expect(page.get_by_role("button", name='led "here"')).to_be_visible()
+    expect(page.get_by_label("led from")).to_be_checked()
