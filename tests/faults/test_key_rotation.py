@@ -36,6 +36,12 @@ FILLING = 200
 SIGNING_SECRET = "what github was given"
 
 
+def troubles(services: Sequence[Service]) -> list[str]:
+    """What the services' logs tell of faults. A sweep that a busy database kept waiting is made again, and no fault."""
+    lines = [line for service in services for line in service.log().splitlines()]
+    return [line for line in lines if '"failed"' in line and '"retention"' not in line]
+
+
 def delivery(made: WebhookWithSecret, body: bytes) -> bytes:
     """A request that proves itself as its webhook asks."""
     if made.webhook.auth_mode is not AuthMode.SIGNATURE:
@@ -169,7 +175,7 @@ def test_a_rotation_under_load_costs_no_delivery(on: str, tmp_path: Path, reques
         with open_database(services[0].read_settings().store_url()) as database, database.read() as tx:
             assert list(rotation.rows_by_key(tx)) == [new_key.id]
         assert list(senders.answers) == ["202"], senders.answers
-        assert [line for line in services[0].log().splitlines() if '"snapshot"' in line] == []
+        assert troubles(services) == []
         written = [key for file in data_dir.glob("master.key*") for key in file.read_text().split()]
         assert len(written) == 3
         assert [key for key in written if key in services[0].log()] == []

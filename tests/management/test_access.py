@@ -59,7 +59,7 @@ def test_no_table_holds_a_keys_token(world: World, admin: MayAdminister):
         kept = [value for row in tx.all("SELECT * FROM api_keys") for value in row.values()]
 
     assert kept
-    assert not any(token in str(value) or token.encode() in bytes(str(value), "utf-8") for value in kept)
+    assert not any(token in str(value) for value in kept)
 
 
 def test_a_revoked_key_opens_nothing_at_once_in_another_process(world: World, admin: MayAdminister):

@@ -105,7 +105,7 @@ def test_a_backtest_refuses_a_faulty_draft_with_its_places(world: World):
     with pytest.raises(InvalidFilter) as refused:
         world.management.filters.backtest(world.may, given={"action": {"equals": 1}})
 
-    assert [fault.pointer for fault in refused.value.faults] == ["/action/equals"] or refused.value.faults
+    assert [fault.pointer for fault in refused.value.faults] == ["/action/equals"]
 
 
 def test_a_replay_starts_new_runs_and_leaves_the_log_as_it_is(world: World):

@@ -12,7 +12,7 @@ CHARACTERS_MIN: Final = 12
 CHARACTERS_MAX: Final = 256
 _AT_ONCE: Final = 2
 
-# The parameters of RFC 9106 for a machine that has other work: 64 MiB, three passes.
+# What RFC 9106 recommends where memory is short, in one lane: 64 MiB, three passes.
 _HASHER: Final = PasswordHasher(time_cost=3, memory_cost=65_536, parallelism=1)
 # A flood of guesses must not take the machine from the deliveries.
 _TURN: Final = threading.BoundedSemaphore(_AT_ONCE)
