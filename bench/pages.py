@@ -137,6 +137,9 @@ def addresses(management: Management, now: int) -> Mapping[str, str]:
         "one delivery": f"{factory}/deliveries/{delivery_id(rare.key)}",
         "runs": f"{factory}/runs",
         "runs in a rare state": f"{factory}/runs?state=interrupted",
+        "runs of one automation": f"{factory}/runs?automation=aut_fac_0",
+        "automations": f"{factory}/automations",
+        "one automation": f"{factory}/automations/aut_fac_0",
     }
 
 

@@ -2,6 +2,7 @@
 run."""
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -45,11 +46,17 @@ def finished_payload(service: Service, delivery_id: str) -> bytes:
     raise AssertionError("the run did not finish")
 
 
-def test_the_printed_line_posts_a_delivery_whose_run_has_its_exact_body(service: Service):
-    answered = subprocess.run(["sh", "-c", printed_line(service)], capture_output=True, check=True, timeout=30)
+def test_the_printed_line_pasted_twice_posts_two_deliveries_whose_runs_have_their_exact_bodies(service: Service):
+    payloads = []
+    for _ in range(2):
+        answered = subprocess.run(["sh", "-c", printed_line(service)], capture_output=True, check=True, timeout=30)
+        payloads.append(json.loads(finished_payload(service, json.loads(answered.stdout)["delivery_id"])))
+        second = int(time.time())
+        while int(time.time()) == second:
+            time.sleep(0.05)
 
-    delivery_id = json.loads(answered.stdout)["delivery_id"]
-    assert json.loads(finished_payload(service, delivery_id)) == {"message": "Hello from curl"}
+    assert [payload["message"] for payload in payloads] == ["Hello from curl"] * 2
+    assert 0 < payloads[1]["sent_at"] - payloads[0]["sent_at"] < SECONDS_TO_FINISH
 
 
 def pull_request_event() -> bytes:
@@ -71,10 +78,8 @@ def test_a_large_body_is_attached_byte_for_byte(service: Service, tmp_path: Path
     body = pull_request_event()
     assert 95_000 < len(body) < 125_000
     (tmp_path / "body.json").write_bytes(body)
-    line = printed_line(service).replace("""'{"message": "Hello from curl"}'""", f"@{tmp_path / 'body.json'}")
+    line = re.sub(r" -d '.*}' ", f" --data-binary @{tmp_path / 'body.json'} ", printed_line(service))
 
-    answered = subprocess.run(
-        ["sh", "-c", line.replace(" -d ", " --data-binary ")], capture_output=True, check=True, timeout=30
-    )
+    answered = subprocess.run(["sh", "-c", line], capture_output=True, check=True, timeout=30)
 
     assert finished_payload(service, json.loads(answered.stdout)["delivery_id"]) == body

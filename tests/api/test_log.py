@@ -253,7 +253,9 @@ def test_a_queued_run_is_cancelled_once(api: Api, stocked: Stocked):
 
     assert (cancelled.status, cancelled.json["state"]) == (200, "cancelled")
     assert (again.status, again.json["code"]) == (409, "conflict")
-    assert [run["run_id"] for run in api.get(f"{FACTORY}/runs?state=cancelled").json["items"]] == [stocked.run]
+    for narrowed in ("state=cancelled", f"state=cancelled&automation={stocked.automation.id}"):
+        assert [run["run_id"] for run in api.get(f"{FACTORY}/runs?{narrowed}").json["items"]] == [stocked.run]
+    assert api.get(f"{FACTORY}/runs?automation=nobody").status == 404
 
 
 # Other lists

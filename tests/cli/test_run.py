@@ -34,6 +34,16 @@ def test_the_list_can_be_narrowed_to_a_state(automation: Any, webhook: Any, log:
     assert only["run_id"] == wanted
 
 
+def test_the_list_can_be_narrowed_to_an_automation(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
+    log.run(delivery, automation["automation_id"])
+
+    narrowed = hookmill("run", "list", "--automation", "triage", "--limit", "1").out
+    (only,) = hookmill("run", "list", "--automation", automation["automation_id"], "--json").json["runs"]
+
+    assert "run list --automation triage --limit 1 --before run_" in narrowed
+    assert only["automation"] == "triage"
+
+
 def test_a_run_as_json_has_the_exports_fields(
     automation: Any, delivery: str, log: Log, hookmill: Hookmill, webhook: Any
 ):

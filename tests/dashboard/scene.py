@@ -9,6 +9,7 @@ from typing import Final
 
 from hookmill.domain.permission import MayManage, Role
 from hookmill.domain.webhook import AuthMode
+from hookmill.runs.package import write_package
 from hookmill.web.dashboard import PAGES
 from hookmill.web.dashboard.door import Page
 from tests.dashboard.client import Dashboard, Visitor
@@ -22,7 +23,8 @@ class Scene:
     """The factory `default`, stocked. `places` are the parts of its addresses, `shown_once` what no page may hold."""
 
     def __init__(self, world: World) -> None:
-        self.dashboard = Dashboard(world)
+        packages = Path(world.url.removeprefix("sqlite:///")).parent / "runs"
+        self.dashboard = Dashboard(world, facts={"packages": packages})
         management = self.dashboard.management
         self.may: MayManage = world.may
         self.shown_once: dict[str, str] = {}
@@ -49,6 +51,7 @@ class Scene:
         assert world.post(webhook, b"not JSON").status == 400
         assert world.post(webhook, token="wrong-credential-canary").status == 401
         (run,) = management.runs.of_delivery(self.may, answer.delivery_id)
+        write_package(packages, run, json.dumps(BODY).encode())
         key = management.keys.create(self.dashboard.team, "pipeline", Role.VIEWER, factory="default")
         spare = management.members.add(self.dashboard.team, "spare@example.com", "Spare")
         link = management.sessions.link_for(self.dashboard.team, spare.id)
@@ -70,6 +73,7 @@ class Scene:
             "automation": automation.id,
             "delivery": answer.delivery_id,
             "run": "run_" + run.id.hex(),
+            "file": "event-payload.json",
             "member": spare.id,
             "key": key.key.id,
         }

@@ -121,7 +121,7 @@ def test_the_log_looks_right_whatever_things_are_called(looks: Callable[..., Non
     house.management.keys.create(admin, HOSTILE, Role.ADMIN, expires_at=1_900_000_000_000_000)
 
     page.goto(house.at("/team/audit"))
-    expect(page.get_by_role("row", name="created API key").first).to_contain_text("good until: 2030-03-17 17:46:40")
+    expect(page.get_by_role("row", name="created API key").first).to_contain_text("expires: 2030-03-17 17:46:40")
 
     looks("audit", "/f/default/audit")
     looks("team-audit", "/team/audit")

@@ -205,9 +205,133 @@ def test_a_delivery_of_a_webhook_that_is_not_chosen_fails_the_webhook_check(page
     expect(page.get_by_label("Try it on").get_by_role("option")).to_have_count(2)
     page.get_by_label("one of two").uncheck()
 
-    expect(verdict(page)).to_contain_text("Would not trigger Webhook check: failed. Payload check: passed.")
-    expect(page.get_by_text("one of two, which this delivery came from, is not among")).to_be_visible()
-    assert other.webhook.uid
+    expect(verdict(page)).to_contain_text(
+        "Would not trigger Webhook check: failed. Payload check: passed. It came from one of two, which is not chosen."
+    )
+    verdict(page).get_by_role("button", name="Choose one of two").click()
+    expect(verdict(page)).to_contain_text("Would trigger")
+    expect(verdict(page)).to_be_focused()
+    expect(page.get_by_label("one of two")).to_be_checked()
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_text("The automation is created.")).to_be_visible()
+    saved = house.management.automations.get(house.may, "Other").selected_webhooks()
+    assert saved == {made.webhook.uid, other.webhook.uid}
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_click_on_a_field_chooses_the_deliverys_webhook_when_none_is_chosen_yet(
+    visitor: Visitor, signed_in_state: Any, house: House, scripts: bool
+):
+    name = f"Clicked {'with' if scripts else 'without'} scripts"
+    webhook(house, "not this one")
+    webhook(house, "nor this one")
+    page = visitor(java_script_enabled=scripts, storage_state=signed_in_state).new_page()
+    page.goto(house.at("/f/default/automations/new"))
+    # A webhook that is younger than the page is not among its boxes.
+    made = webhook(house, "sender", OPENED)
+    page.get_by_role("button", name="Check").click()
+    expect(page.get_by_label("Try it on")).to_contain_text("sender")
+    page.get_by_label("Try it on").select_option(index=0)
+    page.get_by_role("button", name="Check").click()
+    expect(verdict(page)).to_contain_text("Not yet Choose a webhook: its deliveries start the automation.")
+    expect(verdict(page).get_by_role("button", name="Choose sender")).to_be_visible()
+
+    page.get_by_role("button", name='action "opened"').click()
+
+    expect(verdict(page)).to_contain_text("Would trigger")
+    expect(verdict(page)).to_contain_text("sender is chosen now, because this delivery came from it.")
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("Prompt").fill("Review it.")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_text("The automation is created.")).to_be_visible()
+    assert house.management.automations.get(house.may, name).selected_webhooks() == {made.webhook.uid}
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_new_automation_is_run_on_the_delivery_that_it_was_tried_on(
+    visitor: Visitor, signed_in_state: Any, house: House, scripts: bool
+):
+    name = f"Tried {'with' if scripts else 'without'} scripts"
+    made = webhook(house, "tried", CLOSED)
+    tried = deliver(house, made, OPENED)
+    deliver(house, made, CLOSED | {"n": 2})
+    page = visitor(java_script_enabled=scripts, storage_state=signed_in_state).new_page()
+    page.goto(house.at(f"/f/default/automations/new?delivery={tried}"))
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("Prompt").fill("Review it.")
+    page.get_by_role("button", name='action "opened"').click()
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_text("The automation is created.")).to_be_visible()
+    offer = page.locator("form.offer")
+    expect(offer.get_by_role("link")).to_have_attribute("href", f"/f/default/deliveries/{tried}")
+    known = house.management.automations.get(house.may, name)
+
+    offer.get_by_role("button", name="Run it on the delivery that you tried").click()
+
+    expect(page.get_by_role("heading", name=f"Run of {name}")).to_be_visible()
+    [run] = runs_of(house, name)
+    assert "dlv_" + run.delivery_id.hex() == tried
+    expect(page.get_by_text("replay 1 of it")).to_be_visible()
+    # What would not trigger is not offered, and what is offered may have changed since.
+    for untried in (deliver(house, made, CLOSED | {"n": 3}), "dlv_nobody"):
+        page.goto(house.at(f"/f/default/automations/{known.id}?tried={untried}"))
+        expect(page.get_by_role("heading", name=name)).to_be_visible()
+        expect(offer).to_have_count(0)
+    page.goto(house.at(f"/f/default/automations/{known.id}?tried={tried}"))
+    house.management.automations.set_enabled(house.may, known.id, False)
+    offer.get_by_role("button").click()
+    expect(page.get_by_role("alert")).to_contain_text("is disabled. Enable it first. Nothing was started.")
+    expect(offer).to_have_count(0)
+
+
+def test_a_run_is_found_from_its_automation_however_many_came_after_it(page: Page, house: House):
+    made = webhook(house, "busy")
+    seldom = automation(house, "Seldom", made.webhook.uid, payload={"action": ["opened"]})
+    often = automation(house, "Often", made.webhook.uid)
+    automation(house, "Never", made.webhook.uid, payload={"action": ["nothing"]})
+    deliver(house, made, OPENED)
+    [run] = runs_of(house, "Seldom")
+    delivery = "dlv_" + run.delivery_id.hex()
+    for _ in range(101):
+        house.management.log.replay(house.may, delivery, often)
+
+    page.goto(house.at("/f/default/automations"))
+    expect(page.get_by_role("row").filter(has_text="Never")).to_contain_text("none yet")
+    last = page.get_by_role("row").filter(has_text="Seldom").locator("td[data-name='Last run'] a")
+    assert str(last.get_attribute("href")).endswith(run.id.hex())
+    page.goto(house.at(f"/f/default/automations/{seldom}"))
+    expect(page.locator("#run-list tbody tr")).to_have_count(1)
+    page.goto(house.at(f"/f/default/automations/{often}"))
+    expect(page.locator("#run-list tbody tr")).to_have_count(20)
+    page.get_by_role("link", name="All its runs").click()
+    expect(page.locator("#run-list tbody tr")).to_have_count(50)
+    expect(page.get_by_label("Automation")).to_have_value(often)
+
+
+def test_on_a_laptop_the_actions_stay_in_reach_and_hide_nothing_that_has_the_focus(page: Page, house: House):
+    made = webhook(house, "laptop", *[OPENED | {"n": n, "more": {f"k{k}": k for k in range(30)}} for n in range(8)])
+    page.set_viewport_size({"width": 1280, "height": 720})
+    begin(page, house, made, "Reached")
+    create = page.get_by_role("button", name="Create")
+    expect(create).to_be_in_viewport(ratio=1)
+    page.get_by_label("Name", exact=True).focus()
+    passed = 0
+
+    while not page.evaluate("document.activeElement.matches('.bar button')"):
+        page.keyboard.press("Tab")
+        passed += 1
+        hidden = page.evaluate(
+            """() => {
+                const bar = document.querySelector(".bar"), focused = document.activeElement;
+                if (bar.contains(focused) || focused.matches("textarea, .field-tree")) return "";
+                const box = focused.getBoundingClientRect(), top = bar.getBoundingClientRect().top;
+                return box.bottom > top || box.top < 0 ? focused.outerHTML : "";
+            }"""
+        )
+        assert hidden == ""
+        expect(create).to_be_in_viewport(ratio=1)
+
+    assert passed > 30
 
 
 def test_the_backtest_tells_which_stored_deliveries_would_match(page: Page, house: House):

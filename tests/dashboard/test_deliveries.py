@@ -11,7 +11,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from hookmill.domain.delivery import Label
 from hookmill.domain.ids import delivery_id
-from hookmill.domain.permission import Role
+from hookmill.domain.permission import MayManage, Role
 from hookmill.management import WebhookWithSecret
 from tests.dashboard.conftest import PASSWORD, House, sign_in
 
@@ -155,7 +155,7 @@ def test_a_delivery_says_why_it_started_its_run(page: Page, house: House, webhoo
     expect(triage.get_by_text("Would not trigger", exact=True)).to_be_visible()
     row = page.locator("tr", has_text="/action")
     expect(row).to_contain_text('in ["opened"]')
-    expect(row.locator("td").last).to_have_text('"closed"')
+    expect(row.get_by_role("cell")).to_have_text(['in ["opened"]', '"closed"', "no"])
     expect(page.get_by_text("It started no run.")).to_be_visible()
 
 
@@ -178,14 +178,82 @@ def test_a_delivery_is_run_again_by_keyboard_alone(
     assert [run.replay for run in house.management.runs.of_delivery(house.may, sent)] == [1, 0]
 
 
-def test_a_delivery_that_triggers_nothing_is_not_run_again(page: Page, house: House, webhook: WebhookWithSecret):
-    sent = accepted(house, webhook, '{"action": "nothing"}')
+def test_a_delivery_that_triggers_nothing_is_not_run_again(page: Page, house: House):
+    made = house.management.webhooks.create(house.may, "heard no more")
+    listen(house, "fickle", made)
+    sent = accepted(house, made)
     page.goto(house.at(f"{LOG}/{sent}"))
+    house.management.automations.delete(house.may, "fickle")
 
     page.get_by_role("button", name="Run again").click()
 
     expect(page.get_by_role("alert")).to_contain_text("Nothing was started")
     expect(page.get_by_role("heading", name="Delivery")).to_be_visible()
+    expect(page.get_by_text("none can be run again")).to_be_visible()
+    expect(page.get_by_role("button", name="Run again")).to_have_count(0)
+
+
+def listen(
+    house: House,
+    name: str,
+    *made: WebhookWithSecret,
+    payload: Any = None,
+    may: MayManage | None = None,
+    **choices: Any,
+) -> None:
+    chosen: dict[str, Any] = {"webhook_ids": [each.webhook.uid for each in made]}
+    if payload is not None:
+        chosen["payload"] = payload
+    trigger = {"provider": "webhook", "event": "received", "filter": chosen}
+    house.management.automations.create(may or house.may, name, prompt="Look.", triggers=[trigger], **choices)
+
+
+def test_the_log_says_what_each_delivery_started(page: Page, house: House):
+    heard, unheard = (house.management.webhooks.create(house.may, name) for name in ("heard", "unheard"))
+    for name in ("one", "another"):
+        listen(house, name, heard, payload={"to": {"not_in": ["one"]}} if name == "another" else None)
+    accepted(house, heard, '{"to": "both"}')
+    accepted(house, heard, '{"to": "both"}')
+    accepted(house, heard, '{"to": "one"}')
+    accepted(house, unheard, '{"to": "nobody"}')
+
+    page.goto(house.at(f"{LOG}?webhook={heard.webhook.uid}"))
+    expect(page.locator("#log td.runs")).to_have_text(["1 run", "2 runs"])
+    page.get_by_role("link", name="2 runs").click()
+    expect(page).to_have_url(re.compile("/deliveries/dlv_[0-9a-f]+#runs$"))
+    expect(page.get_by_role("row").filter(has=page.get_by_text(re.compile("^(one|another)$")))).to_have_count(2)
+
+    page.goto(house.at(f"{LOG}?webhook={unheard.webhook.uid}"))
+    expect(page.locator("#log td.runs")).to_have_text("none")
+    expect(page.locator("#log")).to_contain_text("no id; told apart by its body")
+
+
+def test_automations_that_listen_elsewhere_are_no_failures_and_a_gone_webhook_is_said(page: Page, house: House):
+    house.management.factories.create(house.management.access.operator_of_team(), "apart")
+    may = house.management.access.operator("apart")
+    made, far, farther = (house.management.webhooks.create(may, name) for name in ("near", "far", "farther"))
+    listen(house, "a far one", far, may=may)
+    sent = accepted(house, made)
+    page.goto(house.at(f"/f/apart/deliveries/{sent}"))
+    far_one = page.locator(".elsewhere li", has_text="a far one")
+    expect(page.get_by_text("No automation listens to near.")).to_be_visible()
+    expect(far_one.get_by_text("listens to another webhook")).to_be_visible()
+
+    for name in ("far too", "very far", "off and far"):
+        listen(house, name, far, farther, may=may, enabled=name != "off and far")
+    listen(house, "a close miss", made, may=may, payload={"at": {"exists": False}})
+    listen(house, "willing", made, may=may)
+    house.management.webhooks.delete(may, made.webhook.uid)
+    page.goto(house.at(f"/f/apart/deliveries/{sent}"))
+
+    assert page.locator("section.card h3 a").all_inner_texts() == ["willing", "a close miss"]
+    expect(page.locator("section.card .tag.no")).to_have_text(["Would not trigger", "failed", "no"])
+    expect(far_one).to_be_hidden()
+    page.locator("summary", has_text=re.compile("automations that listen to other webhooks")).click()
+    expect(far_one).to_be_visible()
+    expect(page.locator(".elsewhere")).to_contain_text("very far listens to other webhooks")
+    expect(page.locator(".elsewhere .tag.no")).to_have_count(0)
+    expect(page.locator(".facts")).to_contain_text("deleted")
 
 
 def test_what_was_refused_has_no_payload_and_says_so(page: Page, house: House, webhook: WebhookWithSecret):
@@ -299,11 +367,17 @@ def test_the_pages_look_right(looks: Any, house: House, automation: str, webhook
     accepted(house, made, '{"n": 1}', **{"X-Service-Delivery-Id": "same"})
     again = accepted(house, made, '{"n": 1}', **{"X-Service-Delivery-Id": "same"})
     house.service.post(made, token="wrong")
+    quiet = house.management.webhooks.create(house.may, "quiet")
+    for name in ("listener of others", "another listener of others"):
+        listen(house, name, made, quiet)
+    house.management.webhooks.set_enabled(house.may, webhook.webhook.uid, False)
 
     looks("deliveries", LOG)
+    looks("deliveries-waiting", f"{LOG}?webhook={quiet.webhook.uid}")
     looks("deliveries-none", f"{LOG}?until=2001-01-01T00:00")
-    looks("delivery", f"{LOG}/{sent}")
+    looks("delivery", f"{LOG}/{sent}", prepare=lambda page: page.locator(".elsewhere summary").click())
     looks("delivery-duplicate", f"{LOG}/{again}")
+    house.management.webhooks.set_enabled(house.may, webhook.webhook.uid, True)
 
 
 def test_a_delivery_leads_to_an_automation_that_begins_with_it(page: Page, house: House):

@@ -7,7 +7,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from hookmill.domain.delivery import Label
+from hookmill.domain.ids import run_id
 from hookmill.domain.permission import Role
+from hookmill.domain.sample import FIRST, FIRST_PROMPT
 from hookmill.domain.webhook import AuthMode
 from hookmill.management.activity import HOUR_US, Hour
 from hookmill.store.activity import RATE_LIMITED, Counts
@@ -146,6 +148,37 @@ def test_what_loses_events_stands_first(dashboard: Dashboard, manager: Visitor):
 def test_a_disk_without_room_is_said_before_everything(sqlite_store: str):
     for dashboard in living(sqlite_store, lambda world: Dashboard(world, facts={"has_room": lambda: False})):
         assert "The disk is nearly full" in text(dashboard.member("mia@example.com", roles={"default": Role.VIEWER}))
+
+
+def test_first_steps_lead_from_the_ready_made_webhook_to_a_run_that_succeeded(dashboard: Dashboard, manager: Visitor):
+    world = dashboard.world
+    made = world.webhook(FIRST)
+    world.automation(FIRST, made, prompt=FIRST_PROMPT, payload={"to": ["first"]})
+
+    def steps() -> str:
+        return text(manager).partition("First steps")[2].partition("Webhooks")[0]
+
+    assert "made at the first start: first. done" in steps()
+    assert "in the terminal where Hookmill was started" in steps()
+    assert "A factory is a team's own set of webhooks, automations and runs; this one is named default." in text(
+        manager
+    )
+    sent = world.post(made, b'{"to": "nobody"}')
+    assert "No delivery has started one yet" in steps()
+    assert f"/f/default/deliveries/{sent.delivery_id}" in manager.get("/f/default").body.decode()
+
+    world.clock.advance(seconds=1)
+    sent = world.post(made, b'{"to": "first"}')
+    (run,) = world.management.runs.of_delivery(world.may, sent.delivery_id)
+    assert "A run is under way: see the run. queued" in steps()
+    assert f"/f/default/runs/{run_id(run.id)}" in manager.get("/f/default").body.decode()
+    world.management.runs.cancel(world.may, run_id(run.id))
+    assert "The last run did not succeed: see the run. cancelled" in steps()
+
+    with world.database.write() as tx:
+        tx.run("UPDATE runs SET state = 'succeeded'")
+    assert steps() == ""
+    assert "A factory is" not in text(manager)
 
 
 @pytest.mark.parametrize(("role", "may_create"), [(Role.MANAGER, True), (Role.VIEWER, False)])

@@ -88,6 +88,22 @@ def test_a_body_that_took_its_time_comes_in_below_those_that_overtook_it(
     expect(page.locator("#log tr[data-key]").nth(1)).to_have_attribute("id", late)
 
 
+def test_a_first_delivery_is_waited_for_and_comes_with_the_runs_that_it_started(page: Page, house: House):
+    made = house.management.webhooks.create(house.may, "awaited")
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
+    house.management.automations.create(house.may, "waiting", prompt="Look.", triggers=[trigger])
+    watch(page, house, f"{LOG}?webhook={made.webhook.uid}")
+    expect(page.locator("#log-empty")).to_contain_text("Waiting for the first delivery…")
+    expect(page.get_by_role("link", name="Rotate the secret")).to_have_attribute(
+        "href", f"/f/default/webhooks/{made.webhook.uid}#rotate"
+    )
+
+    sent = post(house, made)
+
+    expect(page.locator(f"#{sent} td.runs")).to_have_text("1 run")
+    expect(page.locator("#log-empty")).to_have_count(0)
+
+
 def test_only_rows_that_match_appear(page: Page, house: House, webhook: WebhookWithSecret):
     other = house.management.webhooks.create(house.may, "another")
     watch(page, house, f"{LOG}?webhook={webhook.webhook.uid}&label=accepted&identity=wanted")

@@ -21,7 +21,8 @@ RUNS = "/f/default/runs"
 TALKS = """
 import pathlib, time
 print("<script>alert(1)</script> begins \\u202e", flush=True)
-pathlib.Path("<b>left behind").write_text("x" * 2000)
+pathlib.Path('<b>left \\u202e"; behind').write_text("<script>alert(1)</script>" * 4000)
+open(b"no text \\xff", "w").close()
 go_on = pathlib.Path("../../go-on")
 while not go_on.exists():
     time.sleep(0.05)
@@ -32,6 +33,8 @@ import os
 os.unlink("output.log")
 os.symlink("../../master.key", "output.log")
 os.symlink("../../master.key", "also-linked")
+os.mkdir("deeper")
+os.mkfifo("pipe")
 print("told through a link", flush=True)
 """
 RUNNERS = {"talks": [sys.executable, "-X", "utf8", "-c", TALKS], "links": [sys.executable, "-c", LINKS]}
@@ -124,13 +127,21 @@ def test_a_finished_run_shows_its_package(
 
     files = [cell.inner_text() for cell in page.locator("table th[scope=row]").all()]
     assert files == [
-        "<b>left behind", "envelope.json", "envelope.txt", "event-payload.json", "output.log", "prompt.md",
+        '<b>left \\u202e"; behind', "envelope.json", "envelope.txt", "event-payload.json", "no text \\udcff",
+        "output.log", "prompt.md",
     ]  # fmt: skip
     page.get_by_text("Prompt, as the agent is given it").click()
     expect(page.get_by_label("Prompt")).to_contain_text("Look at it.")
+    assert downloaded(page, "event-payload.json").read_bytes().startswith(b'{"at": ')
+    assert downloaded(page, "<b>left").read_bytes() == b"<script>alert(1)</script>" * 4000
+    expect(page.get_by_role("link", name="no text")).to_have_count(0)
+
+
+def downloaded(page: Page, name: str) -> Path:
     with page.expect_download() as downloading:
-        page.get_by_role("link", name="event-payload.json").click()
-    assert downloading.value.path().read_bytes().startswith(b'{"at": ')
+        page.get_by_role("link", name=name).click()
+    assert "\u202e" not in downloading.value.suggested_filename
+    return downloading.value.path()
 
 
 def test_a_link_in_a_package_leads_nowhere(page: Page, house: House, webhooks: dict[str, WebhookWithSecret]):
@@ -142,6 +153,10 @@ def test_a_link_in_a_package_leads_nowhere(page: Page, house: House, webhooks: d
 
     assert key not in page.content()
     expect(page.locator("main")).not_to_contain_text("also-linked")
+    for name in ("also-linked", "output.log", "..", ".", "deeper", "pipe", "..%2F..%2Fmaster.key", "%00", "%FF"):
+        answer = page.request.get(house.at(f"{RUNS}/{run}/files/{name}"))
+        assert answer.status == 404, name
+        assert key not in answer.text()
 
 
 def test_a_run_is_cancelled(page: Page, house: House, webhooks: dict[str, WebhookWithSecret]):
@@ -187,14 +202,69 @@ def test_runs_are_narrowed_without_scripts(
     page.goto(house.at(RUNS))
 
     page.get_by_label("Webhook").select_option(label="for package")
+    page.get_by_label("Automation").select_option(label="by package")
     page.get_by_label("State").select_option(label="succeeded")
     page.get_by_role("button", name="Show").click()
 
     expect(page.locator(f"a[href$='{run}']")).to_be_visible()
     assert {cell.inner_text() for cell in page.locator("td[data-name=Automation]").all()} == {"by package"}
+    page.get_by_label("Automation").select_option(label="by talks")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_text("No run matches.")).to_be_visible()
+    page.get_by_label("Automation").select_option(label="All")
     page.get_by_label("State").select_option(label="interrupted")
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_text("No run matches.")).to_be_visible()
+
+
+@pytest.mark.parametrize("place", ["runs", "automation"])
+def test_a_list_of_runs_follows_what_happens(
+    page: Page, house: House, webhooks: dict[str, WebhookWithSecret], go_on: Path, place: str
+):
+    automation = house.management.automations.get(house.may, "by talks")
+    path = RUNS if place == "runs" else f"/f/default/automations/{automation.id}"
+    first = started(house, webhooks["talks"])
+    wait_until(house, first, RunState.RUNNING)
+    page.goto(house.at(path))
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    row = page.get_by_role("row").filter(has=page.locator(f"#{first}"))
+    expect(row).to_contain_text("running")
+    page.locator(f"#{first}").focus()
+
+    second = started(house, webhooks["talks"])
+    expect(page.locator(f"#{second}")).to_be_visible()
+    expect(page.locator(f"#{first}")).to_be_focused()
+    go_on.touch()
+
+    expect(row).to_contain_text("succeeded", timeout=15_000)
+    expect(page.locator(f"#{first}")).to_be_focused()
+    wait_until(house, second, RunState.SUCCEEDED)
+
+
+def test_a_list_of_runs_that_nobody_looks_at_is_not_asked_for(page: Page, house: House):
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/runs/rows" in request.url else None)
+    page.clock.install()
+    page.goto(house.at(RUNS))
+
+    hide(page, True)
+    page.clock.run_for(60_000)
+    assert asked == []
+    with page.expect_response(lambda response: "/runs/rows" in response.url) as answer:
+        hide(page, False)
+
+    assert answer.value.status == 204
+
+
+def hide(page: Page, hidden: bool) -> None:
+    """As if another tab came to the front."""
+    page.evaluate(
+        """hidden => {
+            Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+            document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        hidden,
+    )
 
 
 def test_the_pages_of_runs_look_right(looks: Any, house: House, webhooks: dict[str, WebhookWithSecret], go_on: Path):
@@ -204,3 +274,6 @@ def test_the_pages_of_runs_look_right(looks: Any, house: House, webhooks: dict[s
 
     looks("runs", RUNS)
     looks("run", f"{RUNS}/{run}")
+    left = started(house, webhooks["package"])
+    wait_until(house, left, RunState.SUCCEEDED)
+    looks("run-left", f"{RUNS}/{left}")

@@ -36,8 +36,11 @@ FOREIGN: Final = {
 }
 ACTS: Final = [page for page in pages_by_method("POST") if page.path not in {"/sign-in", "/welcome/{token}"}]
 STATIC: Final = "/static/{digest}/{name}"
-STRICTER: Final = {"/f/{factory}/deliveries/{delivery}/payload": "default-src 'none'; sandbox"}
-"""What senders wrote is served with a policy of its own, under which it may do nothing at all."""
+STRICTER: Final = dict.fromkeys(
+    ("/f/{factory}/deliveries/{delivery}/payload", "/f/{factory}/runs/{run}/files/{file}"),
+    "default-src 'none'; sandbox",
+)
+"""What senders and commands wrote is served with a policy of its own, under which it may do nothing at all."""
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +222,20 @@ def test_a_session_ends_when_it_rests_and_when_it_is_old(dashboard: Dashboard, h
         assert ada.get("/account").status == 200
 
     dashboard.world.clock.advance(seconds=12 * 3600 if hours == SESSION_HOURS else hours * 3600)
+
+    assert is_sign_in(ada.get("/account"))
+
+
+def test_a_live_page_left_open_keeps_no_session_alive(dashboard: Dashboard):
+    ada = dashboard.member("ada-watching@example.com", roles={"default": Role.VIEWER})
+    polled = "/f/default/runs/rows"
+    assert ada.get(polled).status == 200
+    assert f'hx-get="{polled}?' in ada.get("/f/default/runs").body.decode()
+    for _ in range(SESSION_IDLE_HOURS - 1):
+        dashboard.world.clock.advance(seconds=3600)
+        assert ada.get(polled).status == 200
+
+    dashboard.world.clock.advance(seconds=3600)
 
     assert is_sign_in(ada.get("/account"))
 

@@ -1,12 +1,22 @@
-"""Coming in, and going out."""
+"""Coming in, and going out; and what becomes of a form that was being filled in meanwhile."""
 
 import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from hookmill.domain.permission import Role
+from hookmill.domain.webhook import WebhookState
+from hookmill.web.dashboard import PAGES, pages
+from hookmill.web.dashboard.kept_form import ACTS, NEVER_SENT_BACK
+from hookmill.web.dashboard.visit import csrf_of
+from tests.dashboard.client import FORM, HOST, Dashboard, Elements, Visitor, living
 from tests.dashboard.conftest import PASSWORD, House, sign_in
+from tests.support.service import Answer
 
 
 def test_a_stranger_is_sent_to_sign_in_and_from_there_to_where_they_wanted(stranger: Page, house: House):
@@ -74,3 +84,194 @@ def test_signing_in_looks_right(looks, house: House):
     looks("sign-in", "/sign-in", state=None)
     looks("account", "/account")
     looks("not-found", "/account/nothing")
+    looks("menu", "/f/default/deliveries#menu")
+
+
+# Forms of a session that has ended
+
+TYPED = 'Look at it.\n\n  </textarea><script>alert(1)</script> & "quoted" \u202e'
+
+
+def end(house: House, page: Page) -> None:
+    """The session ends on the service; the browser hears nothing of it."""
+    [cookie] = page.context.cookies()
+    house.management.sessions.sign_out(cookie["value"])
+
+
+def test_what_was_typed_outlives_its_session_and_is_sent_once_somebody_says_so(stranger: Page, house: House):
+    made = house.management.webhooks.create(house.may, "outliving")
+    sign_in(stranger, house)
+    stranger.goto(house.at(f"/f/default/automations/new?webhook={made.webhook.uid}"))
+    stranger.get_by_label("Name", exact=True).fill("outlives")
+    stranger.get_by_label("Prompt").fill(TYPED)
+    stranger.get_by_label("Filter", exact=True).fill('{"action": ["opened"]}')
+    end(house, stranger)
+
+    stranger.get_by_role("button", name="Create").last.click()
+    expect(stranger.get_by_role("heading", name="You are signed out")).to_be_visible()
+    expect(stranger.get_by_text("<script>alert(1)</script>")).to_be_visible()
+    with stranger.context.expect_page() as opening:
+        stranger.get_by_role("link", name="Sign in, in a new tab").click()
+    beside = opening.value
+    beside.get_by_label("E-mail address").fill("ada@example.com")
+    beside.get_by_label("Password").fill(PASSWORD)
+    beside.get_by_role("button", name="Sign in").click()
+    expect(beside.get_by_role("status")).to_contain_text("go on in the one with your form")
+    beside.close()
+    stranger.get_by_role("button", name="Send it again").click()
+    expect(stranger.get_by_role("heading", name="Send this form?")).to_be_visible()
+    assert "outlives" not in {each.name for each in house.management.automations.all(house.may)}
+    stranger.get_by_role("button", name="Write a new automation").click()
+
+    expect(stranger.get_by_text("The automation is created.")).to_be_visible()
+    written = house.management.automations.get(house.may, "outlives")
+    assert written.prompt == TYPED
+    assert written.selected_webhooks() == {made.webhook.uid}
+
+
+@pytest.mark.parametrize("is_signed_in", [True, False])
+def test_a_page_of_another_site_gets_nothing_sent_nor_kept(stranger: Page, house: House, is_signed_in: bool):
+    made = house.management.webhooks.create(house.may, f"aimed at {is_signed_in}")
+    sign_in(stranger, house)
+    token = stranger.locator("input[name=csrf]").first.get_attribute("value")
+    if not is_signed_in:
+        end(house, stranger)
+    action = house.at(f"/f/default/webhooks/{made.webhook.uid}/delete")
+    fields = f'<input name="csrf" value="{token}"><input name="planted" value="planted words">'
+    attack = f'<form method="post" action="{action}">{fields}<button>Win a prize</button></form>'
+
+    stranger.goto(f"data:text/html,{quote(attack)}")
+    stranger.get_by_role("button", name="Win a prize").click()
+
+    expect(stranger.get_by_role("alert")).to_contain_text("did not come from a page of this service")
+    assert "planted words" not in stranger.content()
+    assert stranger.locator("main form").count() == 0
+    assert house.management.webhooks.get(house.may, made.webhook.uid).state is WebhookState.ENABLED
+
+
+def test_a_form_that_was_kept_looks_right(looks: Callable[..., None], house: House):
+    def fill(page: Page) -> None:
+        page.get_by_label("Name", exact=True).fill("a long name " + "x" * 80)
+        page.get_by_label("I have one").check()
+        page.get_by_label("The secret", exact=True).fill("a secret")
+
+    def send_signed_out(page: Page) -> None:
+        fill(page)
+        page.context.clear_cookies()
+        page.get_by_role("button", name="Create the webhook").click()
+        expect(page.get_by_role("heading", name="You are signed out")).to_be_visible()
+
+    def send_stale(page: Page) -> None:
+        fill(page)
+        page.locator("main input[name=csrf]").evaluate("field => { field.value = 'of another session' }")
+        page.get_by_role("button", name="Create the webhook").click()
+        expect(page.get_by_role("heading", name="Send this form?")).to_be_visible()
+
+    looks("form-kept-signed-out", "/f/default/webhooks/new", prepare=send_signed_out)
+    looks("form-kept", "/f/default/webhooks/new", prepare=send_stale)
+
+
+@pytest.fixture
+def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
+    yield from living(sqlite_store)
+
+
+OURS = [("Content-Type", FORM), ("Sec-Fetch-Site", "same-origin"), ("Origin", f"https://{HOST}")]
+THEIRS = [("Content-Type", FORM), ("Sec-Fetch-Site", "cross-site"), ("Origin", "https://evil.example")]
+
+
+def sent(
+    who: Visitor, path: str, fields: Sequence[tuple[str, str]], headers: Sequence[tuple[str, str]] = OURS
+) -> Answer:
+    """These fields and no others."""
+    return who.ask("POST", path, headers=headers, body=urlencode(fields).encode())
+
+
+def fields_of(answer: Answer) -> list[tuple[str, str]]:
+    """What the page's form would send, with nothing typed into it."""
+    body = answer.body.partition(b"<main")[2]
+    return [
+        (each.attributes["name"], each.attributes.get("value", ""))
+        for each in Elements(body).named("input")
+        if "name" in each.attributes
+    ]
+
+
+def test_a_secret_is_not_kept_but_asked_for_again(dashboard: Dashboard):
+    roles = {"default": Role.MANAGER}
+    first = dashboard.member("ada@example.com", roles=roles)
+    second = dashboard.member("grace@example.com", roles=roles)
+    dashboard.management.sessions.sign_out(first.session or "")
+    form = [("csrf", csrf_of(first.session or "")), ("name", "GIVEN"), ("secret_from", "given"), ("secret", "canary-1")]
+    path = "/f/default/secrets"
+
+    signed_out = sent(first, path, form)
+    asked_again = sent(second, path, fields_of(signed_out))
+    answers = [
+        sent(second, path, [(name, "typed-again" if name == "secret" else value) for name, value in fields])
+        for fields in (fields_of(asked_again),)
+    ]
+
+    assert [answer.status for answer in (signed_out, asked_again, *answers)] == [401, 403, 200]
+    assert "www-authenticate" not in signed_out.headers
+    assert ("secret", "") in fields_of(asked_again)
+    assert not [answer for answer in (signed_out, asked_again) if b"canary" in answer.body]
+    assert dashboard.management.secrets.get(dashboard.world.may, "GIVEN").has_value
+
+
+def test_a_form_of_another_session_does_nothing_until_its_reader_sends_it(dashboard: Dashboard):
+    first = dashboard.member("ada@example.com", is_admin=True)
+    admin = dashboard.member("grace@example.com", is_admin=True, name="Grace")
+    before = dashboard.audit_lines()
+    for given in (csrf_of(first.session or ""), "guessed", csrf_of("")):
+        answer = sent(
+            admin, "/team/factories?x=1&y='\"<", [("csrf", given), ("name", "<b>'\"planted"), ("x", "1"), ("x", "2")]
+        )
+
+        [form] = [each for each in Elements(answer.body).named("form") if each.attributes["action"] != "/sign-out"]
+        assert answer.status == 403
+        assert form.attributes["action"] == "/team/factories?x=1&y='\"<"
+        assert fields_of(answer) == [
+            ("csrf", csrf_of(admin.session or "")), ("name", "<b>'\"planted"), ("x", "1"), ("x", "2"),
+        ]  # fmt: skip
+        assert "Create a factory" in Elements(answer.body).text
+        assert "Grace (grace@example.com)" in Elements(answer.body).text
+        # Nothing on the page sends it: only its reader does.
+        assert {each.attributes["src"].rpartition("/")[2] for each in Elements(answer.body).named("script")} == {
+            "htmx.min.js", "sse.js", "hookmill.js",
+        }  # fmt: skip
+        assert not [name for each in Elements(answer.body).found for name in each.attributes if name.startswith("hx-t")]
+    assert dashboard.audit_lines() == before
+
+    # A form that never had a token, and one of another site, come to nothing at all.
+    for fields, headers in (([], OURS), ([("csrf", "")], OURS), ([("csrf", csrf_of(admin.session or ""))], THEIRS)):
+        for who in (admin, Visitor(dashboard, first.session), dashboard.stranger):
+            if who is admin or headers is THEIRS:
+                answer = sent(who, "/team/factories", [*fields, ("name", "planted")], headers)
+                assert answer.status == 403
+                assert b"planted" not in answer.body
+    assert dashboard.audit_lines() == before
+
+
+def test_what_a_person_may_not_do_is_refused_when_they_send_it(dashboard: Dashboard):
+    viewer = dashboard.member("vera@example.com", roles={"default": Role.VIEWER})
+
+    asked = sent(viewer, "/team/factories", [("csrf", "another's"), ("name", "mine")])
+    refused = sent(viewer, "/team/factories", fields_of(asked))
+
+    assert (asked.status, refused.status) == (403, 403)
+    assert "Send this form?" in Elements(asked.body).text
+    assert "Not allowed" in Elements(refused.body).text
+
+
+def test_every_form_that_acts_says_what_it_would_do():
+    assert set(ACTS) == {page.path for page in PAGES if page.method == "POST"} - {"/sign-in", "/welcome/{token}"}
+
+
+def test_every_field_for_a_password_or_a_secret_is_one_that_is_not_sent_back():
+    found = set()
+    for template in (Path(pages.__file__).parent / "templates").rglob("*.html"):
+        for field in re.findall(r"<input\b[^>]*\btype=\"password\"[^>]*", template.read_text()):
+            found |= set(re.findall(r"\bname=\"(\w+)\"", field))
+
+    assert found == set(NEVER_SENT_BACK)

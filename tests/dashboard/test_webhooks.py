@@ -1,7 +1,6 @@
 """Webhooks on the dashboard: made in one page, their secret shown once, and everything that can be done with them."""
 
 import re
-import shlex
 import subprocess
 import time
 from collections.abc import Callable
@@ -47,7 +46,7 @@ def test_a_token_webhook_shows_its_secret_once_with_a_curl_line_that_works(
     secret = page.locator("#secret").inner_text()
     command = page.locator("#curl").inner_text()
 
-    sent = subprocess.run([*shlex.split(command), "-s"], capture_output=True, timeout=20, check=True).stdout
+    sent = subprocess.run(["sh", "-c", f"{command} -s"], capture_output=True, timeout=20, check=True).stdout
     page.get_by_role("link", name="To the webhook").click()
 
     assert b'"delivery_id":"dlv_' in sent
@@ -139,23 +138,6 @@ def test_a_signature_of_ones_own_is_described_mended_and_accepted_and_the_secret
 
     expect(page.get_by_role("heading", name="own is ready")).to_be_visible()
     assert "a secret to be typed twice" not in page.content()
-
-
-def test_a_webhook_is_made_with_the_keyboard_alone(page: Page, house: House, made: Callable[..., WebhookWithSecret]):
-    page.goto(house.at("/f/default/webhooks/new"))
-    expect(page.get_by_role("status")).to_have_count(0)
-    page.keyboard.type("by keyboard")
-    page.keyboard.press("Tab")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Tab")
-    page.keyboard.type("Stripe")
-    expect(page.get_by_text("To set it up:")).to_be_visible()
-    while page.evaluate("document.activeElement.textContent") != "Create the webhook":
-        page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-
-    expect(page.get_by_role("heading", name="by keyboard is created")).to_be_visible()
-    assert house.management.webhooks.get(house.may, "by keyboard").signature_scheme == "stripe"
 
 
 def test_without_javascript_help_is_a_button_away_and_a_team_secret_can_be_used(

@@ -117,6 +117,16 @@ def test_a_session_ends_when_nothing_comes_from_it(world: World, ada: str):
     assert ended is None
 
 
+def test_what_an_open_page_asks_for_by_itself_keeps_no_session_alive(world: World, ada: str):
+    world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600 - 1)
+    kept = world.management.sessions.by_token(ada, client=None, is_visit=False)
+    world.clock.advance(seconds=1)
+    ended = world.management.sessions.by_token(ada, client=None)
+
+    assert kept is not None
+    assert ended is None
+
+
 def test_a_session_ends_in_the_end_whatever_comes_from_it(world: World, ada: str):
     for _ in range(SESSION_HOURS // (SESSION_IDLE_HOURS // 2)):
         assert world.management.sessions.by_token(ada, client=None) is not None

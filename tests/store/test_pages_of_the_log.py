@@ -110,15 +110,18 @@ def test_refusals_belong_to_the_page_in_whose_time_their_minute_ends(shelf: Shel
 def test_pages_of_runs_are_what_a_reader_of_all_runs_would_pick(shelf: Shelf):
     webhooks = [shelf.webhook(name) for name in ("one", "two")]
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhooks[0].uid]}}
-    automation = shelf.management.automations.create(shelf.may, "a", prompt="Look.", triggers=[trigger]).id
-    # The automation has changed what its webhook does.
+    often, seldom, never = (
+        shelf.management.automations.create(shelf.may, name, prompt="Look.", triggers=[trigger]).id for name in "abc"
+    )
+    # The automations have changed what their webhook does.
     webhooks = [shelf.management.webhooks.get(shelf.may, name) for name in ("one", "two")]
     states = list(RunState)
     for number in range(60):
+        automation = seldom if number % 7 == 3 else often
         shelf.admit(shelf.plan(webhooks[number % 2], at=number - 100, runs=[shelf.run(automation)]))
         shelf.clock.advance(seconds=0.001)
     with shelf.database.write() as tx:
-        rows = tx.all("SELECT id, webhook_no FROM runs ORDER BY id DESC")
+        rows = tx.all("SELECT id, webhook_no, automation_id FROM runs ORDER BY id DESC")
         for number, row in enumerate(rows):
             state = states[number % len(states)]
             in_hand = state is RunState.RUNNING or (state is RunState.QUEUED and number % 4 == 0)
@@ -137,8 +140,11 @@ def test_pages_of_runs_are_what_a_reader_of_all_runs_would_pick(shelf: Shelf):
     state_of = {bytes(row["id"]): states[number % len(states)] for number, row in enumerate(rows)}
 
     with shelf.database.read() as tx:
-        for state, webhook, before in product(
-            (None, *RunState), (None, webhooks[0]), (None, RunKey(bytes(rows[30]["id"])))
+        for state, webhook, before, of in product(
+            (None, *RunState),
+            (None, webhooks[0]),
+            (None, RunKey(bytes(rows[30]["id"]))),
+            (None, often, seldom, never),
         ):
             wanted = [
                 bytes(row["id"])
@@ -146,7 +152,37 @@ def test_pages_of_runs_are_what_a_reader_of_all_runs_would_pick(shelf: Shelf):
                 if (state is None or state_of[bytes(row["id"])] is state)
                 and (webhook is None or row["webhook_no"] == webhook.no)
                 and (before is None or bytes(row["id"]) < before)
+                and of in (None, row["automation_id"])
             ][:7]
             uid = webhook.uid if webhook is not None else None
-            page = runs.page_of_runs(tx, factory=shelf.factory.id, webhook=uid, state=state, before=before, limit=7)
-            assert [run.id for run in page] == wanted, (state, uid, before)
+            page = runs.page_of_runs(
+                tx, factory=shelf.factory.id, webhook=uid, automation=of, state=state, before=before, limit=7
+            )
+            assert [run.id for run in page] == wanted, (state, uid, before, of)
+        newest = runs.newest_by_automation(tx, shelf.factory.id)
+    assert {automation: run.id for automation, run in newest.items()} == {
+        automation: next(bytes(row["id"]) for row in rows if row["automation_id"] == automation)
+        for automation in (often, seldom)
+    }
+
+
+def test_runs_are_counted_by_delivery_for_their_own_factory_alone(shelf: Shelf):
+    webhook = shelf.webhook()
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.uid]}}
+    automations = [
+        shelf.management.automations.create(shelf.may, name, prompt="Look.", triggers=[trigger]).id for name in "ab"
+    ]
+    webhook = shelf.management.webhooks.get(shelf.may, "source")
+    plans = []
+    for started in ((), automations[:1], automations):
+        plans.append(shelf.plan(webhook, runs=[shelf.run(automation) for automation in started]))
+        shelf.clock.advance(seconds=0.001)
+    shelf.admit(*plans)
+    none, one, two = (plan.delivery for plan in plans)
+    other = shelf.management.factories.create(shelf.management.access.operator_of_team(), "other")
+
+    with shelf.database.read() as tx:
+        assert runs.counts_by_delivery(tx, [none, one, two], factory=shelf.factory.id) == {one: 1, two: 2}
+        assert runs.counts_by_delivery(tx, [two], factory=shelf.factory.id) == {two: 2}
+        assert runs.counts_by_delivery(tx, [], factory=shelf.factory.id) == {}
+        assert runs.counts_by_delivery(tx, [none, one, two], factory=other.id) == {}

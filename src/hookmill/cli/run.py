@@ -30,6 +30,9 @@ Id = Annotated[str, typer.Argument(metavar="RUN", help="Its id, run_….", show_
 @commands.command("list")
 def list_runs(
     webhook: options.WebhookFilter = None,
+    automation: Annotated[
+        str | None, typer.Option(metavar="AUTOMATION", help="Only those of this automation (name or id).")
+    ] = None,
     state: Annotated[RunState | None, typer.Option(help="Only those in this state.")] = None,
     limit: options.Limit = options.PAGE,
     before: Annotated[str | None, typer.Option(metavar="RUN", help="Only older ones than this: the next page.")] = None,
@@ -41,6 +44,7 @@ def list_runs(
         found = here.management.runs.newest(
             here.may,
             webhook=webhook,
+            automation=automation,
             state=state,
             before=run_key(before) if before is not None else None,
             limit=limit,
@@ -49,13 +53,14 @@ def list_runs(
         as_json({"runs": [run_fields(run) for run in found]})
         return
     if not found:
-        matching = " that match" if webhook or state or before else " yet"
+        matching = " that match" if webhook or automation or state or before else " yet"
         line(f"There are no runs{matching}. A delivery starts one when an automation selects it.")
         return
     print_runs(found)
     if len(found) == limit:
         kept = {
             "webhook": webhook,
+            "automation": automation,
             "state": state.value if state is not None else None,
             "limit": limit if limit != options.PAGE else None,
             "before": run_id(found[-1].id),

@@ -19,7 +19,7 @@ from hookmill.cli.session import settings_in_force
 from hookmill.cli.webhook import webhook_fields
 from hookmill.domain.errors import Conflict
 from hookmill.domain.run import PAYLOAD_FILE
-from hookmill.domain.sample import curl_line
+from hookmill.domain.sample import FIRST, FIRST_PROMPT, curl_line
 from hookmill.domain.text import shown
 
 if TYPE_CHECKING:
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from hookmill.management import Management, WebhookWithSecret
     from hookmill.settings import Settings
 
-FIRST: Final = "first"
-FIRST_PROMPT: Final = """\
-A delivery came in at the webhook `first`. Read event-payload.json, and say in one friendly paragraph what it asks for.
-"""
 NAMES_SHOWN: Final = 5
 
 
@@ -241,7 +237,7 @@ def _announce_first(made: WebhookWithSecret, settings: Settings) -> None:
     line()
     line("It starts a run, whose package appears in")
     line(f"  {settings.data_dir.absolute() / 'runs' / '<run_id>' / PAYLOAD_FILE}")
-    line("The same body once more is a Duplicate, and starts nothing. The token above is not shown again.")
+    line("It can be pasted again: the time in its body makes it another event. The token above is not shown again.")
 
 
 def _announce_known(found: SetUp, call: str) -> None:

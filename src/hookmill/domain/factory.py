@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import FactoryId, TeamId
+from hookmill.domain.webhook import usable_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,3 +14,12 @@ class Factory:
     name: str
     defined_by_files: bool = False
     """Whether its webhooks and automations come from definition files, and change through those alone."""
+
+
+def usable_factory_name(name: str) -> str:
+    """`name`, trimmed. Raises `Invalid` for what names nothing, and for what no address can hold."""
+    trimmed = usable_name("factory", name)
+    # Browsers and many clients take these out of a path before they ask, however they are written.
+    if trimmed in {".", ".."}:
+        raise Invalid(f"A factory can't be named {trimmed!r}: its name stands in addresses. Choose another name.")
+    return trimmed

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 from hookmill.domain.errors import Conflict
-from hookmill.domain.factory import Factory
+from hookmill.domain.factory import Factory, usable_factory_name
 from hookmill.domain.ids import FactoryId, TeamId
 from hookmill.domain.permission import MayAdminister, MayManage
-from hookmill.domain.webhook import usable_name
 from hookmill.management.installation import Installation, random_name
 from hookmill.store import factories
 
@@ -34,7 +33,7 @@ class Factories:
 
     def create(self, may: MayAdminister, name: str) -> Factory:
         """A new factory, empty. Raises `Conflict` for a name that is taken."""
-        name = usable_name("factory", name)
+        name = usable_factory_name(name)
         with self._at.changing(may) as change:
             if factories.factory_named(change.tx, name) is not None:
                 raise Conflict(f"There is a factory named {name!r} already. Choose another name.")

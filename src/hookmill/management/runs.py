@@ -1,12 +1,12 @@
 """Operations on runs: looking at them, and cancelling them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from hookmill.domain.errors import Conflict
-from hookmill.domain.ids import RunKey, run_id
+from hookmill.domain.ids import AutomationId, DeliveryKey, RunKey, run_id
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import Run, RunState
-from hookmill.management.finding import delivery_of, run_of, webhook_named
+from hookmill.management.finding import automation_named, delivery_of, run_of, webhook_named
 from hookmill.management.installation import Installation
 from hookmill.store import runs
 
@@ -20,6 +20,7 @@ class Runs:
         may: MayView,
         *,
         webhook: str | None = None,
+        automation: str | None = None,
         state: RunState | None = None,
         before: RunKey | None = None,
         limit: int = 50,
@@ -27,7 +28,15 @@ class Runs:
         """Newest first; `before` is the last one of the page before."""
         with self._at.reading() as tx:
             uid = webhook_named(tx, may, webhook).uid if webhook is not None else None
-            return runs.page_of_runs(tx, factory=may.factory.id, webhook=uid, state=state, before=before, limit=limit)
+            chosen = automation_named(tx, may, automation).id if automation is not None else None
+            return runs.page_of_runs(
+                tx, factory=may.factory.id, webhook=uid, automation=chosen, state=state, before=before, limit=limit
+            )
+
+    def newest_by_automation(self, may: MayView) -> Mapping[AutomationId, Run]:
+        """The newest run of each automation that has one."""
+        with self._at.reading() as tx:
+            return runs.newest_by_automation(tx, may.factory.id)
 
     def oldest(
         self, may: MayView, *, webhook: str | None = None, after: RunKey | None = None, limit: int = 1000
@@ -46,6 +55,11 @@ class Runs:
         with self._at.reading() as tx:
             delivery = delivery_of(tx, may, shown_delivery_id)
             return runs.page_of_runs(tx, factory=may.factory.id, delivery=delivery.key)
+
+    def counts_by_delivery(self, may: MayView, deliveries: Collection[DeliveryKey]) -> Mapping[DeliveryKey, int]:
+        """How many runs each of these deliveries has, replays too. One that has none is not among them."""
+        with self._at.reading() as tx:
+            return runs.counts_by_delivery(tx, deliveries, factory=may.factory.id)
 
     def cancel(self, may: MayManage, shown_id: str) -> Run:
         """A queued run is cancelled when this returns; a running one is told to stop. Raises `Conflict` for a

@@ -150,8 +150,8 @@ class Sessions:
             own.change.record("sign_in", "member", account.member_id, own.email)
         return token
 
-    def by_token(self, token: str, *, client: str | None) -> SignedIn | None:
-        """Who is signed in by this; None when it is nobody, or no longer."""
+    def by_token(self, token: str, *, client: str | None, is_visit: bool = True) -> SignedIn | None:
+        """Who is signed in by this; None when it is nobody, or no longer. What is no visit doesn't keep it alive."""
         now = self._at.now()
         digest = _digest(token)
         with self._at.reading() as tx:
@@ -162,7 +162,7 @@ class Sessions:
             if account is None:
                 return None
             roles = sessions.roles_of(tx, account.member_id)
-        if session.last_seen_at + SEEN_TO_US < now:
+        if is_visit and session.last_seen_at + SEEN_TO_US < now:
             # A disk that is full keeps nobody from looking.
             with suppress(StoreUnavailable), self._at.noting() as tx:
                 sessions.mark_seen(tx, digest, now)

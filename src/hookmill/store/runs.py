@@ -5,7 +5,7 @@ names. Only that executor begins an attempt, and only the latest attempt ends it
 effect.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import chain, product, zip_longest
@@ -50,21 +50,23 @@ def page_of_runs(
     *,
     factory: FactoryId,
     webhook: WebhookUid | None = None,
+    automation: AutomationId | None = None,
     delivery: DeliveryKey | None = None,
     state: RunState | None = None,
     before: RunKey | None = None,
     limit: int = 50,
 ) -> list[Run]:
-    """A factory's runs, newest first; of one webhook, delivery or state if asked. `before`: the last one seen.
+    """A factory's runs, newest first; of one webhook, automation, delivery or state if asked. `before`: the last seen.
 
     Each walk through an index finds `limit` at most: a page takes as long among millions of runs as among few.
     """
     walks = [
-        f"SELECT id FROM (SELECT id FROM runs WHERE {place} AND {condition} AND id < :before "
-        f"ORDER BY id DESC LIMIT :limit) AS walk_{number}"
+        f"SELECT id FROM (SELECT id FROM runs WHERE {place.where} AND {condition} AND id < :before "
+        f"ORDER BY {place.order} LIMIT :limit) AS walk_{number}"
         for number, (place, condition) in enumerate(
             product(
-                _places(tx, factory, webhook, delivery, state), _CONDITIONS[state] if state is not None else ["1 = 1"]
+                _places(tx, factory, webhook, automation, delivery, state),
+                _CONDITIONS[state] if state is not None else ["1 = 1"],
             )
         )
     ]
@@ -85,6 +87,7 @@ def page_of_runs(
             before=before or b"\xff" * 16,
             limit=limit,
             **({"factory": factory} if delivery is None and state in _UNFINISHED else {}),
+            **({"automation": automation} if automation is not None else {}),
             **({"delivery": delivery} if delivery is not None else {}),
         )
         found += map(_run, rows)
@@ -110,21 +113,89 @@ _CONDITIONS: Final[dict[RunState, list[str]]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A stretch of an index to walk through, newest first."""
+
+    where: str
+    order: str = "id DESC"
+
+
 def _places(
     tx: Transaction,
     factory: FactoryId,
     webhook: WebhookUid | None,
+    automation: AutomationId | None,
     delivery: DeliveryKey | None,
     state: RunState | None,
-) -> list[str]:
-    """Where to walk: through one delivery's runs, the factory's unfinished ones, or those of each webhook."""
+) -> list[_Place]:
+    """Where to walk: through one delivery's runs, the factory's unfinished ones, or those of each webhook, or of each
+    webhook and one automation."""
     rows = tx.all("SELECT no, uid FROM webhooks WHERE factory_id = :factory ORDER BY no", factory=factory)
     numbers = [row["no"] for row in rows if webhook in (None, row["uid"])]
     if delivery is None and state not in _UNFINISHED:
-        return [f"webhook_no = {no:d}" for no in numbers]
+        if automation is not None:
+            return [_of_automation(tx, no, state) for no in numbers]
+        return [_Place(f"webhook_no = {no:d}") for no in numbers]
     place = "delivery_id = :delivery" if delivery is not None else "factory_id = :factory"
-    # The plus keeps SQLite from walking through every run of a webhook instead.
-    return [f"{place} AND +webhook_no IN ({', '.join(map(str, numbers))})"] if numbers else []
+    # The plus, and the empty text, keep SQLite from walking through every run of a webhook or an automation instead.
+    by_automation = "automation_id || '' = :automation AND " if automation is not None else ""
+    if not numbers:
+        return []
+    return [_Place(f"{place} AND {by_automation}+webhook_no IN ({', '.join(map(str, numbers))})")]
+
+
+def _of_automation(tx: Transaction, no: int, state: RunState | None) -> _Place:
+    """The runs that one webhook gave one automation."""
+    if tx.on_sqlite:
+        return _Place(f"automation_id = :automation AND webhook_no = {no:d}")
+    # Asked for columns one by one, PostgreSQL may walk through all runs by their keys, in the hope that soon enough of
+    # them are the automation's. Asked for whole entries of the index, in their order, it has no other way.
+    narrowed = state not in (None, RunState.SUCCEEDED)
+    columns = ["automation_id", "webhook_no", *(["state"] if narrowed else []), "id"]
+    entry = f":automation, {no:d}" + (f", '{state}'" if narrowed else "")
+    return _Place(
+        f"({', '.join(columns)}) > ({entry}, ''::bytea) AND ({', '.join(columns)}) < ({entry}, :before)",
+        ", ".join(f"{column} DESC" for column in columns),
+    )
+
+
+def newest_by_automation(tx: Transaction, factory: FactoryId) -> dict[AutomationId, Run]:
+    """The newest run of each of the factory's automations that has one."""
+    # For each automation from one webhook to the next through the index, and there to the last entry alone.
+    rows = tx.all(
+        """
+        WITH RECURSIVE heard (automation_id, webhook_no) AS (
+            SELECT a.id, (SELECT MIN(r.webhook_no) FROM runs r WHERE r.automation_id = a.id)
+            FROM automations a
+            WHERE a.factory_id = :factory AND a.deleted_at IS NULL
+            UNION ALL
+            SELECT h.automation_id, (
+                SELECT MIN(r.webhook_no) FROM runs r
+                WHERE r.automation_id = h.automation_id AND r.webhook_no > h.webhook_no
+            )
+            FROM heard h
+            WHERE h.webhook_no IS NOT NULL
+        )
+        SELECT h.automation_id, (
+            SELECT r.id FROM runs r
+            WHERE (r.automation_id, r.webhook_no) <= (h.automation_id, h.webhook_no)
+            ORDER BY r.automation_id DESC, r.webhook_no DESC, r.id DESC
+            LIMIT 1
+        ) AS id
+        FROM heard h
+        WHERE h.webhook_no IS NOT NULL
+        """,
+        factory=factory,
+    )
+    newest: dict[str, bytes] = {}
+    for row in rows:
+        newest[row["automation_id"]] = max(bytes(row["id"]), newest.get(row["automation_id"], b""))
+    if not newest:
+        return {}
+    wanted = {f"run_{number}": key for number, key in enumerate(newest.values())}
+    found = tx.all(f"{_RUN} WHERE runs.id IN ({', '.join(f':{name}' for name in wanted)})", **wanted)
+    return {run.automation_id: run for run in map(_run, found)}
 
 
 def oldest_runs(
@@ -150,6 +221,26 @@ def oldest_runs(
         **({"webhook": webhook} if webhook is not None else {}),
     )
     return [_run(row) for row in rows]
+
+
+def counts_by_delivery(
+    tx: Transaction, deliveries: Collection[DeliveryKey], *, factory: FactoryId
+) -> dict[DeliveryKey, int]:
+    """How many runs each of these deliveries has, replays too. One that has none is not among them."""
+    if not deliveries:
+        return {}
+    wanted = {f"delivery_{number}": key for number, key in enumerate(deliveries)}
+    rows = tx.all(
+        f"""
+        SELECT delivery_id, COUNT(*) AS runs
+        FROM runs
+        WHERE delivery_id IN ({", ".join(f":{name}" for name in wanted)}) AND factory_id = :factory
+        GROUP BY delivery_id
+        """,
+        factory=factory,
+        **wanted,
+    )
+    return {DeliveryKey(bytes(row["delivery_id"])): row["runs"] for row in rows}
 
 
 def payload_of(tx: Transaction, delivery: DeliveryKey) -> bytes | None:

@@ -277,6 +277,17 @@ runs: Final = Table(
         sqlite_where=text("state IN ('failed', 'cancelled', 'interrupted')"),
         postgresql_where=text("state IN ('failed', 'cancelled', 'interrupted')"),
     ),
+    # The same two ways for one automation's runs. A page of them walks from webhook to webhook, as every page does.
+    Index("ix_runs_automation_id", "automation_id", "webhook_no", "id"),
+    Index(
+        "ix_runs_automation_not_succeeded",
+        "automation_id",
+        "webhook_no",
+        "state",
+        "id",
+        sqlite_where=text("state IN ('failed', 'cancelled', 'interrupted')"),
+        postgresql_where=text("state IN ('failed', 'cancelled', 'interrupted')"),
+    ),
     sqlite_with_rowid=False,
 )
 

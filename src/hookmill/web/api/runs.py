@@ -21,6 +21,7 @@ def list_runs(
     may: Viewing,
     management: Operations,
     webhook: Annotated[Text | None, Query(description="Only this webhook's: its uid or name.")] = None,
+    automation: Annotated[Text | None, Query(description="Only this automation's: its id or name.")] = None,
     state: Annotated[RunState | None, Query(description="Only those in this state.")] = None,
     limit: Limit = LIMIT,
     cursor: Cursor = None,
@@ -30,6 +31,7 @@ def list_runs(
     found = management.runs.newest(
         may,
         webhook=webhook,
+        automation=automation,
         state=state,
         before=RunKey(before) if before is not None else None,
         limit=limit + 1,

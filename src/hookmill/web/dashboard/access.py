@@ -23,6 +23,10 @@ class ForeignForm(Forbidden):
     """A form that did not come from a page of this service."""
 
 
+class StaleForm(Forbidden):
+    """A form from a page of this service that was not made for the session it is sent in."""
+
+
 def everybody(_visit: Visit) -> None:
     """There for all: it says nothing about this installation."""
 
@@ -73,7 +77,8 @@ def cookie_name(is_https: bool) -> str:
 
 
 def refuse_foreign_form(visit: Visit) -> None:
-    """Raises `ForeignForm` unless a page of this service sent the form, and for somebody who is signed in, to them.
+    """Raises `ForeignForm` unless a page of this service sent the form, and `StaleForm` unless it was made for whoever
+    is signed in.
 
     Browsers say where a form comes from; a site that is not ours can't make them say otherwise.
     """
@@ -83,7 +88,7 @@ def refuse_foreign_form(visit: Visit) -> None:
         return
     given = visit.form["csrf"] or visit.request.headers.get("x-csrf-token", "")
     if not is_csrf_of(visit.session or "", given):
-        raise ForeignForm("This form is from before you signed in. Load the page again. Nothing was done.")
+        raise StaleForm("This form is from before you signed in. Load the page again. Nothing was done.")
 
 
 def _comes_from_here(request: Request) -> bool:

@@ -62,7 +62,7 @@ _DETAILS: Final = {
     "is_admin": "admin",
     "before": "before",
     "changed": "changed",
-    "expires_at": "good until",
+    "expires_at": "expires",
 }
 _DOORS: Final = {"cli": "command line", "api": "API", "files": "definition files", "dashboard": "dashboard"}
 _ACTORS: Final = {"key": "API key", "operator": "operator"}

@@ -10,6 +10,7 @@ from hookmill.domain.automation import Automation, Trigger
 from hookmill.domain.errors import Changed, Conflict, Invalid, LimitReached
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.permission import MayManage, MayView
+from hookmill.domain.webhook import WebhookState
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import managing
 from hookmill.web.dashboard.automations import (
@@ -24,6 +25,7 @@ from hookmill.web.dashboard.automations import (
 )
 from hookmill.web.dashboard.door import Page
 from hookmill.web.dashboard.filter_editor import CannotAdd, Reading, Sample
+from hookmill.web.dashboard.runs import PACKAGE_RUNNER
 from hookmill.web.dashboard.visit import Visit
 
 pages.SAID.update(
@@ -112,7 +114,7 @@ def create(visit: Visit, may: MayManage) -> Response:
                 enabled=draft.enabled,
             )
             said = "automation-created" if automation.enabled else "automation-created-disabled"
-            return to_automation(visit, automation, said)
+            return to_automation(visit, automation, said, tried=draft.delivery)
         except (Invalid, Conflict) as error:
             problems = _problems_in(error, draft)
     return _editor(visit, may, None, draft, problems=problems, status=422)
@@ -137,7 +139,8 @@ def change(visit: Visit, may: MayManage) -> Response:
     if not problems:
         try:
             said = _save(visit, may, automation.id, draft, reading.triggers)
-            return to_automation(visit, automation, said)
+            tried = draft.delivery if said == "automation-changed" else ""
+            return to_automation(visit, automation, said, tried=tried)
         except Changed as error:
             draft.version = str(visit.management.automations.get(may, automation.id).version)
             return _editor(visit, may, automation, draft, problems={"": str(error)}, status=409)
@@ -170,7 +173,8 @@ def _save(visit: Visit, may: MayManage, named: str, draft: Draft, triggers: tupl
 
 def _wants_no_saving(visit: Visit) -> bool:
     """Whether the form was only sent to see what its filter would do."""
-    return visit.by_htmx or visit.form["do"] == "check" or bool(visit.form["add"] or visit.form["pick"])
+    only_tries = visit.form["add"] or visit.form["choose"] or visit.form["pick"]
+    return visit.by_htmx or visit.form["do"] == "check" or bool(only_tries)
 
 
 def _draft_sent(visit: Visit) -> Draft:
@@ -218,16 +222,33 @@ def _problems_in(error: Invalid | Conflict, draft: Draft) -> dict[str, str]:
 
 def _tried(visit: Visit, may: MayManage, automation: Automation | None, draft: Draft) -> Response:
     """The form as it was sent, with what its filter would do now."""
+    if draft.is_list:
+        return _editor(visit, may, automation, draft)
     notice = ""
-    if visit.form["add"] and not draft.is_list:
+    chosen = visit.form["choose"]
+    if visit.form["add"]:
         picked = filter_editor.sample(visit.management, may, draft.delivery)
         try:
             if picked is None:
                 raise CannotAdd("The log no longer keeps this delivery's payload. Pick another one.")
             draft.filter = filter_editor.with_field(draft.filter, picked.body, visit.form["add"])
+            # Who asks for a field of a delivery wants deliveries like it.
+            if not draft.webhooks:
+                chosen = picked.delivery.webhook_uid
         except CannotAdd as error:
             notice = str(error)
-    return _editor(visit, may, automation, draft, notice=notice)
+    also = _choosable(chosen, draft, known_webhooks(visit, may))
+    if also is not None:
+        draft.webhooks.append(also.uid)
+    return _editor(visit, may, automation, draft, notice=notice, also_chosen=also)
+
+
+def _choosable(uid: str, draft: Draft, known: Known) -> Selected | None:
+    """The webhook with this uid, if it is not chosen, and something may come from it."""
+    webhook = known.get(WebhookUid(uid))
+    if webhook is None or webhook.state is WebhookState.DELETED or uid in draft.webhooks:
+        return None
+    return Selected(uid=webhook.uid, name=webhook.name, state=webhook.state)
 
 
 def _editor(
@@ -238,6 +259,7 @@ def _editor(
     *,
     problems: Mapping[str, str] | None = None,
     notice: str = "",
+    also_chosen: Selected | None = None,
     status: int = 200,
 ) -> Response:
     """The page, or for htmx the part of it that tells what the filter would do."""
@@ -249,7 +271,7 @@ def _editor(
     offers: Sequence[filter_editor.Offer] = ()
     if changed or not visit.by_htmx:
         offers = filter_editor.offers(visit.management, may, wanted, draft.delivery)
-    picked = _picked(visit, may, draft, offers)
+    picked = _picked(visit, may, draft, offers, known)
     tree = filter_editor.tree(picked.body, reading) if picked is not None else None
     context: dict[str, Any] = {
         "draft": draft,
@@ -261,6 +283,8 @@ def _editor(
         "outcome": filter_editor.outcome(visit.management, may, reading, picked, known),
         "automation": automation,
         "notice": notice,
+        "also_chosen": also_chosen,
+        "not_chosen": _choosable(picked.delivery.webhook_uid, draft, known) if picked and not draft.is_list else None,
         "adds": bool(visit.form["add"]),
         "changed": changed,
         "fields_max": filter_editor.FIELDS_MAX,
@@ -277,15 +301,20 @@ def _editor(
         choices=_choices(draft.webhooks, known),
         runners=runners if not draft.runner or draft.runner in runners else [*runners, draft.runner],
         configured=runners,
+        package_runner=PACKAGE_RUNNER,
         **context,
     )
 
 
-def _picked(visit: Visit, may: MayView, draft: Draft, offers: Sequence[filter_editor.Offer]) -> Sample | None:
-    """The delivery to try the draft on: the one that was picked, or else the newest."""
+def _picked(
+    visit: Visit, may: MayView, draft: Draft, offers: Sequence[filter_editor.Offer], known: Known
+) -> Sample | None:
+    """The delivery to try the draft on: the one that was picked, or else the newest, if possible of a webhook that is
+    still there."""
     picked = filter_editor.sample(visit.management, may, draft.delivery) if draft.delivery else None
     if picked is None and offers:
-        draft.delivery = offers[0].id
+        live = (each.id for each in offers if known[each.delivery.webhook_uid].state is not WebhookState.DELETED)
+        draft.delivery = next(live, offers[0].id)
         picked = filter_editor.sample(visit.management, may, draft.delivery)
     return picked
 

@@ -8,22 +8,24 @@ from starlette.responses import Response
 
 from hookmill.domain.automation import Automation, Trigger
 from hookmill.domain.errors import Conflict
-from hookmill.domain.ids import AutomationId, WebhookUid
+from hookmill.domain.ids import WebhookUid, run_id
 from hookmill.domain.permission import MayManage, MayView
-from hookmill.domain.run import Run
 from hookmill.domain.webhook import Webhook, WebhookState
+from hookmill.store.deliveries import Delivery
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import managing, viewing
 from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.runs import PACKAGE_RUNNER, Listed, list_again
 from hookmill.web.dashboard.visit import Visit
+from hookmill.web.dashboard.where import url
 
-RUNS_LOOKED_AT: Final = 100
-"""How many of the factory's newest runs are searched for those of an automation."""
+RUNS_SHOWN: Final = 20
 
 pages.SAID.update(
     {
         "automation-enabled": "The automation is enabled. Matching deliveries start a run of it.",
         "automation-disabled": "The automation is disabled. Nothing starts it; runs under way go on.",
+        "automation-run": "The run is started, as a replay of that delivery.",
         "automation-deleted": "The automation is deleted. It starts nothing any more; its runs stay.",
     }
 )
@@ -47,29 +49,70 @@ class Selected:
 def all_automations(visit: Visit, may: MayView) -> Response:
     every = visit.management.automations.all(may)
     known = known_webhooks(visit, may)
-    last_runs: dict[AutomationId, Run] = {}
-    for run in visit.management.runs.newest(may, limit=RUNS_LOOKED_AT):
-        last_runs.setdefault(run.automation_id, run)
+    last_runs = visit.management.runs.newest_by_automation(may)
     rows = [(each, selected_webhooks(each.selected_webhooks(), known), last_runs.get(each.id)) for each in every]
-    return visit.page(
-        "automations.html", may=may, rows=rows, webhooks=live_webhooks(known), runs_looked_at=RUNS_LOOKED_AT
-    )
+    return visit.page("automations.html", may=may, rows=rows, webhooks=live_webhooks(known))
 
 
 def one(visit: Visit, may: MayView) -> Response:
+    return _automation_page(visit, may)
+
+
+def _automation_page(visit: Visit, may: MayView, *, status: int = 200, problem: str = "") -> Response:
     automation = visit.management.automations.get(may, visit.parameters["automation"])
     known = known_webhooks(visit, may)
-    runs = visit.management.runs.newest(may, limit=RUNS_LOOKED_AT)
     return visit.page(
         "automation.html",
+        status=status,
         may=may,
+        problem=problem,
         automation=automation,
         triggers=[(selected_webhooks(each.webhook_ids, known), filter_text(each)) for each in automation.triggers],
         warnings=visit.management.automations.warnings(may, automation),
         has_runner=automation.runner in visit.management.house.runner_names,
-        runs=[run for run in runs if run.automation_id == automation.id][:20],
-        runs_looked_at=RUNS_LOOKED_AT,
+        only_leaves_files=automation.runner == PACKAGE_RUNNER,
+        listed=_listed(visit, may, automation),
+        tried=_tried(visit, may, automation),
     )
+
+
+def runs(visit: Visit, may: MayView) -> Response:
+    """The list of the newest runs alone. Nothing, when the reader has seen it as it is."""
+    automation = visit.management.automations.get(may, visit.parameters["automation"])
+    return list_again(visit, _listed(visit, may, automation))
+
+
+def _listed(visit: Visit, may: MayView, automation: Automation) -> Listed:
+    found = visit.management.runs.newest(may, automation=automation.id, limit=RUNS_SHOWN + 1)
+    return Listed(
+        runs=found[:RUNS_SHOWN],
+        live_at=url("f", may.factory.name, "automations", automation.id, "runs"),
+        nothing="It has not run yet.",
+        of_automation=True,
+        older_at=url("f", may.factory.name, "runs", automation=automation.id) if len(found) > RUNS_SHOWN else None,
+    )
+
+
+# A run of what the automation was tried on
+
+
+def _tried(visit: Visit, may: MayView, automation: Automation) -> Delivery | None:
+    """The delivery that the editor had tried the automation on, if it would trigger now and the visitor may say so."""
+    if not isinstance(may, MayManage) or not automation.enabled:
+        return None
+    picked = filter_editor.sample(visit.management, may, visit.query.get("tried", ""))
+    if picked is None or not filter_editor.would_trigger(automation.triggers, picked):
+        return None
+    return picked.delivery
+
+
+def run_on(visit: Visit, may: MayManage) -> Response:
+    """Start it on a stored delivery, and go to that run."""
+    try:
+        [run] = visit.management.log.replay(may, visit.form["delivery"], visit.parameters["automation"])
+    except Conflict as error:
+        return _automation_page(visit, may, status=409, problem=str(error).partition(" To see why:")[0])
+    return visit.go("f", may.factory.name, "runs", run_id(run.id), said="automation-run")
 
 
 # Switching and deleting
@@ -130,9 +173,9 @@ def refuse_where_files_rule(may: MayManage) -> None:
         )
 
 
-def to_automation(visit: Visit, automation: Automation, said: str) -> Response:
+def to_automation(visit: Visit, automation: Automation, said: str, **query: str) -> Response:
     assert visit.factory is not None, "the page is about a factory"
-    return visit.go("f", visit.factory.name, "automations", automation.id, said=said)
+    return visit.go("f", visit.factory.name, "automations", automation.id, said=said, **query)
 
 
 _ALL: Final = "/f/{factory}/automations"
@@ -140,6 +183,8 @@ _ONE: Final = "/f/{factory}/automations/{automation}"
 PAGES: Final = (
     Page("GET", _ALL, all_automations, viewing),
     Page("GET", _ONE, one, viewing),
+    Page("GET", f"{_ONE}/runs", runs, viewing, by_itself=True),
+    Page("POST", f"{_ONE}/runs", run_on, managing),
     Page("POST", f"{_ONE}/enable", enable, managing),
     Page("POST", f"{_ONE}/disable", disable, managing),
     Page("GET", f"{_ONE}/delete", confirm_deletion, managing),

@@ -14,6 +14,9 @@ from hookmill.domain.errors import Conflict, HookmillError, Invalid, NotFound
 from hookmill.domain.ids import DeliveryKey, WebhookUid, delivery_id, delivery_key, time_of, time_ordered
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PAYLOAD_FILE
+from hookmill.domain.sample import ready_made
+from hookmill.domain.webhook import Webhook, WebhookState
+from hookmill.management.filters import AutomationVerdict
 from hookmill.store.deliveries import Delivery, Refusals
 from hookmill.web.dashboard import live, pages
 from hookmill.web.dashboard.access import managing, viewing
@@ -29,7 +32,9 @@ RAW_BYTES_SHOWN: Final = 20_000
 GAPS_MAX: Final = 100
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-pages.SAID.update(replayed="Started again. The new runs are below.")
+pages.SAID.update(
+    replayed="Started again, with the automations as they are now. The new runs are first below, marked as replays."
+)
 
 IDENTITY_FROM: Final = {
     IdentityKind.DELIVERY_ID_HEADER: "the webhook's own delivery id header",
@@ -91,6 +96,9 @@ def log(visit: Visit, may: MayView) -> Response:
     names = {webhook.uid: webhook.name for webhook in webhooks}
     gaps = _gaps_beside(visit, may, narrowed, before, rows if has_older else (), names)
     here = ("f", may.factory.name, "deliveries")
+    # With nothing but a webhook asked for, an empty page says that nothing ever came: the newest rows are always kept.
+    is_waiting = is_first and not rows and not gaps and set(narrowed.query) <= {"webhook"}
+    accepted = [row.key for row in rows if row.label is Label.ACCEPTED]
     # An empty page has seen everything until now.
     newest = delivery_id(rows[0].key if rows else time_ordered(visit.service.now_us(), bytes(8)))
     return visit.page(
@@ -98,7 +106,9 @@ def log(visit: Visit, may: MayView) -> Response:
         status=422 if narrowed.problems else 200,
         may=may,
         lines=list(_in_order(rows, gaps)),
+        runs=visit.management.runs.counts_by_delivery(may, accepted) if accepted else {},
         has_rows=bool(rows or gaps),
+        waiting=_waiting(visit, may, narrowed, webhooks) if is_waiting else None,
         narrowed=narrowed,
         webhooks=webhooks,
         labels=list(Label),
@@ -108,6 +118,29 @@ def log(visit: Visit, may: MayView) -> Response:
         older=url(*here, **narrowed.query) + ("&" if narrowed.query else "?") + "before=",
         last=delivery_id(rows[-1].key) if rows else "",
         live_at=url(*here, "live", **narrowed.query, after=newest) if is_first else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A log that nothing came to yet: the webhook that a newcomer would post to, and what they need to know of it."""
+
+    webhook: Webhook | None
+    """None: there is none, or they have to choose."""
+    has_webhooks: bool
+    is_ready_made: bool
+
+
+def _waiting(visit: Visit, may: MayView, narrowed: Narrowed, webhooks: Sequence[Webhook]) -> Waiting:
+    live = [webhook for webhook in webhooks if webhook.state is not WebhookState.DELETED]
+    chosen = live[0] if len(live) == 1 else None
+    if asked := narrowed.typed["webhook"]:
+        chosen = visit.management.webhooks.get(may, asked)
+    automation = ready_made(visit.management.automations.all(may))
+    return Waiting(
+        webhook=chosen,
+        has_webhooks=bool(live),
+        is_ready_made=automation is not None and chosen is not None and chosen.uid in automation.selected_webhooks(),
     )
 
 
@@ -244,7 +277,7 @@ def _delivery_page(visit: Visit, may: MayView, *, status: int = 200, problem: st
     shown_id = visit.parameters["delivery"]
     found = management.log.get(may, shown_id)
     body: bytes | None = None
-    verdicts: Sequence[Any] = ()
+    verdicts: Sequence[AutomationVerdict] = ()
     if found.label is Label.ACCEPTED:
         # Retention may take it between two looks.
         with suppress(NotFound):
@@ -258,18 +291,23 @@ def _delivery_page(visit: Visit, may: MayView, *, status: int = 200, problem: st
         may=may,
         delivery=found,
         problem=problem,
+        webhook=management.webhooks.get(may, found.webhook_uid),
         identity_from=IDENTITY_FROM[found.identity_kind] if found.identity_kind is not None else None,
         body=body,
         tree=tree_of(body) if body is not None else None,
         raw=raw.decode("utf-8", "backslashreplace" if is_whole else "ignore") if raw is not None else "",
         is_raw_wanted=is_whole,
         is_cut=body is not None and raw is not None and len(raw) < len(body),
-        verdicts=sorted(verdicts, key=lambda one: (not one.would_trigger, not _selects(one), one.automation.name)),
+        verdicts=sorted(
+            (one for one in verdicts if _listens(one)), key=lambda one: (not one.would_trigger, one.automation.name)
+        ),
+        elsewhere=sorted((one.automation for one in verdicts if not _listens(one)), key=lambda each: each.name),
         runs=management.runs.of_delivery(may, shown_id),
     )
 
 
-def _selects(verdict: Any) -> bool:
+def _listens(verdict: AutomationVerdict) -> bool:
+    """Whether the automation has to do with the delivery's webhook at all."""
     return any(test.webhook_check for test in verdict.triggers)
 
 
@@ -300,7 +338,7 @@ def _without_commands(error: HookmillError) -> str:
 
 PAGES: Final = (
     Page("GET", "/f/{factory}/deliveries", log, viewing),
-    Page("GET", "/f/{factory}/deliveries/live", watch, viewing),
+    Page("GET", "/f/{factory}/deliveries/live", watch, viewing, by_itself=True),
     Page("GET", "/f/{factory}/deliveries/{delivery}", delivery, viewing),
     Page("GET", "/f/{factory}/deliveries/{delivery}/payload", payload, viewing),
     Page("POST", "/f/{factory}/deliveries/{delivery}/replay", replay, managing),

@@ -13,8 +13,8 @@ from starlette.routing import Match, Route
 
 from hookmill.domain.client import Network, client_address
 from hookmill.domain.errors import Conflict, Forbidden, HookmillError, Invalid, NotFound, StoreUnavailable
-from hookmill.web.dashboard import access
-from hookmill.web.dashboard.access import Requirement, Stranger, cookie_name
+from hookmill.web.dashboard import access, kept_form
+from hookmill.web.dashboard.access import Requirement, StaleForm, Stranger, cookie_name
 from hookmill.web.dashboard.visit import FORM_BYTES_MAX, Service, Visit, form_in
 from hookmill.web.dashboard.where import url
 from hookmill.web.ingress import Receive, Scope, Send
@@ -55,6 +55,8 @@ class Page:
     path: str
     handler: Handler
     requirement: Requirement
+    by_itself: bool = False
+    """Whether an open page asks for it without its reader. A session that nobody uses ends all the same."""
 
 
 class Door:
@@ -91,10 +93,17 @@ class Door:
         try:
             return await self._judged(visit)
         except Stranger:
+            # There is nothing left to do for who was signed out already.
+            if kept_form.can_be_kept(visit) and visit.page_path != "/sign-out":
+                return await run_in_threadpool(kept_form.kept, visit)
             return self._to_sign_in(visit)
         except StoreUnavailable as error:
             self._service.failed("dashboard", error)
             return await run_in_threadpool(_trouble, visit, 503, "The database can't be used now. Try again soon.")
+        except StaleForm as error:
+            if kept_form.can_be_kept(visit):
+                return await run_in_threadpool(kept_form.kept, visit)
+            return await run_in_threadpool(_trouble, visit, 403, str(error))
         except HookmillError as error:
             return await run_in_threadpool(_trouble, visit, _STATUS.get(type(error), _status_of(error)), str(error))
         except Exception as error:
@@ -102,12 +111,14 @@ class Door:
             return await run_in_threadpool(_trouble, visit, 500, "Something went wrong here. It was written down.")
 
     async def _judged(self, visit: Visit) -> Response:
-        await run_in_threadpool(self._look_who_it_is, visit)
         page = self._page_for(visit)
+        is_visit = not (isinstance(page, Page) and page.by_itself)
+        await run_in_threadpool(self._look_who_it_is, visit, is_visit)
         if page is None:
             raise NotFound("There is no such page.")
         if isinstance(page, Response):
             return page
+        visit.page_path = page.path
         if page.method == "POST":
             await _read_form(visit)
             access.refuse_foreign_form(visit)
@@ -137,11 +148,11 @@ class Door:
             return PlainTextResponse("This page takes no such request.\n", 405, headers={"Allow": allowed})
         return None
 
-    def _look_who_it_is(self, visit: Visit) -> None:
+    def _look_who_it_is(self, visit: Visit, is_visit: bool) -> None:
         session = visit.request.cookies.get(cookie_name(self._service.is_https))
         if session is None:
             return
-        visit.signed_in = self._service.management.sessions.by_token(session, client=visit.client)
+        visit.signed_in = self._service.management.sessions.by_token(session, client=visit.client, is_visit=is_visit)
         visit.session = session if visit.signed_in is not None else None
 
     def _to_sign_in(self, visit: Visit) -> Response:

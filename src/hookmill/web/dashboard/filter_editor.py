@@ -480,6 +480,13 @@ def outcome(
     return Outcome(triggers=tuple(judged))
 
 
+def would_trigger(triggers: Sequence[Trigger], sample: Sample) -> bool:
+    """Whether one of these triggers matches the sample."""
+    uid = sample.delivery.webhook_uid
+    tests = (judge_filter(each.payload, sample.raw, webhook_check=uid in each.webhook_ids) for each in triggers)
+    return any(test.would_trigger for test in tests)
+
+
 def _backtest(management: Management, may: MayView, trigger: Trigger, uids: Sequence[str]) -> Backtest:
     if trigger.payload is None:
         # Every payload passes: there is no need to read them.

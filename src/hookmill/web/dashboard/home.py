@@ -10,9 +10,11 @@ from hookmill.domain.automation import Automation
 from hookmill.domain.delivery import Label
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.permission import MayView
+from hookmill.domain.run import Run, RunState
+from hookmill.domain.sample import ready_made
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management.activity import WebhookActivity
-from hookmill.store.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMITED
+from hookmill.store.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMITED, Newest
 from hookmill.web.dashboard.access import viewing
 from hookmill.web.dashboard.chart import Chart, chart
 from hookmill.web.dashboard.door import Page
@@ -25,6 +27,9 @@ REFUSED_NAMES: Final = {
     NOT_FOUND: "while it was disabled (404)",
 }
 """What attempts without a row were refused for, in words."""
+
+FIRST_RUNS: Final = 10
+"""Whoever had so many is no newcomer, however they ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +57,19 @@ class Shown:
     """Attempts while it was disabled. The chart leaves them out: they were no deliveries to this webhook."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstSteps:
+    """How far a newcomer has come."""
+
+    webhook: Webhook
+    """The one to try: that of the first start, or the first by name."""
+    delivery: Newest | None
+    automation: Automation | None
+    run: Run | None
+    is_ready_made: bool
+    """Whether the webhook and the automation are those of the first start."""
+
+
 def home(visit: Visit, may: MayView) -> Response:
     management = visit.management
     known = {webhook.uid: webhook for webhook in management.webhooks.all(may, with_deleted=True)}
@@ -74,9 +92,31 @@ def home(visit: Visit, may: MayView) -> Response:
         may=may,
         concerns=sorted(concerns, key=lambda concern: not concern.is_loss),
         webhooks=live,
-        has_automations=bool(automations),
+        first_steps=_first_steps(visit, may, live, automations),
         has_deliveries=any(one.activity.newest is not None for one in live),
         limit=management.house.webhooks_per_factory,
+    )
+
+
+def _first_steps(
+    visit: Visit, may: MayView, live: Sequence[Shown], automations: Sequence[Automation]
+) -> FirstSteps | None:
+    """None once a run has succeeded, or so many didn't that steps are of no help."""
+    if not live:
+        return None
+    runs = visit.management.runs.newest(may, limit=FIRST_RUNS)
+    if len(runs) == FIRST_RUNS or any(run.state is RunState.SUCCEEDED for run in runs):
+        return None
+    made = ready_made(automations)
+    heard = made.selected_webhooks() if made is not None else frozenset()
+    ready = next((one for one in live if one.webhook.uid in heard), None)
+    deliveries = [one.activity.newest for one in live if one.activity.newest is not None]
+    return FirstSteps(
+        webhook=(ready or live[0]).webhook,
+        delivery=max(deliveries, key=lambda newest: newest.key, default=None),
+        automation=made or next(iter(automations), None),
+        run=runs[0] if runs else None,
+        is_ready_made=ready is not None,
     )
 
 

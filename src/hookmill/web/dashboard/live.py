@@ -163,7 +163,7 @@ class Hub:
             **watcher.filters | {"since": max(watcher.wanted.since or 0, ids.time_of(watcher.after) - LATE_US)},
             limit=PAGE,
         )
-        return [(row, _event(watcher.visit, row)) for row in reversed(rows)]
+        return _events(watcher, list(reversed(rows)))
 
     async def _look_while_somebody_watches(self) -> None:
         while self._watchers:
@@ -219,7 +219,7 @@ class Hub:
         if back_us == LATE_US:
             room.seen = {key for key in room.seen if ids.time_of(key) >= since - LATE_US}
         # Rendered once, for everybody.
-        return [(row, _event(watcher.visit, row)) for row in fresh]
+        return _events(watcher, fresh)
 
     def _hear_signals(self) -> None:
         """Have the streams end when the process is told to. The loop's own handlers are left as they are: a loop
@@ -255,7 +255,7 @@ def _now(watcher: Watcher) -> int:
 def _may_still_watch(watcher: Watcher) -> bool:
     visit = watcher.visit
     try:
-        signed_in = visit.management.sessions.by_token(visit.session or "", client=visit.client)
+        signed_in = visit.management.sessions.by_token(visit.session or "", client=visit.client, is_visit=False)
         if signed_in is None:
             return False
         visit.management.access.may_view(signed_in.caller, watcher.may.factory.name)
@@ -266,8 +266,15 @@ def _may_still_watch(watcher: Watcher) -> bool:
     return True
 
 
-def _event(visit: Visit, delivery: Delivery) -> bytes:
-    row = pages.render("parts/delivery-row.html", visit, {"delivery": delivery, "is_new": True})
+def _events(watcher: Watcher, rows: Sequence[Delivery]) -> list[tuple[Delivery, bytes]]:
+    accepted = [row.key for row in rows if row.label is Label.ACCEPTED]
+    # Runs are written together with their delivery: whoever sees the row sees all that it started.
+    started = watcher.visit.management.runs.counts_by_delivery(watcher.may, accepted) if accepted else {}
+    return [(row, _event(watcher.visit, row, started.get(row.key, 0))) for row in rows]
+
+
+def _event(visit: Visit, delivery: Delivery, runs: int) -> bytes:
+    row = pages.render("parts/delivery-row.html", visit, {"delivery": delivery, "runs": runs, "is_new": True})
     lines = "".join(f"data: {line}\n" for line in row.replace("\r", "").split("\n") if line.strip())
     return f"id: {ids.delivery_id(delivery.key)}\nevent: delivery\n{lines}\n".encode()
 

@@ -1,12 +1,15 @@
 """The team: its people and what each may do, the keys of its programs, and its factories."""
 
 import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final
 
 from starlette.responses import Response
 
 from hookmill.domain.errors import Conflict, HookmillError, Invalid, NotFound
+from hookmill.domain.factory import Factory
 from hookmill.domain.permission import MayAdminister, Role, role_named
 from hookmill.management import ApiKey
 from hookmill.management.sessions import LINK_HOURS
@@ -123,22 +126,36 @@ def _ask_to_remove(visit: Visit, may: MayAdminister, *, status: int = 200, probl
 # Keys
 
 
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a key may be made for, as one choice: a role in a factory, or admin of the whole team."""
+
+    role: Role
+    factory: str | None
+
+    @property
+    def value(self) -> str:
+        return f"{self.role.value} in {self.factory}" if self.factory is not None else self.role.value
+
+
 def keys(visit: Visit, may: MayAdminister) -> Response:
     return _keys(visit, may)
 
 
 def create_key(visit: Visit, may: MayAdminister) -> Response:
+    role, _, factory = visit.form["role"].partition(" in ")
     try:
         made = visit.management.keys.create(
             may,
             visit.form["name"],
-            role_named(visit.form["role"]),
-            factory=visit.form.given("factory"),
+            role_named(role),
+            factory=factory or None,
             expires_at=_end_of_day(visit.form.given("expires")),
         )
     except (Invalid, NotFound) as error:
         wrong = "factory" if isinstance(error, NotFound) else _field_of(error, otherwise="name")
-        return _keys(visit, may, status=422, problem=str(error), wrong=wrong)
+        # One field says both.
+        return _keys(visit, may, status=422, problem=str(error), wrong="role" if wrong == "factory" else wrong)
     token = made.token.reveal()
     curl = f"curl -H {shlex.quote(f'Authorization: Bearer {token}')} {visit.management.house.public_url}/api/v1/me"
     return visit.page("team-key.html", key=made.key, token=token, curl=curl)
@@ -161,11 +178,15 @@ def _keys(visit: Visit, may: MayAdminister, *, status: int = 200, problem: str =
         status=status,
         good=[key for key in found if key.is_good(now)],
         ended=[key for key in found if not key.is_good(now)],
-        factories=visit.management.factories.all(may),
-        roles=tuple(Role),
+        grants=_grants(visit.management.factories.all(may)),
         problem=problem,
         wrong=wrong,
     )
+
+
+def _grants(factories: Sequence[Factory]) -> list[Grant]:
+    in_one = [Grant(role, factory.name) for factory in factories for role in (Role.VIEWER, Role.MANAGER)]
+    return [*in_one, Grant(Role.ADMIN, None)]
 
 
 def _key(visit: Visit, may: MayAdminister) -> ApiKey:

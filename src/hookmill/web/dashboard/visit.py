@@ -35,6 +35,10 @@ class Form(Mapping[str, str]):
     def __len__(self) -> int:
         return len(dict(self._pairs))
 
+    def pairs(self) -> Sequence[tuple[str, str]]:
+        """Every field as it was sent, in that order."""
+        return self._pairs
+
     def all(self, name: str) -> list[str]:
         """Every value of a field that may be sent several times."""
         return [value for key, value in self._pairs if key == name]
@@ -77,6 +81,8 @@ class Visit:
     form: Form = field(default_factory=Form)
     factory: Factory | None = None
     """The factory that the page is about."""
+    page_path: str = ""
+    """The path of the page, before its variable parts were filled in."""
 
     @property
     def management(self) -> Management:

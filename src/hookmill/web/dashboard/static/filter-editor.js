@@ -15,12 +15,24 @@
   form.addEventListener("htmx:configRequest", (event) => asked.set(event.detail.elt, filter.value));
   form.addEventListener("htmx:beforeSwap", keepUnfolded);
 
+  // A webhook that was made since the page was loaded has no box on it.
+  const choose = (uid) => {
+    let box = [...form.querySelectorAll("input[name=webhook]")].find((each) => each.value === uid);
+    if (!box) {
+      box = Object.assign(document.createElement("input"), { type: "checkbox", name: "webhook", value: uid, hidden: true });
+      form.append(box);
+    }
+    box.checked = true;
+  };
+
   // What was clicked together replaces what was sent, but never what was typed since.
   form.addEventListener("htmx:afterOnLoad", (event) => {
     const made = document.getElementById("filter-new");
     if (made && asked.get(event.detail.elt) === filter.value) filter.value = made.textContent;
 
     filter.setAttribute("aria-invalid", String(Boolean(document.getElementById("filter-faults"))));
+    const also = document.getElementById("webhook-chosen");
+    if (also) choose(also.textContent);
     const chosen = document.getElementById("fields-chosen");
     if (chosen) {
       const numbers = new Set(chosen.textContent.split(" "));
@@ -28,6 +40,8 @@
         field.setAttribute("aria-pressed", String(numbers.has(field.value)));
       }
     }
+    // The button that was pressed is gone, and what it did stands where it was.
+    if (event.detail.requestConfig.elt.name === "choose" && document.activeElement === document.body) verdict.focus();
     for (const id of unfolded) document.getElementById(id)?.setAttribute("open", "");
   });
 

@@ -1,0 +1,90 @@
+"""A form whose session had ended when it was sent: nothing is done, and nothing that was typed is lost.
+
+Its fields go back into the page, and from there through the same address again. Whoever is signed in by then is shown
+what the form would do, and says whether it shall. Nothing is ever sent on by itself: the page of a signed-in person
+carries their token, and it takes their hand to use it. What another site sent gets here in no way: it was refused
+before anybody asked for a session.
+"""
+
+from typing import Final
+
+from starlette.responses import Response
+
+from hookmill.web.dashboard import pages
+from hookmill.web.dashboard.visit import Visit
+from hookmill.web.dashboard.where import url
+
+NEVER_SENT_BACK: Final = {
+    "secret": "The secret",
+    "password": "Password",
+    "old": "Old password",
+    "new": "New password",
+    "again": "New password once more",
+}
+"""Fields for passwords and secrets, and what they are called where they are typed again."""
+
+ACTS: Final = {
+    "/sign-out": "Sign out",
+    "/account": "Change your password",
+    "/f/{factory}/webhooks/new": "Create a webhook",
+    "/f/{factory}/webhooks/{uid}/enable": "Enable a webhook",
+    "/f/{factory}/webhooks/{uid}/disable": "Disable a webhook",
+    "/f/{factory}/webhooks/{uid}/rename": "Rename a webhook",
+    "/f/{factory}/webhooks/{uid}/delivery-id-header": "Change a webhook's delivery id header",
+    "/f/{factory}/webhooks/{uid}/sync": "Sync a webhook's secret",
+    "/f/{factory}/webhooks/{uid}/supply": "Supply a webhook's secret",
+    "/f/{factory}/webhooks/{uid}/rotate": "Rotate a webhook's secret",
+    "/f/{factory}/webhooks/{uid}/delete": "Delete a webhook",
+    "/f/{factory}/deliveries/{delivery}/replay": "Run a delivery again",
+    "/f/{factory}/automations/new": "Write a new automation",
+    "/f/{factory}/automations/{automation}/edit": "Edit an automation",
+    "/f/{factory}/automations/{automation}/enable": "Enable an automation",
+    "/f/{factory}/automations/{automation}/disable": "Disable an automation",
+    "/f/{factory}/automations/{automation}/delete": "Delete an automation",
+    "/f/{factory}/automations/{automation}/runs": "Run an automation on a delivery",
+    "/f/{factory}/runs/{run}/cancel": "Cancel a run",
+    "/f/{factory}/secrets": "Create a team secret",
+    "/f/{factory}/secrets/{name}/replace": "Give a team secret a new value",
+    "/f/{factory}/secrets/{name}/delete": "Delete a team secret",
+    "/team": "Add a member",
+    "/team/members/{member}/roles": "Change a member's roles",
+    "/team/members/{member}/admin": "Change whether a member is an admin",
+    "/team/members/{member}/link": "Make a sign-in link",
+    "/team/members/{member}/remove": "Remove a member",
+    "/team/keys": "Create an API key",
+    "/team/keys/{key}/revoke": "Revoke an API key",
+    "/team/factories": "Create a factory",
+}
+"""What each form would do. A test holds the pages to this table."""
+
+_SIGNED_IN_AGAIN: Final = "signed-in-again"
+_OURS: Final = {"csrf", "retype"}
+
+pages.SAID.update({_SIGNED_IN_AGAIN: "You are signed in again. Close this tab, and go on in the one with your form."})
+
+
+def can_be_kept(visit: Visit) -> bool:
+    """Whether a whole page answers it, and it came from one that somebody was signed in for."""
+    return visit.page_path in ACTS and not visit.by_htmx and bool(visit.form["csrf"])
+
+
+def kept(visit: Visit) -> Response:
+    """The form's own fields, to be sent again: after signing in, or at once by whoever has signed in since."""
+    pairs = [(name, value) for name, value in visit.form.pairs() if name not in _OURS]
+    query = visit.request.scope["query_string"].decode("latin-1")
+    return visit.page(
+        "form-kept.html",
+        status=401 if visit.signed_in is None else 403,
+        act=ACTS[visit.page_path],
+        address=visit.request.scope["path"] + (f"?{query}" if query else ""),
+        fields=[(name, value) for name, value in pairs if name not in NEVER_SENT_BACK],
+        retype=_to_type_again(visit, pairs),
+        words=NEVER_SENT_BACK,
+        sign_in=url("sign-in", next=url("account", said=_SIGNED_IN_AGAIN)),
+    )
+
+
+def _to_type_again(visit: Visit, pairs: list[tuple[str, str]]) -> list[str]:
+    """The fields that held something when the form was filled in, or had when it was sent before."""
+    typed = {name for name, value in pairs if value} | set(visit.form.all("retype"))
+    return [name for name in NEVER_SENT_BACK if name in typed]

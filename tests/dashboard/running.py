@@ -1,0 +1,50 @@
+"""A house whose operator has given it a command to run, which goes on until it is told to end."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from hookmill import app
+from hookmill.domain.permission import Role
+from hookmill.management import WebhookWithSecret
+from tests.dashboard.conftest import PASSWORD, House
+from tests.support.service import serving
+
+WAITS: Final = "import time\nprint('it waits', flush=True)\ntime.sleep(600)\n"
+
+
+@contextmanager
+def house_that_runs(data_dir: Path) -> Iterator[House]:
+    """With an admin, ada@example.com, and a runner named `waits`."""
+    data_dir.mkdir()
+    argv = json.dumps([sys.executable, "-c", WAITS])
+    (data_dir / "hookmill.toml").write_text(f"[runners.waits]\nargv = {argv}\n")
+    with serving(data_dir) as service:
+        settings = service.read_settings().model_copy(update={"runners": {"waits": None}})
+        store = app.open_store(settings)
+        management = app.management(settings, store)
+        link = management.sessions.first_link()
+        assert link is not None
+        management.sessions.accept_link(
+            link.reveal(), password=PASSWORD, email="ada@example.com", name="Ada", client=None
+        )
+        yield House(service, management)
+        store.close()
+
+
+def automation(house: House, name: str, webhook: WebhookWithSecret, *, runner: str = "package") -> str:
+    """An automation that every delivery to the webhook starts. Its id."""
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
+    made = house.management.automations.create(house.may, name, prompt="Look at it.", triggers=[trigger], runner=runner)
+    return made.id
+
+
+def member(house: House, email: str, name: str) -> str:
+    """A new member's one-time link, as a path."""
+    admin = house.management.access.operator_of_team()
+    house.management.members.add(admin, email, name)
+    house.management.members.set_role(admin, email, "default", Role.MANAGER)
+    return f"/welcome/{house.management.sessions.link_for(admin, email).reveal()}"

@@ -1,0 +1,373 @@
+"""Everything that can be done on the dashboard, done by a person who has a keyboard and nothing else."""
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+
+from hookmill.domain.ids import run_id
+from hookmill.domain.run import RunState
+from hookmill.domain.webhook import WebhookState
+from tests.dashboard.conftest import PASSWORD, House
+from tests.dashboard.running import automation, house_that_runs, member
+
+STOPS_MAX = 120
+HAS_FOCUS = "found => found.includes(document.activeElement)"
+NEW_PASSWORD = "another long password"
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with house_that_runs(tmp_path_factory.mktemp("house") / "data") as house:
+        yield house
+
+
+class Keyboard:
+    """Somebody at a page, with ten fingers and no pointer."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+    def to(self, wanted: Locator, *, key: str = "Tab") -> None:
+        """Tab until one of these has the focus."""
+        expect(wanted.first).to_be_attached()
+        for _ in range(STOPS_MAX):
+            if wanted.evaluate_all(HAS_FOCUS):
+                return
+            self.page.keyboard.press(key)
+        raise AssertionError(f"{key} never reaches {wanted}")
+
+    def field(self, label: str) -> None:
+        self.to(self.page.get_by_label(label, exact=True))
+
+    def type(self, label: str, text: str) -> None:
+        """What stood in the field is replaced."""
+        self.field(label)
+        self.press("ControlOrMeta+A")
+        self.page.keyboard.type(text)
+
+    def choose(self, label: str, option: str) -> None:
+        """One of a list, by the beginning of its name."""
+        self.type_ahead(label, option)
+        chosen = self.page.get_by_label(label, exact=True).evaluate("list => list.selectedOptions[0].label")
+        assert chosen.startswith(option), chosen
+
+    def type_ahead(self, label: str, text: str) -> None:
+        self.field(label)
+        self.page.keyboard.type(text)
+
+    def button(self, name: str | re.Pattern[str], *, exact: bool = True) -> None:
+        self.to(self.page.get_by_role("button", name=name, exact=exact))
+        self.press("Enter")
+
+    def link(self, name: str | re.Pattern[str], *, exact: bool = True) -> None:
+        self.to(self.page.get_by_role("link", name=name, exact=exact))
+        self.press("Enter")
+
+    def unfold(self, name: str) -> None:
+        """Open what is folded, or fold what is open."""
+        self.to(self.page.locator("summary", has_text=re.compile(rf"^\s*{name}")))
+        self.press("Enter")
+
+    def press(self, key: str) -> None:
+        self.page.keyboard.press(key)
+
+    def reads(self, said: str) -> None:
+        expect(self.page.get_by_role("status").filter(has_text=said).first).to_be_visible()
+
+    def heading(self, name: str | re.Pattern[str]) -> None:
+        expect(self.page.get_by_role("heading", name=name).first).to_be_visible()
+
+
+@pytest.fixture
+def keyboard(page: Page) -> Keyboard:
+    return Keyboard(page)
+
+
+def test_coming_in_changing_the_password_and_going_out(stranger: Page, house: House):
+    keyboard = Keyboard(stranger)
+    stranger.goto(house.at(member(house, "kay@example.com", "Kay")))
+    keyboard.type("Password", PASSWORD)
+    keyboard.type("The same once more", PASSWORD)
+    keyboard.button("Set password and sign in")
+    keyboard.heading("default")
+
+    keyboard.link("Kay")
+    keyboard.heading("Your account")
+    keyboard.to(stranger.get_by_role("link", name="Skip to the content"), key="Shift+Tab")
+    expect(stranger.get_by_role("link", name="Skip to the content")).to_be_in_viewport()
+    keyboard.press("Enter")
+    keyboard.press("Tab")
+    expect(stranger.get_by_label("Old password")).to_be_focused()
+    stranger.keyboard.type("not the old one")
+    keyboard.type("New password", NEW_PASSWORD)
+    keyboard.type("The same once more", NEW_PASSWORD)
+    keyboard.button("Change it")
+    expect(stranger.get_by_role("alert")).to_contain_text("The old password is not the right one")
+    keyboard.type("Old password", PASSWORD)
+    keyboard.type("New password", NEW_PASSWORD)
+    keyboard.type("The same once more", NEW_PASSWORD)
+    keyboard.press("Enter")
+    keyboard.reads("Your password is changed")
+
+    keyboard.button("Sign out")
+    keyboard.reads("You are signed out")
+    expect(stranger.get_by_label("E-mail address")).to_be_focused()
+    stranger.keyboard.type("kay@example.com")
+    keyboard.type("Password", NEW_PASSWORD)
+    keyboard.press("Enter")
+    keyboard.heading("default")
+
+
+def test_a_webhook_from_its_creation_to_its_end(keyboard: Keyboard, house: House):
+    page = keyboard.page
+    page.goto(house.at("/f/default"))
+    keyboard.link("Create a webhook")
+    expect(page.get_by_label("Name", exact=True)).to_be_focused()
+    page.keyboard.type("by keyboard")
+    keyboard.press("Tab")
+    keyboard.press("ArrowDown")
+    keyboard.type_ahead("Who signs?", "Stripe")
+    expect(page.get_by_text("To set it up:")).to_be_visible()
+    keyboard.button("Create the webhook")
+    keyboard.heading("by keyboard is created")
+    keyboard.type("The provider's secret", "whsec_" + "a" * 32)
+    keyboard.button("Supply it")
+    keyboard.reads("The webhook has its provider's secret")
+    [made] = [each for each in house.management.webhooks.all(house.may) if each.name == "by keyboard"]
+    assert (made.signature_scheme, made.state) == ("stripe", WebhookState.ENABLED)
+
+    keyboard.unfold("Disable")
+    keyboard.button("Disable it")
+    keyboard.reads("The webhook is disabled")
+    keyboard.unfold("Enable")
+    keyboard.button("Enable it")
+    keyboard.reads("The webhook is enabled")
+    keyboard.unfold("Rotate the secret")
+    keyboard.type("The new secret", "whsec_" + "b" * 32)
+    keyboard.button("Rotate it now")
+    keyboard.heading("by keyboard has a new secret")
+    keyboard.link("To the webhook")
+    keyboard.unfold("Rename")
+    keyboard.type("New name", "renamed by keyboard")
+    keyboard.press("Enter")
+    keyboard.reads("The webhook has its new name")
+    keyboard.unfold("Change the delivery id header")
+    keyboard.type("Header", "X-Event-Id")
+    keyboard.button("Change it")
+    keyboard.reads("The delivery id header is changed")
+    keyboard.unfold("Delete")
+    keyboard.button("Delete renamed by keyboard for good")
+    keyboard.reads("The webhook is deleted")
+
+
+def test_a_secret_is_copied_used_replaced_synced_rotated_and_deleted(keyboard: Keyboard, house: House, page: Page):
+    context: BrowserContext = page.context
+    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=house.address)
+    page.goto(house.at("/f/default/secrets"))
+    keyboard.type("Name", "BY_KEYBOARD")
+    keyboard.button("Create it")
+    keyboard.heading("BY_KEYBOARD is created")
+    shown = page.get_by_role("region", name="The new value").locator("code").inner_text()
+    keyboard.button("Copy")
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == shown
+    keyboard.link("To the secrets")
+    keyboard.heading("Create a secret")
+
+    page.goto(house.at("/f/default/webhooks/new"))
+    page.keyboard.type("uses it")
+    keyboard.to(page.get_by_role("radio", name="Make one here"))
+    keyboard.press("ArrowDown")
+    keyboard.press("ArrowDown")
+    keyboard.choose("Team secret", "BY_KEYBOARD")
+    keyboard.button("Create the webhook")
+    keyboard.heading("uses it is ready")
+    keyboard.link("To the webhook")
+    keyboard.link("BY_KEYBOARD")
+    keyboard.unfold("Give it a new value")
+    keyboard.to(page.get_by_role("radio", name="Make one here"))
+    keyboard.press("ArrowDown")
+    keyboard.type("The value", "known to me alone")
+    keyboard.button("Replace the value")
+    keyboard.heading("BY_KEYBOARD has a new value")
+    keyboard.button("Sync uses it")
+    keyboard.reads("uses the newest value")
+    keyboard.unfold("Rotate the secret")
+    keyboard.button("Rotate it now")
+    keyboard.heading("uses it has a new secret")
+    secret = page.locator("#secret").inner_text()
+    keyboard.button("Copy", exact=False)
+    keyboard.link("To the webhook")
+    used = next(each for each in house.management.webhooks.all(house.may) if each.name == "uses it")
+    path = used.ingress_path()
+    bearer = {"Authorization": f"Bearer {secret}"}
+    assert house.service.request("POST", path, headers=bearer, body=b"{}").status == 202
+
+    keyboard.unfold("Delete")
+    keyboard.button("Delete uses it for good")
+    keyboard.reads("The webhook is deleted")
+    keyboard.link("Secrets")
+    keyboard.link("BY_KEYBOARD")
+    keyboard.unfold("Delete")
+    keyboard.button("Delete BY_KEYBOARD for good")
+    keyboard.reads("The team secret is deleted")
+
+
+def test_the_log_is_narrowed_paused_and_read(keyboard: Keyboard, house: House):
+    page = keyboard.page
+    made = house.management.webhooks.create(house.may, "read by keyboard")
+    sent = house.service.post(made, b'{"outer": {"inner": [1, 2]}, "plain": true}').delivery_id
+    house.service.post(made, b"no JSON")
+    page.goto(house.at("/f/default"))
+    keyboard.link("Deliveries")
+    keyboard.choose("Webhook", "read by keyboard")
+    keyboard.choose("Label", "Accepted")
+    keyboard.button("Show")
+    page.wait_for_url(re.compile("label=accepted"))
+    expect(page.get_by_role("row")).to_have_count(2)
+    row = page.get_by_role("row").nth(1)
+    keyboard.to(row.get_by_role("link"))
+    keyboard.press("Enter")
+    keyboard.heading("Payload")
+    assert sent in page.url
+    folded = page.get_by_role("group", name="Payload as a tree").locator("details").first
+    was_open = folded.evaluate("element => element.open")
+    for expected in (not was_open, was_open):
+        keyboard.to(folded.locator("summary").first)
+        keyboard.press("Space")
+        assert folded.evaluate("element => element.open") is expected
+    keyboard.unfold("As it was received")
+    expect(page.get_by_label("The payload as it was received")).to_contain_text('{"outer": {"inner": [1, 2]}')
+
+    keyboard.to(page.get_by_role("link", name="Deliveries", exact=True), key="Shift+Tab")
+    keyboard.press("Enter")
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    keyboard.button("Pause")
+    later = house.service.post(made, b'{"while": "paused"}').delivery_id
+    expect(page.get_by_text("Paused, 1 waiting")).to_be_visible()
+    expect(page.locator(f"#{later}")).to_have_count(0)
+    keyboard.button("Resume")
+    expect(page.locator(f"#{later}")).to_be_visible()
+    house.management.webhooks.delete(house.may, made.webhook.uid)
+
+
+def test_an_automation_is_edited_tried_disabled_and_deleted(keyboard: Keyboard, house: House):
+    page = keyboard.page
+    made = house.management.webhooks.create(house.may, "listened to by keyboard")
+    automation(house, "Edited by keyboard", made)
+    for number in range(3):
+        house.service.post(made, b'{"number": %d}' % number)
+    page.goto(house.at("/f/default/automations"))
+    keyboard.link("Edited by keyboard")
+    keyboard.link("Edit")
+    keyboard.heading("Edit Edited by keyboard")
+    keyboard.type("Prompt", "Look again.")
+    keyboard.type("Filter", '{"number": [0, 1]}')
+    keyboard.heading(re.compile("Backtest: matches 2 of the last 3"))
+    keyboard.button(re.compile("^try"))
+    expect(page.get_by_text("Would trigger", exact=True).first).to_be_visible()
+    keyboard.button("Save")
+    keyboard.heading("Edited by keyboard")
+    saved = house.management.automations.get(house.may, "Edited by keyboard")
+    assert saved.prompt == "Look again."
+    assert saved.triggers[0].payload is not None
+
+    keyboard.button("Disable")
+    expect(page.get_by_role("button", name="Enable", exact=True)).to_be_visible()
+    keyboard.button("Enable")
+    expect(page.get_by_role("button", name="Disable", exact=True)).to_be_visible()
+    keyboard.link("Delete…")
+    keyboard.button("Delete it")
+    page.wait_for_url(re.compile("/automations(\\?|$)"))
+    assert "Edited by keyboard" not in {each.name for each in house.management.automations.all(house.may)}
+    house.management.webhooks.delete(house.may, made.webhook.uid)
+
+
+def test_a_run_is_opened_while_it_runs_and_cancelled(keyboard: Keyboard, house: House):
+    page = keyboard.page
+    made = house.management.webhooks.create(house.may, "started by keyboard")
+    automation(house, "Cancelled by keyboard", made, runner="waits")
+    [run] = house.management.runs.of_delivery(house.may, house.service.post(made).delivery_id)
+    deadline = time.monotonic() + 20
+    while house.management.runs.get(house.may, run_id(run.id)).state is not RunState.RUNNING:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    page.goto(house.at("/f/default"))
+    keyboard.link("Runs")
+    keyboard.choose("Webhook", "started by keyboard")
+    keyboard.button("Show")
+    page.wait_for_url(re.compile("webhook=wh_"))
+    keyboard.to(page.get_by_role("row", name="Cancelled by keyboard").get_by_role("link").first)
+    keyboard.press("Enter")
+    expect(page.get_by_text("it waits")).to_be_visible()
+    keyboard.unfold("Prompt, as the agent is given it")
+    expect(page.get_by_label("Prompt")).to_contain_text("Look at it.")
+    keyboard.to(page.get_by_role("button", name="Cancel this run"), key="Shift+Tab")
+    keyboard.press("Enter")
+
+    keyboard.reads("told to stop")
+    expect(page.get_by_text("cancelled", exact=True).first).to_be_visible(timeout=20_000)
+
+
+def test_the_team_is_managed(keyboard: Keyboard, house: House):
+    page = keyboard.page
+    page.goto(house.at("/f/default"))
+    keyboard.link("Team")
+    keyboard.type("Name", "Grace")
+    keyboard.type("E-mail address", "grace@example.com")
+    keyboard.press("Tab")
+    keyboard.press("Space")
+    keyboard.button("Add")
+    keyboard.reads("They are a member now")
+    keyboard.choose("Role in default", "viewer")
+    keyboard.button("Save roles")
+    keyboard.reads("Their roles are saved")
+    keyboard.button("End being an admin")
+    keyboard.reads("It holds from now on")
+    keyboard.button("Make a link")
+    keyboard.heading("Sign-in link for Grace")
+    keyboard.link("Back to Grace")
+    keyboard.link("Remove from the team …")
+    keyboard.heading("Remove Grace?")
+    keyboard.button("Remove from the team")
+    keyboard.reads("They are removed")
+
+    keyboard.link("Factories")
+    keyboard.type("Name", "by keyboard")
+    keyboard.press("Enter")
+    keyboard.reads("The factory is there")
+
+    keyboard.link("API keys")
+    keyboard.type("Name", "pipeline")
+    keyboard.choose("Role", "manager in by keyboard")
+    keyboard.field("Last day it works (UTC)")
+    page.keyboard.type("12312099")
+    keyboard.button("Create key")
+    token = page.locator("#made-token").inner_text()
+    answered = house.service.request("GET", "/api/v1/me", headers={"Authorization": f"Bearer {token}"})
+    keyboard.link("All keys")
+    expect(page.get_by_role("row", name="pipeline")).to_contain_text("manager in by keyboard")
+    expect(page.get_by_role("row", name="pipeline")).to_contain_text("2100-01-01 00:00:00")
+    expect(page.locator("body")).not_to_contain_text(token)
+    keyboard.link("Revoke … pipeline")
+    keyboard.button("Revoke")
+    expect(page.get_by_role("row", name="pipeline")).to_contain_text(re.compile(r"revoked \d{4}-"))
+    refused = house.service.request("GET", "/api/v1/me", headers={"Authorization": f"Bearer {token}"})
+    assert (answered.status, refused.status) == (200, 401)
+
+    for number in range(60):
+        house.management.secrets.create(house.may, f"PAGED_{number}")
+    keyboard.link("Audit log")
+    expect(page.get_by_text("PAGED_59", exact=True)).to_be_visible()
+    keyboard.link("Older")
+    expect(page.get_by_text("PAGED_0", exact=True)).to_be_visible()
+    keyboard.link("Newest")
+    expect(page.get_by_text("PAGED_59", exact=True)).to_be_visible()
+    keyboard.link("Settings")
+    keyboard.heading("Settings in force")
+    keyboard.link("Back to the factories")
+    keyboard.link("default", exact=False)
+    keyboard.heading("default")

@@ -1,0 +1,246 @@
+"""What the dashboard is for, done in a browser that runs no script."""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from hookmill.domain.ids import run_id
+from hookmill.domain.run import RunState
+from tests.dashboard.conftest import PASSWORD, House
+from tests.dashboard.running import automation, house_that_runs, member
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with house_that_runs(tmp_path_factory.mktemp("house") / "data") as house:
+        yield house
+
+
+@pytest.fixture
+def page(visitor: Callable[..., BrowserContext], signed_in_state: Any) -> Page:
+    return visitor(java_script_enabled=False, storage_state=signed_in_state).new_page()
+
+
+def press(page: Page, name: str | re.Pattern[str]) -> None:
+    page.get_by_role("button", name=name, exact=True).first.click()
+
+
+def follow(page: Page, name: str) -> None:
+    page.get_by_role("link", name=name, exact=True).first.click()
+
+
+def unfold(page: Page, name: str) -> None:
+    page.locator("main summary", has_text=re.compile(rf"^\s*{name}")).click()
+
+
+def reads(page: Page, said: str) -> None:
+    expect(page.get_by_role("status").filter(has_text=said).first).to_be_visible()
+
+
+def test_a_password_is_chosen_changed_and_signed_in_with(visitor: Callable[..., BrowserContext], house: House):
+    page = visitor(java_script_enabled=False, viewport={"width": 360, "height": 740}).new_page()
+    page.goto(house.at(member(house, "noah@example.com", "Noah")))
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
+    page.get_by_label("The same once more").fill(PASSWORD)
+    press(page, "Set password and sign in")
+
+    follow(page, "Menu")
+    follow(page, "Noah")
+    page.get_by_label("Old password").fill(PASSWORD)
+    page.get_by_label("New password").fill("another long password")
+    page.get_by_label("The same once more").fill("another long password")
+    press(page, "Change it")
+    reads(page, "Your password is changed")
+
+    follow(page, "Menu")
+    press(page, "Sign out")
+    page.get_by_label("E-mail address").fill("noah@example.com")
+    page.get_by_label("Password").fill("another long password")
+    press(page, "Sign in")
+    expect(page.get_by_role("heading", name="default")).to_be_visible()
+
+
+def test_a_webhook_and_its_secret_from_beginning_to_end(page: Page, house: House):
+    page.goto(house.at("/f/default/secrets"))
+    page.get_by_label("Name").fill("PLAIN")
+    page.get_by_label("I have one").check()
+    page.get_by_label("The value").fill("known to me alone")
+    press(page, "Create it")
+    expect(page.get_by_role("heading", name="PLAIN is created")).to_be_visible()
+
+    page.goto(house.at("/f/default/webhooks/new"))
+    page.get_by_label("Name", exact=True).fill("plain")
+    page.get_by_label("Use a team secret that is there").check()
+    page.get_by_label("Team secret", exact=True).select_option("PLAIN")
+    press(page, "Create the webhook")
+    follow(page, "To the webhook")
+    made = next(each for each in house.management.webhooks.all(house.may) if each.name == "plain")
+
+    def deliver(secret: str) -> int:
+        headers = {"Authorization": f"Bearer {secret}"}
+        body = b'{"at": %d}' % time.time_ns()
+        return house.service.request("POST", made.ingress_path(), headers=headers, body=body).status
+
+    assert deliver("known to me alone") == 202
+    unfold(page, "Disable")
+    press(page, "Disable it")
+    reads(page, "The webhook is disabled")
+    assert deliver("known to me alone") == 404
+    unfold(page, "Enable")
+    press(page, "Enable it")
+    reads(page, "The webhook is enabled")
+    unfold(page, "Rotate the secret")
+    page.get_by_label("I have one").check()
+    page.get_by_label("The new secret").fill("a second one, just as good")
+    press(page, "Rotate it now")
+    reads(page, "The secret that you gave is in use")
+    assert (deliver("known to me alone"), deliver("a second one, just as good")) == (401, 202)
+
+    follow(page, "Secrets")
+    follow(page, "PLAIN")
+    unfold(page, "Give it a new value")
+    press(page, "Replace the value")
+    fresh = page.locator("#secret").inner_text()
+    press(page, "Sync plain")
+    reads(page, "uses the newest value")
+    assert deliver(fresh) == 202
+    unfold(page, "Rename")
+    page.get_by_label("New name").fill("plainer")
+    press(page, "Rename it")
+    reads(page, "The webhook has its new name")
+    unfold(page, "Delete")
+    press(page, "Delete plainer for good")
+    reads(page, "The webhook is deleted")
+    assert deliver(fresh) == 404
+    follow(page, "Secrets")
+    follow(page, "PLAIN")
+    unfold(page, "Delete")
+    press(page, "Delete PLAIN for good")
+    reads(page, "The team secret is deleted")
+
+
+def test_the_log_is_paged_narrowed_and_a_delivery_run_again(page: Page, house: House):
+    made = house.management.webhooks.create(house.may, "logged plainly")
+    automation(house, "runs plainly", made)
+    sent = [house.service.post(made, b'{"number": %d}' % number).delivery_id for number in range(55)]
+    page.goto(house.at("/f/default/deliveries"))
+    page.get_by_label("Webhook").select_option(label="logged plainly")
+    page.get_by_label("Label").select_option(label="Accepted")
+    press(page, "Show")
+    first_page = [row.get_attribute("id") for row in page.locator("#log tr[id]").all()]
+    follow(page, "Older")
+    second_page = [row.get_attribute("id") for row in page.locator("#log tr[id]").all()]
+    assert first_page + second_page == sent[::-1]
+
+    page.locator(f"#{sent[0]}").get_by_role("link").first.click()
+    expect(page.get_by_role("heading", name="Payload")).to_be_visible()
+    unfold(page, "As it was received")
+    expect(page.get_by_label("The payload as it was received")).to_have_text('{"number": 0}')
+    page.get_by_label("Which automation to run again").select_option(label="runs plainly")
+    press(page, "Run again")
+    reads(page, "Started again")
+    assert [run.replay for run in house.management.runs.of_delivery(house.may, sent[0])] == [1, 0]
+    house.management.automations.delete(house.may, "runs plainly")
+    house.management.webhooks.delete(house.may, made.webhook.uid)
+
+
+def test_an_automation_is_written_run_cancelled_and_deleted(page: Page, house: House):
+    made = house.management.webhooks.create(house.may, "listened to plainly")
+    house.service.post(made, b'{"action": "opened"}')
+    page.goto(house.at("/f/default/automations"))
+    follow(page, "New automation")
+    page.get_by_label("Name", exact=True).fill("Plain")
+    page.get_by_label("Runner").select_option("waits")
+    page.get_by_label("Prompt").fill("Look at it.")
+    page.get_by_label("listened to plainly").check()
+    press(page, "Check")
+    page.get_by_role("button", name='action "opened"').click()
+    expect(page.get_by_label("Filter", exact=True)).to_have_value(re.compile("opened"))
+    page.get_by_label("Filter", exact=True).fill('{"action": ["closed"]}')
+    press(page, "Check")
+    expect(page.get_by_text("Would not trigger", exact=True).first).to_be_visible()
+    press(page, "Create")
+    expect(page.get_by_role("heading", name="Plain")).to_be_visible()
+    follow(page, "Edit")
+    page.get_by_label("Filter", exact=True).fill('{"action": ["opened"]}')
+    press(page, "Save")
+    expect(page.get_by_role("heading", name="Plain")).to_be_visible()
+
+    [run] = house.management.runs.of_delivery(
+        house.may, house.service.post(made, b'{"action": "opened", "now": true}').delivery_id
+    )
+    deadline = time.monotonic() + 20
+    while house.management.runs.get(house.may, run_id(run.id)).state is not RunState.RUNNING:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    follow(page, "Runs")
+    page.get_by_role("row", name="Plain").get_by_role("link").first.click()
+    press(page, "Cancel this run")
+    reads(page, "told to stop")
+    while house.management.runs.get(house.may, run_id(run.id)).state is not RunState.CANCELLED:
+        assert time.monotonic() < deadline + 20
+        time.sleep(0.05)
+    page.reload()
+    expect(page.get_by_text("cancelled", exact=True).first).to_be_visible()
+
+    follow(page, "Automations")
+    press(page, "Disable Plain")
+    reads(page, "The automation is disabled")
+    follow(page, "Delete…")
+    press(page, "Delete it")
+    expect(page.get_by_role("link", name="Plain", exact=True)).to_have_count(0)
+    house.management.webhooks.delete(house.may, made.webhook.uid)
+
+
+def test_the_team_is_managed_and_what_was_done_is_read(page: Page, house: House):
+    page.goto(house.at("/team/factories"))
+    page.get_by_label("Name").fill("payments")
+    press(page, "Create factory")
+    expect(page.get_by_role("link", name="payments")).to_be_visible()
+
+    follow(page, "Members")
+    page.get_by_label("Name").fill("Linus")
+    page.get_by_label("E-mail address").fill("linus@example.com")
+    press(page, "Add")
+    page.get_by_label("Role in payments").select_option("manager")
+    press(page, "Save roles")
+    reads(page, "Their roles are saved")
+    expect(page.get_by_label("Role in payments")).to_have_value("manager")
+    press(page, "Make them an admin")
+    expect(page.get_by_role("button", name="End being an admin")).to_be_visible()
+    press(page, "Make a link")
+    expect(page.get_by_text("/welcome/")).to_be_visible()
+    follow(page, "Back to Linus")
+    follow(page, "Remove from the team …")
+    press(page, "Remove from the team")
+    reads(page, "They are removed")
+    expect(page.get_by_role("row", name="Linus")).to_have_count(0)
+
+    follow(page, "API keys")
+    page.get_by_label("Name").fill("plain key")
+    page.get_by_label("Role").select_option(label="admin of the whole team")
+    press(page, "Create key")
+    expect(page.get_by_text("an admin of the team")).to_be_visible()
+    follow(page, "All keys")
+    follow(page, "Revoke … plain key")
+    press(page, "Revoke")
+    expect(page.get_by_role("row", name="plain key")).to_contain_text("revoked")
+
+    for number in range(50):
+        house.management.secrets.create(house.may, f"PAGED_{number}")
+    follow(page, "Audit log")
+    expect(page.get_by_text("PAGED_49", exact=True)).to_be_visible()
+    follow(page, "Older")
+    expect(page.get_by_role("row", name="created factory payments")).to_be_visible()
+    follow(page, "Newest")
+    expect(page.get_by_text("PAGED_49", exact=True)).to_be_visible()
+    follow(page, "Settings")
+    expect(page.get_by_role("row", name="data_dir")).to_contain_text("HOOKMILL_DATA_DIR")
+    page.goto(house.at("/f/default/audit"))
+    expect(page.get_by_text("PAGED_49", exact=True)).to_be_visible()
+    follow(page, "Files")
+    expect(page.get_by_text("is changed by hand")).to_be_visible()

@@ -1,0 +1,53 @@
+"""The line that posts a sample, as shells read it."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hookmill.domain.sample import curl_line
+from hookmill.domain.webhook import AuthMode
+
+HOSTILE = 'it\'s $(touch harmed) `touch harmed` "x" \\ !! ; & | * ~'
+SHELLS = [shell for shell in ("sh", "bash", "dash", "zsh", "ksh", "busybox") if shutil.which(shell)]
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> Path:
+    """A `curl` that writes down what it was given, and a `date` whose every second is a later one."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name, script in (
+        ("curl", 'printf "%s\\0" "$@" > arguments'),
+        ("date", '[ "$*" = +%s ] || exit 1; echo x >> "$0.asked"; echo $((1900000000 + $(wc -l < "$0.asked")))'),
+    ):
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
+    return tmp_path / "arguments"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
+def test_every_shell_gives_curl_a_new_body_each_time_and_everything_else_as_it_is(
+    arguments: Path, shell: str, mode: AuthMode
+):
+    line = curl_line(mode, f"https://hooks.test/{HOSTILE}", HOSTILE)
+    assert line is not None
+    assert "\n" not in line
+    environment = {"PATH": f"{arguments.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    command = [shell, "sh", "-c", line] if shell == "busybox" else [shell, "-c", line]
+
+    given = []
+    for _ in range(2):
+        subprocess.run(command, cwd=arguments.parent, env=environment, check=True, timeout=20)
+        given.append(arguments.read_text().split("\0")[:-1])
+
+    assert [json.loads(each[-2])["sent_at"] for each in given] == [1_900_000_001, 1_900_000_002]
+    credential = ["-H", f"Authorization: Bearer {HOSTILE}"] if mode is AuthMode.TOKEN else []
+    for each in given:
+        assert each[:-2] == [*credential, "-H", "Content-Type: application/json", "-d"]
+        assert each[-1] == f"https://hooks.test/{HOSTILE}"
+    assert not (arguments.parent / "harmed").exists()
