@@ -20,10 +20,10 @@ PAGE = REPOSITORY / "docs" / "performance.md"
 PAGE_TEXT = """\
 # Performance
 
-Measured with `make bench`, which sends its load from one process over {connections} connections to a server on the
-same machine. `(a)` is an app that reads the body and answers, on the same server with the same settings: what
-`(b)` and `(c)` take longer is the price of accepting durably. Every acceptance is judged in full (credential,
-limit, identity, filters), is on disk before its 202, and one in ten starts a run.
+Measured with `make bench`, which sends its load from one process to a server on the same machine, over {connections}
+connections where no other number is named. `(a)` is an app that reads the body and answers, on the same server with
+the same settings: what `(b)` and `(c)` take longer is the price of accepting durably. Every acceptance is judged in
+full (credential, limit, identity, filters), is on disk before its 202, and one in ten starts a run.
 
 The servers take turns, round after round, and are started anew each time; figures are medians over the
 rounds, and a ratio is the median of the ratios of neighbouring rounds. *Flat out* means that every connection

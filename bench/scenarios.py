@@ -27,6 +27,8 @@ LARGE_BODY_SHARE = 0.2
 
 CONNECTIONS = 256
 """Senders that are served at the same time."""
+CONNECTIONS_AT_MOST = 1_024
+"""So many that more of them bring nothing more: with fewer, every server waits for its senders some of the time."""
 
 STEADY_RATE_PER_SECOND = 500.0
 WANTED_OF_YARDSTICK = 0.35
@@ -53,6 +55,25 @@ THOROUGH = Effort(seconds=5.0, rounds=3)
 class Scenario:
     name: str
     measure: Callable[[Effort], Sequence[Row]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What is sent: bodies of one size, over so many connections. Without a rate, flat out."""
+
+    size: int
+    connections: int = CONNECTIONS
+    rate_per_second: float | None = None
+
+    @property
+    def title(self) -> str:
+        rate = "flat out" if self.rate_per_second is None else f"steady {self.rate_per_second:,.0f}/s"
+        over = f", {self.connections:,} connections" if self.connections != CONNECTIONS else ""
+        return f"{self.size // 1000} KB, {rate}{over}"
+
+
+BUSIEST = Traffic(size=SMALL_BODY, connections=CONNECTIONS_AT_MOST)
+"""What `WANTED_OF_YARDSTICK` is asked of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,18 +132,18 @@ class _Round:
     mib_after: float
 
 
-def _round(contender: Contender, size: int, seconds: float, rate_per_second: float | None) -> _Round:
+def _round(contender: Contender, traffic: Traffic, seconds: float) -> _Round:
     """One measurement on a server started for it, after a warm-up on webhooks of its own."""
-    share = LARGE_BODY_SHARE if size >= LARGE_BODY else 1.0
-    most_per_second = rate_per_second or contender.most_per_second * share
+    share = LARGE_BODY_SHARE if traffic.size >= LARGE_BODY else 1.0
+    most_per_second = traffic.rate_per_second or contender.most_per_second * share
     needed = _webhooks(most_per_second, seconds)
     for_warm_up = _webhooks(most_per_second, WARM_UP_SECONDS)
     with contender.serving(needed + for_warm_up) as running:
         mib_at_rest = running.served.memory_mib()
-        warm_up = _plan(running.served, running.webhooks[needed:], size, WARM_UP_SECONDS, rate_per_second)
+        warm_up = _plan(running.served, running.webhooks[needed:], traffic, WARM_UP_SECONDS)
         load.run(warm_up)
         busy, used = machine.busy_cpu_seconds(), running.served.cpu_seconds()
-        record = load.run(_plan(running.served, running.webhooks[:needed], size, seconds, rate_per_second))
+        record = load.run(_plan(running.served, running.webhooks[:needed], traffic, seconds))
         used = running.served.cpu_seconds() - used
         busy = machine.busy_cpu_seconds() - busy
         return _Round(
@@ -140,19 +161,19 @@ def _webhooks(per_second: float, seconds: float) -> int:
     )
 
 
-def _plan(served: Served, webhooks: Sequence[Target], size: int, seconds: float, rate: float | None) -> Plan:
+def _plan(served: Served, webhooks: Sequence[Target], traffic: Traffic, seconds: float) -> Plan:
     return Plan(
         port=served.port,
         targets=webhooks,
-        bodies=bodies(size),
+        bodies=bodies(traffic.size),
         seconds=seconds,
         requests_per_target=DELIVERIES_PER_WEBHOOK,
-        rate_per_second=rate,
-        connections=CONNECTIONS,
+        rate_per_second=traffic.rate_per_second,
+        connections=traffic.connections,
     )
 
 
-def _compare(effort: Effort, size: int, rate_per_second: float | None) -> list[Row]:
+def _compare(effort: Effort, traffic: Traffic) -> list[Row]:
     """Every contender in turn, round after round: a machine that drifts hurts all of them alike.
 
     The ratio is the median of the rounds' own ratios, not the ratio of medians.
@@ -164,35 +185,34 @@ def _compare(effort: Effort, size: int, rate_per_second: float | None) -> list[R
             if contender.name in missing:
                 continue
             try:
-                rounds[contender.name].append(_round(contender, size, effort.seconds, rate_per_second))
+                rounds[contender.name].append(_round(contender, traffic, effort.seconds))
             except NotMeasured as reason:
                 missing[contender.name] = str(reason)
     return [
-        _row(contender, size, rate_per_second, rounds[contender.name], rounds[YARDSTICK.name])
+        _row(contender, traffic, rounds[contender.name], rounds[YARDSTICK.name])
         if contender.name not in missing
-        else Row(what=_title(contender, size, rate_per_second), remark=missing[contender.name])
+        else Row(what=f"{contender.name}, {traffic.title}", remark=missing[contender.name])
         for contender in CONTENDERS
     ]
 
 
 def _row(
     contender: Contender,
-    size: int,
-    rate_per_second: float | None,
+    traffic: Traffic,
     rounds: Sequence[_Round],
     yardstick: Sequence[_Round],
 ) -> Row:
     # At a steady rate everybody who keeps up has the same throughput, and a ratio would say nothing.
-    compared = rate_per_second is None and contender is not YARDSTICK
+    compared = traffic.rate_per_second is None and contender is not YARDSTICK
     ratios = [
         own.record.requests_per_second / other.record.requests_per_second
         for own, other in zip(rounds, yardstick, strict=True)
     ]
     return Row(
-        what=_title(contender, size, rate_per_second),
+        what=f"{contender.name}, {traffic.title}",
         per_second=median(one.record.requests_per_second for one in rounds),
         of_yardstick=median(ratios) if compared else None,
-        wanted_of_yardstick=WANTED_OF_YARDSTICK if contender is ON_SQLITE and size == SMALL_BODY else None,
+        wanted_of_yardstick=WANTED_OF_YARDSTICK if contender is ON_SQLITE and traffic == BUSIEST else None,
         p50_ms=median(one.record.p50_ms for one in rounds),
         p99_ms=median(one.record.p99_ms for one in rounds),
         mib_at_rest=median(one.mib_at_rest for one in rounds),
@@ -204,22 +224,17 @@ def _row(
     )
 
 
-def _title(contender: Contender, size: int, rate_per_second: float | None) -> str:
-    rate = "flat out" if rate_per_second is None else f"steady {rate_per_second:,.0f}/s"
-    return f"{contender.name}, {size // 1000} KB, {rate}"
-
-
 def _flat_out_small(effort: Effort) -> Sequence[Row]:
-    return _compare(effort, SMALL_BODY, None)
+    return [*_compare(effort, BUSIEST), *_compare(effort, Traffic(size=SMALL_BODY))]
 
 
 def _flat_out_large(effort: Effort) -> Sequence[Row]:
     # Half as long: a minute of large bodies is gigabytes of disk.
-    return _compare(replace(effort, seconds=effort.seconds / 2), LARGE_BODY, None)
+    return _compare(replace(effort, seconds=effort.seconds / 2), Traffic(size=LARGE_BODY))
 
 
 def _steady(effort: Effort) -> Sequence[Row]:
-    return _compare(effort, SMALL_BODY, STEADY_RATE_PER_SECOND)
+    return _compare(effort, Traffic(size=SMALL_BODY, rate_per_second=STEADY_RATE_PER_SECOND))
 
 
 def _filters(effort: Effort) -> Sequence[Row]:

@@ -2,6 +2,7 @@
 run."""
 
 import json
+import os
 import re
 import subprocess
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.parts import Part, parts_of
 from tests.support.service import Service, serving
 
 SECONDS_TO_FINISH = 20.0
@@ -83,3 +85,17 @@ def test_a_large_body_is_attached_byte_for_byte(service: Service, tmp_path: Path
     answered = subprocess.run(["sh", "-c", line], capture_output=True, check=True, timeout=30)
 
     assert finished_payload(service, json.loads(answered.stdout)["delivery_id"]) == body
+
+
+def test_runs_stand_back_behind_deliveries(service: Service):
+    printed_line(service)
+
+    niceness = {part: {process.nice() for process in processes} for part, processes in parts_of(service).items()}
+
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert niceness == {
+        Part.SUPERVISOR: {own},
+        Part.INGRESS: {own},
+        Part.WRITER: {own},
+        Part.WORKER: {min(own + 10, 19)},
+    }

@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final
 
 from hookmill.domain import payload
 from hookmill.domain.authentication import Authentic, Refused, Verdict, authenticate, diagnosis, needs_body
@@ -82,7 +82,10 @@ class Ingress:
         """
         self._snapshot = snapshot
         self._group_commit = group_commit
-        self._limits = limits
+        self._size_of = {
+            Budget.DELIVERIES: limits.deliveries_per_minute,
+            Budget.FAILED_AUTHENTICATIONS: limits.failed_authentications_per_minute,
+        }
         self._has_room = has_room
         self._public_url = public_url
         self._trusted_proxies = trusted_proxies
@@ -180,7 +183,7 @@ class Ingress:
             received_at=attempt.received_at,
             label=label,
             budget=int(budget),
-            budget_size=self._size_of(budget),
+            budget_size=self._size_of[budget],
             size=size,
         )
 
@@ -226,15 +229,6 @@ class Ingress:
         if self._refusals:
             self._group_commit.count_refusals([(*key, count) for key, count in self._refusals.items()])
             self._refusals.clear()
-
-    def _size_of(self, budget: Budget) -> int:
-        match budget:
-            case Budget.DELIVERIES:
-                return self._limits.deliveries_per_minute
-            case Budget.FAILED_AUTHENTICATIONS:
-                return self._limits.failed_authentications_per_minute
-            case _:
-                assert_never(budget)
 
 
 _REFUSED_FOR: Final = {Budget.DELIVERIES: "rate_limited", Budget.FAILED_AUTHENTICATIONS: "failed_authentications"}

@@ -1,11 +1,12 @@
 """A process that performs runs and keeps house: `hookmill worker`, and the one that `serve` starts beside the
 ingress."""
 
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hookmill.app import Store, log, now_us, open_store
 from hookmill.app.companion import DRAIN_SECONDS, LEAVE, READY
@@ -14,6 +15,11 @@ from hookmill.settings import PACKAGE_RUNNER, Settings, read_settings
 
 if TYPE_CHECKING:
     from hookmill.runs.engine import Engine
+
+
+STANDS_BACK: Final = 10
+"""The niceness of the worker beside the ingress, and of what it starts: a service that is busy took 8 % more deliveries
+a second than with both at the same priority."""
 
 
 class Stop:
@@ -92,6 +98,8 @@ def work_beside_serve() -> None:
 
     Without a word before that, `serve` was killed, and the next one waits for this worker's place: runs are left to it.
     """
+    # Deliveries come first on a machine that has more to do than it can. What a run starts stands back with it.
+    os.nice(STANDS_BACK)
     stop = Stop()
     for told in (signal.SIGTERM, signal.SIGINT):
         signal.signal(told, signal.SIG_IGN)

@@ -10,14 +10,15 @@ from enum import IntEnum
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+import msgspec
+
 from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.limits import IDENTITY_SHOWN_CHARACTERS
 
 SENDER_DELIVERY_ID: Final = b"x-service-delivery-id"
 
 
-@dataclass(slots=True, kw_only=True)
-class Attempt:
+class Attempt(msgspec.Struct, kw_only=True, gc=False):
     """One POST at an ingress path, before its body is read. Header names are in lower case, values as received."""
 
     uid: str

@@ -5,6 +5,7 @@ one walk. They are kept as 16 bytes and shown as a prefix and 32 hexadecimal dig
 """
 
 import re
+from struct import Struct
 from typing import Final, NewType
 
 from hookmill.domain.errors import Invalid
@@ -23,6 +24,7 @@ RunKey = NewType("RunKey", bytes)
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 RANDOM_BYTES: Final = 17
 """What `random_name` needs: 17 bytes give 27 characters, 135 bits."""
+_TWO_HALVES: Final = Struct(">QQ").pack
 _SHOWN: Final = re.compile(r"[0-9a-f]{32}\Z")
 
 
@@ -37,7 +39,7 @@ def time_ordered(now_us: int, entropy: bytes) -> bytes:
     milliseconds, microseconds = divmod(now_us, 1000)
     head = (milliseconds << 16) | 0x7000 | (microseconds << 2) | (entropy[0] >> 6)
     tail = (int.from_bytes(entropy, "big") & 0x3FFF_FFFF_FFFF_FFFF) | 0x8000_0000_0000_0000
-    return (head << 64 | tail).to_bytes(16, "big")
+    return _TWO_HALVES(head, tail)
 
 
 def time_of(key: bytes) -> int:

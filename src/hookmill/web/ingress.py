@@ -115,19 +115,15 @@ _REJECTIONS: Final = {
 
 def _attempt(scope: Scope, now_us: int) -> Attempt | Problem:
     """The request as an attempt. Its framing, path and method are judged before anything is looked up."""
-    headers: dict[bytes, bytes] = {}
-    authorizations = 0
-    conflicting: list[bytes] = []
-    for name, value in scope["headers"]:
-        if name in headers:
-            if name in _FRAMING:
-                return errors.MALFORMED_REQUEST
-            if name == b"authorization":
-                authorizations += 1
-            if headers[name] != value:
-                conflicting.append(name)
-            continue
-        headers[name] = value
+    sent: list[tuple[bytes, bytes]] = scope["headers"]
+    headers = dict(sent)
+    authorizations, conflicting = int(b"authorization" in headers), _NONE
+    if len(headers) != len(sent):
+        headers, repeated = _first_and_repeated(sent)
+        if not _FRAMING.isdisjoint(name for name, _ in repeated):
+            return errors.MALFORMED_REQUEST
+        authorizations += sum(name == b"authorization" for name, _ in repeated)
+        conflicting = frozenset(name for name, value in repeated if value != headers[name])
     if _contradicts_itself(headers, scope):
         return errors.MALFORMED_REQUEST
 
@@ -136,18 +132,31 @@ def _attempt(scope: Scope, now_us: int) -> Attempt | Problem:
         return errors.NOT_FOUND
     if scope["method"] != "POST":
         return errors.METHOD_NOT_ALLOWED
-    authorization = headers.get(b"authorization")
     return Attempt(
         uid=segments[0],
         url_token=segments[1],
         received_at=now_us,
         headers=headers,
-        authorization=authorization,
-        authorizations=authorizations + (authorization is not None),
-        conflicting=frozenset(conflicting) if conflicting else _NONE,
+        authorization=headers.get(b"authorization"),
+        authorizations=authorizations,
+        conflicting=conflicting,
         target=_target(scope),
         peer=scope["client"][0] if scope.get("client") else "",
     )
+
+
+def _first_and_repeated(
+    sent: list[tuple[bytes, bytes]],
+) -> tuple[dict[bytes, bytes], list[tuple[bytes, bytes]]]:
+    """The first value of each header, and whatever came under the same names after it."""
+    first: dict[bytes, bytes] = {}
+    repeated = []
+    for name, value in sent:
+        if name in first:
+            repeated.append((name, value))
+        else:
+            first[name] = value
+    return first, repeated
 
 
 def _target(scope: Scope) -> bytes:
