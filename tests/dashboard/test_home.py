@@ -251,8 +251,13 @@ def test_home_looks_right(looks: Callable[..., None], house: House):
     looks("home-empty", "/f/empty")
 
 
-def test_from_home_to_the_first_delivery(page: Page, house: House):
+def test_from_home_to_the_first_run(page: Page, house: House):
     page.goto(house.at("/f/default"))
+    beside = page.context.new_page()
+    beside.goto(house.at("/f/default"))
+    steps = beside.get_by_role("region", name="First steps")
+    expect(steps).not_to_contain_text("It started a run")
+    expect(steps).to_contain_text("first has no filter: every delivery starts a run of it.")
     page.get_by_role("link", name="first", exact=True).first.click()
     page.goto(page.url + "#rotate")
     page.get_by_role("button", name="Rotate it now").click()
@@ -268,3 +273,11 @@ def test_from_home_to_the_first_delivery(page: Page, house: House):
     expect(card).to_contain_text("Last delivery")
     expect(card.get_by_role("img", name="Deliveries to first by hour")).to_be_visible()
     expect(card).to_contain_text("1 Accepted")
+
+    # The page that was open all the while has followed.
+    expect(steps).to_contain_text("It started a run: see the run. done", timeout=20_000)
+    steps.get_by_role("link", name="see the run").click()
+    expect(beside.get_by_role("heading", name="Run of first")).to_be_visible()
+    page.goto(house.at("/f/default"))
+    expect(page.get_by_role("heading", name="Webhooks")).to_be_visible()
+    expect(page.get_by_role("region", name="First steps")).to_have_count(0)

@@ -28,6 +28,7 @@ ROLES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "viewer": (
         "GET /f/{factory}",
+        "GET /f/{factory}/first-steps",
         "GET /f/{factory}/webhooks",
         "GET /f/{factory}/webhooks/scheme",
         "GET /f/{factory}/webhooks/{uid}",

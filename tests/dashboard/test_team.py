@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 from hookmill.app.in_force import settings_in_force
 from hookmill.domain.permission import Role
 from hookmill.settings import Settings
+from hookmill.web.dashboard.team import is_this_machine
 from tests.dashboard.client import Dashboard, Elements, Visitor, living
 from tests.dashboard.conftest import PASSWORD, House
 
@@ -34,16 +35,13 @@ def text_of(body: bytes) -> str:
 # In a browser
 
 
-def test_somebody_is_added_given_a_role_and_signs_in_by_their_link(page: Page, stranger: Page, house: House):
+def test_somebody_is_added_with_a_role_and_signs_in_by_their_link(page: Page, stranger: Page, house: House):
     page.goto(house.at("/team"))
     page.get_by_label("Name").fill("Grace")
     page.get_by_label("E-mail address").fill("grace@example.com")
-    page.get_by_role("button", name="Add").click()
-    expect(page.get_by_role("status")).to_contain_text("They are a member now.")
-    page.get_by_label("Role in default").select_option("viewer")
-    page.get_by_role("button", name="Save roles").click()
-    expect(page.get_by_label("Role in default")).to_have_value("viewer")
-    page.get_by_role("button", name="Make a link").click()
+    page.get_by_role("button", name="Add, and make their link").click()
+    expect(page.get_by_role("status")).to_have_text("Grace is a member now: viewer in default.")
+    expect(page.locator("main")).not_to_contain_text("would see nothing")
     link = page.locator("#made-link").inner_text()
     page.get_by_role("link", name="Back to Grace").click()
     expect(page.locator("body")).not_to_contain_text(link)
@@ -69,6 +67,14 @@ def test_the_teams_pages_look_right(looks: Callable[..., None], house: House):
         page.get_by_role("button", name="Make a link").click()
         expect(page.locator("#made-link")).to_be_visible()
 
+    def add_without_a_role(page: Page) -> None:
+        page.get_by_label("Name").fill(HOSTILE)
+        page.get_by_label("E-mail address").fill("no-role@example.com")
+        page.get_by_label("Role").select_option("none yet")
+        page.get_by_role("button", name="Add, and make their link").click()
+        expect(page.get_by_role("link", name="give them a role")).to_be_visible()
+        expect(page.get_by_text(f"The link begins with {house.address} and works only where")).to_be_visible()
+
     def make_key(page: Page) -> None:
         page.get_by_label("Name").fill("for the looks")
         page.get_by_role("button", name="Create key").click()
@@ -77,7 +83,7 @@ def test_the_teams_pages_look_right(looks: Callable[..., None], house: House):
     def refuse(page: Page) -> None:
         page.get_by_label("Name").fill("Ada")
         page.get_by_label("E-mail address").fill("ada@example.com")
-        page.get_by_role("button", name="Add").click()
+        page.get_by_role("button", name="Add, and make their link").click()
         expect(page.get_by_role("alert")).to_contain_text("is a member already")
 
     looks("team", "/team")
@@ -85,6 +91,7 @@ def test_the_teams_pages_look_right(looks: Callable[..., None], house: House):
     looks("team-member", f"/team/members/{member.id}")
     looks("team-member-removal", f"/team/members/{member.id}/remove")
     looks("team-link", f"/team/members/{member.id}", prepare=make_link)
+    looks("team-added", "/team", prepare=add_without_a_role)
     looks("team-keys", "/team/keys")
     looks("team-key", "/team/keys", prepare=make_key)
     looks("team-key-revocation", f"/team/keys/{key.id}/revoke")
@@ -101,12 +108,17 @@ def test_the_teams_pages_look_right(looks: Callable[..., None], house: House):
         ({"name": "Ada", "email": "nowhere"}, "email", "is not an e-mail address"),
         ({"name": " ", "email": "new@example.com"}, "name", "name has 1 to 100 characters"),
         ({"name": "Ada", "email": "ADMIN@example.com "}, "email", "admin@example.com is a member already"),
+        ({"role": "owner in default"}, "role", "There is no role 'owner in default' to give"),
+        ({"role": "admin in default"}, "role", "There is no role 'admin in default' to give"),
+        ({"role": "viewer"}, "role", "There is no role 'viewer' to give"),
+        ({"role": "manager in none"}, "role", "There is no role 'manager in none' to give"),
     ],
 )
 def test_who_cannot_be_added_is_told_at_the_field(
     admin: Visitor, dashboard: Dashboard, fields: dict[str, str], field: str, said: str
 ):
     before = dashboard.audit_lines()
+    fields = {"name": "New", "email": "new@example.com"} | fields
 
     answer = admin.post("/team", fields)
 
@@ -115,8 +127,59 @@ def test_who_cannot_be_added_is_told_at_the_field(
     assert answer.status == 422
     assert wrong.attributes["name"] == field
     assert said in text_of(answer.body)
-    assert {name: typed[name] for name in fields} == fields
+    assert {name: typed[name] for name in ("name", "email")} == {name: fields[name] for name in ("name", "email")}
     assert dashboard.audit_lines() == before
+
+
+@pytest.mark.parametrize(
+    ("base", "is_here"),
+    [
+        ("http://127.0.0.1:8420", True),
+        ("http://localhost:8420", True),
+        ("http://[::1]:8420", True),
+        ("http://0.0.0.0:8420", True),
+        ("https://hooks.example.com", False),
+        ("https://localhost.example.com", False),
+        ("http://10.0.0.7:8420", False),
+        ("http://[2001:db8::1]", False),
+    ],
+)
+def test_a_base_url_that_leads_everybody_to_themselves_is_known(base: str, is_here: bool):
+    assert is_this_machine(base) is is_here
+
+
+def test_a_refused_form_keeps_the_role_that_was_chosen(admin: Visitor):
+    for chosen in ("viewer in default", "manager in default", "admin", ""):
+        answer = admin.post("/team", {"name": "Ada", "email": "nowhere", "role": chosen})
+
+        options = [each.attributes for each in Elements(answer.body).named("option")]
+        assert [each["value"] for each in options if "selected" in each] == [chosen]
+
+
+@pytest.mark.parametrize("factory", ["default", " in in in ", "<b>in</b> \"'"])
+def test_every_choice_of_the_form_makes_the_member_that_it_says(admin: Visitor, dashboard: Dashboard, factory: str):
+    if factory != "default":
+        factory = dashboard.management.factories.create(dashboard.team, factory).name
+    offered = [each.attributes["value"] for each in Elements(admin.get("/team").body).named("option")]
+    made = {}
+
+    for number, role in enumerate(offered):
+        email = f"{number}@example.com"
+        answer = admin.post("/team", {"name": "New", "email": email, "role": role})
+        member = dashboard.management.members.get(dashboard.team, email)
+        made[role] = (member.is_admin, dict(member.roles))
+        [link] = re.findall(r"https://hooks\.test/welcome/([\w-]+)", answer.body.decode())
+        assert dashboard.management.sessions.link_target(link).email == email
+        assert answer.headers["cache-control"] == "no-store"
+        assert ("would see nothing" in text_of(answer.body)) is (role == "")
+        assert "base_url" not in text_of(answer.body)
+
+    assert offered[0].startswith("viewer in ")
+    assert made[f"viewer in {factory}"] == (False, {factory: Role.VIEWER})
+    assert made[f"manager in {factory}"] == (False, {factory: Role.MANAGER})
+    assert made["admin"] == (True, {})
+    assert made[""] == (False, {})
+    assert len(made) == len(offered)
 
 
 @pytest.mark.parametrize(

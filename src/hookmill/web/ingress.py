@@ -213,8 +213,7 @@ class _BodyReader:
                 return TooLarge(_LOGGED_SIZE_MAX)
             if int(declared) > BODY_BYTES_MAX:
                 return TooLarge(int(declared))
-        reading = asyncio.current_task()
-        self._deadlines.begin(reading)
+        reading = self._deadlines.begin()
         try:
             message = await self._receive()
             if message["type"] != "http.request":
@@ -256,11 +255,14 @@ class _Deadlines:
         self._past: set[asyncio.Task[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def begin(self, reading: "asyncio.Task[Any] | None") -> None:
+    def begin(self) -> "asyncio.Task[Any] | None":
+        """The deadline of what this task reads from now on. It is over with `end`, for what is returned here."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._look()
+        reading = asyncio.current_task(self._loop)
         self._since[reading] = self._loop.time()
+        return reading
 
     def end(self, reading: "asyncio.Task[Any] | None") -> None:
         del self._since[reading]

@@ -21,6 +21,7 @@ from hookmill.web.dashboard.automations import (
     live_webhooks,
     refuse_where_files_rule,
     selected_webhooks,
+    takes_every_payload,
     to_automation,
 )
 from hookmill.web.dashboard.door import Page
@@ -30,7 +31,8 @@ from hookmill.web.dashboard.visit import Visit
 
 pages.SAID.update(
     {
-        "automation-created": "The automation is created. Deliveries that match start a run of it.",
+        "automation-created": "The automation is created. New events that match start a run of it.",
+        "automation-created-unfiltered": "The automation is created. It has no filter: every event starts a run of it.",
         "automation-created-disabled": "The automation is created. It is disabled, so nothing starts it yet.",
         "automation-changed": "The automation is saved. Runs under way go on with what they began with.",
         "automation-unchanged": "Nothing was changed: the automation is as it was.",
@@ -113,7 +115,9 @@ def create(visit: Visit, may: MayManage) -> Response:
                 runner=draft.runner,
                 enabled=draft.enabled,
             )
-            said = "automation-created" if automation.enabled else "automation-created-disabled"
+            said = "automation-created-unfiltered" if takes_every_payload(automation) else "automation-created"
+            if not automation.enabled:
+                said = "automation-created-disabled"
             return to_automation(visit, automation, said, tried=draft.delivery)
         except (Invalid, Conflict) as error:
             problems = _problems_in(error, draft)

@@ -50,7 +50,10 @@ def all_automations(visit: Visit, may: MayView) -> Response:
     every = visit.management.automations.all(may)
     known = known_webhooks(visit, may)
     last_runs = visit.management.runs.newest_by_automation(may)
-    rows = [(each, selected_webhooks(each.selected_webhooks(), known), last_runs.get(each.id)) for each in every]
+    rows = [
+        (each, selected_webhooks(each.selected_webhooks(), known), takes_every_payload(each), last_runs.get(each.id))
+        for each in every
+    ]
     return visit.page("automations.html", may=may, rows=rows, webhooks=live_webhooks(known))
 
 
@@ -73,7 +76,26 @@ def _automation_page(visit: Visit, may: MayView, *, status: int = 200, problem: 
         only_leaves_files=automation.runner == PACKAGE_RUNNER,
         listed=_listed(visit, may, automation),
         tried=_tried(visit, may, automation),
+        unfiltered=_unfiltered_beside(visit, may, automation),
     )
+
+
+def _unfiltered_beside(visit: Visit, may: MayView, automation: Automation) -> list[Automation]:
+    """The automations that every delivery starts which this one picks from."""
+    if not automation.enabled or takes_every_payload(automation):
+        return []
+    heard = automation.selected_webhooks()
+    return [
+        each
+        for each in visit.management.automations.all(may)
+        if each.id != automation.id
+        and each.enabled
+        and any(one.payload is None and not heard.isdisjoint(one.webhook_ids) for one in each.triggers)
+    ]
+
+
+def takes_every_payload(automation: Automation) -> bool:
+    return any(trigger.payload is None for trigger in automation.triggers)
 
 
 def runs(visit: Visit, may: MayView) -> Response:

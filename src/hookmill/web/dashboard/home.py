@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 
 from starlette.responses import Response
@@ -14,7 +15,8 @@ from hookmill.domain.run import Run, RunState
 from hookmill.domain.sample import ready_made
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management.activity import WebhookActivity
-from hookmill.store.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMITED, Newest
+from hookmill.store.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMITED
+from hookmill.store.deliveries import Delivery
 from hookmill.web.dashboard.access import viewing
 from hookmill.web.dashboard.chart import Chart, chart
 from hookmill.web.dashboard.door import Page
@@ -63,11 +65,28 @@ class FirstSteps:
 
     webhook: Webhook
     """The one to try: that of the first start, or the first by name."""
-    delivery: Newest | None
+    delivery: Delivery | None
     automation: Automation | None
     run: Run | None
     is_ready_made: bool
     """Whether the webhook and the automation are those of the first start."""
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether every delivery of the webhook starts the automation."""
+        triggers = self.automation.triggers if self.automation is not None else ()
+        return any(trigger.payload is None and self.webhook.uid in trigger.webhook_ids for trigger in triggers)
+
+    @property
+    def is_done(self) -> bool:
+        return self.run is not None and self.run.state is RunState.SUCCEEDED
+
+    @property
+    def seen(self) -> str:
+        """Another one says that the reader has not seen them as they are."""
+        run = (self.run.id, self.run.state) if self.run is not None else None
+        changing = (self.webhook.uid, self.delivery and self.delivery.key, self.automation and self.automation.id, run)
+        return sha256(repr(changing).encode()).hexdigest()[:16]
 
 
 def home(visit: Visit, may: MayView) -> Response:
@@ -80,6 +99,7 @@ def home(visit: Visit, may: MayView) -> Response:
         for uid, webhook in known.items()
         if webhook.state is not WebhookState.DELETED and uid in days
     ]
+    steps = _first_steps(visit, may)
     # A management door knows no disk: the process that serves this page says whether its own has room.
     has_room = visit.service.facts.get("has_room")
     concerns = [
@@ -92,30 +112,36 @@ def home(visit: Visit, may: MayView) -> Response:
         may=may,
         concerns=sorted(concerns, key=lambda concern: not concern.is_loss),
         webhooks=live,
-        first_steps=_first_steps(visit, may, live, automations),
+        first_steps=steps if steps is not None and not steps.is_done else None,
         has_deliveries=any(one.activity.newest is not None for one in live),
         limit=management.house.webhooks_per_factory,
     )
 
 
-def _first_steps(
-    visit: Visit, may: MayView, live: Sequence[Shown], automations: Sequence[Automation]
-) -> FirstSteps | None:
-    """None once a run has succeeded, or so many didn't that steps are of no help."""
-    if not live:
-        return None
+def first_steps(visit: Visit, may: MayView) -> Response:
+    """The first steps alone. Nothing, when the reader has seen them as they are."""
+    steps = _first_steps(visit, may)
+    if steps is not None and visit.query.get("seen") == steps.seen:
+        return Response(status_code=204)
+    return visit.page("parts/first-steps.html", may=may, first_steps=steps)
+
+
+def _first_steps(visit: Visit, may: MayView) -> FirstSteps | None:
+    """None where there is nothing to begin with, or so many runs that steps are of no help."""
+    webhooks = visit.management.webhooks.all(may)
     runs = visit.management.runs.newest(may, limit=FIRST_RUNS)
-    if len(runs) == FIRST_RUNS or any(run.state is RunState.SUCCEEDED for run in runs):
+    if not webhooks or len(runs) == FIRST_RUNS:
         return None
+    automations = visit.management.automations.all(may)
     made = ready_made(automations)
     heard = made.selected_webhooks() if made is not None else frozenset()
-    ready = next((one for one in live if one.webhook.uid in heard), None)
-    deliveries = [one.activity.newest for one in live if one.activity.newest is not None]
+    ready = next((webhook for webhook in webhooks if webhook.uid in heard), None)
+    succeeded = (run for run in runs if run.state is RunState.SUCCEEDED)
     return FirstSteps(
-        webhook=(ready or live[0]).webhook,
-        delivery=max(deliveries, key=lambda newest: newest.key, default=None),
+        webhook=ready or webhooks[0],
+        delivery=next(iter(visit.management.log.newest(may, limit=1)), None),
         automation=made or next(iter(automations), None),
-        run=runs[0] if runs else None,
+        run=next(succeeded, runs[0] if runs else None),
         is_ready_made=ready is not None,
     )
 
@@ -251,5 +277,6 @@ _NO_ROOM: Final = Concern(
 
 PAGES: Final[Sequence[Page]] = (
     Page("GET", "/f/{factory}", home, viewing),
+    Page("GET", "/f/{factory}/first-steps", first_steps, viewing, by_itself=True),
     Page("GET", "/f/{factory}/webhooks", webhooks, viewing),
 )

@@ -4,14 +4,17 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from ipaddress import ip_address
 from typing import Final
+from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
 from hookmill.domain.errors import Conflict, HookmillError, Invalid, NotFound
 from hookmill.domain.factory import Factory
 from hookmill.domain.permission import MayAdminister, Role, role_named
-from hookmill.management import ApiKey
+from hookmill.domain.secret import SecretValue
+from hookmill.management import ApiKey, Member
 from hookmill.management.sessions import LINK_HOURS
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import administering
@@ -24,7 +27,6 @@ _LAST_YEAR: Final = 2999
 
 pages.SAID.update(
     {
-        "member-added": "They are a member now. Give them a role, and a link to sign in with.",
         "member-roles": "Their roles are saved, and hold from now on.",
         "member-admin": "Saved. It holds from now on.",
         "member-removed": "They are removed, and may do nothing any more.",
@@ -32,6 +34,18 @@ pages.SAID.update(
         "factory-created": "The factory is there.",
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a member or a key is made for, as one choice: a role in a factory, or admin of the whole team."""
+
+    role: Role
+    factory: str | None
+
+    @property
+    def value(self) -> str:
+        return f"{self.role.value} in {self.factory}" if self.factory is not None else self.role.value
 
 
 # Members
@@ -42,14 +56,32 @@ def members(visit: Visit, may: MayAdminister) -> Response:
 
 
 def add_member(visit: Visit, may: MayAdminister) -> Response:
+    """The member, their role and their link are there together, or nothing is."""
+    management = visit.management
     try:
-        member = visit.management.members.add(
-            may, visit.form["email"], visit.form["name"], is_admin=visit.form.is_checked("is_admin")
-        )
+        grant = _chosen_grant(visit, may)
+        with management.together(may):
+            added = management.members.add(
+                may, visit.form["email"], visit.form["name"], is_admin=grant is not None and grant.factory is None
+            )
+            if grant is not None and grant.factory is not None:
+                added = management.members.set_role(may, added.id, grant.factory, grant.role)
+            token = management.sessions.link_for(may, added.id)
     except (Invalid, Conflict) as error:
         wrong = "email" if isinstance(error, Conflict) else _field_of(error, otherwise="name")
         return _members(visit, may, status=422, problem=str(error), wrong=wrong)
-    return visit.go("team", "members", member.id, said="member-added")
+    return _link(visit, added, token, is_new=True)
+
+
+def _chosen_grant(visit: Visit, may: MayAdminister) -> Grant | None:
+    """What the form gives the new member; None for nothing yet. Raises `Invalid` for what it didn't offer."""
+    chosen = visit.form["role"]
+    if not chosen:
+        return None
+    for grant in _grants(visit.management.factories.all(may)):
+        if grant.value == chosen:
+            return grant
+    raise Invalid(f"There is no role {chosen[:100]!r} to give. Choose one of the list.", pointer="/role")
 
 
 def _members(visit: Visit, may: MayAdminister, *, status: int = 200, problem: str = "", wrong: str = "") -> Response:
@@ -57,6 +89,7 @@ def _members(visit: Visit, may: MayAdminister, *, status: int = 200, problem: st
         "team.html",
         status=status,
         members=visit.management.members.all(may),
+        grants=_grants(visit.management.factories.all(may)),
         problem=problem,
         wrong=wrong,
     )
@@ -90,9 +123,30 @@ def set_admin(visit: Visit, may: MayAdminister) -> Response:
 
 def make_link(visit: Visit, may: MayAdminister) -> Response:
     chosen = visit.management.members.get(may, visit.parameters["member"])
-    token = visit.management.sessions.link_for(may, chosen.id)
-    link = f"{visit.management.house.public_url}/welcome/{token.reveal()}"
-    return visit.page("team-link.html", member=chosen, link=link, hours=LINK_HOURS)
+    return _link(visit, chosen, visit.management.sessions.link_for(may, chosen.id))
+
+
+def _link(visit: Visit, chosen: Member, token: SecretValue, *, is_new: bool = False) -> Response:
+    base = visit.management.house.public_url
+    return visit.page(
+        "team-link.html",
+        member=chosen,
+        link=f"{base}/welcome/{token.reveal()}",
+        base=base,
+        reaches_others=not is_this_machine(base),
+        hours=LINK_HOURS,
+        is_new=is_new,
+    )
+
+
+def is_this_machine(base: str) -> bool:
+    """Whether every machine takes the address for itself."""
+    host = urlsplit(base).hostname or ""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified
 
 
 def ask_to_remove(visit: Visit, may: MayAdminister) -> Response:
@@ -124,18 +178,6 @@ def _ask_to_remove(visit: Visit, may: MayAdminister, *, status: int = 200, probl
 
 
 # Keys
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What a key may be made for, as one choice: a role in a factory, or admin of the whole team."""
-
-    role: Role
-    factory: str | None
-
-    @property
-    def value(self) -> str:
-        return f"{self.role.value} in {self.factory}" if self.factory is not None else self.role.value
 
 
 def keys(visit: Visit, may: MayAdminister) -> Response:

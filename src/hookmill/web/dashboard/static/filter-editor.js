@@ -49,7 +49,7 @@
   form.addEventListener("htmx:beforeOnLoad", (event) => {
     if (!event.detail.xhr.getResponseHeader("HX-Redirect")) return;
     event.preventDefault();
-    verdict.textContent = "You are signed out. Copy what you wrote before you sign in again.";
+    verdict.textContent = "You are signed out. Save as usual: what you wrote is kept while you sign in again.";
   });
 
   for (const trouble of ["htmx:responseError", "htmx:sendError"]) {
