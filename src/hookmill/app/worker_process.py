@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 STANDS_BACK: Final = 10
-"""The niceness of the worker beside the ingress, and of what it starts: a service that is busy took 8 % more deliveries
-a second than with both at the same priority."""
+"""The niceness of the worker beside the ingress, and of what it starts: deliveries come first on a machine that has
+more to do than it can. A busy service took 8 % more of them a second than with both at the same priority."""
 
 
 class Stop:
@@ -37,12 +37,17 @@ class Stop:
         self._told.wait()
 
 
-def work(settings: Settings, stop: Stop, ready: Callable[[], None] = lambda: None) -> None:
+def work(
+    settings: Settings, stop: Stop, ready: Callable[[], None] = lambda: None, *, beside_the_ingress: bool = False
+) -> None:
     """Perform runs and keep house until told to stop. `ready` is called once runs are performed."""
     log.configure(settings)
     # What a run came to is found out again, should a power cut take it; a run's start is synced with its delivery.
     store = open_store(settings, syncs=False)
     engine = _engine(settings, store) if settings.performs_runs else None
+    if beside_the_ingress:
+        # Once all is loaded, which nobody should wait for, and before there are threads: each has its own.
+        os.nice(STANDS_BACK)
     housekeeping = Housekeeping(store.database, settings.data_dir / "runs", now_us, failed=log.failure)
     try:
         if engine is not None:
@@ -98,8 +103,6 @@ def work_beside_serve() -> None:
 
     Without a word before that, `serve` was killed, and the next one waits for this worker's place: runs are left to it.
     """
-    # Deliveries come first on a machine that has more to do than it can. What a run starts stands back with it.
-    os.nice(STANDS_BACK)
     stop = Stop()
     for told in (signal.SIGTERM, signal.SIGINT):
         signal.signal(told, signal.SIG_IGN)
@@ -108,4 +111,4 @@ def work_beside_serve() -> None:
         stop.tell(grace_seconds=DRAIN_SECONDS if LEAVE in sys.stdin.read() else 0)
 
     threading.Thread(target=listen, daemon=True).start()
-    work(read_settings(), stop, ready=lambda: print(READY, flush=True))
+    work(read_settings(), stop, ready=lambda: print(READY, flush=True), beside_the_ingress=True)
