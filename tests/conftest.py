@@ -4,6 +4,7 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests that take long go first: a file is one process's work, and nobody should wait for the last one."""
     items.sort(key=lambda item: "faults" not in item.path.parts)
+    _tell_apart(items)
+
+
+def _tell_apart(items: list[pytest.Item]) -> None:
+    """A plugin may give all of its tests one id, and of those with one id pytest-xdist runs one alone."""
+    known: set[str] = set()
+    for number, item in enumerate(items):
+        if item.nodeid in known:
+            item._id = replace(item.id, params=f"{item.id.params or ''}{number}")
+        assert item.nodeid not in known, item.nodeid
+        known.add(item.nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
