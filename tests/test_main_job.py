@@ -48,7 +48,7 @@ def finished_payload(service: Service, delivery_id: str) -> bytes:
     raise AssertionError("the run did not finish")
 
 
-def test_the_printed_line_pasted_twice_posts_two_deliveries_whose_runs_have_their_exact_bodies(service: Service):
+def test_the_printed_line_pasted_twice_starts_two_runs_each_with_what_was_posted(service: Service):
     payloads = []
     for _ in range(2):
         answered = subprocess.run(["sh", "-c", printed_line(service)], capture_output=True, check=True, timeout=30)
