@@ -19,9 +19,9 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from hookmill.domain import limits
 from hookmill.domain.errors import Invalid
+from hookmill.domain.run import PACKAGE_RUNNER
 
 CONFIG_FILE: Final = "hookmill.toml"
-PACKAGE_RUNNER: Final = "package"
 
 
 class RunnerSettings(BaseModel):

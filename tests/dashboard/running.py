@@ -1,8 +1,8 @@
-"""A house whose operator has given it a command to run, which goes on until it is told to end."""
+"""A house whose operator has given it commands to run: one that goes on until it is told to end, or others."""
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -14,16 +14,17 @@ from tests.dashboard.conftest import PASSWORD, House
 from tests.support.service import serving
 
 WAITS: Final = "import time\nprint('it waits', flush=True)\ntime.sleep(600)\n"
+WAITING: Final = {"waits": [sys.executable, "-c", WAITS]}
 
 
 @contextmanager
-def house_that_runs(data_dir: Path) -> Iterator[House]:
-    """With an admin, ada@example.com, and a runner named `waits`."""
+def house_that_runs(data_dir: Path, runners: Mapping[str, Sequence[str]] = WAITING) -> Iterator[House]:
+    """With an admin, ada@example.com, and these commands as runners."""
     data_dir.mkdir()
-    argv = json.dumps([sys.executable, "-c", WAITS])
-    (data_dir / "hookmill.toml").write_text(f"[runners.waits]\nargv = {argv}\n")
+    written = "".join(f"[runners.{name}]\nargv = {json.dumps(argv)}\n" for name, argv in runners.items())
+    (data_dir / "hookmill.toml").write_text(written)
     with serving(data_dir) as service:
-        settings = service.read_settings().model_copy(update={"runners": {"waits": None}})
+        settings = service.read_settings().model_copy(update={"runners": dict.fromkeys(runners)})
         store = app.open_store(settings)
         management = app.management(settings, store)
         link = management.sessions.first_link()

@@ -1,6 +1,5 @@
 """Runs, while they run and afterwards."""
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,12 +9,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from hookmill import app
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
 from hookmill.management import WebhookWithSecret
-from tests.dashboard.conftest import PASSWORD, House
-from tests.support.service import serving
+from tests.dashboard.conftest import House
+from tests.dashboard.running import automation, house_that_runs
 
 RUNS = "/f/default/runs"
 TALKS = """
@@ -43,21 +41,8 @@ RUNNERS = {"talks": [sys.executable, "-X", "utf8", "-c", TALKS], "links": [sys.e
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     """A service whose operator has given it commands to run."""
-    data_dir = tmp_path_factory.mktemp("house") / "data"
-    data_dir.mkdir()
-    written = "".join(f"[runners.{name}]\nargv = {json.dumps(argv)}\n" for name, argv in RUNNERS.items())
-    (data_dir / "hookmill.toml").write_text(written)
-    with serving(data_dir) as service:
-        settings = service.read_settings().model_copy(update={"runners": dict.fromkeys(RUNNERS)})
-        store = app.open_store(settings)
-        management = app.management(settings, store)
-        link = management.sessions.first_link()
-        assert link is not None
-        management.sessions.accept_link(
-            link.reveal(), password=PASSWORD, email="ada@example.com", name="Ada", client=None
-        )
-        yield House(service, management)
-        store.close()
+    with house_that_runs(tmp_path_factory.mktemp("house") / "data", RUNNERS) as house:
+        yield house
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +51,7 @@ def webhooks(house: House) -> dict[str, WebhookWithSecret]:
     made = {}
     for runner in ("package", *RUNNERS):
         made[runner] = house.management.webhooks.create(house.may, f"for {runner}")
-        trigger = {
-            "provider": "webhook",
-            "event": "received",
-            "filter": {"webhook_ids": [made[runner].webhook.uid]},
-        }
-        house.management.automations.create(
-            house.may, f"by {runner}", prompt="Look at it.", triggers=[trigger], runner=runner
-        )
+        automation(house, f"by {runner}", made[runner], runner=runner)
     return made
 
 
@@ -221,8 +199,8 @@ def test_runs_are_narrowed_without_scripts(
 def test_a_list_of_runs_follows_what_happens(
     page: Page, house: House, webhooks: dict[str, WebhookWithSecret], go_on: Path, place: str
 ):
-    automation = house.management.automations.get(house.may, "by talks")
-    path = RUNS if place == "runs" else f"/f/default/automations/{automation.id}"
+    talks = house.management.automations.get(house.may, "by talks")
+    path = RUNS if place == "runs" else f"/f/default/automations/{talks.id}"
     first = started(house, webhooks["talks"])
     wait_until(house, first, RunState.RUNNING)
     page.goto(house.at(path))

@@ -4,7 +4,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from hookmill.settings import PACKAGE_RUNNER, RunnerSettings, Settings
+from hookmill.domain.run import PACKAGE_RUNNER
+from hookmill.settings import RunnerSettings, Settings
 from hookmill.web.dashboard.settings import SettingInForce
 
 

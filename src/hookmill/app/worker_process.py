@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from hookmill.app import Store, log, now_us, open_store
 from hookmill.app.companion import DRAIN_SECONDS, LEAVE, READY
+from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.housekeeping import Housekeeping
-from hookmill.settings import PACKAGE_RUNNER, Settings, read_settings
+from hookmill.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     from hookmill.runs.engine import Engine

@@ -55,6 +55,10 @@ class Automation:
     def selected_webhooks(self) -> frozenset[WebhookUid]:
         return frozenset(uid for trigger in self.triggers for uid in trigger.webhook_ids)
 
+    def unfiltered_webhooks(self) -> frozenset[WebhookUid]:
+        """Those of which every delivery starts it, whatever its payload."""
+        return frozenset(uid for trigger in self.triggers if trigger.payload is None for uid in trigger.webhook_ids)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:

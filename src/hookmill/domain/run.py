@@ -10,6 +10,8 @@ from typing import Final
 
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid, delivery_id, run_id
 
+PACKAGE_RUNNER: Final = "package"
+"""The runner that every installation has: it leaves the files, and executes nothing."""
 PAYLOAD_FILE: Final = "event-payload.json"
 """The attachment's name: the contract's word, and never a name from outside."""
 

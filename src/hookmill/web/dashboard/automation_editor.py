@@ -10,6 +10,7 @@ from hookmill.domain.automation import Automation, Trigger
 from hookmill.domain.errors import Changed, Conflict, Invalid, LimitReached
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.permission import MayManage, MayView
+from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.webhook import WebhookState
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import managing
@@ -21,12 +22,10 @@ from hookmill.web.dashboard.automations import (
     live_webhooks,
     refuse_where_files_rule,
     selected_webhooks,
-    takes_every_payload,
     to_automation,
 )
 from hookmill.web.dashboard.door import Page
 from hookmill.web.dashboard.filter_editor import CannotAdd, Reading, Sample
-from hookmill.web.dashboard.runs import PACKAGE_RUNNER
 from hookmill.web.dashboard.visit import Visit
 
 pages.SAID.update(
@@ -115,7 +114,7 @@ def create(visit: Visit, may: MayManage) -> Response:
                 runner=draft.runner,
                 enabled=draft.enabled,
             )
-            said = "automation-created-unfiltered" if takes_every_payload(automation) else "automation-created"
+            said = "automation-created-unfiltered" if automation.unfiltered_webhooks() else "automation-created"
             if not automation.enabled:
                 said = "automation-created-disabled"
             return to_automation(visit, automation, said, tried=draft.delivery)

@@ -10,12 +10,13 @@ from hookmill.domain.automation import Automation, Trigger
 from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import WebhookUid, run_id
 from hookmill.domain.permission import MayManage, MayView
+from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.store.deliveries import Delivery
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import managing, viewing
 from hookmill.web.dashboard.door import Page
-from hookmill.web.dashboard.runs import PACKAGE_RUNNER, Listed, list_again
+from hookmill.web.dashboard.runs import Listed, list_again
 from hookmill.web.dashboard.visit import Visit
 from hookmill.web.dashboard.where import url
 
@@ -50,10 +51,7 @@ def all_automations(visit: Visit, may: MayView) -> Response:
     every = visit.management.automations.all(may)
     known = known_webhooks(visit, may)
     last_runs = visit.management.runs.newest_by_automation(may)
-    rows = [
-        (each, selected_webhooks(each.selected_webhooks(), known), takes_every_payload(each), last_runs.get(each.id))
-        for each in every
-    ]
+    rows = [(each, selected_webhooks(each.selected_webhooks(), known), last_runs.get(each.id)) for each in every]
     return visit.page("automations.html", may=may, rows=rows, webhooks=live_webhooks(known))
 
 
@@ -82,20 +80,14 @@ def _automation_page(visit: Visit, may: MayView, *, status: int = 200, problem: 
 
 def _unfiltered_beside(visit: Visit, may: MayView, automation: Automation) -> list[Automation]:
     """The automations that every delivery starts which this one picks from."""
-    if not automation.enabled or takes_every_payload(automation):
+    if not automation.enabled or automation.unfiltered_webhooks():
         return []
     heard = automation.selected_webhooks()
     return [
         each
         for each in visit.management.automations.all(may)
-        if each.id != automation.id
-        and each.enabled
-        and any(one.payload is None and not heard.isdisjoint(one.webhook_ids) for one in each.triggers)
+        if each.id != automation.id and each.enabled and not heard.isdisjoint(each.unfiltered_webhooks())
     ]
-
-
-def takes_every_payload(automation: Automation) -> bool:
-    return any(trigger.payload is None for trigger in automation.triggers)
 
 
 def runs(visit: Visit, may: MayView) -> Response:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Final
 
 from starlette.responses import Response
@@ -20,7 +19,7 @@ from hookmill.store.deliveries import Delivery
 from hookmill.web.dashboard.access import viewing
 from hookmill.web.dashboard.chart import Chart, chart
 from hookmill.web.dashboard.door import Page
-from hookmill.web.dashboard.visit import Visit
+from hookmill.web.dashboard.visit import Visit, mark_of
 from hookmill.web.dashboard.where import url
 
 REFUSED_NAMES: Final = {
@@ -74,8 +73,7 @@ class FirstSteps:
     @property
     def takes_all(self) -> bool:
         """Whether every delivery of the webhook starts the automation."""
-        triggers = self.automation.triggers if self.automation is not None else ()
-        return any(trigger.payload is None and self.webhook.uid in trigger.webhook_ids for trigger in triggers)
+        return self.automation is not None and self.webhook.uid in self.automation.unfiltered_webhooks()
 
     @property
     def is_done(self) -> bool:
@@ -85,8 +83,9 @@ class FirstSteps:
     def seen(self) -> str:
         """Another one says that the reader has not seen them as they are."""
         run = (self.run.id, self.run.state) if self.run is not None else None
-        changing = (self.webhook.uid, self.delivery and self.delivery.key, self.automation and self.automation.id, run)
-        return sha256(repr(changing).encode()).hexdigest()[:16]
+        return mark_of(
+            self.webhook.uid, self.delivery and self.delivery.key, self.automation and self.automation.id, run
+        )
 
 
 def home(visit: Visit, may: MayView) -> Response:
@@ -121,9 +120,9 @@ def home(visit: Visit, may: MayView) -> Response:
 def first_steps(visit: Visit, may: MayView) -> Response:
     """The first steps alone. Nothing, when the reader has seen them as they are."""
     steps = _first_steps(visit, may)
-    if steps is not None and visit.query.get("seen") == steps.seen:
-        return Response(status_code=204)
-    return visit.page("parts/first-steps.html", may=may, first_steps=steps)
+    return visit.page_again(
+        "parts/first-steps.html", steps.seen if steps is not None else "", may=may, first_steps=steps
+    )
 
 
 def _first_steps(visit: Visit, may: MayView) -> FirstSteps | None:

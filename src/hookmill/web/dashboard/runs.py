@@ -5,7 +5,6 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -17,18 +16,16 @@ from hookmill.domain import text
 from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import run_id, run_key
 from hookmill.domain.permission import MayManage, MayView
-from hookmill.domain.run import Run, RunState, envelope_text, full_prompt
+from hookmill.domain.run import PACKAGE_RUNNER, Run, RunState, envelope_text, full_prompt
 from hookmill.runs.package import directory_of
 from hookmill.runs.runners.guard import OUTPUT_FILE
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import managing, viewing
 from hookmill.web.dashboard.door import Page
-from hookmill.web.dashboard.visit import Visit
+from hookmill.web.dashboard.visit import Visit, mark_of
 from hookmill.web.dashboard.where import url
 
 PAGE: Final = 50
-PACKAGE_RUNNER: Final = "package"
-"""The runner that every installation has: it leaves the files, and executes nothing."""
 OUTPUT_BYTES_SHOWN: Final = 16_384
 """The last so many bytes of what a command printed."""
 FILES_SHOWN: Final = 50
@@ -71,7 +68,7 @@ class Listed:
     @property
     def seen(self) -> str:
         """Another one says that the reader has not seen the list as it is."""
-        return _digest([_changing(run) for run in self.runs], self.older_at)
+        return mark_of([_changing(run) for run in self.runs], self.older_at)
 
 
 def runs(visit: Visit, may: MayView) -> Response:
@@ -96,9 +93,7 @@ def rows(visit: Visit, may: MayView) -> Response:
 
 
 def list_again(visit: Visit, listed: Listed) -> Response:
-    if visit.query.get("seen") == listed.seen:
-        return Response(status_code=204)
-    return visit.page("parts/run-list.html", listed=listed)
+    return visit.page_again("parts/run-list.html", listed.seen, listed=listed)
 
 
 def _narrowed(visit: Visit) -> tuple[dict[str, str], RunState | None, str]:
@@ -168,22 +163,16 @@ def progress(visit: Visit, may: MayView) -> Response:
     """The part of a run's page that changes while it runs. Nothing, when the reader has seen it as it is."""
     found = visit.management.runs.get(may, visit.parameters["run"])
     part = _progress(visit, found)
-    if visit.query.get("seen") == part["seen"]:
-        return Response(status_code=204)
-    return visit.page("parts/run-progress.html", may=may, run=found, **part)
+    return visit.page_again("parts/run-progress.html", part["seen"], may=may, run=found, **part)
 
 
 def _progress(visit: Visit, found: Run) -> dict[str, Any]:
     output = _output(visit, found)
-    return {"output": output, "seen": _digest(_changing(found), output)}
+    return {"output": output, "seen": mark_of(_changing(found), output)}
 
 
 def _changing(run: Run) -> tuple[object, ...]:
     return run.id, run.state, run.attempt, run.started_at, run.finished_at, run.cancel_requested_at
-
-
-def _digest(*shown: object) -> str:
-    return sha256(repr(shown).encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
 def cancel(visit: Visit, may: MayManage) -> Response:

@@ -110,11 +110,22 @@ class Visit:
         """A page, or a part of one."""
         return HTMLResponse(pages.render(template, self, context), status)
 
+    def page_again(self, template: str, mark: str, **context: Any) -> Response:
+        """A part that an open page asks for again and again. Nothing, when its reader has seen it as it is."""
+        if mark and self.query.get("seen") == mark:
+            return Response(status_code=204)
+        return self.page(template, **context)
+
     def go(self, *path: str, said: str | None = None, **query: str) -> Response:
         """Send the browser to another page, which says what was done: `said` is a key of `pages.SAID`."""
         if said is not None:
             query["said"] = said
         return RedirectResponse(url(*path, **query), 303)
+
+
+def mark_of(*shown: object) -> str:
+    """What a page remembers of what it shows. Another one says that something has changed."""
+    return sha256(repr(shown).encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
 def csrf_of(session: str) -> str:
