@@ -98,4 +98,5 @@ def test_runs_stand_back_behind_deliveries(service: Service):
         Part.INGRESS: {own},
         Part.WRITER: {own},
         Part.WORKER: {min(own + 10, 19)},
+        Part.FORKS: {own},
     }

@@ -18,6 +18,7 @@ class Part(StrEnum):
     INGRESS = "ingress"
     WRITER = "writer"
     WORKER = "worker"
+    FORKS = "forks"
 
 
 def parts_of(service: Service) -> dict[Part, list[psutil.Process]]:
@@ -35,14 +36,10 @@ def parts_of(service: Service) -> dict[Part, list[psutil.Process]]:
 
 
 def _part(process: psutil.Process, supervisor: psutil.Process) -> Part | None:
-    line = process.cmdline()
-    if any("hookmill.store.writer" in word for word in line):
-        return Part.WRITER
-    if any("work_beside_serve" in word for word in line):
-        return Part.WORKER
-    if process.ppid() == supervisor.pid and line[-1:] == ["serve"]:
-        return Part.INGRESS
-    return None
+    name = process.name()
+    if name.startswith("hookmill:"):
+        return Part(name.removeprefix("hookmill:"))
+    return Part.INGRESS if process.ppid() == supervisor.pid else None
 
 
 def kill_part(service: Service, part: Part, *, seconds: float = 10.0) -> psutil.Process:

@@ -180,6 +180,19 @@ def test_deliveries_are_taken_without_a_pause_while_the_worker_is_killed(service
     until(lambda: parts_of(service)[Part.WORKER], "there is another worker", seconds=BACK_SECONDS)
 
 
+def test_a_part_that_is_killed_after_the_process_that_starts_parts_is_replaced_too(service, webhook):
+    wait_until_announced(service)
+    killed = kill_part(service, Part.FORKS)
+    until(lambda: parts_of(service)[Part.FORKS], "there is another", seconds=BACK_SECONDS)
+    # Those that the first one started are children of the system now.
+    kill_part(service, Part.INGRESS)
+
+    until(lambda: is_taken(service, webhook, b"[%d]" % time.time_ns()), "a delivery is taken", seconds=BACK_SECONDS)
+    assert not still_running([killed])
+    assert len(parts_of(service)[Part.WRITER]) == 1
+    assert service.stop() == 0
+
+
 def test_the_service_goes_on_however_often_its_ingress_is_killed(service, webhook):
     # A request that could end the ingress must not be able to end the service.
     wait_until_announced(service)

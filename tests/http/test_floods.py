@@ -191,12 +191,12 @@ def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
 
 
 def ingress_processes(service: Service) -> list[psutil.Process]:
-    """Who listens on the service's port, and whom that process has started."""
+    """Who listens on the service's port, and who writes for them."""
     assert service.process is not None
     family = psutil.Process(service.process.pid).children(recursive=True)
     listening = [process for process in family if service.port in listened_ports(process)]
     assert listening != []
-    return [each for process in listening for each in (process, *process.children(recursive=True))]
+    return [*listening, *(process for process in family if process.name() == "hookmill:writer")]
 
 
 def listened_ports(process: psutil.Process) -> set[int]:

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from hookmill import app
 from hookmill.domain.permission import MayManage
 from hookmill.management import Management, WebhookWithSecret
 from hookmill.settings import Settings
+from tests.support.loaded import Command
 
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
@@ -49,7 +49,7 @@ class Service:
     settings: Mapping[str, str] = field(default_factory=dict)
     """More settings, by their names in the environment without the prefix, such as `DELIVERIES_PER_MINUTE`."""
     port: int = 0
-    process: subprocess.Popen[bytes] | None = None
+    process: Command | None = None
 
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HOOKMILL_")}
@@ -66,16 +66,7 @@ class Service:
         """Start, and wait until it answers."""
         self.port = self.port or free_port()
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "hookmill", "serve"],
-                env=self.environment(),
-                cwd=self.data_dir,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self.process = Command(["serve"], self.environment(), self.data_dir, self.log_path)
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if self.process.poll() is not None:

@@ -1,24 +1,23 @@
 """The worker process as `serve` sees it. It loads the engine in its own process, and `serve` starts without."""
 
-import subprocess
-import sys
+import os
+import signal
+import socket
 import threading
 from contextlib import suppress
 from typing import Final
 
 from hookmill.app import log
+from hookmill.app.fork_server import ForkServer
 
+WORKER: Final = "worker"
 DRAIN_SECONDS: Final = 10
 """How long runs under way may take to end when the service is told to stop."""
 STOPPING_SECONDS: Final = 10
 """How long, after that, the process may take to leave what is not over for the next start."""
-READY: Final = "ready"
-LEAVE: Final = "leave"
-WORKER: Final = (
-    # A Ctrl-C at the terminal reaches every process of the service; the worker ends when `serve` lets it go.
-    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
-    "from hookmill.app.worker_process import work_beside_serve; work_beside_serve()"
-)
+READY: Final = b"ready\n"
+"""The worker's second line; its first is its number."""
+LEAVE: Final = b"leave"
 
 
 class Companion:
@@ -27,40 +26,47 @@ class Companion:
     It is not part of the ingress process, whose interpreter every request needs: a run's work must not be felt there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, forks: ForkServer) -> None:
+        self._forks = forks
         self._leaving = threading.Event()
         self._ready = threading.Event()
-        self._process = self._start()
+        self._pid: int | None = None
+        self._line = self._start()
         self._watch = threading.Thread(target=self._keep_alive, daemon=True)
         self._watch.start()
 
     def close(self) -> None:
         self._leaving.set()
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError), self._process.stdin as line:
-            line.write(LEAVE.encode())
-        try:
-            self._process.wait(DRAIN_SECONDS + STOPPING_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-
-    def _start(self) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(
-            [sys.executable, "-P", "-c", WORKER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        with suppress(OSError):
+            self._line.sendall(LEAVE)
+        self._watch.join(DRAIN_SECONDS + STOPPING_SECONDS)
+        if self._watch.is_alive() and self._pid is not None:
+            os.kill(self._pid, signal.SIGKILL)
 
     def wait_until_ready(self, seconds: float) -> bool:
         return self._ready.wait(seconds)
 
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._forks.start(WORKER, theirs)
+        return ours
+
     def _keep_alive(self) -> None:
         while True:
-            assert self._process.stdout is not None
-            if self._process.stdout.readline():
-                self._ready.set()
-            code = self._process.wait()
+            self._listen()
             if self._leaving.wait(1.0):
                 return
-            log.trouble("worker", f"the worker process ended with {code}; starting another")
-            self._process = self._start()
+            log.trouble("worker", "the worker process ended; starting another")
+            with suppress(OSError):
+                self._line = self._start()
+
+    def _listen(self) -> None:
+        """Until the process has ended."""
+        with suppress(OSError), self._line.makefile("rb") as told:
+            for line in told:
+                if line == READY:
+                    self._ready.set()
+                else:
+                    self._pid = int(line)
+        self._pid = None

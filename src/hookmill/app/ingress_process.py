@@ -4,21 +4,24 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Awaitable
 from typing import Final
 
 from hookmill.app import Store, log, management, now_us, open_store
+from hookmill.app.fork_server import ForkServer
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.housekeeping import DiskGuard
 from hookmill.ingress import Ingress, Limits
-from hookmill.settings import Settings, read_settings
-from hookmill.store.group_commit import GroupCommit, in_a_process
+from hookmill.settings import Settings
+from hookmill.store.group_commit import GroupCommit
 from hookmill.store.snapshot import Snapshot
 from hookmill.web.ingress import IngressDoor, Receive, Scope, Send
 from hookmill.web.routes import Application, Routes
 
+WRITER: Final = "writer"
 REFUSALS_SECONDS: Final = 1.0
 """How often the counters of attempts without a log row are written down."""
 MASTER_KEYS_SECONDS: Final = 1.0
@@ -31,8 +34,9 @@ SWITCH_SECONDS: Final = 0.002
 class IngressService:
     """The service's ASGI application, from start to stop."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, forks: ForkServer) -> None:
         self._settings = settings
+        self._forks = forks
         self._routes: Routes | None = None
         self._managed_store: Store | None = None
         self._opening = threading.Lock()
@@ -60,7 +64,7 @@ class IngressService:
         log.configure(settings)
         self._store = store = open_store(settings)
         self._snapshot = Snapshot(store.database, store.key, failed=log.failure)
-        self._group_commit = GroupCommit(in_a_process(settings.store_url()), failed=log.trouble)
+        self._group_commit = GroupCommit(self._start_writer, failed=log.trouble)
         await self._group_commit.open()
         self._has_room = DiskGuard(settings.data_dir, settings.free_space_min_mb * 1024 * 1024)
         self._ingress = Ingress(
@@ -79,6 +83,9 @@ class IngressService:
         self._noticing = asyncio.create_task(self._tell_of_master_keys())
         self._orphaned = asyncio.create_task(self._end_with(os.getppid()))
         _tune_the_interpreter()
+
+    def _start_writer(self, line: socket.socket) -> None:
+        self._forks.start(WRITER, line, self._settings.store_url())
 
     async def _write_down_refusals(self) -> None:
         while True:
@@ -174,8 +181,3 @@ def _tune_the_interpreter() -> None:
     # The server's own threads need the interpreter twice for each request, and get it whenever the loop waits. Taken
     # away from the loop ten times as often, it cost 4 to 15 % more processor time for each delivery.
     sys.setswitchinterval(SWITCH_SECONDS)
-
-
-def asgi() -> IngressService:
-    """What the server's processes load."""
-    return IngressService(read_settings())

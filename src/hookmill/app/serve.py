@@ -1,10 +1,12 @@
 """The service as one command: an HTTP server's processes, and a worker beside them."""
 
 import fcntl
+import multiprocessing
 import resource
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 from typing import IO, Final
 
@@ -14,9 +16,13 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
 from hookmill.app import log
-from hookmill.app.companion import DRAIN_SECONDS, Companion
+from hookmill.app.companion import DRAIN_SECONDS, WORKER, Companion
+from hookmill.app.fork_server import ForkServer
+from hookmill.app.ingress_process import WRITER, IngressService
+from hookmill.app.worker_process import work_beside_serve
 from hookmill.domain.errors import Conflict
 from hookmill.settings import Settings
+from hookmill.store import writer
 
 HEADER_MILLISECONDS: Final = 10_000
 """How long a request's header lines may take to arrive."""
@@ -32,27 +38,27 @@ nobody."""
 def serve(settings: Settings, announce: Callable[[], None]) -> None:
     """Serve until told to stop. `announce` is called once the service answers."""
     log.configure(settings)
-    lock = None if settings.on_postgres else _hold_data(settings)
-    companion = Companion()
-    has_served = threading.Event()
-    told = (settings, companion, has_served, announce)
-    threading.Thread(target=_announce_when_ready, args=told, daemon=True).start()
-    try:
-        _serve_until_told(settings, has_served)
-    finally:
-        companion.close()
-        if lock is not None:
-            lock.close()
-        log.event("stopped", what="serve")
+    with ExitStack() as held:
+        # Before the lock, which the processes that it starts must not hold, and before there are threads.
+        forks = held.enter_context(closing(ForkServer({WRITER: writer.main, WORKER: work_beside_serve})))
+        if not settings.on_postgres:
+            held.enter_context(_hold_data(settings))
+        companion = held.enter_context(closing(Companion(forks)))
+        has_served = threading.Event()
+        told = (settings, companion, has_served, announce)
+        threading.Thread(target=_announce_when_ready, args=told, daemon=True).start()
+        _serve_until_told(settings, forks, has_served)
+    log.event("stopped", what="serve")
 
 
-def _serve_until_told(settings: Settings, has_served: threading.Event) -> None:
+def _serve_until_told(settings: Settings, forks: ForkServer, has_served: threading.Event) -> None:
     """The server gives up when one of its processes ends twice within seconds. A service that has served does not: a
     request that can end a process must not be able to end them all."""
+    # What the ingress is made of is handed on by forking, which is no longer the default everywhere.
+    multiprocessing.set_start_method("fork", force=True)
     while True:
         server = Granian(
-            "hookmill.app.ingress_process:asgi",
-            factory=True,
+            "the ingress",
             interface=Interfaces.ASGI,
             address=settings.host,
             port=settings.port,
@@ -71,7 +77,7 @@ def _serve_until_told(settings: Settings, has_served: threading.Event) -> None:
             workers_kill_timeout=DRAIN_SECONDS + 5,
         )
         try:
-            server.serve()
+            server.serve(target_loader=lambda: IngressService(settings, forks), wrap_loader=False)
         except SystemExit:
             if not has_served.is_set() and not server.interrupt_signal:
                 raise

@@ -3,7 +3,7 @@ ingress."""
 
 import os
 import signal
-import sys
+import socket
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -99,17 +99,16 @@ def work_until_told() -> None:
     log.event("stopped", what="worker")
 
 
-def work_beside_serve() -> None:
-    """The worker that `serve` starts. It ends when its standard input does.
+def work_beside_serve(line: socket.socket, _told: str) -> None:
+    """The worker that `serve` starts. It ends when its line does.
 
     Without a word before that, `serve` was killed, and the next one waits for this worker's place: runs are left to it.
     """
     stop = Stop()
-    for told in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(told, signal.SIG_IGN)
+    line.sendall(f"{os.getpid()}\n".encode())
 
     def listen() -> None:
-        stop.tell(grace_seconds=DRAIN_SECONDS if LEAVE in sys.stdin.read() else 0)
+        stop.tell(grace_seconds=DRAIN_SECONDS if line.recv(len(LEAVE)) == LEAVE else 0)
 
     threading.Thread(target=listen, daemon=True).start()
-    work(read_settings(), stop, ready=lambda: print(READY, flush=True), beside_the_ingress=True)
+    work(read_settings(), stop, ready=lambda: line.sendall(READY), beside_the_ingress=True)

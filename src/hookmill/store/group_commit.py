@@ -7,13 +7,9 @@ can take.
 
 import asyncio
 import socket
-import subprocess
-import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -118,7 +114,7 @@ class _Waiting:
 
 
 StartWriter = Callable[[socket.socket], None]
-"""Gives the other end of the line to a writer. The writer ends when that end is closed."""
+"""Gives the other end of the line to a writer, which ends when this end is closed. Raises `OSError`."""
 
 
 class GroupCommit(asyncio.Protocol):
@@ -292,28 +288,3 @@ def _outcome(became: Became, plan: Plan) -> Admission:
             return _STALE
         case _:
             return _UNAVAILABLE
-
-
-WRITER: Final = (
-    # A Ctrl-C at the terminal reaches every process of the service; the writer ends when its line does.
-    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from hookmill.store.writer import main; main()"
-)
-
-
-def in_a_process(url: str) -> StartWriter:
-    """A writer in a process of its own, for the store at `url`. It ends with this process, however this one ends."""
-
-    def start(line: socket.socket) -> None:
-        writer = subprocess.Popen(
-            [sys.executable, "-P", "-c", WRITER, str(line.fileno())],
-            pass_fds=[line.fileno()],
-            stdin=subprocess.PIPE,
-        )
-        # A process that nobody waits for stays behind as a zombie.
-        threading.Thread(target=writer.wait, daemon=True).start()
-        # The URL may hold a password, and arguments are everybody's to read.
-        assert writer.stdin is not None
-        with suppress(BrokenPipeError), writer.stdin as pipe:
-            pipe.write(url.encode())
-
-    return start

@@ -5,9 +5,7 @@ There is no artificial delay: while one batch is being made durable, the next on
 
 import fcntl
 import select
-import signal
 import socket
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -136,13 +134,9 @@ def _say(line: socket.socket, report: Report) -> None:
         return
 
 
-def main() -> None:
-    """The process: its argument is the descriptor of a socket that its starter opened, its standard input the URL."""
-    # Stopping is the starter's to decide: it closes the line when everybody has been answered.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    line = socket.socket(fileno=int(sys.argv[1]))
-    url = sys.stdin.read()
+def main(line: socket.socket, url: str) -> None:
+    """The writing process, for the store at `url`. It ends with its starter, however that ended: when everybody has
+    been answered, the line is closed."""
     with _alone(url), Database(url, checkpoints=True) as database:
         write(line, database)
 

@@ -1,4 +1,4 @@
-"""Plants a fault in one process of a service under test, as its interpreter starts. Only PYTHONPATH leads here.
+"""Plants a fault in one process of a service under test, before its command begins. Only PYTHONPATH leads here.
 
 The product knows nothing of it: the command, the wiring and the other processes are the real ones.
 """
@@ -6,6 +6,7 @@ The product knows nothing of it: the command, the wiring and the other processes
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -14,8 +15,8 @@ from typing import Any
 
 
 def _trace(command: list[str]) -> None:
-    """Begin again under strace, with everything this process starts."""
-    os.execvp(command[0], [*command, sys.executable, *sys.orig_argv[1:]])
+    """Begin `hookmill serve` again under strace, with everything that it starts."""
+    os.execvp(command[0], [*command, sys.executable, "-m", "hookmill", "serve"])
 
 
 def _set_pragmas(statements: str) -> None:
@@ -109,20 +110,35 @@ def _translated() -> AbstractContextManager[None]:
     return database._as_unavailable()
 
 
-def _plant() -> None:
-    line = sys.orig_argv
-    if line[-1:] == ["serve"] and (command := os.environ.pop("HOOKMILL_TEST_TRACE", "")):
-        _trace(command.split())
-    if not any("hookmill.store.writer" in word for word in line):
-        return
-    if statements := os.environ.get("HOOKMILL_TEST_PRAGMAS"):
-        _set_pragmas(statements)
-    if pages := os.environ.get("HOOKMILL_TEST_PAGES"):
-        _limit_pages(Path(pages))
-    if steps := os.environ.get("HOOKMILL_TEST_STEPS"):
-        _fail_at_steps(Path(steps))
-    if command := os.environ.pop("HOOKMILL_TEST_TRACE_WRITER", ""):
-        _trace(command.split())
+def _trace_the_writer(command: list[str], line: socket.socket, url: str) -> None:
+    """Begin the writing process again under strace."""
+    os.set_inheritable(line.fileno(), True)
+    again = (
+        "import socket, sys; from hookmill.store.writer import main; "
+        "main(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])"
+    )
+    os.execvp(command[0], [*command, sys.executable, "-c", again, str(line.fileno()), url])
 
 
-_plant()
+def _plant_in_the_writer() -> None:
+    from hookmill.store import writer
+
+    main = writer.main
+
+    def planted(line: socket.socket, url: str) -> None:
+        if statements := os.environ.get("HOOKMILL_TEST_PRAGMAS"):
+            _set_pragmas(statements)
+        if pages := os.environ.get("HOOKMILL_TEST_PAGES"):
+            _limit_pages(Path(pages))
+        if steps := os.environ.get("HOOKMILL_TEST_STEPS"):
+            _fail_at_steps(Path(steps))
+        if command := os.environ.pop("HOOKMILL_TEST_TRACE_WRITER", ""):
+            _trace_the_writer(command.split(), line, url)
+        main(line, url)
+
+    writer.main = planted
+
+
+if command := os.environ.pop("HOOKMILL_TEST_TRACE", ""):
+    _trace(command.split())
+_plant_in_the_writer()

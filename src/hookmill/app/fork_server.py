@@ -1,0 +1,130 @@
+"""Processes of the service, forked from one that has everything loaded and never had a thread.
+
+A new interpreter would take a second of processor time to load the same again, and hold it in memory a second time.
+"""
+
+import gc
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NoReturn
+
+from hookmill.app import log
+
+Job = Callable[[socket.socket, str], None]
+"""What a process does from its start to its end, with one end of a line to whoever asked for it, and what it was told.
+It ends when the other end is closed."""
+
+AGAIN_SECONDS: Final = 0.5
+ORDER_BYTES: Final = 64 * 1024
+
+
+class ForkServer:
+    """Starts processes that do one of the `jobs`. To be made while this process has neither threads nor a database
+    open: SQLite's locks don't survive being forked. Any process that is forked from this one later may ask it too."""
+
+    def __init__(self, jobs: Mapping[str, Job]) -> None:
+        self._jobs = jobs
+        # Each order is one message, so those of several processes don't mix. Both ends stay open here: what is ordered
+        # while a fork server is missing waits for the next one.
+        self._orders, self._taken = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._closing = threading.Event()
+        self._pid = self._fork()
+        self._keeper = threading.Thread(target=self._keep_alive, daemon=True)
+        self._keeper.start()
+
+    def start(self, job: str, line: socket.socket, told: str = "") -> None:
+        """Start a process that does the job. `line` is its own; the caller closes what is left of it here.
+
+        Raises `OSError` where it can't be ordered. A process that can't be forked closes its line.
+        """
+        order = f"{job}\n{told}".encode()
+        socket.send_fds(self._orders, [order], [line.fileno()], socket.MSG_DONTWAIT)
+
+    def close(self) -> None:
+        """End the fork server. Processes that it started end with their lines."""
+        self._closing.set()
+        while self._keeper.is_alive():
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            self._keeper.join(AGAIN_SECONDS)
+        self._orders.close()
+        self._taken.close()
+
+    def _keep_alive(self) -> None:
+        while True:
+            os.waitpid(self._pid, 0)
+            if self._closing.wait(AGAIN_SECONDS):
+                return
+            log.trouble("fork server", "the process that starts others ended; starting another")
+            self._pid = self._fork()
+
+    def _fork(self) -> int:
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            _leave_on_an_error(self._serve)
+        return pid
+
+    def _serve(self) -> None:
+        _call_this_process("forks")
+        # A Ctrl-C at the terminal, or a stop of everything at once, reaches each process of the service. These end
+        # when the process that they work for does.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        # Nobody waits for what ends, so it leaves no zombie.
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        _let_go_of_files(self._taken.fileno())
+        # What is loaded is never garbage: looking for it would copy what all of them share.
+        gc.freeze()
+        while True:
+            order, lines, _, _ = socket.recv_fds(self._taken, ORDER_BYTES, 1)
+            if not order:
+                return
+            with socket.socket(fileno=lines[0]) as line:
+                job, _, told = order.decode().partition("\n")
+                # Out of memory or of processes: the closed line says so.
+                with suppress(OSError):
+                    if os.fork() == 0:
+                        _leave_on_an_error(lambda: self._do(job, line, told))  # noqa: B023 - called at once
+
+    def _do(self, job: str, line: socket.socket, told: str) -> None:
+        self._taken.close()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _call_this_process(job)
+        with line:
+            self._jobs[job](line, told)
+
+
+def _leave_on_an_error(do: Callable[[], None]) -> NoReturn:
+    """Do it, and end this process: nothing of the one that it was forked from must go on in it."""
+    code = 1
+    try:
+        do()
+        code = 0
+    except BaseException as error:
+        log.failure("process", error)
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def _let_go_of_files(but: int) -> None:
+    """Standard input and output belong to the command alone. Whatever else is open would be kept from closing: the
+    lines of others, and the service's port."""
+    os.closerange(3, but)
+    os.closerange(but + 1, os.sysconf("SC_OPEN_MAX"))
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+
+
+def _call_this_process(name: str) -> None:
+    """As `ps` and `top` show it, on Linux: by its command line it is the same as all others."""
+    with suppress(OSError):
+        Path("/proc/self/comm").write_text(f"hookmill:{name}")
