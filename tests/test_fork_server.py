@@ -13,7 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hookmill import app
+from hookmill.app.companion import READY, WORKER
 from hookmill.app.fork_server import ForkServer
+from hookmill.app.worker_process import work_beside_serve
+from hookmill.settings import read_settings
 from tests.faults.parts import still_running, until
 
 
@@ -51,8 +55,12 @@ def asked(line: socket.socket) -> list[str]:
 
 
 def fork_server() -> psutil.Process:
-    [process] = [child for child in psutil.Process().children() if child.name() == "hookmill:forks"]
-    return process
+    """Once it has said its name."""
+
+    def named() -> psutil.Process | None:
+        return next((each for each in psutil.Process().children() if each.name() == "hookmill:forks"), None)
+
+    return until(named, "there is a fork server", seconds=20)
 
 
 def test_each_order_is_a_process_with_a_line_and_a_name_of_its_own(forks: ForkServer):
@@ -121,6 +129,18 @@ def test_standard_input_and_output_stay_with_the_command(forks: ForkServer):
 
     assert files[0] == os.devnull
     assert files[1] == files[2]
+
+
+def test_a_worker_ends_with_its_line_even_where_nobody_read_what_it_said(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("HOOKMILL_DATA_DIR", str(tmp_path))
+    app.open_store(read_settings(), create=True).close()
+    with contextlib.closing(ForkServer({WORKER: work_beside_serve})) as forks:
+        with ordered(forks, WORKER) as line:
+            until(lambda: READY in line.recv(100, socket.MSG_PEEK), "the worker is ready", seconds=20)
+            process = psutil.Process(int(line.recv(100, socket.MSG_PEEK).split()[0]))
+            assert process.name() == "hookmill:worker"
+
+        process.wait(20)
 
 
 def test_nothing_is_left_of_a_fork_server_that_was_closed():

@@ -1,6 +1,7 @@
 """The processes of a running service, told apart, so that one of them can be taken away alone."""
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
@@ -24,22 +25,25 @@ class Part(StrEnum):
 def parts_of(service: Service) -> dict[Part, list[psutil.Process]]:
     """Every process of the service by what it is. Those that ended meanwhile are left out."""
     assert service.process is not None
+    supervisor = service.process.pid
     found: dict[Part, list[psutil.Process]] = {part: [] for part in Part}
-    with contextlib.suppress(psutil.NoSuchProcess):
-        supervisor = psutil.Process(service.process.pid)
-        found[Part.SUPERVISOR].append(supervisor)
-        for process in supervisor.children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if (part := _part(process, supervisor)) is not None:
+    for number in psutil.pids():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            # Its family would not do: what a fork server started stays when that one is gone.
+            if os.getsid(number) == supervisor:
+                process = psutil.Process(number)
+                if still_running([process]) and (part := _part(process, supervisor)) is not None:
                     found[part].append(process)
     return found
 
 
-def _part(process: psutil.Process, supervisor: psutil.Process) -> Part | None:
+def _part(process: psutil.Process, supervisor: int) -> Part | None:
+    if process.pid == supervisor:
+        return Part.SUPERVISOR
     name = process.name()
     if name.startswith("hookmill:"):
         return Part(name.removeprefix("hookmill:"))
-    return Part.INGRESS if process.ppid() == supervisor.pid else None
+    return Part.INGRESS if process.ppid() == supervisor else None
 
 
 def kill_part(service: Service, part: Part, *, seconds: float = 10.0) -> psutil.Process:

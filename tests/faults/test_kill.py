@@ -31,7 +31,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 # How often each is taken away. A supervisor goes together with everything: that is a machine that went down.
-VICTIMS = [Part.SUPERVISOR] * 9 + [Part.WRITER] * 11 + [Part.INGRESS] * 5 + [Part.WORKER] * 5
+VICTIMS = [Part.SUPERVISOR] * 9 + [Part.WRITER] * 10 + [Part.INGRESS] * 5 + [Part.WORKER] * 4 + [Part.FORKS] * 2
 assert len(VICTIMS) == KILLS
 
 

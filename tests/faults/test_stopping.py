@@ -184,7 +184,6 @@ def test_a_part_that_is_killed_after_the_process_that_starts_parts_is_replaced_t
     wait_until_announced(service)
     killed = kill_part(service, Part.FORKS)
     until(lambda: parts_of(service)[Part.FORKS], "there is another", seconds=BACK_SECONDS)
-    # Those that the first one started are children of the system now.
     kill_part(service, Part.INGRESS)
 
     until(lambda: is_taken(service, webhook, b"[%d]" % time.time_ns()), "a delivery is taken", seconds=BACK_SECONDS)

@@ -72,7 +72,6 @@ class ForkServer:
         return pid
 
     def _serve(self) -> None:
-        _call_this_process("forks")
         # A Ctrl-C at the terminal, or a stop of everything at once, reaches each process of the service. These end
         # when the process that they work for does.
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -82,6 +81,7 @@ class ForkServer:
         _let_go_of_files(self._taken.fileno())
         # What is loaded is never garbage: looking for it would copy what all of them share.
         gc.freeze()
+        _call_this_process("forks")
         while True:
             order, lines, _, _ = socket.recv_fds(self._taken, ORDER_BYTES, 1)
             if not order:
@@ -117,8 +117,11 @@ def _leave_on_an_error(do: Callable[[], None]) -> NoReturn:
 def _let_go_of_files(but: int) -> None:
     """Standard input and output belong to the command alone. Whatever else is open would be kept from closing: the
     lines of others, and the service's port."""
-    os.closerange(3, but)
-    os.closerange(but + 1, os.sysconf("SC_OPEN_MAX"))
+    for number in [int(each.name) for each in Path("/dev/fd").iterdir()]:
+        if number > 2 and number != but:
+            # The directory itself was one of them.
+            with suppress(OSError):
+                os.close(number)
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)

@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from hookmill.app import Store, log, now_us, open_store
@@ -105,10 +106,18 @@ def work_beside_serve(line: socket.socket, _told: str) -> None:
     Without a word before that, `serve` was killed, and the next one waits for this worker's place: runs are left to it.
     """
     stop = Stop()
-    line.sendall(f"{os.getpid()}\n".encode())
+
+    def say(word: bytes) -> None:
+        with suppress(OSError):
+            line.sendall(word)
 
     def listen() -> None:
-        stop.tell(grace_seconds=DRAIN_SECONDS if line.recv(len(LEAVE)) == LEAVE else 0)
+        told = b""
+        # Of a line that is closed before all was read that this end said, the system says that it was reset.
+        with suppress(OSError):
+            told = line.recv(len(LEAVE))
+        stop.tell(grace_seconds=DRAIN_SECONDS if told == LEAVE else 0)
 
+    say(b"%d\n" % os.getpid())
     threading.Thread(target=listen, daemon=True).start()
-    work(read_settings(), stop, ready=lambda: line.sendall(READY), beside_the_ingress=True)
+    work(read_settings(), stop, ready=lambda: say(READY), beside_the_ingress=True)
