@@ -1,6 +1,7 @@
 """What every test may ask for."""
 
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.postgres import Postgres, PostgresUnavailable, postgres_for_a_session
-from tests.support.stores import Stores
+from tests.support.stores import Stores, migrated_sqlite_file
 
 if TYPE_CHECKING:
     from tests.support.world import World
@@ -47,6 +48,12 @@ def _tell_apart(items: list[pytest.Item]) -> None:
             item._id = replace(item.id, params=f"{item.id.params or ''}{number}")
         assert item.nodeid not in known, item.nodeid
         known.add(item.nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many again as there are processors: much of the time of the longest tests is waiting."""
+    return len(os.sched_getaffinity(0)) * 3 // 2
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -85,15 +92,9 @@ def postgres_url(postgres_server: Postgres) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def migrated_sqlite() -> Path:
     """A SQLite file at this version's schema, to be copied."""
-    from hookmill.store.database import open_database, sqlite_url
-    from hookmill.store.migrate import migrate
-
-    path = tmp_path_factory.mktemp("migrated") / "hookmill.db"
-    with open_database(sqlite_url(path), checkpoints=True) as database:
-        migrate(database)
-    return path
+    return migrated_sqlite_file()
 
 
 @pytest.fixture(scope="session")

@@ -9,23 +9,28 @@ from tests.domain.json_corpus import CORPUS, Body
 from tests.support.service import Answer, Service, operator
 
 
+def kind_of(body: Body) -> str:
+    return body.name.partition(":")[0]
+
+
 @pytest.fixture(scope="module")
 def webhook(management: Management) -> WebhookWithSecret:
     return management.webhooks.create(operator(management), "JSON")
 
 
-@pytest.mark.parametrize("body", CORPUS, ids=lambda body: body.name)
+@pytest.mark.parametrize("kind", sorted({kind_of(body) for body in CORPUS}))
 def test_a_body_is_answered_as_the_grammar_decides(
-    service: Service, management: Management, webhook: WebhookWithSecret, body: Body
+    service: Service, management: Management, webhook: WebhookWithSecret, kind: str
 ):
-    answer = post(service, webhook, body)
+    for body in [body for body in CORPUS if kind_of(body) == kind]:
+        answer = post(service, webhook, body)
 
-    assert verdict(answer) == ("accepted" if body.accepted else "invalid_json")
-    newest = management.log.newest(operator(management), webhook=webhook.webhook.uid, limit=1)[0]
-    assert newest.label.shown == ("Accepted" if body.accepted else "Rejected (invalid JSON)")
-    assert newest.size == len(body.body)
-    if body.accepted:
-        assert management.log.payload(operator(management), answer.delivery_id) == body.body
+        assert verdict(answer) == ("accepted" if body.accepted else "invalid_json"), body.name
+        newest = management.log.newest(operator(management), webhook=webhook.webhook.uid, limit=1)[0]
+        assert newest.label.shown == ("Accepted" if body.accepted else "Rejected (invalid JSON)"), body.name
+        assert newest.size == len(body.body), body.name
+        if body.accepted:
+            assert management.log.payload(operator(management), answer.delivery_id) == body.body, body.name
 
 
 def test_many_bodies_at_once_are_decided_the_same(service: Service, management: Management):

@@ -99,12 +99,11 @@ CHANGES: tuple[Change, ...] = (
     later_time,
     another_id,
 )
-REFUSED_BY_BOTH = [
-    pytest.param(oracle, change, id=f"{oracle}, {change.__name__}")
-    for oracle in ORACLES
-    for change in CHANGES
-    if change(BY_HAND[oracle.scheme], BY_HAND[oracle.scheme].sent()) is not None
-]
+
+
+def changes_of(made: ByHand) -> list[Change]:
+    """Those that change something in this scheme."""
+    return [change for change in CHANGES if change(made, made.sent()) is not None]
 
 
 @pytest.mark.parametrize("made", BY_HAND.values(), ids=str)
@@ -148,28 +147,30 @@ def test_an_sdk_accepts_what_we_sign(oracle: Oracle):
     assert oracle.accepts(signed_by_us(BY_HAND[oracle.scheme]))
 
 
-@pytest.mark.parametrize(("oracle", "change"), REFUSED_BY_BOTH)
-def test_both_refuse_what_we_signed_and_somebody_changed(oracle: Oracle, change: Change):
+@pytest.mark.parametrize("oracle", ORACLES, ids=str)
+def test_both_refuse_what_we_signed_and_somebody_changed(oracle: Oracle):
     made = BY_HAND[oracle.scheme]
     given = signed_by_us(made)
     spelled = {name.lower(): name for name in made.sent().headers}
-    changed = change(
-        made, replace(given, headers={spelled.get(name, name): value for name, value in given.headers.items()})
-    )
+    headers = {spelled.get(name, name): value for name, value in given.headers.items()}
 
-    assert changed is not None
-    assert not oracle.accepts(changed)
-    assert not we_accept(oracle.scheme, changed)
+    for change in changes_of(made):
+        changed = change(made, replace(given, headers=headers))
+        assert changed is not None, change.__name__
+        assert not oracle.accepts(changed), change.__name__
+        assert not we_accept(oracle.scheme, changed), change.__name__
 
 
-@pytest.mark.parametrize(("oracle", "change"), REFUSED_BY_BOTH)
-def test_both_refuse(oracle: Oracle, change: Change):
+@pytest.mark.parametrize("oracle", ORACLES, ids=str)
+def test_both_refuse(oracle: Oracle):
     made = BY_HAND[oracle.scheme]
-    changed = change(made, made.sent())
 
-    assert changed is not None
-    assert not oracle.accepts(changed)
-    assert not we_accept(oracle.scheme, changed)
+    assert len(changes_of(made)) > 3
+    for change in changes_of(made):
+        changed = change(made, made.sent())
+        assert changed is not None, change.__name__
+        assert not oracle.accepts(changed), change.__name__
+        assert not we_accept(oracle.scheme, changed), change.__name__
 
 
 @pytest.mark.parametrize("made", [made for made in BY_HAND.values() if made.leaves], ids=str)

@@ -1,8 +1,30 @@
-"""PostgreSQL databases at this version's schema, used by many tests in turn: to make one takes longer than a test."""
+"""Databases at this version's schema, made once and used by many tests: to make one takes longer than a test."""
+
+import atexit
+import functools
+import shutil
+import tempfile
+from pathlib import Path
 
 import psycopg
 
 from tests.support.postgres import Postgres
+
+
+@functools.cache
+def migrated_sqlite_file() -> Path:
+    """A SQLite file without a row, to be copied. It goes with this process."""
+    # The process that only hands out the tests needs none of this.
+    from hookmill.store.database import open_database, sqlite_url
+    from hookmill.store.migrate import migrate
+
+    directory = tempfile.mkdtemp(prefix="hookmill-migrated-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    path = Path(directory) / "hookmill.db"
+    with open_database(sqlite_url(path), checkpoints=True) as database:
+        migrate(database)
+    return path
+
 
 _STRUCTURE = """
     SELECT string_agg(thing, ' ' ORDER BY thing)
@@ -25,7 +47,7 @@ _TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND table
 
 
 class Stores:
-    """Empty databases to be taken and given back."""
+    """Empty PostgreSQL databases to be taken and given back."""
 
     def __init__(self, server: Postgres, template: str) -> None:
         """`template` is the URL of a database at this version's schema, which nobody uses."""

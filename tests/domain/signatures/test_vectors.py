@@ -5,7 +5,9 @@ Everything here goes by the catalogue: a new provider is covered by its entry an
 
 import base64
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -127,42 +129,44 @@ def _with_other_letter(text: str, index: int) -> str:
     return text[:index] + ("a" if text[index] not in "aAbB" else "7") + text[index + 1 :]
 
 
+SPOILT: dict[str, Callable[[str], str]] = {
+    "last character cut": lambda one: one[:-1],
+    "four characters cut": lambda one: one[:-4],
+    "half": lambda one: one[: len(one) // 2],
+    "one character": lambda one: one[:1],
+    "empty": lambda one: "",
+    "blank": lambda one: " ",
+    "one character more": lambda one: one + "A",
+    "four characters more": lambda one: one + "AAAA",
+    "one padding more": lambda one: one + "=",
+    "four paddings more": lambda one: one + "====",
+    "twice": lambda one: one * 2,
+    "300 times": lambda one: one * 300,
+    "not ASCII": lambda one: "é" + one[1:],
+    "not ASCII at the end": lambda one: one + "é",
+    "NUL at the end": lambda one: one + "\x00",
+    "NULs": lambda one: "\x00" * len(one),
+    "NUL inside": lambda one: one[:8] + "\x00" + one[8:],
+    "space inside": lambda one: one[:8] + " " + one[8:],
+    "line break inside": lambda one: one[:8] + "\n" + one[8:],
+    "line break at the end": lambda one: one + "\n",
+    "quoted": lambda one: f'"{one}"',
+    "0x before": lambda one: "0x" + one,
+    "another prefix": lambda one: "sha256=" + one,
+    "a tag before": lambda one: "v1=" + one,
+    "two with an ampersand": lambda one: f"{one}&{one}",
+    "two with a bar": lambda one: f"{one}|{one}",
+}
+
+
 @EVERY_SCHEME
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        pytest.param(lambda one: one[:-1], id="last character cut"),
-        pytest.param(lambda one: one[:-4], id="four characters cut"),
-        pytest.param(lambda one: one[: len(one) // 2], id="half"),
-        pytest.param(lambda one: one[:1], id="one character"),
-        pytest.param(lambda one: "", id="empty"),
-        pytest.param(lambda one: " ", id="blank"),
-        pytest.param(lambda one: one + "A", id="one character more"),
-        pytest.param(lambda one: one + "AAAA", id="four characters more"),
-        pytest.param(lambda one: one + "=", id="one padding more"),
-        pytest.param(lambda one: one + "====", id="four paddings more"),
-        pytest.param(lambda one: one * 2, id="twice"),
-        pytest.param(lambda one: one * 300, id="300 times"),
-        pytest.param(lambda one: "é" + one[1:], id="not ASCII"),
-        pytest.param(lambda one: one + "é", id="not ASCII at the end"),
-        pytest.param(lambda one: one + "\x00", id="NUL at the end"),
-        pytest.param(lambda one: "\x00" * len(one), id="NULs"),
-        pytest.param(lambda one: one[:8] + "\x00" + one[8:], id="NUL inside"),
-        pytest.param(lambda one: one[:8] + " " + one[8:], id="space inside"),
-        pytest.param(lambda one: one[:8] + "\n" + one[8:], id="line break inside"),
-        pytest.param(lambda one: one + "\n", id="line break at the end"),
-        pytest.param(lambda one: f'"{one}"', id="quoted"),
-        pytest.param(lambda one: "0x" + one, id="0x before"),
-        pytest.param(lambda one: "sha256=" + one, id="another prefix"),
-        pytest.param(lambda one: "v1=" + one, id="a tag before"),
-        pytest.param(lambda one: f"{one}&{one}", id="two with an ampersand"),
-        pytest.param(lambda one: f"{one}|{one}", id="two with a bar"),
-    ],
-)
-def test_a_spoilt_signature_is_refused(name, spoil):
+def test_a_spoilt_signature_is_refused(name):
     given = example(name)
 
-    assert isinstance(given.judge(given.with_signatures(spoil)), Unverified)
+    accepted = [
+        what for what, spoil in SPOILT.items() if not isinstance(given.judge(given.with_signatures(spoil)), Unverified)
+    ]
+    assert accepted == []
 
 
 @ENCODED
@@ -409,11 +413,19 @@ def test_elsewhere_age_does_not_matter(name):
 
 
 @pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.plan.timestamp_needed)))
-@pytest.mark.parametrize(
-    "time", ["", "0x10", "1_7", "+17", "-17", "1.5", "1e9", "١٢٣", "nan", "9" * 16, "2025-02-30T00:00:00Z", "17 00"]
-)
-def test_a_time_that_is_none_is_refused(name, time):
+def test_a_time_that_is_none_is_refused(name):
     given = example(name)
+
+    for time in NO_TIMES:
+        verdict = given.judge(with_time(given, time))
+        assert verdict.reason in {Reason.BAD_TIMESTAMP, Reason.NO_TIMESTAMP}, time
+
+
+NO_TIMES = ["", "0x10", "1_7", "+17", "-17", "1.5", "1e9", "١٢٣", "nan", "9" * 16, "2025-02-30T00:00:00Z", "17 00"]
+
+
+def with_time(given: Any, time: str) -> Any:
+    """The request with another text where its time was."""
     kind, _, field = given.scheme.timestamp.sources[0].partition(":")
     headers = dict(given.request.headers)
     if kind == "header":
@@ -425,11 +437,7 @@ def test_a_time_that_is_none_is_refused(name, time):
             for part in headers.get(header, b"0").decode().split(given.scheme.signature.entries.split)
         )
         headers[header] = headers[header].replace(written.encode(), time.encode(), 1)
-
-    assert given.judge(replace(given.request, headers=headers)).reason in {
-        Reason.BAD_TIMESTAMP,
-        Reason.NO_TIMESTAMP,
-    }
+    return replace(given.request, headers=headers)
 
 
 @pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
