@@ -1,37 +1,43 @@
 """Processes that are forked on demand: what they are given, and what is seen of them when they end."""
 
 import contextlib
+import errno
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
 from hookmill import app
+from hookmill.app import fork_server as fork_server_module
 from hookmill.app.companion import READY, WORKER
 from hookmill.app.fork_server import ForkServer
 from hookmill.app.worker_process import work_beside_serve
-from hookmill.settings import read_settings
+from hookmill.settings import Settings
 from tests.faults.parts import still_running, until
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
-def answer(line: socket.socket, told: str) -> None:
-    """Says what it was told and who it is, and goes on doing so for as long as it is asked."""
+
+def answer(line: socket.socket) -> None:
+    """Says who it is, and whether it may wait for children of its own, for as long as it is asked."""
     while line.recv(1):
-        line.sendall(f"{told} {os.getpid()} {signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL}\n".encode())
+        line.sendall(f"{os.getpid()} {signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL}\n".encode())
 
 
-def fail(_line: socket.socket, told: str) -> None:
-    raise ValueError(told)
+def fail(_line: socket.socket) -> None:
+    raise ValueError("a secret")
 
 
-def leave(_line: socket.socket, _told: str) -> None:
+def leave(_line: socket.socket) -> None:
     sys.exit(3)
 
 
@@ -41,17 +47,22 @@ def forks() -> Iterator[ForkServer]:
         yield server
 
 
-def ordered(forks: ForkServer, job: str, told: str = "") -> socket.socket:
+def ordered(forks: ForkServer, job: str = "answer") -> socket.socket:
     ours, theirs = socket.socketpair()
     ours.settimeout(20)
-    with theirs:
-        forks.start(job, theirs, told)
+    with theirs, contextlib.ExitStack() as unless_ordered:
+        unless_ordered.callback(ours.close)
+        forks.start(job, theirs)
+        unless_ordered.pop_all()
     return ours
 
 
-def asked(line: socket.socket) -> list[str]:
+def asked(line: socket.socket) -> psutil.Process:
+    """The process at the other end."""
     line.sendall(b"?")
-    return line.recv(1000).decode().split()
+    number, may_wait = line.recv(1000).decode().split()
+    assert may_wait == "True"
+    return psutil.Process(int(number))
 
 
 def fork_server() -> psutil.Process:
@@ -63,78 +74,131 @@ def fork_server() -> psutil.Process:
     return until(named, "there is a fork server", seconds=20)
 
 
+def kill_the_fork_server() -> None:
+    killed = fork_server()
+    killed.kill()
+    until(lambda: not still_running([killed]), "it is gone", seconds=20)
+
+
 def test_each_order_is_a_process_with_a_line_and_a_name_of_its_own(forks: ForkServer):
-    with ordered(forks, "answer", "first") as one, ordered(forks, "answer", "second") as other:
-        told, number, reaps = asked(one)
-        assert asked(one) == ["first", number, "True"]
-        assert (told, reaps) == ("first", "True")
-        assert psutil.Process(int(number)).name() == "hookmill:answer"
-        assert asked(other)[0] == "second"
-        assert asked(other)[1] != number
+    with ordered(forks) as one, ordered(forks) as other:
+        process = asked(one)
+
+        assert process.name() == "hookmill:answer"
+        assert asked(one) == process
+        assert asked(other) != process
 
 
 def test_a_process_ends_with_its_line_and_leaves_no_zombie(forks: ForkServer):
-    with ordered(forks, "answer") as line:
-        process = psutil.Process(int(asked(line)[-2]))
+    with ordered(forks) as line:
+        process = asked(line)
     process.wait(20)
 
     until(lambda: not fork_server().children(), "nothing of it is left", seconds=20)
 
 
-@pytest.mark.parametrize("job", ["fail", "leave", "no such job"])
+@pytest.mark.parametrize("job", ["fail", "leave"])
 def test_whoever_ordered_a_process_that_fails_sees_its_line_closed(forks: ForkServer, job: str):
     with ordered(forks, job) as line:
         assert line.recv(1) == b""
 
-    with ordered(forks, "answer", "still here") as line:
-        assert asked(line)[:2] == ["still", "here"]
+    with ordered(forks) as line:
+        assert asked(line).is_running()
 
 
-def test_the_log_says_that_a_process_failed_and_not_what_it_was_told():
-    script = "from tests.test_fork_server import *; ordered(ForkServer({'fail': fail}), 'fail', 'a secret').recv(1)"
+def test_the_log_says_which_process_failed_and_not_what_it_knew():
+    script = "from tests.test_fork_server import *; ordered(ForkServer({'fail': fail}), 'fail').recv(1)"
 
     said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
 
-    assert "a fault of type ValueError" in said.stderr + said.stdout
+    assert re.search(r"fail .*a fault of type ValueError|where=.?fail", said.stderr + said.stdout)
     assert "a secret" not in said.stderr + said.stdout
 
 
-def test_a_fork_server_that_is_killed_is_replaced_and_what_it_started_goes_on(forks: ForkServer):
-    with ordered(forks, "answer", "before") as before:
-        assert asked(before)[0] == "before"
-        killed = fork_server()
-        killed.kill()
-        until(lambda: not still_running([killed]), "it is gone", seconds=20)
+def test_a_fork_server_that_is_killed_is_replaced_and_what_it_started_goes_on(forks: ForkServer, monkeypatch):
+    monkeypatch.setattr(fork_server_module, "AGAIN_SECONDS", 2.0)
+    with ordered(forks) as before:
+        process = asked(before)
+        kill_the_fork_server()
         # Ordered while there is none: the next one takes it.
-        with ordered(forks, "answer", "between") as between:
-            assert asked(between)[0] == "between"
-        assert asked(before)[0] == "before"
+        with ordered(forks) as between:
+            assert asked(between).is_running()
+        assert asked(before) == process
+
+
+def test_a_fork_server_that_cannot_be_forked_is_tried_again(forks: ForkServer, monkeypatch):
+    fork, failed = os.fork, []
+
+    def fork_at_last() -> int:
+        if len(failed) < 2:
+            failed.append(True)
+            raise OSError(errno.EAGAIN, "no more processes")
+        return fork()
+
+    monkeypatch.setattr(os, "fork", fork_at_last)
+    kill_the_fork_server()
+
+    with ordered(forks) as line:
+        assert asked(line).is_running()
+    assert len(failed) == 2
+
+
+def test_an_order_that_finds_no_room_is_refused_at_once(forks: ForkServer):
+    stuck = fork_server()
+    stuck.suspend()
+    with contextlib.ExitStack() as lines:
+
+        def order_again_and_again() -> None:
+            for _ in range(10_000):
+                lines.enter_context(ordered(forks))
+
+        with pytest.raises(OSError, match=r"unavailable|references"):
+            order_again_and_again()
+    stuck.resume()
+
+    def is_answered() -> bool:
+        with contextlib.suppress(BlockingIOError), ordered(forks) as line:
+            return asked(line).is_running()
+        return False
+
+    until(is_answered, "there is room again", seconds=20)
 
 
 def test_signals_that_stop_everything_at_once_are_left_to_the_process_that_decides(forks: ForkServer):
-    with ordered(forks, "answer", "here") as line:
-        process = psutil.Process(int(asked(line)[1]))
+    with ordered(forks) as line:
+        process = asked(line)
         for number in (signal.SIGINT, signal.SIGTERM):
             process.send_signal(number)
             fork_server().send_signal(number)
         time.sleep(0.1)
 
-        assert asked(line)[0] == "here"
-        with ordered(forks, "answer", "there") as another:
-            assert asked(another)[0] == "there"
+        assert asked(line) == process
+        with ordered(forks) as another:
+            assert asked(another).ppid() == process.ppid()
 
 
 def test_standard_input_and_output_stay_with_the_command(forks: ForkServer):
-    files = {number: str(Path(f"/proc/{fork_server().pid}/fd/{number}").readlink()) for number in range(3)}
+    with ordered(forks) as line:
+        number = asked(line).pid
+        files = [Path(f"/proc/{number}/fd/{each}").readlink() for each in range(3)]
 
-    assert files[0] == os.devnull
+    assert files[0] == Path(os.devnull)
     assert files[1] == files[2]
 
 
-def test_a_worker_ends_with_its_line_even_where_nobody_read_what_it_said(tmp_path: Path, monkeypatch):
-    monkeypatch.setenv("HOOKMILL_DATA_DIR", str(tmp_path))
-    app.open_store(read_settings(), create=True).close()
-    with contextlib.closing(ForkServer({WORKER: work_beside_serve})) as forks:
+def test_a_command_without_standard_streams_has_its_processes_too():
+    script = (
+        "import os\nfrom tests.test_fork_server import *\nos.closerange(0, 3)\n"
+        "forks = ForkServer({'answer': answer})\nos._exit(7 if asked(ordered(forks)).is_running() else 1)"
+    )
+
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 7
+
+
+def test_a_worker_ends_with_its_line_even_where_nobody_read_what_it_said(tmp_path: Path):
+    settings = Settings(data_dir=tmp_path)
+    app.open_store(settings, create=True).close()
+    with contextlib.closing(ForkServer({WORKER: partial(work_beside_serve, settings=settings)})) as forks:
         with ordered(forks, WORKER) as line:
             until(lambda: READY in line.recv(100, socket.MSG_PEEK), "the worker is ready", seconds=20)
             process = psutil.Process(int(line.recv(100, socket.MSG_PEEK).split()[0]))
@@ -146,9 +210,9 @@ def test_a_worker_ends_with_its_line_even_where_nobody_read_what_it_said(tmp_pat
 def test_nothing_is_left_of_a_fork_server_that_was_closed():
     server = ForkServer({"answer": answer})
     process = fork_server()
-    with ordered(server, "answer", "here") as line:
-        assert asked(line)[0] == "here"
+    with ordered(server) as line:
+        started = asked(line)
         server.close()
         process.wait(20)
 
-        assert asked(line)[0] == "here"
+        assert asked(line) == started

@@ -1,5 +1,6 @@
 """All that a running service loads, loaded once for the tests of one process: each service that they start is forked
-from here. What is started is the real command; only the loading of its modules is not done again for every test."""
+from here. What is started is the real command; only the loading of its modules is not done again for every test, not
+even of those that it would load later. `tests/cli/test_service.py` starts it as users do."""
 
 import multiprocessing
 import os

@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 from typing import Final
 
-from hookmill.app import log
+from hookmill.app import at_fork, log
 from hookmill.app.fork_server import ForkServer
 
 WORKER: Final = "worker"
@@ -40,16 +40,19 @@ class Companion:
         with suppress(OSError):
             self._line.sendall(LEAVE)
         self._watch.join(DRAIN_SECONDS + STOPPING_SECONDS)
-        if self._watch.is_alive() and self._pid is not None:
-            os.kill(self._pid, signal.SIGKILL)
+        if self._watch.is_alive() and (pid := self._pid) is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def wait_until_ready(self, seconds: float) -> bool:
         return self._ready.wait(seconds)
 
     def _start(self) -> socket.socket:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._forks.start(WORKER, theirs)
+        # An ingress process that is forked now would keep the worker's end, and hide from this one that it closed.
+        with at_fork.whole:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                self._forks.start(WORKER, theirs)
         return ours
 
     def _keep_alive(self) -> None:

@@ -1,4 +1,4 @@
-"""Processes of the service, forked from one that has everything loaded and never had a thread.
+"""Processes of the service, forked from one that has loaded what they need and has no threads.
 
 A new interpreter would take a second of processor time to load the same again, and hold it in memory a second time.
 """
@@ -7,7 +7,6 @@ import gc
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,12 +15,11 @@ from typing import Final, NoReturn
 
 from hookmill.app import log
 
-Job = Callable[[socket.socket, str], None]
-"""What a process does from its start to its end, with one end of a line to whoever asked for it, and what it was told.
-It ends when the other end is closed."""
+Job = Callable[[socket.socket], None]
+"""What a process does from its start to its end, with one end of a line to whoever asked for it. It ends when the other
+end is closed."""
 
 AGAIN_SECONDS: Final = 0.5
-ORDER_BYTES: Final = 64 * 1024
 
 
 class ForkServer:
@@ -29,49 +27,58 @@ class ForkServer:
     open: SQLite's locks don't survive being forked. Any process that is forked from this one later may ask it too."""
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:
-        self._jobs = jobs
-        # Each order is one message, so those of several processes don't mix. Both ends stay open here: what is ordered
-        # while a fork server is missing waits for the next one.
-        self._orders, self._taken = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._jobs = list(jobs.items())
+        self._numbers = {name: bytes([number]) for number, name in enumerate(jobs)}
+        _open_what_is_closed()
+        # An order is one byte, so those of several processes don't mix. Both ends stay open here: what is ordered while
+        # a fork server is missing waits for the next one.
+        self._orders, self._taken = socket.socketpair()
+        self._orders.setblocking(False)
         self._closing = threading.Event()
-        self._pid = self._fork()
+        self._pid: int | None = self._fork()
         self._keeper = threading.Thread(target=self._keep_alive, daemon=True)
         self._keeper.start()
 
-    def start(self, job: str, line: socket.socket, told: str = "") -> None:
+    def start(self, job: str, line: socket.socket) -> None:
         """Start a process that does the job. `line` is its own; the caller closes what is left of it here.
 
         Raises `OSError` where it can't be ordered. A process that can't be forked closes its line.
         """
-        order = f"{job}\n{told}".encode()
-        socket.send_fds(self._orders, [order], [line.fileno()], socket.MSG_DONTWAIT)
+        socket.send_fds(self._orders, [self._numbers[job]], [line.fileno()])
 
     def close(self) -> None:
         """End the fork server. Processes that it started end with their lines."""
         self._closing.set()
         while self._keeper.is_alive():
-            with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
+            if (pid := self._pid) is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             self._keeper.join(AGAIN_SECONDS)
         self._orders.close()
         self._taken.close()
 
     def _keep_alive(self) -> None:
         while True:
-            os.waitpid(self._pid, 0)
+            if self._pid is not None:
+                with suppress(ChildProcessError):
+                    os.waitpid(self._pid, 0)
+                self._pid = None
             if self._closing.wait(AGAIN_SECONDS):
                 return
             log.trouble("fork server", "the process that starts others ended; starting another")
-            self._pid = self._fork()
+            try:
+                self._pid = self._fork()
+            except OSError as error:
+                log.trouble("fork server", f"it can't be started: {error.strerror}")
 
     def _fork(self) -> int:
-        sys.stdout.flush()
         pid = os.fork()
         if pid == 0:
-            _leave_on_an_error(self._serve)
+            _do_and_leave("fork server", self._serve)
         return pid
 
     def _serve(self) -> None:
+        _call_this_process("forks")
         # A Ctrl-C at the terminal, or a stop of everything at once, reaches each process of the service. These end
         # when the process that they work for does.
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -81,37 +88,50 @@ class ForkServer:
         _let_go_of_files(self._taken.fileno())
         # What is loaded is never garbage: looking for it would copy what all of them share.
         gc.freeze()
-        _call_this_process("forks")
         while True:
-            order, lines, _, _ = socket.recv_fds(self._taken, ORDER_BYTES, 1)
+            order, lines, _, _ = socket.recv_fds(self._taken, 1, 1)
             if not order:
                 return
             with socket.socket(fileno=lines[0]) as line:
-                job, _, told = order.decode().partition("\n")
-                # Out of memory or of processes: the closed line says so.
-                with suppress(OSError):
-                    if os.fork() == 0:
-                        _leave_on_an_error(lambda: self._do(job, line, told))  # noqa: B023 - called at once
+                self._start(*self._jobs[order[0]], line)
 
-    def _do(self, job: str, line: socket.socket, told: str) -> None:
+    def _start(self, name: str, job: Job, line: socket.socket) -> None:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            # Whoever asked sees the closed line, and asks again.
+            log.trouble(name, f"the process can't be started: {error.strerror}")
+            return
+        if pid == 0:
+            _do_and_leave(name, lambda: self._be(name, job, line))
+
+    def _be(self, name: str, job: Job, line: socket.socket) -> None:
+        _call_this_process(name)
         self._taken.close()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        _call_this_process(job)
         with line:
-            self._jobs[job](line, told)
+            job(line)
 
 
-def _leave_on_an_error(do: Callable[[], None]) -> NoReturn:
+def _do_and_leave(name: str, do: Callable[[], None]) -> NoReturn:
     """Do it, and end this process: nothing of the one that it was forked from must go on in it."""
     code = 1
     try:
         do()
         code = 0
     except BaseException as error:
-        log.failure("process", error)
+        log.failure(name, error)
     finally:
-        sys.stdout.flush()
         os._exit(code)
+
+
+def _open_what_is_closed() -> None:
+    """A command may be started without standard streams; what is opened next would take their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _let_go_of_files(but: int) -> None:

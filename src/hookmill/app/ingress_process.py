@@ -85,7 +85,7 @@ class IngressService:
         _tune_the_interpreter()
 
     def _start_writer(self, line: socket.socket) -> None:
-        self._forks.start(WRITER, line, self._settings.store_url())
+        self._forks.start(WRITER, line)
 
     async def _write_down_refusals(self) -> None:
         while True:

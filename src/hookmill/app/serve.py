@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from functools import partial
 from http.client import HTTPConnection
 from typing import IO, Final
 
@@ -39,8 +40,13 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
     """Serve until told to stop. `announce` is called once the service answers."""
     log.configure(settings)
     with ExitStack() as held:
+        held.callback(log.event, "stopped", what="serve")
         # Before the lock, which the processes that it starts must not hold, and before there are threads.
-        forks = held.enter_context(closing(ForkServer({WRITER: writer.main, WORKER: work_beside_serve})))
+        jobs = {
+            WRITER: partial(writer.main, url=settings.store_url()),
+            WORKER: partial(work_beside_serve, settings=settings),
+        }
+        forks = held.enter_context(closing(ForkServer(jobs)))
         if not settings.on_postgres:
             held.enter_context(_hold_data(settings))
         companion = held.enter_context(closing(Companion(forks)))
@@ -48,7 +54,6 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
         told = (settings, companion, has_served, announce)
         threading.Thread(target=_announce_when_ready, args=told, daemon=True).start()
         _serve_until_told(settings, forks, has_served)
-    log.event("stopped", what="serve")
 
 
 def _serve_until_told(settings: Settings, forks: ForkServer, has_served: threading.Event) -> None:

@@ -100,7 +100,7 @@ def work_until_told() -> None:
     log.event("stopped", what="worker")
 
 
-def work_beside_serve(line: socket.socket, _told: str) -> None:
+def work_beside_serve(line: socket.socket, settings: Settings) -> None:
     """The worker that `serve` starts. It ends when its line does.
 
     Without a word before that, `serve` was killed, and the next one waits for this worker's place: runs are left to it.
@@ -120,4 +120,4 @@ def work_beside_serve(line: socket.socket, _told: str) -> None:
 
     say(b"%d\n" % os.getpid())
     threading.Thread(target=listen, daemon=True).start()
-    work(read_settings(), stop, ready=lambda: say(READY), beside_the_ingress=True)
+    work(settings, stop, ready=lambda: say(READY), beside_the_ingress=True)

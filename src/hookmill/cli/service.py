@@ -112,7 +112,7 @@ def migrate(json: options.AsJson = False) -> None:
 
 
 def _override(**given: str | int | None) -> None:
-    """What an option says stands in the environment from here on: the service's other processes read it there."""
+    """What an option says stands in the environment from here on, as if it had been said there."""
     os.environ.update({f"HOOKMILL_{name.upper()}": str(value) for name, value in given.items() if value is not None})
 
 
