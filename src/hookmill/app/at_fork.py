@@ -3,7 +3,7 @@
 import os
 import threading
 
-whole = threading.Lock()
-"""Held by whoever writes or opens something that a copy of this process must not have half of; forking waits for it."""
+no_fork = threading.Lock()
+"""Held while something is written or opened that a copy of this process must not have half of; forking waits for it."""
 
-os.register_at_fork(before=whole.acquire, after_in_parent=whole.release, after_in_child=whole.release)
+os.register_at_fork(before=no_fork.acquire, after_in_parent=no_fork.release, after_in_child=no_fork.release)

@@ -7,7 +7,8 @@ import threading
 from contextlib import suppress
 from typing import Final
 
-from hookmill.app import at_fork, log
+from hookmill.app import log
+from hookmill.app.at_fork import no_fork
 from hookmill.app.fork_server import ForkServer
 
 WORKER: Final = "worker"
@@ -49,7 +50,7 @@ class Companion:
 
     def _start(self) -> socket.socket:
         # An ingress process that is forked now would keep the worker's end, and hide from this one that it closed.
-        with at_fork.whole:
+        with no_fork:
             ours, theirs = socket.socketpair()
             with theirs:
                 self._forks.start(WORKER, theirs)

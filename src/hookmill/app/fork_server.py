@@ -93,9 +93,9 @@ class ForkServer:
             if not order:
                 return
             with socket.socket(fileno=lines[0]) as line:
-                self._start(*self._jobs[order[0]], line)
+                self._begin(*self._jobs[order[0]], line)
 
-    def _start(self, name: str, job: Job, line: socket.socket) -> None:
+    def _begin(self, name: str, job: Job, line: socket.socket) -> None:
         try:
             pid = os.fork()
         except OSError as error:

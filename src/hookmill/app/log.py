@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import structlog
 
-from hookmill.app import at_fork
+from hookmill.app.at_fork import no_fork
 from hookmill.domain.errors import HookmillError
 from hookmill.settings import Settings
 
@@ -31,13 +31,13 @@ def configure(settings: Settings) -> None:
 
 def event(name: str, **facts: str) -> None:
     """Tell the operator what the service did. Never raises, for the same reason as `trouble`."""
-    with suppress(OSError, ValueError), at_fork.whole:
+    with suppress(OSError, ValueError), no_fork:
         structlog.get_logger().info(name, **facts)
 
 
 def trouble(where: str, why: str) -> None:
     """Tell the operator of a fault. Never raises: a log on a full disk must not stop what heals by itself."""
-    with suppress(OSError, ValueError), at_fork.whole:
+    with suppress(OSError, ValueError), no_fork:
         structlog.get_logger().error("failed", where=where, why=why)
 
 

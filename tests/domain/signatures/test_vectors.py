@@ -412,6 +412,9 @@ def test_elsewhere_age_does_not_matter(name):
         assert isinstance(given.judge(late_seconds=late_seconds), Verified)
 
 
+NO_TIMES = ["", "0x10", "1_7", "+17", "-17", "1.5", "1e9", "١٢٣", "nan", "9" * 16, "2025-02-30T00:00:00Z", "17 00"]
+
+
 @pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.plan.timestamp_needed)))
 def test_a_time_that_is_none_is_refused(name):
     given = example(name)
@@ -419,9 +422,6 @@ def test_a_time_that_is_none_is_refused(name):
     for time in NO_TIMES:
         verdict = given.judge(with_time(given, time))
         assert verdict.reason in {Reason.BAD_TIMESTAMP, Reason.NO_TIMESTAMP}, time
-
-
-NO_TIMES = ["", "0x10", "1_7", "+17", "-17", "1.5", "1e9", "١٢٣", "nan", "9" * 16, "2025-02-30T00:00:00Z", "17 00"]
 
 
 def with_time(given: Any, time: str) -> Any:
