@@ -5,6 +5,9 @@ MAKEFLAGS += --no-print-directory
 ARGS =
 CHECKED = src tests scripts $(wildcard bench)
 export PYTHON
+# What is compiled is kept, whatever the environment says of it: each of a service's or a test run's many processes would
+# compile everything again, which takes longer than all else that it does.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help setup setup-run run test check format bench lock clean
 

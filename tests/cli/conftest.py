@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import shutil
 import sqlite3
 import sys
 import threading
@@ -192,8 +193,10 @@ class Log:
 
 
 @pytest.fixture
-def log(data_dir: Path) -> Log:
+def log(data_dir: Path, migrated_sqlite: Path) -> Log:
     """The log of an installation that is set up and empty."""
+    data_dir.mkdir(mode=0o700)
+    shutil.copy(migrated_sqlite, data_dir / "hookmill.db")
     settings = read_settings()
     store = app.open_store(settings, create=True)
     app.management(settings, store).factories.set_up()

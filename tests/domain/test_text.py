@@ -3,12 +3,11 @@
 import random
 import unicodedata
 
-import pytest
-
 from hookmill.domain import text
+from tests.support.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "printed"),
     [
         ("plain, ünïcode, 漢字, 🙂", "plain, ünïcode, 漢字, 🙂"),

@@ -15,6 +15,7 @@ from hookmill.management import Management
 from tests.http.conftest import ENOUGH, new_target
 from tests.http.hostile import CANARY, CLOSED, IDENTITY_PLACE, Hostile, Target, Then, honest, hostile_requests
 from tests.http.wire import Wire, WireAnswer
+from tests.support.cases import for_each
 from tests.support.service import Service, operator, serving
 
 NAMES = [case.name for case in hostile_requests()]
@@ -28,7 +29,7 @@ def cases(target: Target) -> dict[str, Hostile]:
     return {case.name: case for case in hostile_requests(target)}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_a_hostile_request_is_answered_within_the_contract(
     service: Service, management: Management, target: Target, cases: dict[str, Hostile], name: str
 ):

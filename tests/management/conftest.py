@@ -5,7 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from hookmill.domain.permission import Caller, MayAdminister, MayManage, MayView, Role
+from tests.support.passwords import quick_passwords
 from tests.support.world import World
+
+__all__ = ["quick_passwords"]
 
 
 @pytest.fixture

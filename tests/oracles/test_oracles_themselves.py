@@ -3,14 +3,13 @@
 from collections import Counter
 from dataclasses import replace
 
-import pytest
-
 from tests.oracles import ORACLES, Oracle
 from tests.oracles.by_hand import AT, BY_HAND, DELIVERY_ID, URL, ByHand, altered
+from tests.support.cases import for_each
 
 SIGNERS = [oracle for oracle in ORACLES if oracle.signs]
-each_oracle = pytest.mark.parametrize("oracle", ORACLES, ids=str)
-each_signer = pytest.mark.parametrize("oracle", SIGNERS, ids=str)
+each_oracle = for_each("oracle", ORACLES, ids=str)
+each_signer = for_each("oracle", SIGNERS, ids=str)
 
 
 def test_26_schemes_are_judged_by_their_providers_own_sdk():
@@ -37,7 +36,7 @@ def test_header_names_may_be_spelled_in_capitals(oracle: Oracle):
     assert oracle.accepts(replace(given, headers=shouted))
 
 
-@pytest.mark.parametrize("oracle", [each for each in ORACLES if BY_HAND[each.scheme].covers], ids=str)
+@for_each("oracle", [each for each in ORACLES if BY_HAND[each.scheme].covers], ids=str)
 def test_an_altered_body_is_refused(oracle: Oracle):
     made, given = by_hand(oracle), by_hand(oracle).sent()
     assert made.covers
@@ -45,7 +44,7 @@ def test_an_altered_body_is_refused(oracle: Oracle):
     assert not oracle.accepts(replace(given, body=altered(given.body, made.covers)))
 
 
-@pytest.mark.parametrize("oracle", [each for each in ORACLES if BY_HAND[each.scheme].leaves], ids=str)
+@for_each("oracle", [each for each in ORACLES if BY_HAND[each.scheme].leaves], ids=str)
 def test_what_the_signature_leaves_out_may_be_altered(oracle: Oracle):
     made, given = by_hand(oracle), by_hand(oracle).sent()
     assert made.leaves
@@ -53,7 +52,7 @@ def test_what_the_signature_leaves_out_may_be_altered(oracle: Oracle):
     assert oracle.accepts(replace(given, body=altered(given.body, made.leaves)))
 
 
-@pytest.mark.parametrize("oracle", [each for each in ORACLES if BY_HAND[each.scheme].covers_url], ids=str)
+@for_each("oracle", [each for each in ORACLES if BY_HAND[each.scheme].covers_url], ids=str)
 def test_another_address_is_refused(oracle: Oracle):
     given = by_hand(oracle).sent()
 
@@ -92,7 +91,7 @@ def test_anothers_secret_is_refused(oracle: Oracle):
     assert not oracle.accepts(replace(given, secret=made.another_secret))
 
 
-@pytest.mark.parametrize("oracle", [each for each in ORACLES if each.past is not None], ids=str)
+@for_each("oracle", [each for each in ORACLES if each.past is not None], ids=str)
 def test_a_signature_is_accepted_up_to_the_age_that_the_sdk_sets(oracle: Oracle):
     assert oracle.past is not None
     given = by_hand(oracle).sent()
@@ -101,7 +100,7 @@ def test_a_signature_is_accepted_up_to_the_age_that_the_sdk_sets(oracle: Oracle)
     assert not oracle.accepts(replace(given, at=AT + oracle.past + 1))
 
 
-@pytest.mark.parametrize("oracle", [each for each in ORACLES if each.future is not None], ids=str)
+@for_each("oracle", [each for each in ORACLES if each.future is not None], ids=str)
 def test_a_signature_is_accepted_as_far_ahead_as_the_sdk_sets(oracle: Oracle):
     assert oracle.future is not None
     given = by_hand(oracle).sent()
@@ -110,12 +109,12 @@ def test_a_signature_is_accepted_as_far_ahead_as_the_sdk_sets(oracle: Oracle):
     assert not oracle.accepts(replace(given, at=AT - oracle.future - 1))
 
 
-@pytest.mark.parametrize("oracle", [each for each in ORACLES if each.past is None], ids=str)
+@for_each("oracle", [each for each in ORACLES if each.past is None], ids=str)
 def test_other_signatures_do_not_age(oracle: Oracle):
     assert oracle.accepts(replace(by_hand(oracle).sent(), at=AT + 365 * 86_400))
 
 
-@pytest.mark.parametrize("oracle", [each for each in ORACLES if each.future is None], ids=str)
+@for_each("oracle", [each for each in ORACLES if each.future is None], ids=str)
 def test_other_signatures_may_be_ahead(oracle: Oracle):
     assert oracle.accepts(replace(by_hand(oracle).sent(), at=AT - 365 * 86_400))
 

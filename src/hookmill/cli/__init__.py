@@ -1,7 +1,8 @@
 """The terminal door: every command, over the same operations as the other doors."""
 
+import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 from typing import Annotated, NoReturn
 
@@ -81,6 +82,12 @@ app.command()(send.send)
 definitions.register(app)
 
 
+@functools.cache
+def _command() -> Callable[..., object]:
+    """The whole tree of commands. It takes longer to build than most commands take."""
+    return typer.main.get_command(app)
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and end the process: 0 when it did what was asked, 1 when it could not, 2 for wrong usage."""
     for stream in (sys.stdout, sys.stderr):
@@ -88,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             # A terminal that lacks a character gets its number instead of our traceback.
             stream.reconfigure(errors="backslashreplace")
     try:
-        app(arguments, prog_name="hookmill")
+        _command()(arguments, prog_name="hookmill")
     except StoreUnavailable as error:
         complain(
             f"The database can't be used now: {error}\nCheck that it runs, that its disk has room, and the settings."

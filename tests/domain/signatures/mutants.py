@@ -2,16 +2,14 @@
 
 import importlib
 import importlib.util
-import itertools
+import inspect
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
-
-import pytest
 
 PACKAGE: Final = "hookmill.domain.signatures"
 TESTS: Final = tuple(
@@ -120,8 +118,8 @@ def _look(mutant: Mutant) -> int:
     for name in TESTS:
         try:
             module = importlib.import_module(name)
-            for test, arguments in _calls(module):
-                test(**arguments)
+            for test in _tests(module):
+                test()
         except Exception:
             return NOTICED
     return UNNOTICED
@@ -145,25 +143,14 @@ def _plant(mutant: Mutant) -> None:
     exec(compile(changed, found.origin, "exec"), module.__dict__)
 
 
-def _calls(module: Any) -> Iterator[tuple[FunctionType, dict[str, Any]]]:
-    """Every test of the module with every set of its parameters, but for those that need something of pytest's."""
+def _tests(module: Any) -> Iterator[Callable[[], None]]:
+    """Every test of the module with all of its cases, but for those that need something of pytest's, and properties."""
     for name, test in vars(module).items():
-        if not name.startswith("test_") or not isinstance(test, FunctionType) or hasattr(test, "hypothesis"):
+        if not name.startswith("test_") or not isinstance(test, FunctionType) or _holds_a_property(test):
             continue
-        choices = []
-        for mark in getattr(test, "pytestmark", []):
-            names = mark.args[0] if isinstance(mark.args[0], list | tuple) else mark.args[0].replace(" ", "").split(",")
-            rows = [row.values if isinstance(row, _PARAM) else row for row in mark.args[1]]
-            choices.append([dict(zip(names, row if len(names) > 1 else _only(row), strict=True)) for row in rows])
-        known = {key for options in choices for key in options[0]}
-        if known != set(test.__code__.co_varnames[: test.__code__.co_argcount]):
-            continue
-        for row in itertools.product(*choices):
-            yield test, {key: value for part in row for key, value in part.items()}
+        if not inspect.signature(test).parameters:
+            yield test
 
 
-_PARAM: Final = type(pytest.param())
-
-
-def _only(row: Any) -> tuple[Any, ...]:
-    return row if isinstance(row, tuple) and len(row) == 1 else (row,)
+def _holds_a_property(test: Callable[[], None]) -> bool:
+    return hasattr(test, "hypothesis") or hasattr(getattr(test, "__wrapped__", None), "hypothesis")

@@ -8,6 +8,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.catalogue import BrokenCatalogue
 from hookmill.domain.signatures.scheme import ProofKind, signing_headers
+from tests.support.cases import for_each
 
 from .examples import NAMES
 
@@ -33,7 +34,7 @@ def test_names_are_in_order_and_hold_the_aliases():
     assert all(re.fullmatch(r"[a-z][a-z0-9_]*", name) for name in names)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("alias", "scheme"),
     [("openai", "standard_webhooks"), ("clerk", "svix"), ("whatsapp", "meta"), ("forgejo", "gitea")],
 )
@@ -49,7 +50,7 @@ def test_an_unknown_name_is_refused_with_the_allowed_ones():
     assert all(name in str(refused.value) for name in catalogue.names())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_an_entry_tells_people_what_it_is_and_what_to_do(name):
     scheme = catalogue.find(name)
 
@@ -67,7 +68,7 @@ def test_titles_and_tables_are_unique():
     assert len(set(titles)) == len(titles)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_an_event_id_header_is_no_proof_and_may_be_named_by_people(name):
     scheme = catalogue.find(name)
     ids = {where.removeprefix("header:").encode() for where in scheme.delivery_id if where.startswith("header:")}
@@ -82,7 +83,7 @@ def test_the_headers_that_prove_are_known():
     assert b"webhook-id" not in signing_headers(catalogue.find("standard_webhooks"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "body", "time", "delivery"),
     [
         ("github", True, False, False),
@@ -107,7 +108,7 @@ def test_a_new_entry_is_a_scheme():
     assert catalogue.read(ENTRY)["made_up"].experimental
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "fault"),
     [
         ('colour = "red"', "colour"),
@@ -135,7 +136,7 @@ def test_a_mistake_in_an_entry_is_named_with_its_scheme(line, fault):
     assert fault in str(broken.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("signature", "fault"),
     [
         ('{ from = ["field:t"], encoding = "hex" }', "signature.from"),

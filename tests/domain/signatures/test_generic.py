@@ -11,6 +11,7 @@ from hookmill.domain.signatures.generic import generic_scheme, read_generic
 from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.verify import Reason, Unverified, Verified, verify
+from tests.support.cases import for_each
 
 SECRET = "c2VjcmV0LW9mLXRoZS1zZW5kZXI="
 BODY = b'{"a":1}'
@@ -26,8 +27,8 @@ def judge(given, headers, now=AT, url="https://h.example/w"):
     return verify(given, [prepare_key(given, SECRET)], request, now * 1_000_000)
 
 
-@pytest.mark.parametrize("algorithm", ["sha1", "sha256", "sha512"])
-@pytest.mark.parametrize(
+@for_each("algorithm", ["sha1", "sha256", "sha512"])
+@for_each(
     ("encoding", "write"),
     [
         ("hex", bytes.hex),
@@ -35,7 +36,7 @@ def judge(given, headers, now=AT, url="https://h.example/w"):
         ("base64url", lambda mac: base64.urlsafe_b64encode(mac).decode().rstrip("=")),
     ],
 )
-@pytest.mark.parametrize("prefix", ["", "sha=", "HMAC "])
+@for_each("prefix", ["", "sha=", "HMAC "])
 def test_a_bare_body_signed_in_any_way_verifies(algorithm, encoding, write, prefix):
     mac = hmac.new(SECRET.encode(), BODY, algorithm).digest()
     given = scheme(algorithm=algorithm, encoding=encoding, prefix=prefix)
@@ -73,7 +74,7 @@ def test_without_a_tolerance_any_age_passes():
     assert isinstance(judge(given, {b"x-signature": mac.encode(), b"x-time": b"1000"}), Verified)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "field"),
     [
         ({"header": "no spaces please"}, "header"),

@@ -1,0 +1,26 @@
+"""What a stolen database costs whoever guesses at the passwords in it, and what nobody learns from the time taken."""
+
+import pytest
+
+from hookmill.management import passwords
+
+PASSWORD = "correct horse battery staple"
+COST = "$argon2id$v=19$m=65536,t=3,p=1$"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_passwords() -> None:
+    """Not here."""
+
+
+def test_a_password_is_kept_as_argon2id_with_64_mib_and_three_passes():
+    kept = passwords.hashed(PASSWORD)
+
+    assert kept.startswith(COST)
+    assert passwords.is_right(PASSWORD, kept)
+    assert not passwords.is_right(PASSWORD + ".", kept)
+
+
+def test_a_password_of_nobodys_is_judged_at_the_same_cost():
+    assert passwords._NOBODYS.startswith(COST)
+    assert not passwords.is_right("nobody has this password", None)
