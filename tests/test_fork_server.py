@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -17,11 +16,13 @@ import pytest
 
 from hookmill import app
 from hookmill.app import fork_server as fork_server_module
+from hookmill.app import log
 from hookmill.app.companion import READY, WORKER
 from hookmill.app.fork_server import ForkServer
 from hookmill.app.worker_process import work_beside_serve
 from hookmill.settings import Settings
 from tests.faults.parts import still_running, until
+from tests.support.loaded import Forked
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -105,17 +106,20 @@ def test_whoever_ordered_a_process_that_fails_sees_its_line_closed(forks: ForkSe
         assert asked(line).is_running()
 
 
-def test_the_log_says_which_process_failed_and_not_what_it_knew():
-    script = (
-        "from hookmill.app import log\nfrom tests.test_fork_server import *\nlog.configure(Settings())\n"
-        "ordered(ForkServer({'fail': fail}), 'fail').recv(1)"
-    )
+def fail_with_a_log() -> None:
+    log.configure(Settings())
+    ordered(ForkServer({"fail": fail}), "fail").recv(1)
 
-    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
 
-    told = json.loads(said.stderr)
+def test_the_log_says_which_process_failed_and_not_what_it_knew(tmp_path: Path):
+    output = tmp_path / "output"
+
+    assert Forked(fail_with_a_log, (), os.environ, tmp_path, output).wait(60) == 0
+
+    said = output.read_text()
+    told = json.loads(said)
     assert (told["event"], told["where"], told["why"]) == ("failed", "fail", "a fault of type ValueError")
-    assert "a secret" not in said.stderr + said.stdout
+    assert "a secret" not in said
 
 
 def test_a_fork_server_that_is_killed_is_replaced_and_what_it_started_goes_on(forks: ForkServer, monkeypatch):
@@ -147,6 +151,8 @@ def test_a_fork_server_that_cannot_be_forked_is_tried_again(forks: ForkServer, m
 
 
 def test_an_order_that_finds_no_room_is_refused_at_once(forks: ForkServer):
+    # There is little room, as each order that finds some becomes a process later.
+    forks._orders.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     stuck = fork_server()
     stuck.suspend()
     with contextlib.ExitStack() as lines:
@@ -188,13 +194,16 @@ def test_standard_input_and_output_stay_with_the_command(forks: ForkServer):
     assert files[1] == files[2]
 
 
-def test_a_command_without_standard_streams_has_its_processes_too():
-    script = (
-        "import os\nfrom tests.test_fork_server import *\nos.closerange(0, 3)\n"
-        "forks = ForkServer({'answer': answer})\nos._exit(7 if asked(ordered(forks)).is_running() else 1)"
-    )
+def order_without_standard_streams() -> None:
+    os.closerange(0, 3)
+    forks = ForkServer({"answer": answer})
+    os._exit(7 if asked(ordered(forks)).is_running() else 1)
 
-    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 7
+
+def test_a_command_without_standard_streams_has_its_processes_too(tmp_path: Path):
+    command = Forked(order_without_standard_streams, (), os.environ, tmp_path, tmp_path / "output")
+
+    assert command.wait(60) == 7
 
 
 def test_a_worker_ends_with_its_line_even_where_nobody_read_what_it_said(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""`hookmill serve`, `worker` and `migrate`: what they say to people."""
+"""`hookmill serve`, `worker` and `migrate`: what they say to people. Some are started as users do."""
 
 import http.client
 import json
@@ -9,53 +9,79 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
 from hookmill.store.key_file import KeyFile
 from tests.cli.conftest import Hookmill
+from tests.support.loaded import Command
 from tests.support.service import free_port, operator, serving
 
 READY_SECONDS = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A process whose standard output goes to a file."""
+
+    process: "Command | subprocess.Popen[bytes]"
+    output: Path
+
+    def announcement(self) -> str:
+        """What it says, up to the line with the place of the data, which is the last one."""
+        return self._said_until("Data:")
+
+    def announced(self) -> Any:
+        """The same of a start with `--json`."""
+        return json.loads(self._said_until("{"))
+
+    def _said_until(self, beginning: str) -> str:
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            ended, said = self.process.poll() is not None, self.output.read_text()
+            if said.rpartition("\n")[0].rpartition("\n")[2].startswith(beginning):
+                return said
+            assert not ended, f"it ended before it was ready: {said}"
+            time.sleep(0.02)
+        raise AssertionError(f"it was not ready within {READY_SECONDS} s")
+
+
 @contextmanager
-def started(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    """`hookmill serve` in a process of its own, until the block ends."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hookmill", "serve", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
+def started(*arguments: str, as_users_do: bool = False) -> Iterator[Started]:
+    """`hookmill serve` in a process of its own, until the block ends. As users do, a new interpreter loads it."""
+    output = Path(tempfile.mkdtemp(), "output")
+    process: Command | subprocess.Popen[bytes]
+    if as_users_do:
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "hookmill", "serve", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+    else:
+        output.touch()
+        process = Command(["serve", *arguments], os.environ, Path.cwd(), output, Path(os.devnull))
     try:
-        yield process
+        yield Started(process, output)
     finally:
         process.terminate()
         try:
-            process.communicate(timeout=40)
+            process.wait(40)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-
-
-def announcement(process: "subprocess.Popen[str]") -> str:
-    """What it says, up to the line with the place of the data, which is the last one."""
-    assert process.stdout is not None
-    said = ""
-    while not said.rpartition("\n")[0].rpartition("\n")[2].startswith("Data:"):
-        line = process.stdout.readline()
-        assert line, f"it ended before it was ready: {said}"
-        said += line
-    return said
+            shutil.rmtree(output.parent)
 
 
 @pytest.fixture
@@ -87,8 +113,8 @@ def curl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_first_start_says_how_to_try_it_and_what_it_says_works(data_dir: Path, curl: None, hookmill: Hookmill):
-    with started("--port", str(free_port())) as service:
-        said = announcement(service)
+    with started("--port", str(free_port()), as_users_do=True) as service:
+        said = service.announcement()
         (line,) = [line for line in said.splitlines() if line.startswith("curl ")]
         answered = json.loads(subprocess.check_output(["sh", "-c", line], timeout=20))
         run = _finished_run(hookmill)
@@ -113,12 +139,11 @@ def _finished_run(hookmill: Hookmill) -> dict[str, str]:
 def test_a_second_start_says_what_is_there_and_no_secret(data_dir: Path, hookmill: Hookmill):
     port = str(free_port())
     with started("--port", port, "--json") as service:
-        assert service.stdout is not None
-        first = json.loads(service.stdout.readline())
+        first = service.announced()
         hookmill("factory", "create", "shop")
 
-    with started("--port", port) as service:
-        said = announcement(service)
+    with started("--port", port, as_users_do=True) as service:
+        said = service.announcement()
 
     assert first["first_start"] is True
     assert first["webhook"]["url"] == f"http://127.0.0.1:{port}/webhooks/w/{first['webhook']['uid']}"
@@ -131,12 +156,11 @@ def test_starts_print_a_link_to_the_dashboard_until_somebody_can_sign_in(data_di
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     with started("--port", str(port)) as service:
-        (link,) = [line for line in announcement(service).splitlines() if "/welcome/" in line]
+        (link,) = [line for line in service.announcement().splitlines() if "/welcome/" in line]
         answers = [_signed_up(port, link.removeprefix(address)) for _ in range(2)]
 
     with started("--port", str(port), "--json") as service:
-        assert service.stdout is not None
-        again = json.loads(service.stdout.readline())
+        again = service.announced()
 
     assert link.startswith(address)
     assert answers == [(303, True), (404, False)]
@@ -157,8 +181,8 @@ def test_the_offered_commands_find_a_service_that_was_started_with_options(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     port = free_port()
-    with started("--port", str(port), "--data-dir", "else where") as service:
-        said = announcement(service)
+    with started("--port", str(port), "--data-dir", "else where", as_users_do=True) as service:
+        said = service.announcement()
         monkeypatch.delenv("HOOKMILL_DATA_DIR")
         (offered,) = [line.partition(": ")[2] for line in said.splitlines() if line.startswith("What came in:")]
         listed = subprocess.check_output(["sh", "-c", offered], text=True, cwd="/", timeout=20)
@@ -176,11 +200,11 @@ def test_the_offered_commands_find_a_service_that_its_environment_describes(
     monkeypatch.setenv("HOOKMILL_DATA_DIR", "data")
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
     with started() as service:
-        said = announcement(service)
+        said = service.announcement()
         for name in ("HOOKMILL_CONFIG", "HOOKMILL_DATA_DIR"):
             monkeypatch.delenv(name)
         (offered,) = [line.partition(": ")[2] for line in said.splitlines() if line.startswith("What came in:")]
-        listed = subprocess.check_output(["sh", "-c", offered], text=True, cwd="/", timeout=20)
+        listed = called(offered, tmp_path)
 
     assert f"HOOKMILL_DATA_DIR={data_dir} HOOKMILL_CONFIG='{tmp_path}/of ours.toml'" in offered
     assert listed.startswith("The log has no deliveries.")
@@ -188,18 +212,27 @@ def test_the_offered_commands_find_a_service_that_its_environment_describes(
     assert "A" * 43 not in said
 
 
+def called(line: str, tmp_path: Path) -> str:
+    """What the shell line prints: the shell says how it calls `hookmill`, which is then called like that."""
+    tool, arguments, environment = (tmp_path / name for name in ("bin/hookmill", "arguments", "environment"))
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > '{arguments}'\nenv -0 > '{environment}'\n")
+    tool.chmod(0o755)
+    path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(["sh", "-c", line], env=os.environ | {"PATH": path}, cwd="/", check=True, timeout=20)
+    told = dict(each.split("=", 1) for each in environment.read_text().split("\0") if each)
+    command = Command(arguments.read_text().splitlines(), told, Path("/"), tmp_path / "printed")
+    assert command.wait(20) == 0, (tmp_path / "printed").read_text()
+    return (tmp_path / "printed").read_text()
+
+
 def test_the_log_says_that_another_master_key_was_taken_up_and_that_the_service_stopped(tmp_path: Path):
     with serving(tmp_path / "data") as service:
         with service.management() as management:
             made = management.webhooks.create(operator(management), "before")
         assert service.post(made).status == 202
-        subprocess.run(
-            [sys.executable, "-m", "hookmill", "keys", "rotate", "--yes"],
-            env=service.environment(),
-            stdout=subprocess.DEVNULL,
-            check=True,
-            timeout=60,
-        )
+        rotating = Command(["keys", "rotate", "--yes"], service.environment(), tmp_path, tmp_path / "rotated")
+        assert rotating.wait(60) == 0, (tmp_path / "rotated").read_text()
         with service.management() as management:
             made = management.webhooks.create(operator(management), "after")
         assert service.post(made, b'{"n": 2}').status == 202

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from hookmill.domain.permission import Door, MayManage
 from hookmill.domain.webhook import Webhook, WebhookState
 from tests.definitions import samples
 from tests.definitions.conftest import Contents, Folder
+from tests.support.loaded import Forked
 from tests.support.world import World
 
 TOKEN = "secretName: TOKEN\n"
@@ -183,34 +182,24 @@ def test_nothing_is_changed_when_the_last_step_fails(simple: Repository):
     assert post(simple, "source", "one-token") == 202
 
 
-KILLED_BEFORE_COMMIT = """
-import os, signal, sys
-from pathlib import Path
-from hookmill import definitions
-from hookmill.domain.permission import Door
-from tests.support.world import World
-
-world = World(sys.argv[1])
-may = world.management.access.operator("default", door=Door.FILES)
-wanted = definitions.definitions_for(world.management, may, Path(sys.argv[2]))
-with world.management.together(may):
-    definitions.apply(world.management, may, wanted)
-    assert len(world.management.webhooks.all(may)) == 3
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
+def be_killed_before_the_commit(url: str, root: Path) -> None:
+    world = World(url)
+    may = world.management.access.operator("default", door=Door.FILES)
+    wanted = definitions.definitions_for(world.management, may, root)
+    with world.management.together(may):
+        definitions.apply(world.management, may, wanted)
+        assert len(world.management.webhooks.all(may)) == 3
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_nothing_is_changed_by_an_apply_that_is_killed(simple: Repository):
+def test_nothing_is_changed_by_an_apply_that_is_killed(simple: Repository, tmp_path: Path):
     before = simple.everything()
     simple.holds({"webhooks/source.yaml": "secretName: OTHER\n", "webhooks/b.yaml": TOKEN, "webhooks/c.yaml": TOKEN})
 
-    ended = subprocess.run(
-        [sys.executable, "-c", KILLED_BEFORE_COMMIT, simple.world.url, str(simple.root)],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-    )
+    output = tmp_path / "output"
+    killed = Forked(be_killed_before_the_commit, (simple.world.url, simple.root), os.environ, tmp_path, output)
 
-    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
+    assert killed.wait(60) == -signal.SIGKILL, output.read_text()
     assert simple.everything() == before
     assert simple.apply().plan.steps != ()
 

@@ -1,15 +1,15 @@
 """Rotates the master key of what the environment names, and dies at a step of it.
 
 A step is something that can be told apart afterwards: each sync to the disk, each rename, and the beginning, the COMMIT
-and the end of each transaction that writes. Orders come on standard input: the number of the fatal step. The answer is
-its name, once the process is dead, or `done` when there was no such step.
+and the end of each transaction that writes. Orders come on a line: the number of the fatal step. The answer is its
+name, once the process is dead, or `done` when there was no such step.
 """
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -61,22 +61,17 @@ def rotate(steps: Steps) -> None:
     )
 
 
-def main() -> None:
+def rotate_when_told(line: "Connection[str, int]") -> None:
     rotation.ROWS_AT_ONCE = 2  # type: ignore[misc]
-    # What is loaded now is not loaded by each.
-    app.open_store(read_settings()).close()
-    for line in sys.stdin:
-        read, told = os.pipe()
-        # A new process would spend most of its time on starting.
-        child = os.fork()
-        if not child:
-            rotate(Steps(int(line), told))
-            os._exit(0)
-        os.close(told)
-        _, status = os.waitpid(child, 0)
-        print(os.read(read, 100).decode() or ("done" if not status else "failed"), flush=True)
-        os.close(read)
-
-
-if __name__ == "__main__":
-    main()
+    with suppress(EOFError):
+        while True:
+            fatal = line.recv()
+            read, told = os.pipe()
+            child = os.fork()
+            if not child:
+                rotate(Steps(fatal, told))
+                os._exit(0)
+            os.close(told)
+            _, status = os.waitpid(child, 0)
+            line.send(os.read(read, 100).decode() or ("done" if not status else "failed"))
+            os.close(read)

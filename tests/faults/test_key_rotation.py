@@ -2,14 +2,14 @@
 lost."""
 
 import hmac
+import multiprocessing
 import os
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,10 @@ from hookmill.store.database import open_database
 from hookmill.store.key_file import KeyFile
 from hookmill.store.rotation import Rotated
 from hookmill.store.sealing import KeyRing, MasterKey
+from tests.faults.parts import until
+from tests.faults.rotator import rotate_when_told
 from tests.faults.senders import Line, request
+from tests.support.loaded import Command, Forked
 from tests.support.service import Service, operator, serving
 from tests.support.world import World
 
@@ -33,6 +36,8 @@ STEPS_MAX = 60
 """More steps than a rotation of a few rows has."""
 FILLING = 200
 """Secrets that nobody uses, so that a rotation takes as long as a rotation does."""
+TAKEN_BETWEEN = 200
+"""Deliveries before, between and after the rotations."""
 SIGNING_SECRET = "what github was given"
 
 
@@ -81,6 +86,11 @@ class Senders:
             for thread in threads:
                 thread.join()
 
+    def take(self, more: int) -> None:
+        """Until so many more deliveries were taken."""
+        before = self.answers["202"]
+        until(lambda: self.answers["202"] >= before + more, f"{more} more deliveries were taken", seconds=30)
+
     def _send(self, port: int) -> None:
         number = 0
         with Line(port) as line:
@@ -110,15 +120,9 @@ def add_filling(service: Service) -> None:
 
 
 def rotate_by_command(service: Service) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "hookmill", "keys", "rotate", "--yes"],
-        env=service.environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    output = service.data_dir.with_name("rotated")
+    done = Command(["keys", "rotate", "--yes"], service.environment(), service.data_dir, output)
+    assert done.wait(60) == 0, output.read_text()
 
 
 def rotate_in_this_process(service: Service) -> None:
@@ -162,11 +166,13 @@ def test_a_rotation_under_load_costs_no_delivery(on: str, tmp_path: Path, reques
             [first_key] = KeyFile(data_dir / "master.key").read()
             with senders.at_work():
                 for rotate_somehow in (rotate_by_command, rotate_in_this_process):
+                    senders.take(TAKEN_BETWEEN)
                     rotating = threading.Thread(target=rotate_somehow, args=(services[0],))
                     rotating.start()
                     while rotating.is_alive():
                         senders.webhooks.extend(one_of_each(management, may, f"made-{len(senders.webhooks)}"))
                         rotating.join(0.1)
+                senders.take(TAKEN_BETWEEN)
         for service in services:
             service.stop()
 
@@ -192,16 +198,13 @@ class Killed:
     """Something to rotate the key of, and a command that dies on the way."""
 
     settings: Settings
-    rotator: "subprocess.Popen[str]"
+    rotator: "Connection[int, str]"
     values: dict[str, str] = field(default_factory=dict)
 
     def rotate_until(self, step: int) -> str:
         """The step that it died at, or `done`."""
-        assert self.rotator.stdin is not None
-        assert self.rotator.stdout is not None
-        self.rotator.stdin.write(f"{step}\n")
-        self.rotator.stdin.flush()
-        return self.rotator.stdout.readline().strip()
+        self.rotator.send(step)
+        return self.rotator.recv()
 
     @contextmanager
     def process(self) -> Iterator[tuple[app.Store, Management]]:
@@ -226,16 +229,12 @@ def killed(store_url: str, tmp_path: Path) -> Iterator[Killed]:
     values = {f"source-{n}": management.webhooks.create(operator(management), f"source-{n}").reveal() for n in range(3)}
     store.close()
     environment = {"HOOKMILL_DATA_DIR": str(settings.data_dir), "HOOKMILL_DATABASE_URL": store_url}
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.rotator"],
-        env=os.environ | environment,
-        cwd=Path(__file__).parents[2],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as rotator:
-        yield Killed(settings, rotator, values)
-        rotator.kill()
+    ours, theirs = multiprocessing.Pipe()
+    rotator = Forked(rotate_when_told, (theirs,), os.environ | environment, tmp_path, tmp_path / "output")
+    theirs.close()
+    with ours:
+        yield Killed(settings, ours, values)
+    assert rotator.wait(60) == 0, (tmp_path / "output").read_text()
 
 
 def test_a_rotation_that_is_killed_at_any_step_leaves_every_secret_readable_and_is_finished_by_the_next(killed: Killed):

@@ -1,6 +1,5 @@
 """A store with runs in it, as the admission transaction leaves them, and processes that perform them."""
 
-import multiprocessing
 import os
 import secrets
 import signal
@@ -14,9 +13,7 @@ from hookmill.domain.run import Run
 from hookmill.store import runs as store
 from hookmill.store.database import open_database
 from tests.runs.worker import microseconds, perform_until_told
-
-_FORKS = multiprocessing.get_context("forkserver")
-"""A process that has imported the engine once forks all the workers: that saves a second each."""
+from tests.support.loaded import loaded
 
 
 class Backlog:
@@ -172,8 +169,7 @@ class Worker:
     """A process of its own that performs runs of a backlog, to be killed at will."""
 
     def __init__(self, backlog: Backlog, *, command: Sequence[str] = (), grace: float = 1, **settings: Any) -> None:
-        _FORKS.set_forkserver_preload(["hookmill.runs.engine"])
-        self._control, theirs = _FORKS.Pipe()
+        self._control, theirs = loaded().Pipe()
         asked = {
             "url": backlog.url,
             "data": str(backlog.data),
@@ -181,7 +177,7 @@ class Worker:
             "grace": grace,
             "settings": settings,
         }
-        self._process = _FORKS.Process(target=perform_until_told, args=(asked, theirs))
+        self._process = loaded().Process(target=perform_until_told, args=(asked, theirs))
         self._process.start()
         theirs.close()
         told = self._control.recv()
