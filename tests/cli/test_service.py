@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -253,6 +254,18 @@ def test_a_taken_port_is_told_before_anything_is_made(data_dir: Path, hookmill: 
 
     assert printed.err.startswith(f"The service can't listen on 127.0.0.1 port {port}: Address already in use.")
     assert not data_dir.exists()
+
+
+def test_a_port_that_a_dying_service_still_holds_is_waited_for(data_dir: Path, tmp_path: Path):
+    port = free_port()
+    # What is started after this has nothing to load: it looks at the port within the half second.
+    assert Command(["--version"], os.environ, tmp_path, tmp_path / "version").wait(60) == 0
+    with socket.create_server(("127.0.0.1", port)) as dying:
+        letting_go = threading.Timer(0.5, dying.close)
+        letting_go.start()
+        with started("--port", str(port), "--json") as service:
+            assert service.announced()["first_start"] is True
+        letting_go.join()
 
 
 def test_every_problem_of_the_settings_is_told_at_once(

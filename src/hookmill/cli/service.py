@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import socket
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from hookmill.settings import Settings
 
 NAMES_SHOWN: Final = 5
+PORT_SECONDS: Final = 1.0
+"""How long a start waits for its port."""
 
 
 def serve(
@@ -133,16 +137,26 @@ def _found_by(settings: Settings) -> list[str]:
 
 def _refuse_taken_port(settings: Settings) -> None:
     """Raises `Conflict` for an address that can't be listened on, before anything is made for this start."""
+    give_up = time.monotonic() + PORT_SECONDS
+    while (trouble := _trouble_with_port(settings)) is not None:
+        # A service that was killed this moment lets go of its port as it dies.
+        if trouble.errno != errno.EADDRINUSE or time.monotonic() > give_up:
+            raise Conflict(
+                f"The service can't listen on {settings.host} port {settings.port}: {trouble.strerror}. "
+                "Choose another with --host and --port, or stop what listens there."
+            )
+        time.sleep(0.02)
+
+
+def _trouble_with_port(settings: Settings) -> OSError | None:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as attempt:
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             attempt.bind((settings.host, settings.port))
         except OSError as error:
-            raise Conflict(
-                f"The service can't listen on {settings.host} port {settings.port}: {error.strerror}. "
-                "Choose another with --host and --port, or stop what listens there."
-            ) from None
+            return error
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
