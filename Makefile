@@ -22,7 +22,7 @@ run: setup-run ## Start the service
 
 test: setup ## Run the checks and all tests; with ARGS only the tests they select
 	@$(if $(strip $(ARGS)),,$(MAKE) check)
-	@exec .venv/bin/pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
+	@exec .venv/bin/pytest -n auto --no-loadscope-reorder $(ARGS)
 
 check: setup ## Check the format, the code, the types and the imports
 	@.venv/bin/ruff format --check --quiet --output-format concise $(CHECKED)

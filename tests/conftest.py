@@ -57,6 +57,19 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file is one process's work: what its tests share is set up once. So are all that ask the providers' SDKs, which
+    take half a minute to load."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByWhatIsShared(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return "oracles" if nodeid.startswith("tests/oracles/") else nodeid.partition("::")[0]
+
+    return ByWhatIsShared(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """With pytest-xdist the server belongs to the process that outlives its workers, who are told the URL."""
     stash = node.config.stash
