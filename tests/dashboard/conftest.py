@@ -1,5 +1,7 @@
 """A browser at the dashboard of a real service. Whatever a page complains of, or asks of others, fails its test."""
 
+import asyncio
+import base64
 import json
 import os
 import re
@@ -9,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import (
     Browser,
     BrowserContext,
     Dialog,
     Page,
-    Playwright,
     Request,
     ViewportSize,
     sync_playwright,
@@ -24,30 +25,69 @@ from playwright.sync_api import (
 from hookmill.domain.permission import MayManage
 from hookmill.management import Management
 from tests.support.browser import chromium
+from tests.support.passwords import quick_passwords
 from tests.support.service import Service, operator, serving
+
+__all__ = ["quick_passwords"]
 
 PASSWORD = "correct horse battery staple"
 SCREENSHOTS = Path(os.environ.get("HOOKMILL_TEST_SCREENSHOTS", "test-artefacts/screenshots"))
-CHROMIUM_ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-gpu-rasterization"]
+CHROMIUM_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--disable-gpu-rasterization",
+    # None in reserve. Profiles don't share one, whatever the limit.
+    "--renderer-process-limit=1",
+]
 WIDE: ViewportSize = {"width": 1280, "height": 800}
 NARROW: ViewportSize = {"width": 360, "height": 740}
 ALL_RULES: dict[str, Any] = {}
 CONTRAST: dict[str, Any] = {"runOnly": ["color-contrast"]}
 """What another colour scheme can change."""
+REMEMBER_COLOURS = """() => {
+    const { prototype } = axe.commons.color.Color, { parseString } = prototype, known = new Map();
+    prototype.parseString = function (text) {
+        if (!known.has(text)) {
+            parseString.call(this, text);
+            known.set(text, [this.red, this.green, this.blue, this.alpha]);
+        }
+        [this.red, this.green, this.blue, this.alpha] = known.get(text);
+        return this;
+    };
+}"""
+"""A page has a dozen colours, and axe-core reads them anew for every element: a quarter of all its time."""
+
+
+NOTES_OF_THE_BROWSERS = (
+    # Of an answer with an error status: tests ask for those on purpose.
+    "Failed to load resource: the server responded",
+    # Of somebody who typed before the first field had taken the focus, on a busy machine.
+    "Autofocus processing was blocked because a document already has a focused element",
+)
+
+
+@pytest.fixture(scope="session")
+def launched() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
+    """A browser for all files' tests, as a start takes a second or two of a processor, and the loop that it needs."""
+    with sync_playwright() as playwright:
+        loop = asyncio.get_running_loop()
+        browser = playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM_ARGUMENTS)
+        asyncio._set_running_loop(None)
+        yield browser, loop
+        asyncio._set_running_loop(loop)
+        browser.close()
 
 
 @pytest.fixture(scope="module")
-def playwright() -> Iterator[Playwright]:
-    """For one file's tests: as long as it is there an event loop runs in this thread, and others want their own."""
-    with sync_playwright() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def browser(playwright: Playwright) -> Iterator[Browser]:
-    launched = playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM_ARGUMENTS)
-    yield launched
-    launched.close()
+def browser(launched: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
+    """For one file's tests: meanwhile an event loop runs in this thread. Other files' tests want their own."""
+    browser, loop = launched
+    asyncio._set_running_loop(loop)
+    yield browser
+    for context in browser.contexts:
+        context.close()
+    asyncio._set_running_loop(None)
 
 
 @dataclass(slots=True)
@@ -109,8 +149,7 @@ def visitor(browser: Browser, house: House) -> Iterator[Callable[..., BrowserCon
     yield come
     for context in contexts:
         context.close()
-    # An answer with an error status is noted by the browser itself: tests ask for those on purpose.
-    assert [each for each in complaints if "Failed to load resource: the server responded" not in each] == []
+    assert [each for each in complaints if not any(note in each for note in NOTES_OF_THE_BROWSERS)] == []
 
 
 def sign_in(page: Page, house: House, email: str = "ada@example.com") -> None:
@@ -152,10 +191,14 @@ def looks(visitor: Callable[..., BrowserContext], signed_in_state: Any, house: H
         name: str, path: str, *, state: Any = signed_in_state, prepare: Callable[[Page], None] | None = None
     ) -> None:
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-        page = visitor(storage_state=state, viewport=WIDE).new_page()
+        context = visitor(storage_state=state, viewport=WIDE)
+        page = context.new_page()
         page.goto(house.at(path))
         if prepare is not None:
             prepare(page)
+        # The content security policy keeps scripts of others out, axe's too: the debugger may bring it all the same.
+        page.evaluate(AXE_SCRIPT)
+        page.evaluate(REMEMBER_COLOURS)
         _look(page, f"{name}-light", ALL_RULES)
         page.emulate_media(color_scheme="dark")
         _look(page, f"{name}-dark", CONTRAST)
@@ -164,19 +207,31 @@ def looks(visitor: Callable[..., BrowserContext], signed_in_state: Any, house: H
         _look(page, f"{name}-narrow", ALL_RULES)
         wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, f"{name} is {wide} px wider than a narrow screen"
+        # A page that stays open goes on asking for what is new.
+        context.close()
 
     return look
 
 
 def _look(page: Page, name: str, rules: dict[str, Any]) -> None:
-    page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+    _keep_picture(page, SCREENSHOTS / f"{name}.png")
     assert findings(page, rules) == [], name
 
 
+def _keep_picture(page: Page, path: Path) -> None:
+    """Of the whole page. Playwright's own is packed closer, which takes more time than the picture."""
+    debugger = page.context.new_cdp_session(page)
+    taken = debugger.send("Page.captureScreenshot", {"captureBeyondViewport": True, "optimizeForSpeed": True})
+    debugger.detach()
+    path.write_bytes(base64.b64decode(taken["data"]))
+
+
 def findings(page: Page, rules: dict[str, Any]) -> list[str]:
-    """What axe-core finds serious or critical, each with the element."""
-    # The content security policy keeps scripts of others out, axe's too: it runs in a world of its own.
-    found = Axe().run(page, options=rules | {"resultTypes": ["violations"]}).response["violations"]
+    """What axe-core, which is in the page, finds serious or critical, each with the element."""
+    # What passes is longer than the page, and nobody reads it. What would be preloaded is for rules about playing by
+    # itself, which are less than serious, and about turned screens, which are off.
+    options = rules | {"resultTypes": ["violations"], "preload": False}
+    found = page.evaluate("options => axe.run(options).then((results) => results.violations)", options)
     return [
         f"{each['id']}: {json.dumps(node['target'])} {node.get('failureSummary', '')}"
         for each in found
