@@ -27,7 +27,7 @@ test: setup ## Run the checks and all tests; with ARGS only the tests they selec
 check: setup ## Check the format, the code, the types and the imports
 	@.venv/bin/ruff format --check --quiet --output-format concise $(CHECKED)
 	@.venv/bin/ruff check --quiet $(CHECKED)
-	@.venv/bin/mypy --no-error-summary $(CHECKED)
+	@.venv/bin/mypy --num-workers auto --no-error-summary $(CHECKED)
 	@report=$$(.venv/bin/lint-imports --no-logo) || { echo "$$report"; exit 1; }
 	@echo "Format, code, types and imports are in order."
 
