@@ -5,8 +5,8 @@ MAKEFLAGS += --no-print-directory
 ARGS =
 CHECKED = src tests scripts $(wildcard bench)
 export PYTHON
-# What is compiled is kept, whatever the environment says of it: each of a service's or a test run's many processes would
-# compile everything again, which takes longer than all else that it does.
+# What is compiled is kept, whatever the environment says of it: else each of the many processes of a test run, and each
+# start of the service, would compile everything again.
 export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help setup setup-run run test check format bench lock clean

@@ -59,7 +59,7 @@ def pytest_xdist_auto_num_workers() -> int:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """A file is one process's work: what its tests share is set up once. So are all that ask the providers' SDKs, which
-    take half a minute to load."""
+    take longer to load than to ask."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByWhatIsShared(LoadFileScheduling):  # type: ignore[misc]

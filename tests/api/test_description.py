@@ -36,7 +36,7 @@ CHECKS = [
     unsupported_method,
 ]
 EXAMPLES = 5
-"""Drawn for each operation, beside those that go through what the description says place by place."""
+"""Drawn for an operation, beside those that go through what the description says place by place."""
 
 HOLDING_A_FILTER = {"path_regex": "/automations", "method": ["POST", "PATCH"]}
 """To draw one body with a payload filter, which has no end, takes seconds and a gigabyte. Nothing is drawn for these:

@@ -15,7 +15,7 @@ from hookmill.web.dashboard import PAGES, pages
 from hookmill.web.dashboard.kept_form import ACTS, NEVER_SENT_BACK
 from hookmill.web.dashboard.visit import csrf_of
 from tests.dashboard.client import FORM, HOST, Dashboard, Elements, Visitor, living
-from tests.dashboard.conftest import PASSWORD, House, sign_in
+from tests.dashboard.conftest import PASSWORD, House, enter_credentials, sign_in
 from tests.support.service import Answer
 
 
@@ -113,9 +113,7 @@ def test_what_was_typed_outlives_its_session_and_is_sent_once_somebody_says_so(s
     with stranger.context.expect_page() as opening:
         stranger.get_by_role("link", name="Sign in, in a new tab").click()
     beside = opening.value
-    beside.get_by_label("E-mail address").fill("ada@example.com")
-    beside.get_by_label("Password").fill(PASSWORD)
-    beside.get_by_role("button", name="Sign in").click()
+    enter_credentials(beside)
     expect(beside.get_by_role("status")).to_contain_text("go on in the one with your form")
     beside.close()
     stranger.get_by_role("button", name="Send it again").click()
