@@ -1,6 +1,8 @@
 """What every test may ask for."""
 
 import contextlib
+import itertools
+import multiprocessing.util
 import os
 import shutil
 import tempfile
@@ -22,21 +24,49 @@ if TYPE_CHECKING:
 settings.register_profile("hookmill", deadline=None, print_blob=True)
 settings.load_profile("hookmill")
 
+WAITING = "faults"
+LONG = frozenset({WAITING, "dashboard", "oracles", "api", "runs"})
+IN_MEMORY_MB = 4_000
+"""Free in memory, at least, for a run to keep its files there. It takes an eighth."""
+
 _SESSION = pytest.StashKey[contextlib.ExitStack]()
 _SHARED_POSTGRES = pytest.StashKey[dict[str, str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SESSION] = contextlib.ExitStack()
+    if "TMPDIR" not in os.environ:
+        _keep_files_in_memory()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_SESSION].close()
 
 
+def _keep_files_in_memory() -> None:
+    """Nobody waits for a disk, where the system has room to keep files in memory: no test cuts the power. The files go
+    when the tests have ended."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or shutil.disk_usage(memory).free < IN_MEMORY_MB * 1024 * 1024:
+        return
+    directory = tempfile.mkdtemp(prefix="hookmill-tests-", dir=memory)
+    # PostgreSQL runs as somebody else where root runs the tests.
+    Path(directory).chmod(0o711)
+    os.environ["TMPDIR"] = tempfile.tempdir = directory
+    # Later than what `multiprocessing` itself takes away, which has -100.
+    multiprocessing.util.Finalize(None, shutil.rmtree, (directory, True), exitpriority=-200)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests that take long go first: a file is one process's work, and nobody should wait for the last one."""
-    items.sort(key=lambda item: "faults" not in item.path.parts)
+    """What takes long goes first: a file is one process's work, and nobody should wait for the last one. What waits for
+    most of its time is begun beside what keeps a processor busy."""
+    items.sort(key=lambda item: not LONG.intersection(item.path.parts))
+    files = [list(its) for _, its in itertools.groupby(items, key=lambda item: item.path)]
+    waiting = [its for its in files if WAITING in its[0].path.parts]
+    busy = [its for its in files if WAITING not in its[0].path.parts]
+    for number, its in enumerate(waiting):
+        busy.insert(min(3 * number, len(busy)), its)
+    items[:] = itertools.chain.from_iterable(busy)
     _tell_apart(items)
 
 
@@ -104,6 +134,13 @@ def postgres_url(postgres_server: Postgres) -> Iterator[str]:
     postgres_server.drop_database(url)
 
 
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A directory of one's own for tests that want a disk's delays, wherever other tests keep their files."""
+    with tempfile.TemporaryDirectory(prefix="hookmill-tests-", dir="/var/tmp") as directory:
+        yield Path(directory)
+
+
 @pytest.fixture(scope="session")
 def migrated_sqlite() -> Path:
     """A SQLite file at this version's schema, to be copied."""
@@ -126,9 +163,7 @@ def migrated_postgres(postgres_server: Postgres) -> Iterator[str]:
 @pytest.fixture
 def sqlite_store(migrated_sqlite: Path) -> Iterator[str]:
     """The URL of a store of one's own on SQLite, at this version's schema and empty."""
-    # No test cuts the power: where the system keeps files in memory, nobody waits for a disk.
-    in_memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=in_memory if in_memory.is_dir() else None) as directory:
+    with tempfile.TemporaryDirectory() as directory:
         yield f"sqlite:///{shutil.copy(migrated_sqlite, directory)}"
 
 

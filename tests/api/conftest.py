@@ -24,8 +24,7 @@ def each_api(store_url: str) -> Iterator[Api]:
 @pytest.fixture(scope="module")
 def shared_api(migrated_sqlite: Path) -> Iterator[Api]:
     """One service for the tests of a module, each of which makes a factory of its own."""
-    in_memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=in_memory if in_memory.is_dir() else None) as directory:
+    with tempfile.TemporaryDirectory() as directory:
         yield from living_api(f"sqlite:///{shutil.copy(migrated_sqlite, directory)}")
 
 

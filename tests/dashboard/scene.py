@@ -95,8 +95,7 @@ def pages_by_method(method: str) -> list[Page]:
 
 
 def living_scene(migrated: Path) -> Iterator[Scene]:
-    in_memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=in_memory if in_memory.is_dir() else None) as directory:
+    with tempfile.TemporaryDirectory() as directory:
         world = World(f"sqlite:///{shutil.copy(migrated, directory)}")
         try:
             scene = Scene(world)

@@ -95,7 +95,7 @@ def test_six_restarts_of_postgresql_under_load_lose_and_double_nothing(own_serve
         def draw(_: random.Random, number: int) -> Event:
             return Event(made, b'{"number": %d}' % number, starts=frozenset({automation}))
 
-        with Fleet([service.port], draw, chance, per_second=100, senders=16) as fleet:
+        with Fleet([service.port], draw, chance, per_second=50, senders=16) as fleet:
             for number in range(6):
                 time.sleep(chance.uniform(0.3, 1.2))
                 own_server.restart("fast" if number % 2 else "immediate")

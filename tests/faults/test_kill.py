@@ -151,15 +151,15 @@ def run_the_kills(services: Sequence[Service], where: str, url: str) -> Findings
 
 
 @pytest.mark.timeout(300)
-def test_nothing_is_lost_or_doubled_by_thirty_kills_on_sqlite(tmp_path: Path):
-    with serving(tmp_path / "data", **SETTINGS) as service:
+def test_nothing_is_lost_or_doubled_by_thirty_kills_on_sqlite(on_disk: Path):
+    with serving(on_disk / "data", **SETTINGS) as service:
         findings = run_the_kills([service], "SQLite, one process", service.read_settings().store_url())
         assert service.stop() == 0
 
     assert findings.troubles() == {}
     assert findings.accepted >= ACCEPTED_MIN
-    assert sqlite_is_whole(tmp_path / "data" / "hookmill.db")
-    assert sqlite_is_whole(tmp_path / "data" / "engine.db")
+    assert sqlite_is_whole(on_disk / "data" / "hookmill.db")
+    assert sqlite_is_whole(on_disk / "data" / "engine.db")
 
 
 @pytest.mark.timeout(300)

@@ -33,11 +33,11 @@ class Keeper:
         self.log = self.directory / "log"
         self.server: subprocess.Popen[bytes] | None = None
 
-    def initialize(self, programs: str, superuser: str, password: str, settings: dict[str, str]) -> None:
+    def initialize(self, programs: str, superuser: str, verifier: str, settings: dict[str, str]) -> None:
         """Makes the data directory. Raises with the server's own words when that fails."""
         self.programs = Path(programs)
         password_file = self.directory / "password"
-        password_file.write_text(password)
+        password_file.write_text(verifier)
         self._hand_over(password_file)
         options = [f"--pgdata={self.data}", f"--username={superuser}", f"--pwfile={password_file}"]
         options += [
@@ -112,7 +112,7 @@ class Keeper:
 def obey(keeper: Keeper, order: dict[str, Any]) -> None:
     match order["do"]:
         case "initialize":
-            keeper.initialize(order["programs"], order["superuser"], order["password"], order["settings"])
+            keeper.initialize(order["programs"], order["superuser"], order["verifier"], order["settings"])
         case "start":
             keeper.start(order["port"])
         case "stop":

@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
-from sqlalchemy import Connection, CursorResult, RowMapping, make_url, text
+from sqlalchemy import Connection, CursorResult, RowMapping, TextClause, make_url, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -38,14 +39,14 @@ class Transaction:
 
     def one(self, sql: str, **values: Any) -> Row | None:
         """The first row, or None."""
-        return self.connection.execute(text(sql), values).mappings().first()
+        return self.connection.execute(_statement(sql), values).mappings().first()
 
     def all(self, sql: str, **values: Any) -> Sequence[Row]:
-        return self.connection.execute(text(sql), values).mappings().all()
+        return self.connection.execute(_statement(sql), values).mappings().all()
 
     def run(self, sql: str, **values: Any) -> int:
         """How many rows were touched."""
-        result: CursorResult[Any] = self.connection.execute(text(sql), values)
+        result: CursorResult[Any] = self.connection.execute(_statement(sql), values)
         return result.rowcount
 
     def be_patient(self, seconds: int) -> None:
@@ -61,6 +62,12 @@ class Transaction:
     def bulk(self, sql: str, values: tuple[Any, ...]) -> CursorResult[Any]:
         """Driver-level SQL with positional parameters, for the few statements that many deliveries share."""
         return self.connection.exec_driver_sql(sql, values)
+
+
+@lru_cache(512)
+def _statement(sql: str) -> TextClause:
+    """Looking for the parameters of every statement anew is a quarter of the time that creating a webhook takes."""
+    return text(sql)
 
 
 class Database:
