@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 from hypothesis import settings
 
@@ -28,6 +29,8 @@ WAITING = "faults"
 LONG = frozenset({WAITING, "dashboard", "oracles", "api", "runs"})
 IN_MEMORY_MB = 4_000
 """Free in memory, at least, for a run to keep its files there. It takes an eighth."""
+
+IN_MEMORY_PREFIX = "hookmill-tests-of-"
 
 _SESSION = pytest.StashKey[contextlib.ExitStack]()
 _SHARED_POSTGRES = pytest.StashKey[dict[str, str]]()
@@ -49,7 +52,11 @@ def _keep_files_in_memory() -> None:
     memory = Path("/dev/shm")
     if not memory.is_dir() or shutil.disk_usage(memory).free < IN_MEMORY_MB * 1024 * 1024:
         return
-    directory = tempfile.mkdtemp(prefix="hookmill-tests-", dir=memory)
+    for left in memory.glob(f"{IN_MEMORY_PREFIX}*-*"):
+        # By tests that were killed.
+        if not psutil.pid_exists(int(left.name.removeprefix(IN_MEMORY_PREFIX).partition("-")[0])):
+            shutil.rmtree(left, ignore_errors=True)
+    directory = tempfile.mkdtemp(prefix=f"{IN_MEMORY_PREFIX}{os.getpid()}-", dir=memory)
     # PostgreSQL runs as somebody else where root runs the tests.
     Path(directory).chmod(0o711)
     os.environ["TMPDIR"] = tempfile.tempdir = directory
