@@ -32,14 +32,14 @@ else
 	@exec .venv/bin/pytest -n auto --no-loadscope-reorder $(ARGS)
 endif
 
-check: setup check-code check-types ## Check the format, the code, the types and the imports
+check: check-code check-types ## Check the format, the code, the types and the imports
 
-check-code:
+check-code: setup
 	@.venv/bin/ruff format --check --quiet --output-format concise $(CHECKED)
 	@.venv/bin/ruff check --quiet $(CHECKED)
 	@echo "Format and code are in order."
 
-check-types:
+check-types: setup
 	@.venv/bin/mypy --no-error-summary $(CHECKED)
 	@report=$$(.venv/bin/lint-imports --no-logo) || { echo "$$report"; exit 1; }
 	@echo "Types and imports are in order."
