@@ -9,7 +9,7 @@ export PYTHON
 # start of the service, would compile everything again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup setup-run run test check check-code check-types format bench lock clean
+.PHONY: help setup setup-run run test proof check check-code check-types format bench lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -31,6 +31,9 @@ ifeq ($(strip $(ARGS)),)
 else
 	@exec .venv/bin/pytest -n auto --no-loadscope-reorder $(ARGS)
 endif
+
+proof: setup ## Run the tests, all that is repeated as often as for a release
+	@exec .venv/bin/pytest -n auto --no-loadscope-reorder --full-counts $(ARGS)
 
 check: check-code check-types ## Check the format, the code, the types and the imports
 

@@ -15,6 +15,7 @@ import psutil
 import pytest
 from hypothesis import settings
 
+from tests.support import counts
 from tests.support.postgres import Postgres, PostgresUnavailable, postgres_for_a_session
 from tests.support.stores import Stores, migrated_sqlite_file
 
@@ -36,7 +37,13 @@ _SESSION = pytest.StashKey[contextlib.ExitStack]()
 _SHARED_POSTGRES = pytest.StashKey[dict[str, str]]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full-counts", action="store_true", help="repeat as often as for a release")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--full-counts"):
+        counts.make_full()
     config.stash[_SESSION] = contextlib.ExitStack()
     if "TMPDIR" not in os.environ:
         _keep_files_in_memory()
@@ -89,8 +96,8 @@ def _tell_apart(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Half as many again as there are processors: much of the time of the longest tests is waiting."""
-    return len(os.sched_getaffinity(0)) * 3 // 2
+    """Twice as many as there are processors: much of the time of the longest tests is waiting."""
+    return len(os.sched_getaffinity(0)) * 2
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -25,6 +25,7 @@ from hookmill.web.api.document import document
 from hookmill.web.ingress import Receive, Scope, Send
 from hookmill.web.routes import Application
 from tests.api.client import ENOUGH, Api, Stocked
+from tests.support.counts import count
 
 CHECKS = [
     not_a_server_error,
@@ -35,7 +36,7 @@ CHECKS = [
     negative_data_rejection,
     unsupported_method,
 ]
-EXAMPLES = 5
+EXAMPLES = count(12, usually=2)
 """Drawn for an operation, beside those that go through what the description says place by place."""
 
 HOLDING_A_FILTER = {"path_regex": "/automations", "method": ["POST", "PATCH"]}

@@ -26,6 +26,7 @@ from playwright.sync_api import (
 from hookmill.domain.permission import MayManage
 from hookmill.management import Management
 from tests.support.browser import chromium
+from tests.support.counts import are_full
 from tests.support.passwords import quick_passwords
 from tests.support.service import Service, operator, serving
 
@@ -115,35 +116,48 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         yield House(service, management)
 
 
-@pytest.fixture
-def visitor(browser: Browser, house: House) -> Iterator[Callable[..., BrowserContext]]:
-    """Makes browsers' profiles. In each, every complaint of a page is kept, and so is every request to elsewhere."""
-    contexts: list[BrowserContext] = []
-    complaints: list[str] = []
+class Profile:
+    """A browser's profile in which every complaint of a page is kept, and so is every request to elsewhere."""
 
-    def refuse(dialog: Dialog) -> None:
-        complaints.append(f"dialog: {dialog.message}")
+    def __init__(self, browser: Browser, house: House, **choices: Any) -> None:
+        self.complaints: list[str] = []
+        self._house = house
+        self.context = browser.new_context(**choices)
+        self.context.set_default_timeout(10_000)
+        self.context.on("console", lambda message: self.complaints.append(f"console: {message.text}"))
+        self.context.on("weberror", lambda error: self.complaints.append(f"error: {error.error}"))
+        self.context.on("dialog", self._refuse)
+        self.context.on("request", self._note_if_to_elsewhere)
+
+    def _refuse(self, dialog: Dialog) -> None:
+        self.complaints.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 
-    def note_if_to_elsewhere(request: Request) -> None:
-        if not request.url.startswith((house.address, "data:", "blob:")):
-            complaints.append(f"request to elsewhere: {request.url[:200]}")
+    def _note_if_to_elsewhere(self, request: Request) -> None:
+        if not request.url.startswith((self._house.address, "data:", "blob:")):
+            self.complaints.append(f"request to elsewhere: {request.url[:200]}")
+
+    def give_complaints(self) -> list[str]:
+        """Those since the last time, without an answer with an error status, which the browser notes itself: tests ask
+        for those on purpose."""
+        given = [each for each in self.complaints if "Failed to load resource: the server responded" not in each]
+        self.complaints.clear()
+        return given
+
+
+@pytest.fixture
+def visitor(browser: Browser, house: House) -> Iterator[Callable[..., BrowserContext]]:
+    """Makes browsers' profiles."""
+    profiles: list[Profile] = []
 
     def come(**choices: Any) -> BrowserContext:
-        context = browser.new_context(**choices)
-        context.set_default_timeout(10_000)
-        context.on("console", lambda message: complaints.append(f"console: {message.text}"))
-        context.on("weberror", lambda error: complaints.append(f"error: {error.error}"))
-        context.on("dialog", refuse)
-        context.on("request", note_if_to_elsewhere)
-        contexts.append(context)
-        return context
+        profiles.append(Profile(browser, house, **choices))
+        return profiles[-1].context
 
     yield come
-    for context in contexts:
-        context.close()
-    # An answer with an error status is noted by the browser itself: tests ask for those on purpose.
-    assert [each for each in complaints if "Failed to load resource: the server responded" not in each] == []
+    for profile in profiles:
+        profile.context.close()
+    assert [complaint for profile in profiles for complaint in profile.give_complaints()] == []
 
 
 def sign_in(page: Page, house: House, email: str = "ada@example.com") -> None:
@@ -173,10 +187,32 @@ def signed_in_state(browser: Browser, house: House) -> Any:
     return state
 
 
+@pytest.fixture(scope="module")
+def kept_profile(browser: Browser, house: House) -> Iterator[Profile]:
+    """One for all of a file's tests, as a new one takes longer than to open a page. One page stays open: with the last
+    would go the process that pages are drawn in."""
+    profile = Profile(browser, house)
+    profile.context.new_page()
+    yield profile
+    profile.context.close()
+
+
 @pytest.fixture
-def page(visitor: Callable[..., BrowserContext], signed_in_state: Any) -> Page:
+def admins_profile(kept_profile: Profile, signed_in_state: Any) -> Iterator[BrowserContext]:
+    """In which the admin is signed in, and nothing else is known or open."""
+    context = kept_profile.context
+    context.clear_cookies()
+    context.add_cookies(signed_in_state["cookies"])
+    yield context
+    for page in context.pages[1:]:
+        page.close()
+    assert kept_profile.give_complaints() == []
+
+
+@pytest.fixture
+def page(admins_profile: BrowserContext) -> Page:
     """The admin's browser, signed in."""
-    return visitor(storage_state=signed_in_state).new_page()
+    return admins_profile.new_page()
 
 
 @pytest.fixture
@@ -186,15 +222,14 @@ def stranger(visitor: Callable[..., BrowserContext]) -> Page:
 
 
 @pytest.fixture
-def looks(visitor: Callable[..., BrowserContext], signed_in_state: Any, house: House) -> Callable[..., None]:
-    """Looks at a page in light and dark, wide and narrow: keeps pictures, and asks axe-core what shuts people out."""
+def looks(visitor: Callable[..., BrowserContext], admins_profile: BrowserContext, house: House) -> Callable[..., None]:
+    """Asks axe-core what shuts people out of a page, in light and dark, wide and narrow. With full counts, of each by
+    itself, and pictures are kept."""
 
-    def look(
-        name: str, path: str, *, state: Any = signed_in_state, prepare: Callable[[Page], None] | None = None
-    ) -> None:
-        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-        context = visitor(storage_state=state, viewport=WIDE)
+    def look(name: str, path: str, *, signed_in: bool = True, prepare: Callable[[Page], None] | None = None) -> None:
+        context = admins_profile if signed_in else visitor()
         page = context.new_page()
+        page.set_viewport_size(WIDE)
         page.goto(house.at(path))
         if prepare is not None:
             prepare(page)
@@ -203,20 +238,26 @@ def looks(visitor: Callable[..., BrowserContext], signed_in_state: Any, house: H
         page.evaluate(REMEMBER_COLOURS)
         _look(page, f"{name}-light", ALL_RULES)
         page.emulate_media(color_scheme="dark")
-        _look(page, f"{name}-dark", CONTRAST)
-        page.emulate_media(color_scheme="light")
-        page.set_viewport_size(NARROW)
-        _look(page, f"{name}-narrow", ALL_RULES)
+        if are_full():
+            _look(page, f"{name}-dark", CONTRAST)
+            page.emulate_media(color_scheme="light")
+            page.set_viewport_size(NARROW)
+            _look(page, f"{name}-narrow", ALL_RULES)
+        else:
+            page.set_viewport_size(NARROW)
+            _look(page, f"{name}-narrow-dark", CONTRAST)
         wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, f"{name} is {wide} px wider than a narrow screen"
         # A page that stays open goes on asking for what is new.
-        context.close()
+        page.close()
 
     return look
 
 
 def _look(page: Page, name: str, rules: dict[str, Any]) -> None:
-    _keep_picture(page, SCREENSHOTS / f"{name}.png")
+    if are_full():
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        _keep_picture(page, SCREENSHOTS / f"{name}.png")
     assert findings(page, rules) == [], name
 
 

@@ -81,7 +81,7 @@ def test_the_session_is_out_of_reach_of_scripts_and_other_sites(stranger: Page, 
 
 
 def test_signing_in_looks_right(looks, house: House):
-    looks("sign-in", "/sign-in", state=None)
+    looks("sign-in", "/sign-in", signed_in=False)
     looks("account", "/account")
     looks("not-found", "/account/nothing")
     looks("menu", "/f/default/deliveries#menu")

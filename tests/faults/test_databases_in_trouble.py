@@ -26,9 +26,11 @@ from tests.faults.parts import Part, parts_of, until, wait_until_announced
 from tests.faults.plant import serving_planted
 from tests.faults.senders import Event, Fleet, Line, ask, request
 from tests.faults.shim import Shim
+from tests.support.counts import count
 from tests.support.postgres import PostgresServer
 from tests.support.service import Answer, Service, operator, serving
 
+RESTARTS = count(6, usually=2)
 ANSWERED_SECONDS = 7.0
 """A sender is told after 5 s; the rest is a busy machine's."""
 HEALED_SECONDS = 15.0
@@ -83,7 +85,7 @@ def own_server() -> Iterator[PostgresServer]:
 
 
 @pytest.mark.timeout(180)
-def test_six_restarts_of_postgresql_under_load_lose_and_double_nothing(own_server: PostgresServer, tmp_path: Path):
+def test_restarts_of_postgresql_under_load_lose_and_double_nothing(own_server: PostgresServer, tmp_path: Path):
     url = own_server.create_database()
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -96,7 +98,7 @@ def test_six_restarts_of_postgresql_under_load_lose_and_double_nothing(own_serve
             return Event(made, b'{"number": %d}' % number, starts=frozenset({automation}))
 
         with Fleet([service.port], draw, chance, per_second=50, senders=16) as fleet:
-            for number in range(6):
+            for number in range(RESTARTS):
                 time.sleep(chance.uniform(0.3, 1.2))
                 own_server.restart("fast" if number % 2 else "immediate")
                 back, before = time.monotonic(), fleet.answers["202"]
@@ -106,7 +108,7 @@ def test_six_restarts_of_postgresql_under_load_lose_and_double_nothing(own_serve
         wait_until_runs_have_ended(url, seconds=60)
         findings = audit(url, fleet.events)
 
-    print(findings.line("PostgreSQL restarted", kills=6, seed=seed))
+    print(findings.line("PostgreSQL restarted", kills=RESTARTS, seed=seed))
     print(f"answered {dict(fleet.answers)}, taken again after {[round(seconds, 1) for seconds in healed]} s")
     assert fleet.unexpected == []
     assert findings.troubles() == {}

@@ -1,4 +1,4 @@
-"""kill -9 under load, thirty times: what was answered with 202 is there, once, and so is every run it starts."""
+"""kill -9 under load, again and again: what was answered with 202 is there, once, and so is every run it starts."""
 
 import random
 import time
@@ -17,10 +17,11 @@ from hookmill.management import WebhookWithSecret
 from tests.faults.audit import Findings, audit, sqlite_is_whole, wait_until_runs_have_ended
 from tests.faults.parts import Part, kill_part, until, wait_until_announced
 from tests.faults.senders import Event, Fleet
+from tests.support.counts import count
 from tests.support.service import Service, operator, serving
 
-KILLS = 30
-ACCEPTED_MIN = 5_000
+KILLS = count(30, usually=10)
+ACCEPTED_MIN = count(5_000, usually=1_500)
 SHARED_KEY = "A" * 43 + "="
 
 SETTINGS: dict[str, Any] = {
@@ -31,7 +32,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 # How often each is taken away. A supervisor goes together with everything: that is a machine that went down.
-VICTIMS = [Part.SUPERVISOR] * 9 + [Part.WRITER] * 10 + [Part.INGRESS] * 5 + [Part.WORKER] * 4 + [Part.FORKS] * 2
+VICTIMS = ([Part.SUPERVISOR] * 3 + [Part.WRITER] * 3 + [Part.INGRESS] * 2 + [Part.WORKER, Part.FORKS]) * (KILLS // 10)
 assert len(VICTIMS) == KILLS
 
 
@@ -151,7 +152,7 @@ def run_the_kills(services: Sequence[Service], where: str, url: str) -> Findings
 
 
 @pytest.mark.timeout(300)
-def test_nothing_is_lost_or_doubled_by_thirty_kills_on_sqlite(on_disk: Path):
+def test_nothing_is_lost_or_doubled_by_kills_on_sqlite(on_disk: Path):
     with serving(on_disk / "data", **SETTINGS) as service:
         findings = run_the_kills([service], "SQLite, one process", service.read_settings().store_url())
         assert service.stop() == 0
@@ -163,7 +164,7 @@ def test_nothing_is_lost_or_doubled_by_thirty_kills_on_sqlite(on_disk: Path):
 
 
 @pytest.mark.timeout(300)
-def test_nothing_is_lost_or_doubled_by_thirty_kills_on_postgresql_with_two_ingress_processes(
+def test_nothing_is_lost_or_doubled_by_kills_on_postgresql_with_two_ingress_processes(
     tmp_path: Path, postgres_url: str
 ):
     with ExitStack() as running:
