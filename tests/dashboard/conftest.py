@@ -201,12 +201,16 @@ def kept_profile(browser: Browser, house: House) -> Iterator[Profile]:
 def admins_profile(kept_profile: Profile, signed_in_state: Any) -> Iterator[BrowserContext]:
     """In which the admin is signed in, and nothing else is known or open."""
     context = kept_profile.context
-    context.clear_cookies()
-    context.add_cookies(signed_in_state["cookies"])
+    sign_in_again(context, signed_in_state)
     yield context
     for page in context.pages[1:]:
         page.close()
     assert kept_profile.give_complaints() == []
+
+
+def sign_in_again(context: BrowserContext, state: Any) -> None:
+    context.clear_cookies()
+    context.add_cookies(state["cookies"])
 
 
 @pytest.fixture
@@ -222,7 +226,9 @@ def stranger(visitor: Callable[..., BrowserContext]) -> Page:
 
 
 @pytest.fixture
-def looks(visitor: Callable[..., BrowserContext], admins_profile: BrowserContext, house: House) -> Callable[..., None]:
+def looks(
+    visitor: Callable[..., BrowserContext], admins_profile: BrowserContext, signed_in_state: Any, house: House
+) -> Callable[..., None]:
     """Asks axe-core what shuts people out of a page, in light and dark, wide and narrow. With full counts, of each by
     itself, and pictures are kept."""
 
@@ -250,6 +256,7 @@ def looks(visitor: Callable[..., BrowserContext], admins_profile: BrowserContext
         assert wide <= 0, f"{name} is {wide} px wider than a narrow screen"
         # A page that stays open goes on asking for what is new.
         page.close()
+        sign_in_again(admins_profile, signed_in_state)
 
     return look
 
