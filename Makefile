@@ -20,12 +20,14 @@ setup: ## Make .venv with everything for running, testing and checking
 run: setup-run ## Start the service
 	@exec .venv/bin/hookmill serve $(ARGS)
 
-# With all tests, what takes long of the checks is done beside them, while they wait, and is told after them.
+# With all tests, what takes long of the checks is done beside them, while they wait, and is told after them. The first
+# time, one process collects the tests before all do: else each would compile them, and what they import.
 test: setup ## Run the checks and all tests; with ARGS only the tests they select
 ifeq ($(strip $(ARGS)),)
 	@$(MAKE) check-code
 	@mkdir -p test-artefacts
 	@nice -n 19 $(MAKE) check-types >test-artefacts/types.log 2>&1 & checking=$$!; \
+	test -e tests/__pycache__ || .venv/bin/pytest -n 0 --collect-only >test-artefacts/collected.log 2>&1; \
 	.venv/bin/pytest -n auto --no-loadscope-reorder; tested=$$?; \
 	wait $$checking; checked=$$?; cat test-artefacts/types.log; test $$tested = 0 -a $$checked = 0
 else
