@@ -28,6 +28,7 @@ settings.load_profile("hookmill")
 
 WAITING = frozenset({"faults", "runs"})
 LONG = frozenset({"dashboard", "oracles"})
+SHORT = frozenset({"management"})
 IN_MEMORY_MB = 4_000
 """Free in memory, at least, for a run to keep its files there. It takes a quarter."""
 
@@ -72,9 +73,9 @@ def _keep_files_in_memory() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long goes first: a file is one process's work, and nobody should wait for the last one. What waits for
-    most of its time is begun beside what keeps a processor busy."""
-    items.sort(key=lambda item: not LONG.intersection(item.path.parts))
+    """What takes long goes first, and short files last: a file is one process's work, and nobody should wait for the
+    last one. What waits for most of its time is begun beside what keeps a processor busy."""
+    items.sort(key=lambda item: (LONG.isdisjoint(item.path.parts), not SHORT.isdisjoint(item.path.parts)))
     files = [list(its) for _, its in itertools.groupby(items, key=lambda item: item.path)]
     waiting = [its for its in files if WAITING.intersection(its[0].path.parts)]
     busy = [its for its in files if not WAITING.intersection(its[0].path.parts)]

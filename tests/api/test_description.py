@@ -36,7 +36,7 @@ CHECKS = [
     negative_data_rejection,
     unsupported_method,
 ]
-EXAMPLES = count(12, usually=2)
+EXAMPLES = count(12, usually=1)
 """Drawn for an operation, beside those that go through what the description says place by place."""
 
 HOLDING_A_FILTER = {"path_regex": "/automations", "method": ["POST", "PATCH"]}

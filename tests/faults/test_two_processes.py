@@ -23,7 +23,7 @@ from tests.support.counts import count
 from tests.support.postgres import Postgres
 from tests.support.service import Answer, Service, operator, serving
 
-ROUNDS = count(200, usually=60)
+ROUNDS = count(200, usually=40)
 COPIES = 16
 ATTEMPTS = 200
 LIMIT = 60
