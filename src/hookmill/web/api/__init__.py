@@ -3,6 +3,7 @@
 A request passes the door, its route's judgement (who, address, parameters, body), and one operation of management.
 """
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 
@@ -43,17 +44,18 @@ def build(
     failures_per_minute: int = FAILURES_PER_MINUTE,
 ) -> Application:
     """The whole API as one ASGI application. `failed` hears of what nobody foresaw."""
-    app = application()
-    app.state.trouble = Trouble(failed, now_us)
-    app.state.places = Places()
-    app.state.gate = Gate(
-        management, now_us, requests_per_minute=requests_per_minute, failures_per_minute=failures_per_minute
+    gate = Gate(management, now_us, requests_per_minute=requests_per_minute, failures_per_minute=failures_per_minute)
+    return Door(
+        application(),
+        behind={"gate": gate, "places": Places(), "trouble": Trouble(failed, now_us)},
+        trusted_proxies=trusted_proxies,
+        failed=failed,
     )
-    return Door(app, trusted_proxies=trusted_proxies, failed=failed)
 
 
+@functools.cache
 def application() -> FastAPI:
-    """Every route, with nothing behind it yet."""
+    """Every route, with nothing behind it: what is behind comes with each request."""
     app = FastAPI(
         title=TITLE,
         openapi_url=None,

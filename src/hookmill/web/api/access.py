@@ -136,7 +136,7 @@ def administering(caller: Annotated[Caller, Depends(knowing)], management: "Oper
 
 
 async def _management(request: Request) -> Management:
-    gate: Gate = request.app.state.gate
+    gate: Gate = request.state.gate
     return gate.management
 
 

@@ -50,7 +50,7 @@ def costly(operation: Callable[..., Response]) -> Callable[..., Awaitable[Respon
 
     @wraps(operation)
     async def in_its_place(*, request: Request, **given: Any) -> Response:
-        places: Places = request.app.state.places
+        places: Places = request.state.places
         caller = asking_of(request).caller
         assert caller is not None, "the gate was passed before"
         with places.one_for(caller.actor.id):

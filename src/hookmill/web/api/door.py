@@ -1,7 +1,7 @@
 """The outermost door of the API: what holds for every request and every answer, whatever they are."""
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import anyio.to_thread
 
@@ -20,16 +20,19 @@ class Door:
         self,
         inner: Application,
         *,
+        behind: Mapping[str, Any],
         trusted_proxies: Sequence[Network],
         failed: Callable[[str, BaseException], None],
     ) -> None:
+        """What is `behind` is found in `request.state`."""
         self._inner = inner
+        self._behind = behind
         self._trusted_proxies = trusted_proxies
         self._failed = failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
-        asked = dict(scope)
+        asked = {**scope, "state": dict(self._behind)}
         # As it was sent: segments are decoded one by one, once it is known which they are.
         asked["path"] = scope["raw_path"].partition(b"?")[0].decode("latin-1")
         asked["root_path"] = ""

@@ -33,7 +33,7 @@ class Route(APIRoute):
         wording = Wording(fields, parameters)
 
         async def judged(request: Request) -> Response:
-            gate: Gate = request.app.state.gate
+            gate: Gate = request.state.gate
             if not is_open:
                 await gate.admit(request)
             _read_address(request)
@@ -50,7 +50,7 @@ class Route(APIRoute):
             except Exception as error:
                 refusal = problems.refusal_for(error, wording)
                 if refusal.code == "internal_error" or isinstance(error, StoreUnavailable):
-                    trouble: Trouble = request.app.state.trouble
+                    trouble: Trouble = request.state.trouble
                     trouble.tell(error)
                 return problems.answer(refusal)
 
