@@ -38,9 +38,10 @@ from hookmill.store import runs as store
 from hookmill.store.database import Database, Transaction
 from hookmill.store.ledger import LedgerConnection, prepare_ledger
 from hookmill.store.runs import ExecutorId
+from hookmill.store.watch import Watch
 
 SWEEP_SECONDS: Final = 0.1
-"""How long a run that nobody announced may lie in the backlog before it is seen. A look costs 0.1 ms."""
+"""How long a run that nobody announced may lie in the backlog before it is seen."""
 LOCK_SECONDS: Final = 15.0
 """How long a new process waits for one that is still stopping its runs."""
 RETRY_SECONDS: Final = 1.0
@@ -94,6 +95,8 @@ class Engine:
         self._leaving = threading.Event()
         self._threads: list[threading.Thread] = []
         self._lock: IO[bytes] | None = None
+        self._watch = Watch(database)
+        self._found_nothing = False
         self._start: Callable[[str], None] = _not_launched
         self._performer = Performer(
             database=database,
@@ -157,6 +160,7 @@ class Engine:
 
     def _close(self) -> None:
         DBOS.destroy(destroy_registry=True)
+        self._watch.close()
         if self._lock is not None:
             self._lock.close()
 
@@ -181,9 +185,13 @@ class Engine:
         free = self._settings.concurrency - self._hands.held
         if free <= 0 or self._stopping.is_set():
             return ()
+        if self._found_nothing and not self._watch.has_news():
+            return ()
+        self._found_nothing = False
         with self._database.read() as tx:
-            if not store.is_anything_waiting(tx):
-                return ()
+            self._found_nothing = not store.is_anything_waiting(tx)
+        if self._found_nothing:
+            return ()
         with self._database.write() as tx:
             store.beat(tx, self.executor, self._clock())
             taken = store.take(tx, executor=self.executor, most=free, after=after, now=self._clock())

@@ -131,6 +131,15 @@ class Database:
             driver.execute("ROLLBACK")
             driver.execute(sqlite_engine.WRITER_CACHE)
 
+    def connection_for_watching(self) -> sqlite3.Connection:
+        """SQLite's own, which the caller closes. Raises `sqlite3.Error`, `StoreUnavailable`."""
+        with _as_unavailable():
+            connection = self._reading.raw_connection()
+        driver = connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        connection.detach()
+        return driver
+
     def forget_connections(self) -> None:
         """Reopen from here on: what a broken connection believes of the disk can't be trusted."""
         self._writing.dispose()

@@ -1,0 +1,40 @@
+"""Whether anything was committed, for a quarter of what even the smallest reading costs."""
+
+import sqlite3
+from contextlib import suppress
+
+from hookmill.domain.errors import StoreUnavailable
+from hookmill.store.database import Database
+
+
+class Watch:
+    """For one thread, which asks again and again. On PostgreSQL there is nothing cheaper than to look."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: sqlite3.Connection | None = None
+        self._version = -1
+
+    def has_news(self) -> bool:
+        """Whether somebody committed since this was last asked. Also when nobody can tell: whoever looks then, is told
+        what is wrong."""
+        if not self._database.on_sqlite:
+            return True
+        try:
+            if self._connection is None:
+                self._version = -1
+                self._connection = self._database.connection_for_watching()
+            # Of this connection, which commits nothing itself.
+            (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        except (sqlite3.Error, StoreUnavailable):
+            self.close()
+            return True
+        has_news = version != self._version
+        self._version = version
+        return bool(has_news)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None

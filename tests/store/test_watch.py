@@ -1,0 +1,92 @@
+"""Whoever watches a store hears of every commit, and of nothing else where that can be told."""
+
+import shutil
+import sqlite3
+
+import pytest
+
+from hookmill.domain.errors import StoreUnavailable
+from hookmill.store.database import Database, open_database
+from hookmill.store.watch import Watch
+
+
+def commit(database: Database) -> None:
+    with database.write() as tx:
+        tx.run("UPDATE alembic_version SET version_num = version_num")
+
+
+@pytest.fixture
+def watched(sqlite_store):
+    with open_database(sqlite_store) as database:
+        yield database
+
+
+@pytest.fixture
+def watch(watched):
+    watch = Watch(watched)
+    yield watch
+    watch.close()
+
+
+def test_the_first_answer_is_that_there_may_be_something(watch):
+    assert watch.has_news()
+    assert not watch.has_news()
+
+
+def test_a_commit_of_this_process_and_one_of_another_opening_are_news_once(watched, watch):
+    watch.has_news()
+    commit(watched)
+    assert (watch.has_news(), watch.has_news()) == (True, False)
+
+    with open_database(watched.url) as other:
+        commit(other)
+        assert (watch.has_news(), watch.has_news()) == (True, False)
+
+
+def test_readings_and_what_was_rolled_back_are_no_news(watched, watch):
+    watch.has_news()
+    with watched.read() as tx:
+        tx.all("SELECT * FROM webhooks")
+    with pytest.raises(ZeroDivisionError), watched.write() as tx:
+        tx.run("UPDATE alembic_version SET version_num = version_num")
+        _ = 1 / 0
+
+    assert not watch.has_news()
+
+
+def test_a_commit_between_the_question_and_what_follows_is_news_at_the_next(watched, watch):
+    watch.has_news()
+    commit(watched)
+    assert watch.has_news()
+    commit(watched)
+
+    assert watch.has_news()
+
+
+def test_a_checkpoint_hides_no_commit(watched, watch):
+    watch.has_news()
+    commit(watched)
+    with sqlite3.connect(watched.path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+
+    assert watch.has_news()
+
+
+def test_of_a_store_that_is_damaged_nobody_is_told_that_nothing_happened(sqlite_store, tmp_path):
+    damaged = tmp_path / "hookmill.db"
+    shutil.copy(sqlite_store.removeprefix("sqlite:///"), damaged)
+    damaged.write_bytes(b"no database at all" * 1000)
+    with open_database(f"sqlite:///{damaged}") as database:
+        watch = Watch(database)
+
+        assert [watch.has_news() for _ in range(3)] == [True] * 3
+        with pytest.raises(StoreUnavailable), database.read() as tx:
+            tx.one("SELECT 1 FROM runs")
+
+
+def test_on_postgresql_there_may_always_be_something(postgres_store):
+    with open_database(postgres_store) as database:
+        watch = Watch(database)
+
+        assert [watch.has_news() for _ in range(3)] == [True] * 3
