@@ -144,12 +144,12 @@ def test_a_bomb_of_aliases_is_refused_without_growing():
     ids=["lists", "dashes", "mappings", "keys", "lists in lines"],
 )
 def test_deep_nesting_is_refused_at_once(text: str):
-    started = time.monotonic()
+    started = time.thread_time()
 
     (said,) = refusals(text)
 
     assert said.endswith("More than 32 levels inside each other.")
-    assert time.monotonic() - started < 5
+    assert time.thread_time() - started < 5
 
 
 def test_as_many_levels_as_the_deepest_filter_has_are_taken():

@@ -514,11 +514,11 @@ def test_a_hopeless_filter_is_given_up_in_time():
     deep: dict[str, Any] = {}
     for _ in range(100_000):
         deep = {"a": deep}
-    started = time.perf_counter()
+    started = time.thread_time()
 
     assert 0 < len(problems(wide)) < 2_000
     assert len(problems(deep)) == 1
-    assert time.perf_counter() - started < 2
+    assert time.thread_time() - started < 2
     while deep:
         deep = deep["a"]
 
@@ -742,13 +742,13 @@ def test_the_worst_pairs_are_judged_and_explained_in_time(filter_text: str, payl
     chosen, body = compiled(filter_text), payload(payload_text)
     assert len(payload_text) <= 262_144
     assert body.value
-    started = time.perf_counter()
+    started = time.thread_time()
 
     taken = chosen.matches(body)
     explained = chosen.explain(body)
 
     # Milliseconds on an idle machine; minutes, or never, if work multiplied from level to level.
-    assert time.perf_counter() - started < 3
+    assert time.thread_time() - started < 3
     assert taken is explained.matched is False
 
 

@@ -327,13 +327,13 @@ COSTLY = {
 @for_each("body", COSTLY.values(), ids=COSTLY.keys())
 def test_the_largest_bodies_take_linear_time(body: bytes):
     assert len(body) <= LARGEST
-    started = time.perf_counter()
+    started = time.thread_time()
 
     parsed = parse(body)
     if isinstance(parsed, Parsed):
         hash(str(type(parsed.value)))
 
-    assert time.perf_counter() - started < FAR_FROM_QUADRATIC_SECONDS
+    assert time.thread_time() - started < FAR_FROM_QUADRATIC_SECONDS
 
 
 DEEP = {

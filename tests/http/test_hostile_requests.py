@@ -167,7 +167,7 @@ def test_an_oversized_delivery_is_refused_before_its_body_comes(service: Service
 
     assert answer is not None
     assert answer.status == 413
-    assert seconds < 1.0
+    assert seconds < 3.0
 
 
 # What an attack is
@@ -179,7 +179,7 @@ def storm(service: Service, management: Management, target: Target) -> None:
     with ThreadPoolExecutor(16) as attackers:
         taken = set().union(*attackers.map(lambda case: attack(service.port, target, case), cases))
 
-    assert seconds_to_an_honest_202(service, target) < 1.0
+    assert seconds_to_an_honest_202(service, target) < 3.0
     logged = events_in_the_log(management, target, newest=100_000)
     uncertain = {event_of(case) for case in cases if may_vanish(case, event_of(case))}
     sent = {event for case in cases for event in (event_of(case), event_behind(case))}

@@ -66,7 +66,7 @@ def test_readers_do_not_wait_for_a_writer(database):
         with database.read() as other:
             assert facts(other) == []
 
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 2.0
 
 
 def test_writers_on_sqlite_take_turns_in_the_order_of_asking(sqlite_store):
