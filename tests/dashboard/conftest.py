@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
@@ -229,8 +230,8 @@ def stranger(visitor: Callable[..., BrowserContext]) -> Page:
 def looks(
     visitor: Callable[..., BrowserContext], admins_profile: BrowserContext, signed_in_state: Any, house: House
 ) -> Callable[..., None]:
-    """Asks axe-core what shuts people out of a page, in light and dark, wide and narrow. With full counts, of each by
-    itself, and pictures are kept."""
+    """Asks axe-core what shuts people out of a page, and that it is no wider than a narrow screen. With full counts it
+    asks in light and dark, wide and narrow, and pictures are kept; else each page is asked about in one of these."""
 
     def look(name: str, path: str, *, signed_in: bool = True, prepare: Callable[[Page], None] | None = None) -> None:
         context = admins_profile if signed_in else visitor()
@@ -242,16 +243,19 @@ def looks(
         # The content security policy keeps scripts of others out, axe's too: the debugger may bring it all the same.
         page.evaluate(AXE_SCRIPT)
         page.evaluate(REMEMBER_COLOURS)
-        _look(page, f"{name}-light", ALL_RULES)
-        page.emulate_media(color_scheme="dark")
         if are_full():
+            _look(page, f"{name}-light", ALL_RULES)
+            page.emulate_media(color_scheme="dark")
             _look(page, f"{name}-dark", CONTRAST)
             page.emulate_media(color_scheme="light")
             page.set_viewport_size(NARROW)
             _look(page, f"{name}-narrow", ALL_RULES)
         else:
+            is_narrow, is_dark = crc32(name.encode()) & 1, crc32(name.encode()) & 2
+            page.emulate_media(color_scheme="dark" if is_dark else "light")
+            page.set_viewport_size(NARROW if is_narrow else WIDE)
+            _look(page, f"{name}-{'narrow' if is_narrow else 'wide'}-{'dark' if is_dark else 'light'}", ALL_RULES)
             page.set_viewport_size(NARROW)
-            _look(page, f"{name}-narrow-dark", CONTRAST)
         wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, f"{name} is {wide} px wider than a narrow screen"
         # A page that stays open goes on asking for what is new.
