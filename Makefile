@@ -9,7 +9,7 @@ export PYTHON
 # start of the service, would compile everything again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup setup-run run test proof check check-code check-types format bench lock clean
+.PHONY: help setup setup-run run test proof check format bench lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -20,34 +20,18 @@ setup: ## Make .venv with everything for running, testing and checking
 run: setup-run ## Start the service
 	@exec .venv/bin/hookmill serve $(ARGS)
 
-# With all tests, what takes long of the checks is done beside them, while they wait, and is told after them. The first
-# time, one process collects the tests before all do: else each would compile them, and what they import.
-test: setup ## Run the checks and all tests; with ARGS only the tests they select
-ifeq ($(strip $(ARGS)),)
-	@$(MAKE) check-code
-	@mkdir -p test-artefacts
-	@nice -n 19 $(MAKE) check-types >test-artefacts/types.log 2>&1 & checking=$$!; \
-	test -e tests/__pycache__ || .venv/bin/pytest -n 0 --collect-only >test-artefacts/collected.log 2>&1; \
-	.venv/bin/pytest -n auto --no-loadscope-reorder; tested=$$?; \
-	wait $$checking; checked=$$?; cat test-artefacts/types.log; test $$tested = 0 -a $$checked = 0
-else
+test: setup ## Run the tests, all of them or those that ARGS select
 	@exec .venv/bin/pytest -n auto --no-loadscope-reorder $(ARGS)
-endif
 
 proof: setup ## Run the tests, all that is repeated as often as for a release
 	@exec .venv/bin/pytest -n auto --no-loadscope-reorder --full-counts $(ARGS)
 
-check: check-code check-types ## Check the format, the code, the types and the imports
-
-check-code: setup
+check: setup ## Check the format, the code, the types and the imports
 	@.venv/bin/ruff format --check --quiet --output-format concise $(CHECKED)
 	@.venv/bin/ruff check --quiet $(CHECKED)
-	@echo "Format and code are in order."
-
-check-types: setup
 	@.venv/bin/mypy --no-error-summary $(CHECKED)
 	@report=$$(.venv/bin/lint-imports --no-logo) || { echo "$$report"; exit 1; }
-	@echo "Types and imports are in order."
+	@echo "Format, code, types and imports are in order."
 
 format: setup ## Put the format right, and what ruff can put right by itself
 	@.venv/bin/ruff check --quiet --fix-only $(CHECKED)

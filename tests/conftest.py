@@ -22,10 +22,6 @@ from tests.support.stores import Stores, migrated_sqlite_file
 if TYPE_CHECKING:
     from tests.support.world import World
 
-# A machine that is busy proves nothing about a property; a failure can be repeated from what is printed.
-settings.register_profile("hookmill", deadline=None, print_blob=True)
-settings.load_profile("hookmill")
-
 WAITING = frozenset({"faults", "runs"})
 LONG = frozenset({"dashboard", "oracles"})
 SHORT = frozenset({"management"})
@@ -45,6 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--full-counts"):
         counts.make_full()
+    # A machine that is busy proves nothing about a property; a failure can be repeated from what is printed.
+    settings.register_profile("hookmill", deadline=None, print_blob=True, max_examples=counts.count(200, usually=50))
+    settings.load_profile("hookmill")
     config.stash[_SESSION] = contextlib.ExitStack()
     if "TMPDIR" not in os.environ:
         _keep_files_in_memory()
