@@ -411,9 +411,9 @@ def swept(world: World, packages) -> None:
 
 
 def sent(world: World, made: WebhookWithSecret, count: int) -> list[int]:
-    """The statuses of so many different deliveries at one instant."""
+    """The statuses of so many different deliveries at one instant, the lowest first: none of them is before another."""
     bodies = [b"[%d, %d]" % (world.clock.now, i) for i in range(count)]
-    return [answer.status for answer in world.post_many([(made, body) for body in bodies])]
+    return sorted(answer.status for answer in world.post_many([(made, body) for body in bodies]))
 
 
 def posts(made: WebhookWithSecret, half: int) -> list[tuple[WebhookWithSecret, bytes]]:
