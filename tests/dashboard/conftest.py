@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -91,7 +91,6 @@ class House:
 
     service: Service
     management: Management
-    complaints: list[str] = field(default_factory=list)
 
     @property
     def may(self) -> MayManage:
@@ -200,7 +199,7 @@ def kept_profile(browser: Browser, house: House) -> Iterator[Profile]:
 
 @pytest.fixture
 def admins_profile(kept_profile: Profile, signed_in_state: Any) -> Iterator[BrowserContext]:
-    """In which the admin is signed in, and nothing else is known or open."""
+    """In which the admin is signed in, and no page of an earlier test is open."""
     context = kept_profile.context
     sign_in_again(context, signed_in_state)
     yield context

@@ -1,7 +1,5 @@
-"""How often tests repeat what shows itself only now and then: seldom for every change, at the full count for a release.
-
-A full count takes the minutes that a suite for every change hasn't got: `make proof`.
-"""
+"""How often tests repeat what shows itself only now and then: a few times for every change, and with `make proof` as
+often as the promise was proven with."""
 
 _ARE_FULL = False
 
