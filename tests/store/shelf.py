@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from hashlib import sha256
 from types import TracebackType
 from typing import Any, Self
@@ -11,8 +12,9 @@ from hookmill.domain.ids import DeliveryKey, time_ordered
 from hookmill.domain.webhook import Webhook
 from hookmill.management import House, Management
 from hookmill.store.admission import Attempted, Plan, RunToStart, admit
-from hookmill.store.database import Database, Row, open_database
+from hookmill.store.database import Database, Row
 from hookmill.store.sealing import MasterKey
+from tests.support.stores import opened
 from tests.support.world import Clock
 
 MANY = 1_000_000
@@ -23,7 +25,8 @@ class Shelf:
         self.url = url
         self.clock = Clock()
         self.key = MasterKey(b"k" * 32)
-        self.database: Database = open_database(url)
+        self._at_the_end = ExitStack()
+        self.database: Database = self._at_the_end.enter_context(opened(url))
         house = House(
             public_url="https://hooks.test",
             webhooks_per_factory=MANY,
@@ -38,7 +41,7 @@ class Shelf:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.database.close()
+        self._at_the_end.close()
 
     def webhook(self, name: str = "source") -> Webhook:
         return self.management.webhooks.create(self.may, name).webhook

@@ -4,11 +4,17 @@ import atexit
 import functools
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psycopg
 
 from tests.support.postgres import Postgres
+
+if TYPE_CHECKING:
+    from hookmill.store.database import Database
 
 
 @functools.cache
@@ -24,6 +30,23 @@ def migrated_sqlite_file() -> Path:
     with open_database(sqlite_url(path), checkpoints=True) as database:
         migrate(database)
     return path
+
+
+_OPEN: "dict[str, Database]" = {}
+"""Of the PostgreSQL databases that tests take in turn. A connection costs the server more than what a test asks."""
+
+
+@contextmanager
+def opened(url: str) -> "Iterator[Database]":
+    """The database, which stays open for the next test if it is one that tests take in turn."""
+    from hookmill.store.database import open_database
+
+    kept = _OPEN.get(url)
+    if kept is not None:
+        yield kept
+        return
+    with open_database(url) as database:
+        yield database
 
 
 _STRUCTURE = """
@@ -54,6 +77,7 @@ class Stores:
         self._server = server
         self._template = template
         self._free: list[str] = []
+        self._watching: dict[str, psycopg.Connection] = {}
         with psycopg.connect(template) as connection:
             self._structure = connection.execute(_STRUCTURE).fetchone()
             tables = [name for (name,) in connection.execute(_TABLES)]
@@ -67,25 +91,38 @@ class Stores:
         )
 
     def take(self) -> str:
-        return self._free.pop() if self._free else self._server.create_database(template=self._template)
+        from hookmill.store.database import open_database
+
+        if self._free:
+            return self._free.pop()
+        url = self._server.create_database(template=self._template)
+        _OPEN[url] = open_database(url)
+        self._watching[url] = psycopg.connect(url, autocommit=True)
+        return url
 
     def give_back(self, url: str) -> None:
         """It is taken again if it can be emptied and nothing but its rows was changed."""
         if self._is_as_before(url):
             self._free.append(url)
         else:
-            self._server.drop_database(url)
+            self._drop(url)
 
     def close(self) -> None:
         while self._free:
-            self._server.drop_database(self._free.pop())
+            self._drop(self._free.pop())
+
+    def _drop(self, url: str) -> None:
+        _OPEN.pop(url).close()
+        self._watching.pop(url).close()
+        self._server.drop_database(url)
 
     def _is_as_before(self, url: str) -> bool:
+        # Whoever ends the connections to a database ends this one too.
+        connection = self._watching[url]
         try:
-            with psycopg.connect(url, autocommit=True) as connection:
-                if connection.execute(_STRUCTURE).fetchone() != self._structure:
-                    return False
-                connection.execute(self._empty.encode())
-                return True
+            if connection.execute(_STRUCTURE).fetchone() != self._structure:
+                return False
+            connection.execute(self._empty.encode())
         except psycopg.Error:
             return False
+        return True

@@ -5,6 +5,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from hookmill.store.writer import write
 from hookmill.web.ingress import IngressDoor
 from hookmill.web.routes import Routes
 from tests.support.service import Answer
+from tests.support.stores import opened
 
 T = TypeVar("T")
 Headers = Mapping[str, str] | Sequence[tuple[str, str]]
@@ -72,7 +74,8 @@ class World:
             deliveries_per_minute=deliveries_per_minute,
             failed_authentications_per_minute=failed_authentications_per_minute,
         )
-        self.database = open_database(url)
+        self._at_the_end = ExitStack()
+        self.database = self._at_the_end.enter_context(opened(url))
         house = House(
             public_url="https://hooks.test",
             webhooks_per_factory=webhooks_per_factory,
@@ -110,7 +113,7 @@ class World:
         self._thread.join()
         self._loop.close()
         self._writer.join()
-        self.database.close()
+        self._at_the_end.close()
 
     # What a sender does
 
