@@ -116,6 +116,8 @@ def test_the_log_says_which_process_failed_and_not_what_it_knew(tmp_path: Path):
 
     assert Forked(fail_with_a_log, (), os.environ, tmp_path, output).wait(60) == 0
 
+    # The line is closed before the log is written.
+    until(lambda: output.read_text().endswith("\n"), "the log has a line", seconds=20)
     said = output.read_text()
     told = json.loads(said)
     assert (told["event"], told["where"], told["why"]) == ("failed", "fail", "a fault of type ValueError")
