@@ -29,8 +29,6 @@ SHORT = frozenset({"management"})
 IN_MEMORY_MB = 4_000
 """Free in memory, at least, for a run to keep its files there. It takes a quarter."""
 
-GARBAGE_THRESHOLDS = (50_000, 20, 100)
-
 IN_MEMORY_PREFIX = "hookmill-tests-of-"
 
 _SESSION = pytest.StashKey[contextlib.ExitStack]()
@@ -43,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     # Python looks for garbage after every 700 new things, which took an eighth of the tests' processor time.
-    gc.set_threshold(*GARBAGE_THRESHOLDS)
+    gc.set_threshold(50_000, 20, 100)
     if config.getoption("--full-counts"):
         counts.make_full()
     # A machine that is busy proves nothing about a property; a failure can be repeated from what is printed.
