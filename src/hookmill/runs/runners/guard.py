@@ -21,20 +21,25 @@ RUN_VARIABLE: Final = "HOOKMILL_RUN_ID"
 """What marks every process of a run, on systems with `/proc`: its children inherit it wherever they go."""
 TAIL_BYTES: Final = 4096
 CHUNK_BYTES: Final = 65_536
+GONE_SECONDS: Final = 5.0
+"""At most, for what is killed to be gone: a process that waits for a dead disk is not."""
+LOOK_AGAIN_SECONDS: Final = 0.01
 
 _ASKS_TO_END: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def end_processes_of(run: str) -> None:
-    """Kill whatever still runs for this run, except the caller. Without `/proc` nothing is found."""
+    """Kill whatever still runs for this run, except the caller, and see it gone. Without `/proc` nothing is found."""
     mark = f"\0{RUN_VARIABLE}={run}\0".encode()
-    for _ in range(3):  # What is killed may have started something between the look and the kill.
-        found = [pid for pid in _processes() if mark in b"\0" + _environment_of(pid) + b"\0"]
+    deadline = time.monotonic() + GONE_SECONDS
+    while found := [pid for pid in _processes() if mark in b"\0" + _environment_of(pid) + b"\0"]:
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        if not found:
+        if time.monotonic() > deadline:
             return
+        # What is killed goes when it is its turn, and may have started something between the look and the kill.
+        time.sleep(LOOK_AGAIN_SECONDS)
 
 
 def _processes() -> list[int]:
