@@ -12,9 +12,10 @@ from hookmill import cli
 from hookmill.domain.permission import MayManage, Role
 from hookmill.management import Management
 from tests.faults.test_two_processes import Pair, paired
+from tests.support.counts import count
 from tests.support.postgres import Postgres
 
-ROUNDS = 8
+ROUNDS = count(8, usually=3)
 
 
 @pytest.fixture(scope="module")

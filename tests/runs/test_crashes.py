@@ -8,8 +8,9 @@ from pathlib import Path
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
 from tests.runs.backlog import Backlog, Worker, processes_of, wait_until
+from tests.support.counts import count
 
-KILLS = 20
+KILLS = count(20, usually=8)
 
 
 def witness(backlog: Backlog, script: str) -> list[str]:
