@@ -7,7 +7,7 @@ import multiprocessing.util
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,9 +52,15 @@ def pytest_configure(config: pytest.Config) -> None:
         _keep_files_in_memory()
 
 
-def pytest_collection_finish() -> None:
-    # What all tests were made from is never garbage.
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """What all tests are made from is never garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -12,12 +12,14 @@ from hookmill.domain.webhook import AuthMode
 from hookmill.web.dashboard import PAGES
 from tests.dashboard.conftest import WIDE, House
 from tests.dashboard.running import automation, member
-from tests.support.counts import are_full
+from tests.support.counts import count
 
 NO_PAGES: Final = ("/static/{digest}/{name}", "/live", "/payload")
 LONG: Final = "one-name-without-a-place-to-break-it-" + "x" * 60
 STOPS_MAX: Final = 250
 STOPS_AT_A_TIME: Final = 25
+PAGES_TO_A_WALK: Final = count(1, usually=6)
+"""Of so many pages one is walked through by keyboard."""
 
 STOP = """() => {
     const element = document.activeElement;
@@ -138,7 +140,7 @@ def test_every_stop_of_the_keyboard_is_seen_and_nothing_scrolls_sideways(
             # A part of a page.
             continue
         seen += answer.ok
-        if (are_full() or number % 3 == 0) and (found := walk(page)):
+        if number % PAGES_TO_A_WALK == 0 and (found := walk(page)):
             wrong[address] = found
         for width in (360, 320):
             page.set_viewport_size({"width": width, "height": 740})

@@ -11,6 +11,8 @@ from tests.runs.backlog import Backlog, Worker, processes_of, wait_until
 from tests.support.counts import count
 
 KILLS = count(20, usually=8)
+COMMANDS = count(15, usually=8)
+PACKAGES = count(35, usually=17)
 
 
 def witness(backlog: Backlog, script: str) -> list[str]:
@@ -104,8 +106,8 @@ def test_two_workers_share_the_runs_and_perform_each_once(on_postgres):
     keys = []
     for factory in ("fac_a", "fac_b", "fac_c", "fac_d"):
         automation = on_postgres.automation(factory, runner="command")
-        keys += on_postgres.queue_many(automation, 15, factory=factory)
-        keys += on_postgres.queue_many(on_postgres.automation(factory), 35, factory=factory)
+        keys += on_postgres.queue_many(automation, COMMANDS, factory=factory)
+        keys += on_postgres.queue_many(on_postgres.automation(factory), PACKAGES, factory=factory)
 
     command = witness(on_postgres, "exit 0")
     with (
@@ -116,12 +118,12 @@ def test_two_workers_share_the_runs_and_perform_each_once(on_postgres):
         told = [one.stop(), two.stop()]
 
     assert {(run.state, run.attempt) for run in runs} == {(RunState.SUCCEEDED, 1)}
-    assert len(noted(on_postgres)) == 60
+    assert len(noted(on_postgres)) == 4 * COMMANDS
     assert set(noted(on_postgres).values()) == {1}
     with on_postgres.database.read() as tx:
         shares = Counter(row["executor"] for row in tx.all("SELECT executor FROM runs"))
     assert set(shares) == {one.executor, two.executor}
-    assert min(shares.values()) > 20
+    assert min(shares.values()) > len(keys) // 10
     assert [report["failures"] for report in told] == [[], []]
 
 
