@@ -88,7 +88,7 @@ def test_a_flood_of_oversized_bodies_takes_no_memory(
     assert max(waits) < 2.0
 
 
-def test_the_worst_bodies_at_once_delay_other_senders_little(
+def test_the_worst_bodies_at_once_cost_little_and_keep_nobody_out(
     service: Service, management: Management, webhook: WebhookWithSecret
 ):
     may = operator(management)
@@ -98,12 +98,16 @@ def test_the_worst_bodies_at_once_delay_other_senders_little(
     management.automations.create(may, "reads every body", prompt="Look.", triggers=[trigger])
     events = [(body, {"X-Service-Delivery-Id": f"worst {number}"}) for number, body in enumerate(worst_bodies() * 8)]
 
+    spent = cpu_seconds(service)
     with memory_grown(service) as grown, honest_sender(service, webhook) as waits, ThreadPoolExecutor(64) as senders:
         answers = list(senders.map(lambda event: service.post(other, event[0], headers=event[1]), events))
+    spent = cpu_seconds(service) - spent
 
     assert len(answers) == 64
     assert {answer.status for answer in answers} == {202, 400}
-    assert sorted(waits)[len(waits) * 99 // 100] < 1.0
+    # Others wait for a body's work. It is counted in processor time, of which a busy machine takes none away.
+    assert spent < 64 * 0.03
+    assert max(waits) < 5.0
     assert max(grown) < 500 * MEGABYTE
 
 
@@ -188,6 +192,12 @@ def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
         finally:
             leave.set()
             working.result()
+
+
+def cpu_seconds(service: Service) -> float:
+    """What the ingress and its writer have used so far."""
+    times = [process.cpu_times() for process in ingress_processes(service)]
+    return sum(each.user + each.system for each in times)
 
 
 def ingress_processes(service: Service) -> list[psutil.Process]:

@@ -248,6 +248,18 @@ def test_a_body_that_breaks_off_is_refused_and_leaves_nothing(world):
     assert world.log(made) == []
 
 
+@pytest.mark.parametrize("pieces", [[b'{"a": 1}'], [b'{"a"', b": 1}"]], ids=["one", "two"])
+def test_a_body_is_whole_with_the_last_byte_that_was_declared(sqlite_world, pieces):
+    made = sqlite_world.webhook()
+
+    answers = [
+        sqlite_world.post(made, breaking_off(*pieces), headers={"Content-Length": length}) for length in ("8", "9")
+    ]
+
+    assert [answer.status for answer in answers] == [202, 400]
+    assert sqlite_world.labels(made) == ["Accepted"]
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -279,8 +291,8 @@ def bearer(made) -> dict[str, str]:
     return {"Authorization": f"Bearer {made.reveal()}"}
 
 
-def breaking_off(start: bytes) -> Iterator[bytes]:
-    yield start
+def breaking_off(*pieces: bytes) -> Iterator[bytes]:
+    yield from pieces
     raise ConnectionResetError
 
 

@@ -206,21 +206,26 @@ class _BodyReader:
     async def read(self) -> Body:
         """Raises `TooSlow` when the body is not there in time."""
         declared = self._headers.get(b"content-length")
+        length: int | None = None
         if declared is not None:
             if not declared.isdigit():
                 return Broken()
             if len(declared) > 9:
                 return TooLarge(_LOGGED_SIZE_MAX)
-            if int(declared) > BODY_BYTES_MAX:
-                return TooLarge(int(declared))
+            length = int(declared)
+            if length > BODY_BYTES_MAX:
+                return TooLarge(length)
         reading = self._deadlines.begin()
         try:
             message = await self._receive()
             if message["type"] != "http.request":
                 return Broken()
-            if not message.get("more_body"):
-                return _within_limit(message.get("body", b""))
-            return await self._gather(message)
+            first: bytes = message.get("body", b"")
+            # The server lets through what was declared and no more. Only to be told that this was all, a small
+            # delivery would go through the server's threads once more, for a fifth of its time.
+            if len(first) == length or not message.get("more_body"):
+                return _within_limit(first)
+            return await self._gather(first, length)
         except asyncio.CancelledError:
             if self._deadlines.is_past(reading):
                 raise TooSlow from None
@@ -231,10 +236,11 @@ class _BodyReader:
         finally:
             self._deadlines.end(reading)
 
-    async def _gather(self, message: Message) -> Body:
-        parts = [message.get("body", b"")]
-        size = len(parts[0])
-        while message.get("more_body"):
+    async def _gather(self, first: bytes, length: int | None) -> Body:
+        parts = [first]
+        size = len(first)
+        more = True
+        while more and size != length:
             message = await self._receive()
             if message["type"] != "http.request":
                 return Broken()
@@ -243,6 +249,7 @@ class _BodyReader:
             if size > BODY_BYTES_MAX:
                 return TooLarge(size)
             parts.append(part)
+            more = message.get("more_body", False)
         return _within_limit(b"".join(parts))
 
 
