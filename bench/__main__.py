@@ -12,7 +12,7 @@ from time import monotonic
 from bench.load import LoadFailed
 from bench.machine import describe
 from bench.process import REPOSITORY, ServerFailed
-from bench.scenarios import CONNECTIONS, QUICK, SCENARIOS, THOROUGH
+from bench.scenarios import CONNECTIONS, CONNECTIONS_AT_MOST, QUICK, SCENARIOS, THOROUGH
 from bench.table import Row, in_columns
 
 PAGE = REPOSITORY / "docs" / "performance.md"
@@ -21,14 +21,16 @@ PAGE_TEXT = """\
 # Performance
 
 Measured with `make bench`, which sends its load from one process to a server on the same machine, over {connections}
-connections where no other number is named. `(a)` is an app that reads the body and answers, on the same server with
-the same settings: what `(b)` and `(c)` take longer is the price of accepting durably. Every acceptance is judged in
-full (credential, limit, identity, filters), is on disk before its 202, and one in ten starts a run.
+connections where no other number is named. `(a)` is an app that reads the body until it is told that nothing follows,
+as ASGI applications do, and answers, on the same server with the same settings: what `(b)` and `(c)` take longer is
+the price of accepting durably. Every acceptance is judged in full (credential, limit, identity, filters), is on disk
+before its 202, and one in ten starts a run.
 
-The servers take turns, round after round, and are started anew each time; figures are medians over the
-rounds, and a ratio is the median of the ratios of neighbouring rounds. *Flat out* means that every connection
-sends its next request as soon as it has its answer, so a latency says how long so many requests queue. *Steady*
-means that requests are sent by the clock, and a latency runs from the moment the request was due.
+The servers take turns, round after round, and are started anew each time; figures are medians over the rounds
+({rounds}, and {rounds_of_busiest} with {most_connections} connections), and a ratio is the median of the ratios of
+neighbouring rounds. *Flat out* means that every connection sends its next request as soon as it has its answer, so a
+latency says how long so many requests queue. *Steady* means that requests are sent by the clock, and a latency runs
+from the moment the request was due.
 
 Cores are those used by the server, by the load generator and by everything else on the machine (which is where
 PostgreSQL counts), on average. *µs each* is the server's processor time for one request, which a busy machine
@@ -63,7 +65,16 @@ def main(arguments: Sequence[str]) -> int:
     print(table)
     if asked.write:
         lines = [f"- {name}: {value}" for name, value in machine.items()]
-        PAGE.write_text(PAGE_TEXT.format(connections=CONNECTIONS, machine="\n".join(lines), table=table))
+        PAGE.write_text(
+            PAGE_TEXT.format(
+                connections=CONNECTIONS,
+                most_connections=f"{CONNECTIONS_AT_MOST:,}",
+                rounds=THOROUGH.rounds,
+                rounds_of_busiest=THOROUGH.rounds_of_busiest,
+                machine="\n".join(lines),
+                table=table,
+            )
+        )
     short = [row for row in rows if row.falls_short]
     for row in short:
         print(row.shortfall, file=sys.stderr)
