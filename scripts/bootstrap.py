@@ -39,10 +39,10 @@ DEV_STAMP: Final = VENV / ".stamp-dev"
 PROJECT_STAMP: Final = VENV / ".stamp-project"
 
 LOCKED: Final = "--require-hashes --only-binary :all:".split()
-# Without index addresses, headers and comments a lock reads the same wherever it was made.
+# Without headers and comments a lock reads the same wherever it was made; index addresses uv leaves out by itself.
 COMPILE: Final = (
     "pip compile --quiet --universal --python-version 3.11 --generate-hashes --only-binary :all:"
-    " --no-header --no-annotate --no-emit-index-url"
+    " --no-header --no-annotate"
 ).split()
 
 NETWORK_ADVICE: Final = " Check the network (or pip's proxy and index settings), then run the same command again."

@@ -20,6 +20,8 @@ from tests.support.service import Service, operator, serving
 
 FLOODERS = 8
 MEGABYTE = 1_000_000
+WORST_BODY_SECONDS = 0.02
+"""Processor time that the ingress and its writer may need for one of the worst bodies. They need a third of it."""
 
 
 def test_a_flood_of_bad_credentials_is_refused_counted_and_not_logged_on_and_on(tmp_path: Path):
@@ -99,15 +101,14 @@ def test_the_worst_bodies_at_once_cost_little_and_keep_nobody_out(
     events = [(body, {"X-Service-Delivery-Id": f"worst {number}"}) for number, body in enumerate(worst_bodies() * 8)]
 
     spent = cpu_seconds(service)
-    with memory_grown(service) as grown, honest_sender(service, webhook) as waits, ThreadPoolExecutor(64) as senders:
+    with memory_grown(service) as grown, honest_sender(service, webhook), ThreadPoolExecutor(64) as senders:
         answers = list(senders.map(lambda event: service.post(other, event[0], headers=event[1]), events))
     spent = cpu_seconds(service) - spent
 
     assert len(answers) == 64
     assert {answer.status for answer in answers} == {202, 400}
-    # Others wait for a body's work. It is counted in processor time, of which a busy machine takes none away.
-    assert spent < 64 * 0.03
-    assert max(waits) < 5.0
+    # What others wait for is this work, and a busy machine makes it last, not grow.
+    assert spent < 64 * WORST_BODY_SECONDS
     assert max(grown) < 500 * MEGABYTE
 
 
