@@ -17,8 +17,10 @@ import pytest
 from hypothesis import settings
 
 from tests.support import counts
+from tests.support.browser import BrowserUnavailable, chromium
 from tests.support.postgres import Postgres, PostgresUnavailable, postgres_for_a_session
 from tests.support.stores import Stores, migrated_sqlite_file
+from tests.support.strace import StraceUnavailable, strace
 
 if TYPE_CHECKING:
     from tests.support.world import World
@@ -129,9 +131,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """With pytest-xdist the server belongs to the process that outlives its workers, who are told the URL."""
+    """With pytest-xdist, what is there for all belongs to the process that outlives its workers. The server is one of
+    these; they are told its URL."""
     stash = node.config.stash
     if _SHARED_POSTGRES not in stash:
+        # What must be installed first is not a part of any test's time. The tests that need it fail for want of it.
+        for needed in (chromium, strace):
+            with contextlib.suppress(BrowserUnavailable, StraceUnavailable):
+                needed()
         try:
             server = stash[_SESSION].enter_context(postgres_for_a_session())
             stash[_SHARED_POSTGRES] = {"postgres_url": server.admin_url}

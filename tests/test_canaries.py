@@ -17,6 +17,7 @@ from hookmill.domain.signatures.sign import sign
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import Management
 from hookmill.web.api import application, operations
+from tests.faults.audit import wait_until_runs_have_ended
 from tests.support.service import Service, operator, serving
 
 GIVEN = "canary-given-secret-7f3a9c1e5b"
@@ -125,6 +126,7 @@ def test_the_canaries_would_be_found(flock: Flock):
 
 def test_no_secret_is_in_the_database_its_wal_or_a_backup(flock: Flock, tmp_path: Path):
     data = flock.service.data_dir
+    wait_until_runs_have_ended(flock.service.read_settings().store_url())
     traces = []
     with contextlib.closing(sqlite3.connect(data / "hookmill.db")) as connection:
         connection.execute("VACUUM INTO ?", (str(tmp_path / "backup.db"),))

@@ -21,8 +21,9 @@ from hookmill.app.companion import READY, WORKER
 from hookmill.app.fork_server import ForkServer
 from hookmill.app.worker_process import work_beside_serve
 from hookmill.settings import Settings
-from tests.faults.parts import still_running, until
+from tests.faults.parts import still_running
 from tests.support.loaded import Forked
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -71,13 +72,13 @@ def fork_server() -> psutil.Process:
     def named() -> psutil.Process | None:
         return next((each for each in psutil.Process().children() if each.name() == "hookmill:forks"), None)
 
-    return until(named, "there is a fork server", seconds=20)
+    return until(named, "there is a fork server")
 
 
 def kill_the_fork_server() -> None:
     killed = fork_server()
     killed.kill()
-    until(lambda: not still_running([killed]), "it is gone", seconds=20)
+    until(lambda: not still_running([killed]), "it is gone")
 
 
 def test_each_order_is_a_process_with_a_line_and_a_name_of_its_own(forks: ForkServer):
@@ -94,7 +95,7 @@ def test_a_process_ends_with_its_line_and_leaves_no_zombie(forks: ForkServer):
         process = asked(line)
     process.wait(20)
 
-    until(lambda: not fork_server().children(), "nothing of it is left", seconds=20)
+    until(lambda: not fork_server().children(), "nothing of it is left")
 
 
 @pytest.mark.parametrize("job", ["fail", "leave"])
@@ -117,7 +118,7 @@ def test_the_log_says_which_process_failed_and_not_what_it_knew(tmp_path: Path):
     assert Forked(fail_with_a_log, (), os.environ, tmp_path, output).wait(60) == 0
 
     # The line is closed before the log is written.
-    until(lambda: output.read_text().endswith("\n"), "the log has a line", seconds=20)
+    until(lambda: output.read_text().endswith("\n"), "the log has a line")
     said = output.read_text()
     told = json.loads(said)
     assert (told["event"], told["where"], told["why"]) == ("failed", "fail", "a fault of type ValueError")
@@ -172,7 +173,7 @@ def test_an_order_that_finds_no_room_is_refused_at_once(forks: ForkServer):
             return asked(line).is_running()
         return False
 
-    until(is_answered, "there is room again", seconds=20)
+    until(is_answered, "there is room again")
 
 
 def test_signals_that_stop_everything_at_once_are_left_to_the_process_that_decides(forks: ForkServer):
@@ -213,7 +214,7 @@ def test_a_worker_ends_with_its_line_even_where_nobody_read_what_it_said(tmp_pat
     app.open_store(settings, create=True).close()
     with contextlib.closing(ForkServer({WORKER: partial(work_beside_serve, settings=settings)})) as forks:
         with ordered(forks, WORKER) as line:
-            until(lambda: READY in line.recv(100, socket.MSG_PEEK), "the worker is ready", seconds=20)
+            until(lambda: READY in line.recv(100, socket.MSG_PEEK), "the worker is ready")
             process = psutil.Process(int(line.recv(100, socket.MSG_PEEK).split()[0]))
             assert process.name() == "hookmill:worker"
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from hookmill.domain.ids import run_id
+from hookmill.domain.run import Run, RunState
 from tests.faults.parts import Part, parts_of
 from tests.support.service import Service, serving
-
-SECONDS_TO_FINISH = 20.0
-"""Generous, for machines that do much else; on an idle one it takes a fraction of a second."""
+from tests.support.waiting import LONG_SECONDS, until
 
 
 @pytest.fixture(scope="module")
@@ -26,26 +26,24 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 def printed_line(service: Service) -> str:
     """The line that the first start prints once everything is ready."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if lines := [line for line in service.log().splitlines() if line.startswith("curl ")]:
-            return lines[0]
-        time.sleep(0.05)
-    raise AssertionError(f"no curl line was printed:\n{service.log()}")
+
+    def lines() -> list[str]:
+        return re.findall("^(curl .*)\n", service.log(), re.MULTILINE)
+
+    return until(lines, lambda: f"a curl line is printed:\n{service.log()}")[0]
 
 
 def finished_payload(service: Service, delivery_id: str) -> bytes:
     """What is attached to the finished run that this delivery started."""
-    deadline = time.monotonic() + SECONDS_TO_FINISH
     with service.management() as management:
         may = management.access.operator("default")
-        while time.monotonic() < deadline:
-            runs = management.runs.of_delivery(may, delivery_id)
-            if runs and runs[0].state.is_final:
-                assert [run.state.value for run in runs] == ["succeeded"]
-                return (service.data_dir / "runs" / f"run_{runs[0].id.hex()}" / "event-payload.json").read_bytes()
-            time.sleep(0.05)
-    raise AssertionError("the run did not finish")
+
+        def ended() -> list[Run]:
+            return [run for run in management.runs.of_delivery(may, delivery_id) if run.state.is_final]
+
+        [run] = until(ended, "the run has ended")
+        assert run.state is RunState.SUCCEEDED
+        return (service.data_dir / "runs" / run_id(run.id) / "event-payload.json").read_bytes()
 
 
 def test_the_printed_line_pasted_twice_starts_two_runs_each_with_what_was_posted(service: Service):
@@ -58,7 +56,7 @@ def test_the_printed_line_pasted_twice_starts_two_runs_each_with_what_was_posted
             time.sleep(0.05)
 
     assert [payload["message"] for payload in payloads] == ["Hello from curl"] * 2
-    assert 0 < payloads[1]["sent_at"] - payloads[0]["sent_at"] < SECONDS_TO_FINISH
+    assert 0 < payloads[1]["sent_at"] - payloads[0]["sent_at"] < LONG_SECONDS
 
 
 def pull_request_event() -> bytes:

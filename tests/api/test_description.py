@@ -118,7 +118,7 @@ def those_of(description: Any, *phases: Phase) -> Iterator[tuple[Any, Callable[.
         yield found.ok()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_every_operation_answers_as_described(shared_api: Api, description: Any):
     failures: list[Exception] = []
     # To go through the description while tests are collected would cost every process of a test run seconds.

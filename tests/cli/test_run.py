@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import time_machine
 
 from hookmill.domain.run import RunState
 from tests.cli.conftest import START_US, Hookmill, Log
@@ -75,7 +76,8 @@ def test_a_run_as_json_has_the_exports_fields(
 
 def test_a_replay_is_marked_where_runs_are_shown(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
     log.run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1)
-    (replay,) = hookmill("delivery", "replay", delivery, "--json").json["runs"]
+    with time_machine.travel(START_US / 1_000_000 + 60, tick=False):
+        (replay,) = hookmill("delivery", "replay", delivery, "--json").json["runs"]
 
     newest, original = hookmill("run", "list").out.splitlines()[1:]
 

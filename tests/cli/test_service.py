@@ -11,21 +11,24 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
+from hookmill.cli import service as cli_service
+from hookmill.settings import read_settings
 from hookmill.store.key_file import KeyFile
 from tests.cli.conftest import Hookmill
 from tests.support.loaded import Command
 from tests.support.service import free_port, operator, serving
+from tests.support.waiting import LONG_SECONDS, until
 
 READY_SECONDS = 60.0
 
@@ -117,7 +120,7 @@ def test_a_first_start_says_how_to_try_it_and_what_it_says_works(data_dir: Path,
     with started("--port", str(free_port()), as_users_do=True) as service:
         said = service.announcement()
         (line,) = [line for line in said.splitlines() if line.startswith("curl ")]
-        answered = json.loads(subprocess.check_output(["sh", "-c", line], timeout=20))
+        answered = json.loads(subprocess.check_output(["sh", "-c", line], timeout=LONG_SECONDS))
         run = _finished_run(hookmill)
 
     assert f"{data_dir}/runs/<run_id>/event-payload.json" in said
@@ -128,13 +131,10 @@ def test_a_first_start_says_how_to_try_it_and_what_it_says_works(data_dir: Path,
 
 
 def _finished_run(hookmill: Hookmill) -> dict[str, str]:
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline:
-        for run in hookmill("run", "list", "--json").json["runs"]:
-            if run["state"] == "succeeded":
-                return dict(run)
-        time.sleep(0.05)
-    raise AssertionError("the delivery's run did not finish")
+    def finished() -> list[dict[str, str]]:
+        return [run for run in hookmill("run", "list", "--json").json["runs"] if run["state"] == "succeeded"]
+
+    return until(finished, "the delivery's run has succeeded")[0]
 
 
 def test_a_second_start_says_what_is_there_and_no_secret(data_dir: Path, hookmill: Hookmill):
@@ -172,7 +172,7 @@ def _signed_up(port: int, path: str) -> tuple[int, bool]:
     """The status that a first admin's form is answered with, and whether they are signed in."""
     form = {"name": "Ada", "email": "ada@example.com", "password": "a few long words", "again": "a few long words"}
     headers = {"Origin": f"http://127.0.0.1:{port}", "Content-Type": "application/x-www-form-urlencoded"}
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=LONG_SECONDS)) as connection:
         connection.request("POST", path, urlencode(form), headers)
         answer = connection.getresponse()
         return answer.status, answer.headers["Set-Cookie"] is not None
@@ -186,7 +186,7 @@ def test_the_offered_commands_find_a_service_that_was_started_with_options(
         said = service.announcement()
         monkeypatch.delenv("HOOKMILL_DATA_DIR")
         (offered,) = [line.partition(": ")[2] for line in said.splitlines() if line.startswith("What came in:")]
-        listed = subprocess.check_output(["sh", "-c", offered], text=True, cwd="/", timeout=20)
+        listed = subprocess.check_output(["sh", "-c", offered], text=True, cwd="/", timeout=LONG_SECONDS)
 
     assert f"HOOKMILL_PORT={port} HOOKMILL_DATA_DIR='{tmp_path}/else where'" in offered
     assert listed.startswith("The log has no deliveries.")
@@ -220,10 +220,10 @@ def called(line: str, tmp_path: Path) -> str:
     tool.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > '{arguments}'\nenv -0 > '{environment}'\n")
     tool.chmod(0o755)
     path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
-    subprocess.run(["sh", "-c", line], env=os.environ | {"PATH": path}, cwd="/", check=True, timeout=20)
+    subprocess.run(["sh", "-c", line], env=os.environ | {"PATH": path}, cwd="/", check=True, timeout=LONG_SECONDS)
     told = dict(each.split("=", 1) for each in environment.read_text().split("\0") if each)
     command = Command(arguments.read_text().splitlines(), told, Path("/"), tmp_path / "printed")
-    assert command.wait(20) == 0, (tmp_path / "printed").read_text()
+    assert command.wait(LONG_SECONDS) == 0, (tmp_path / "printed").read_text()
     return (tmp_path / "printed").read_text()
 
 
@@ -237,14 +237,13 @@ def test_the_log_says_that_another_master_key_was_taken_up_and_that_the_service_
         with service.management() as management:
             made = management.webhooks.create(operator(management), "after")
         assert service.post(made, b'{"n": 2}').status == 202
-        deadline = time.monotonic() + 10
-        while "took up a master key" not in service.log() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: "took up a master key" in service.log(), "the new key is taken up")
         service.stop()
 
     (taken_up,) = [json.loads(line) for line in service.log().splitlines() if "took up a master key" in line]
     assert taken_up["key"] == KeyFile(service.data_dir / "master.key").read()[0].id
-    assert json.loads(service.log().splitlines()[-1])["event"] == "stopped"
+    # What the start says goes to the same file, once the worker is ready too.
+    assert [json.loads(line) for line in service.log().splitlines() if line.startswith("{")][-1]["event"] == "stopped"
 
 
 def test_a_taken_port_is_told_before_anything_is_made(data_dir: Path, hookmill: Hookmill):
@@ -256,16 +255,16 @@ def test_a_taken_port_is_told_before_anything_is_made(data_dir: Path, hookmill: 
     assert not data_dir.exists()
 
 
-def test_a_port_that_a_dying_service_still_holds_is_waited_for(data_dir: Path, tmp_path: Path):
-    port = free_port()
-    # What is started after this has nothing to load: it looks at the port within the half second.
-    assert Command(["--version"], os.environ, tmp_path, tmp_path / "version").wait(60) == 0
-    with socket.create_server(("127.0.0.1", port)) as dying:
-        letting_go = threading.Timer(0.5, dying.close)
-        letting_go.start()
-        with started("--port", str(port), "--json") as service:
-            assert service.announced()["first_start"] is True
-        letting_go.join()
+def test_a_port_that_a_dying_service_still_holds_is_waited_for(data_dir: Path, monkeypatch: pytest.MonkeyPatch):
+    with socket.create_server(("127.0.0.1", 0)) as dying:
+        monkeypatch.setenv("HOOKMILL_PORT", str(dying.getsockname()[1]))
+        # The first look finds it taken; it is gone by the next one.
+        rests = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: dying.close())
+        monkeypatch.setattr(cli_service, "time", rests)
+
+        cli_service._refuse_taken_port(read_settings())
+
+        assert dying.fileno() == -1
 
 
 def test_every_problem_of_the_settings_is_told_at_once(

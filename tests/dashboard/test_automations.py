@@ -209,6 +209,7 @@ def test_a_delivery_of_a_webhook_that_is_not_chosen_fails_the_webhook_check(page
         "Would not trigger Webhook check: failed. Payload check: passed. "
         "No filter: every delivery of the chosen webhooks starts a run. It came from one of two, which is not chosen."
     )
+    settled(page)
     verdict(page).get_by_role("button", name="Choose one of two").click()
     expect(verdict(page)).to_contain_text("Would trigger")
     expect(verdict(page)).to_be_focused()

@@ -126,6 +126,7 @@ def walk(page: Page) -> list[str]:
     return [": ".join(stop) for stop in stops[: stops.index(None)] if stop is not None and stop[1]]
 
 
+@pytest.mark.timeout(300)
 def test_every_stop_of_the_keyboard_is_seen_and_nothing_scrolls_sideways(
     page: Page, house: House, addresses: list[str]
 ):

@@ -275,7 +275,7 @@ def test_from_home_to_the_first_run(page: Page, house: House):
     expect(card).to_contain_text("1 Accepted")
 
     # The page that was open all the while has followed.
-    expect(steps).to_contain_text("It started a run: see the run. done", timeout=20_000)
+    expect(steps).to_contain_text("It started a run: see the run. done")
     steps.get_by_role("link", name="see the run").click()
     expect(beside.get_by_role("heading", name="Run of first")).to_be_visible()
     page.goto(house.at("/f/default"))

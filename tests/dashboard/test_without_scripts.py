@@ -12,6 +12,7 @@ from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
 from tests.dashboard.conftest import PASSWORD, House
 from tests.dashboard.running import automation, house_that_runs, member
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +132,10 @@ def test_the_log_is_paged_narrowed_and_a_delivery_run_again(page: Page, house: H
     page.get_by_label("Webhook").select_option(label="logged plainly")
     page.get_by_label("Label").select_option(label="Accepted")
     press(page, "Show")
+    page.wait_for_url(re.compile("label=accepted"))
     first_page = [row.get_attribute("id") for row in page.locator("#log tr[id]").all()]
     follow(page, "Older")
+    page.wait_for_url(re.compile("before="))
     second_page = [row.get_attribute("id") for row in page.locator("#log tr[id]").all()]
     assert first_page + second_page == sent[::-1]
 
@@ -164,26 +167,23 @@ def test_an_automation_is_written_run_cancelled_and_deleted(page: Page, house: H
     press(page, "Check")
     expect(page.get_by_text("Would not trigger", exact=True).first).to_be_visible()
     press(page, "Create")
-    expect(page.get_by_role("heading", name="Plain")).to_be_visible()
+    reads(page, "The automation is created")
     follow(page, "Edit")
     page.get_by_label("Filter", exact=True).fill('{"action": ["opened"]}')
     press(page, "Save")
-    expect(page.get_by_role("heading", name="Plain")).to_be_visible()
+    reads(page, "The automation is saved")
 
     [run] = house.management.runs.of_delivery(
         house.may, house.service.post(made, b'{"action": "opened", "now": true}').delivery_id
     )
-    deadline = time.monotonic() + 20
-    while house.management.runs.get(house.may, run_id(run.id)).state is not RunState.RUNNING:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: house.management.runs.get(house.may, run_id(run.id)).state is RunState.RUNNING, "the run runs")
     follow(page, "Runs")
     page.get_by_role("row", name="Plain").get_by_role("link").first.click()
     press(page, "Cancel this run")
     reads(page, "told to stop")
-    while house.management.runs.get(house.may, run_id(run.id)).state is not RunState.CANCELLED:
-        assert time.monotonic() < deadline + 20
-        time.sleep(0.05)
+    until(
+        lambda: house.management.runs.get(house.may, run_id(run.id)).state is RunState.CANCELLED, "the run is cancelled"
+    )
     page.reload()
     expect(page.get_by_text("cancelled", exact=True).first).to_be_visible()
 

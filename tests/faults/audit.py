@@ -10,8 +10,8 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.ids import delivery_key
 from hookmill.domain.run import RunState
 from hookmill.store.database import Row, open_database
-from tests.faults.parts import until
 from tests.faults.senders import Event
+from tests.support.waiting import until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +42,15 @@ class Findings:
         )
 
 
-def wait_until_runs_have_ended(url: str, *, seconds: float) -> None:
+def wait_until_runs_have_ended(url: str) -> None:
+    """However many they are: performing them comes after everything else."""
     with open_database(url) as database:
 
         def none_open() -> bool:
             with database.read() as tx:
                 return tx.one("SELECT 1 FROM runs WHERE finished_at IS NULL LIMIT 1") is None
 
-        until(none_open, "every run came to its end", seconds=seconds)
+        until(none_open, "every run came to its end", seconds=90)
 
 
 def audit(url: str, events: Sequence[Event]) -> Findings:

@@ -2,16 +2,13 @@
 
 import contextlib
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import TypeVar
 
 import psutil
 
 from tests.support.service import Service
-
-T = TypeVar("T")
+from tests.support.waiting import until
 
 
 class Part(StrEnum):
@@ -46,16 +43,23 @@ def _part(process: psutil.Process, supervisor: int) -> Part | None:
     return Part.INGRESS if process.ppid() == supervisor else None
 
 
-def kill_part(service: Service, part: Part, *, seconds: float = 10.0) -> psutil.Process:
+def kill_part(service: Service, part: Part) -> psutil.Process:
     """kill -9 to one process of this kind, once there is one."""
-    process = until(lambda: next(iter(parts_of(service)[part]), None), f"the service has a {part}", seconds=seconds)
-    process.kill()
-    return process
+
+    def killed() -> psutil.Process | None:
+        for process in parts_of(service)[part]:
+            # It may end by itself between the look and the kill.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+                return process
+        return None
+
+    return until(killed, f"the service has a {part}")
 
 
-def wait_until_announced(service: Service, *, since: int = 0, seconds: float = 60.0) -> None:
+def wait_until_announced(service: Service, *, since: int = 0) -> None:
     """Until it has said that it is ready, after so many bytes of its log: from then on it stands a crash."""
-    until(lambda: "is ready at" in service.log()[since:], "the service says that it is ready", seconds=seconds)
+    until(lambda: "is ready at" in service.log()[since:], "the service says that it is ready")
 
 
 def everything_of(service: Service) -> list[psutil.Process]:
@@ -81,13 +85,3 @@ def taken_away_afterwards(processes: list[psutil.Process]) -> Iterator[None]:
         for process in still_running(processes):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-
-
-def until(look: Callable[[], T | None], what: str, *, seconds: float) -> T:
-    """What `look` finds, as soon as it finds anything. Fails with `what` in words when it does not in time."""
-    deadline = time.monotonic() + seconds
-    while True:
-        if found := look():
-            return found
-        assert time.monotonic() < deadline, f"within {seconds:g} s it did not happen that {what}"
-        time.sleep(0.02)

@@ -11,10 +11,10 @@ import pytest
 from hookmill.domain.permission import MayManage
 from hookmill.management import Management, WebhookWithSecret
 from hookmill.store.database import open_database
-from tests.faults.parts import until
 from tests.faults.plant import Steps, serving_planted
 from tests.faults.senders import Line, ask, at_one_instant, request
 from tests.support.service import Answer, Service, operator
+from tests.support.waiting import until
 
 STEPS_MAX = 30
 """More steps than an admission has."""
@@ -40,7 +40,7 @@ class Scene:
             answer = self.post(made, body)
             return answer if answer.status != 503 else None
 
-        return until(taken, "the repeat is answered", seconds=20)
+        return until(taken, "the repeat is answered")
 
     def webhook(self, management: Management, may: MayManage, name: str) -> WebhookWithSecret:
         """One that an automation listens to."""

@@ -25,11 +25,11 @@ from hookmill.store.database import open_database
 from hookmill.store.key_file import KeyFile
 from hookmill.store.rotation import Rotated
 from hookmill.store.sealing import KeyRing, MasterKey
-from tests.faults.parts import until
 from tests.faults.rotator import rotate_when_told
 from tests.faults.senders import Line, request
 from tests.support.loaded import Command, Forked
 from tests.support.service import Service, operator, serving
+from tests.support.waiting import until
 from tests.support.world import World
 
 STEPS_MAX = 60
@@ -89,7 +89,7 @@ class Senders:
     def take(self, more: int) -> None:
         """Until so many more deliveries were taken."""
         before = self.answers["202"]
-        until(lambda: self.answers["202"] >= before + more, f"{more} more deliveries were taken", seconds=30)
+        until(lambda: self.answers["202"] >= before + more, f"{more} more deliveries were taken")
 
     def _send(self, port: int) -> None:
         number = 0

@@ -15,10 +15,11 @@ import pytest
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import WebhookWithSecret
 from tests.faults.audit import Findings, audit, sqlite_is_whole, wait_until_runs_have_ended
-from tests.faults.parts import Part, kill_part, until, wait_until_announced
+from tests.faults.parts import Part, kill_part, wait_until_announced
 from tests.faults.senders import Event, Fleet
 from tests.support.counts import count
 from tests.support.service import Service, operator, serving
+from tests.support.waiting import until
 
 KILLS = count(30, usually=10)
 ACCEPTED_MIN = count(5_000, usually=1_500)
@@ -111,7 +112,7 @@ def kill_again_and_again(services: Sequence[Service], fleet: Fleet, chance: rand
                 if victim is Part.INGRESS:
                     # A service that never was ready may give up.
                     wait_until_announced(service, since=logged_before[service.port])
-                kill_part(service, victim, seconds=30)
+                kill_part(service, victim)
             killed[victim] += 1
             assert fleet.unexpected == []
         for started in starting.values():
@@ -125,7 +126,7 @@ def _one_that_runs(services: Sequence[Service], starting: dict[int, Future[Servi
             starting.pop(port).result()
         return [service for service in services if service.port not in starting]
 
-    return chance.choice(until(running, "a service runs", seconds=60))
+    return chance.choice(until(running, "a service runs"))
 
 
 def run_the_kills(services: Sequence[Service], where: str, url: str) -> Findings:
@@ -139,9 +140,9 @@ def run_the_kills(services: Sequence[Service], where: str, url: str) -> Findings
         chance,
     ) as fleet:
         killed = kill_again_and_again(services, fleet, chance)
-        until(lambda: fleet.taken >= ACCEPTED_MIN, f"{ACCEPTED_MIN} events were taken", seconds=60)
+        until(lambda: fleet.taken >= ACCEPTED_MIN, f"{ACCEPTED_MIN} events were taken")
         fleet.settle(60)
-    wait_until_runs_have_ended(url, seconds=60)
+    wait_until_runs_have_ended(url)
 
     findings = audit(url, fleet.events)
     print(findings.line(where, kills=killed.total(), seed=seed))

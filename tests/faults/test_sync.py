@@ -11,12 +11,12 @@ import pytest
 from hookmill.domain.ids import delivery_id
 from hookmill.management import WebhookWithSecret
 from tests.faults.audit import sqlite_is_whole
-from tests.faults.parts import until
 from tests.faults.plant import serving_planted
 from tests.faults.senders import Line, request
 from tests.faults.trace import Story, story, traced
 from tests.support.service import Service, operator
 from tests.support.strace import strace
+from tests.support.waiting import until
 
 SENDERS = 8
 DELIVERIES_EACH = 15
@@ -44,7 +44,7 @@ def a_story_of_deliveries(directory: Path, planted: Mapping[str, str]) -> Story:
             return told if told.answered == taken.keys() else None
 
         # The trace is written some time after what it tells of.
-        told = until(whole, "the trace has every answer", seconds=30)
+        told = until(whole, "the trace has every answer")
     assert told.unwritten == set(), "the trace has every write"
     return told
 
@@ -86,7 +86,7 @@ def test_a_sync_that_fails_is_never_answered_with_202(tmp_path: Path):
 
         refused = [number for number, answer in enumerate(first) if answer.status == 503]
         for number in refused:
-            until(lambda: service.post(made, b"[%d]" % number).status == 202, "the repeat is taken", seconds=20)  # noqa: B023
+            until(lambda: service.post(made, b"[%d]" % number).status == 202, "the repeat is taken")  # noqa: B023
         service.kill()
         service.start()
         with service.management() as management:

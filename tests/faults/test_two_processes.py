@@ -18,11 +18,11 @@ from hookmill.domain.ids import delivery_key
 from hookmill.domain.permission import MayManage
 from hookmill.management import Management, WebhookWithSecret
 from hookmill.store.database import open_database
-from tests.faults.parts import until
 from tests.faults.senders import Line, ask, at_one_instant, request
 from tests.support.counts import count
 from tests.support.postgres import Postgres
 from tests.support.service import Answer, Service, operator, serving
+from tests.support.waiting import until
 
 ROUNDS = count(200, usually=40)
 COPIES = 16
@@ -183,7 +183,7 @@ class Racers:
     def see_one_through(self) -> None:
         """Returns when somebody has shot, from the beginning to the answer, since the call."""
         since = time.monotonic()
-        until(lambda: any(shot.began > since for shot in self.shots[-2 * RACERS :]), "somebody shot", seconds=20)
+        until(lambda: any(shot.began > since for shot in self.shots[-2 * RACERS :]), "somebody shot")
 
     def _shoot(self, number: int) -> None:
         chance = random.Random(number)

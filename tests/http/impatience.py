@@ -19,8 +19,8 @@ BODY_SECONDS: Final = 2
 class ImpatientService(Service):
     """`impatient/sitecustomize.py` reads what is set here."""
 
-    writer_seconds: float = 0.0
-    """How long the writing process takes before it begins."""
+    writer_gate: Path = Path("/")
+    """The writing process does not begin before this is there."""
 
     def environment(self) -> dict[str, str]:
         # By its name: in a class with slots `super()` means the class before it was given them.
@@ -30,14 +30,14 @@ class ImpatientService(Service):
             "PYTHONPATH": path,
             "HOOKMILL_TEST_HEADER_MILLISECONDS": str(HEADER_SECONDS * 1000),
             "HOOKMILL_TEST_BODY_SECONDS": str(BODY_SECONDS),
-            "HOOKMILL_TEST_WRITER_SECONDS": str(self.writer_seconds),
+            "HOOKMILL_TEST_WRITER_GATE": str(self.writer_gate),
         }
 
 
-def impatient_service(data_dir: Path, *, writer_seconds: float = 0.0) -> ImpatientService:
+def impatient_service(data_dir: Path, *, writer_gate: Path = Path("/")) -> ImpatientService:
     """Not started yet."""
     settings = {name.upper(): str(value) for name, value in ENOUGH.items()}
-    return ImpatientService(data_dir, settings=settings, writer_seconds=writer_seconds)
+    return ImpatientService(data_dir, settings=settings, writer_gate=writer_gate)
 
 
 @contextmanager

@@ -12,16 +12,19 @@ import psutil
 import pytest
 
 from hookmill.domain.limits import BODY_BYTES_MAX
+from hookmill.domain.payload import parse
 from hookmill.management import Management, WebhookWithSecret
-from tests.http.conftest import ENOUGH
+from tests.http.conftest import ENOUGH, are_short
 from tests.http.hostile import Target, honest
 from tests.http.wire import Wire, WireAnswer
 from tests.support.service import Service, operator, serving
+from tests.support.waiting import until
 
 FLOODERS = 8
 MEGABYTE = 1_000_000
-WORST_BODY_SECONDS = 0.02
-"""Processor time that the ingress and its writer may need for one of the worst bodies. They need a third of it."""
+WORST_TIMES_READ = 8
+"""How many times as much processor time the worst bodies may need in the ingress and its writer as to be read once.
+They need two to three times as much."""
 
 
 def test_a_flood_of_bad_credentials_is_refused_counted_and_not_logged_on_and_on(tmp_path: Path):
@@ -37,10 +40,10 @@ def test_a_flood_of_bad_credentials_is_refused_counted_and_not_logged_on_and_on(
 
         assert Counter(answer.status for answer in answers) == {401: 60, 429: 540}
         assert all(1 <= int(a.headers["retry-after"]) <= 60 for a in answers if a.status == 429)
-        assert max(waits) < 2.0
+        assert are_short(waits)
         labels = Counter(row.label.shown for row in management.log.newest(may, limit=10_000))
         assert labels["Rejected (auth)"] == 60
-        assert eventually(lambda: refused(management, "failed_authentications") == 540)
+        until(lambda: refused(management, "failed_authentications") == 540, "every refusal is counted")
 
 
 def test_a_strangers_claim_of_a_huge_body_costs_others_nothing(service: Service, webhook: WebhookWithSecret):
@@ -50,7 +53,7 @@ def test_a_strangers_claim_of_a_huge_body_costs_others_nothing(service: Service,
         answers = asked_at_once(service, claims)
 
     assert {answer.status for answer in answers} == {401}
-    assert max(waits) < 2.0
+    assert are_short(waits)
 
 
 def test_a_flood_of_unknown_webhooks_disturbs_nobody(
@@ -62,7 +65,7 @@ def test_a_flood_of_unknown_webhooks_disturbs_nobody(
         answers = asked_at_once(service, [stranger(f"wh_{number:040}", number) for number in range(2_000)])
 
     assert {answer.status for answer in answers} == {404}
-    assert max(waits) < 2.0
+    assert are_short(waits)
     after = len(management.log.newest(operator(management), limit=100_000))
     assert after - before == len(waits)
     assert max(grown) < 32 * MEGABYTE
@@ -87,7 +90,7 @@ def test_a_flood_of_oversized_bodies_takes_no_memory(
 
     assert {answer.status for answer in answers} == {401 if framing == "by strangers" else 413}
     assert max(grown) < 32 * MEGABYTE
-    assert max(waits) < 2.0
+    assert are_short(waits)
 
 
 def test_the_worst_bodies_at_once_cost_little_and_keep_nobody_out(
@@ -100,15 +103,18 @@ def test_the_worst_bodies_at_once_cost_little_and_keep_nobody_out(
     management.automations.create(may, "reads every body", prompt="Look.", triggers=[trigger])
     events = [(body, {"X-Service-Delivery-Id": f"worst {number}"}) for number, body in enumerate(worst_bodies() * 8)]
 
+    to_read = [seconds_to_read([body for body, _ in events])]
     spent = cpu_seconds(service)
-    with memory_grown(service) as grown, honest_sender(service, webhook), ThreadPoolExecutor(64) as senders:
+    with memory_grown(service) as grown, honest_sender(service, webhook, rest=0.2), ThreadPoolExecutor(64) as senders:
         answers = list(senders.map(lambda event: service.post(other, event[0], headers=event[1]), events))
     spent = cpu_seconds(service) - spent
+    to_read.append(seconds_to_read([body for body, _ in events]))
+    print(f"{spent:.2f} s for what takes {to_read} s to be read")
 
     assert len(answers) == 64
     assert {answer.status for answer in answers} == {202, 400}
-    # What others wait for is this work, and a busy machine makes it last, not grow.
-    assert spent < 64 * WORST_BODY_SECONDS
+    # What others wait for is this work. A busy machine makes it last, and little more; a slow one makes both grow.
+    assert spent < WORST_TIMES_READ * max(to_read)
     assert max(grown) < 500 * MEGABYTE
 
 
@@ -145,7 +151,7 @@ def asked(service: Service, request: bytes) -> WireAnswer:
 
 
 @contextmanager
-def honest_sender(service: Service, webhook: WebhookWithSecret) -> Iterator[list[float]]:
+def honest_sender(service: Service, webhook: WebhookWithSecret, *, rest: float = 0.01) -> Iterator[list[float]]:
     """Deliveries one after another while the block runs, each a 202. How long each took, in seconds."""
     waits: list[float] = []
     statuses: Counter[int] = Counter()
@@ -156,7 +162,7 @@ def honest_sender(service: Service, webhook: WebhookWithSecret) -> Iterator[list
             event = f"real {time.time_ns()}"
             statuses[service.post(webhook, headers={"X-Service-Delivery-Id": event}).status] += 1
             waits.append(time.monotonic() - started)
-            leave.wait(0.01)
+            leave.wait(rest)
 
     with meanwhile(deliver):
         yield waits
@@ -193,6 +199,14 @@ def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
         finally:
             leave.set()
             working.result()
+
+
+def seconds_to_read(bodies: list[bytes]) -> float:
+    """Processor time that this thread needs to parse them."""
+    began = time.thread_time()
+    for body in bodies:
+        parse(body)
+    return time.thread_time() - began
 
 
 def cpu_seconds(service: Service) -> float:
@@ -233,13 +247,3 @@ def worst_bodies() -> list[bytes]:
 
 def refused(management: Management, kind: str) -> int:
     return sum(row.count for row in management.log.refusals(operator(management)) if row.kind == kind)
-
-
-def eventually(holds: Callable[[], bool], *, seconds: float = 15.0) -> bool:
-    """Whether it comes true: what is counted is written down about once a second."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True

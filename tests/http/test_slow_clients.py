@@ -14,7 +14,7 @@ from typing import Final
 
 from hookmill.app import serve
 from hookmill.web import ingress
-from tests.http.conftest import new_target
+from tests.http.conftest import are_short, new_target
 from tests.http.hostile import Target, honest
 from tests.http.impatience import BODY_SECONDS, HEADER_SECONDS, serving_impatiently
 from tests.http.wire import Wire
@@ -56,7 +56,7 @@ def test_two_hundred_slow_clients_are_dropped_while_honest_ones_are_served(tmp_p
                 time.sleep(0.05)
 
         assert siege.result() == []
-        assert max(waits) < 2.0
+        assert are_short(waits)
         assert statuses_by_kind(clients) == {
             "silent from the start": {b""},
             "silent within the request line": {b""},
@@ -70,7 +70,7 @@ def test_two_hundred_slow_clients_are_dropped_while_honest_ones_are_served(tmp_p
             "silent after a delivery": {b"202"},
             "that reads no answer": {b""},
         }
-        assert seconds_to_a_202(service, target) < 2.0
+        assert are_short([seconds_to_a_202(service, target) for _ in range(3)])
         assert "Traceback" not in service.log()
 
 
@@ -93,7 +93,7 @@ def test_senders_who_read_no_answers_disturb_nobody(service: Service, target: Ta
         pumping = [senders.submit(pump, service.port, delivery, seconds=2.0) for _ in range(10)]
         waits = [seconds_to_a_202(service, target) for _ in range(20)]
 
-    assert max(waits) < 2.0
+    assert are_short(waits)
     assert {each.result() for each in pumping} <= {"held", "dropped"}
 
 
@@ -103,7 +103,7 @@ def test_thousands_of_idle_connections_disturb_nobody(service: Service, target: 
 
         waits = [seconds_to_a_202(service, target) for _ in range(10)]
 
-    assert max(waits) < 2.0
+    assert are_short(waits)
 
 
 HEALTH: Final = b"GET /healthz HTTP/1.1\r\nHost: hooks.test\r\n\r\n"

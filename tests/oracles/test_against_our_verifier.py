@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import pytest
+
 from hookmill.domain.signatures.catalogue import find
 from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
@@ -16,6 +18,9 @@ from tests.oracles import ORACLES, Oracle
 from tests.oracles.by_hand import AT, BY_HAND, DELIVERY_ID, URL, ByHand, altered, event, mac, private_half
 from tests.oracles.request import Given
 from tests.support.cases import for_each
+
+# The first test loads what all providers have published, which takes a busy machine longer than any test.
+pytestmark = pytest.mark.timeout(600)
 
 Change = Callable[[ByHand, Given], Given | None]
 """Makes another request of a good one; None where a scheme has nothing to change in this way."""

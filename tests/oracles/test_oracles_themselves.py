@@ -3,9 +3,14 @@
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from tests.oracles import ORACLES, Oracle
 from tests.oracles.by_hand import AT, BY_HAND, DELIVERY_ID, URL, ByHand, altered
 from tests.support.cases import for_each
+
+# The first test loads what all providers have published, which takes a busy machine longer than any test.
+pytestmark = pytest.mark.timeout(600)
 
 SIGNERS = [oracle for oracle in ORACLES if oracle.signs]
 each_oracle = for_each("oracle", ORACLES, ids=str)

@@ -3,8 +3,7 @@
 import os
 import secrets
 import signal
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from hookmill.store import runs as store
 from hookmill.store.database import open_database
 from tests.runs.worker import microseconds, perform_until_told
 from tests.support.loaded import loaded
+from tests.support.waiting import LONG_SECONDS, until
 
 
 class Backlog:
@@ -137,8 +137,12 @@ class Backlog:
         with self.database.write() as tx:
             store.request_cancel(tx, key, now=microseconds())
 
-    def wait_for_end(self, *keys: RunKey, seconds: float = 20) -> list[Run]:
-        wait_until(lambda: all(self.run(key).state.is_final for key in keys), seconds, lambda: str(self.states()))
+    def wait_for_end(self, *keys: RunKey, seconds: float = LONG_SECONDS) -> list[Run]:
+        until(
+            lambda: all(self.run(key).state.is_final for key in keys),
+            lambda: f"every run has ended: {self.states()}",
+            seconds=seconds,
+        )
         return [self.run(key) for key in keys]
 
     def states(self) -> Mapping[str, int]:
@@ -155,14 +159,6 @@ class Backlog:
 
     def __exit__(self, *_: object) -> None:
         self.database.close()
-
-
-def wait_until(holds: Callable[[], object], seconds: float = 40, otherwise: Callable[[], str] = lambda: "") -> None:
-    """Fails, with what `otherwise` says, when it does not hold in time."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, f"It did not come true within {seconds} s. {otherwise()}"
-        time.sleep(0.02)
 
 
 class Worker:

@@ -20,8 +20,9 @@ from hookmill.runs.package import Package
 from hookmill.runs.runner import Left, Runner, Verdict, Watch
 from hookmill.runs.runners import CommandRunner, PackageRunner
 from hookmill.store import runs as store
-from tests.runs.backlog import Backlog, Worker, processes_of, wait_until
+from tests.runs.backlog import Backlog, Worker, processes_of
 from tests.runs.worker import microseconds
+from tests.support.waiting import until
 
 
 @dataclass
@@ -84,26 +85,22 @@ def begun(backlog: Backlog, key: Any) -> Callable[[], bool]:
 # Starting
 
 
-def test_a_run_that_is_announced_begins_at_once(backlog):
-    waits = []
+def test_a_run_that_is_announced_does_not_wait_for_the_next_look(backlog, monkeypatch):
+    monkeypatch.setattr("hookmill.runs.engine.SWEEP_SECONDS", 600.0)
     with running(backlog) as engine:
         automation = backlog.automation()
         for _ in range(5):
             key = backlog.queue(automation)
-            announced = microseconds()
             engine.wake()
             (run,) = backlog.wait_for_end(key)
-            assert run.started_at is not None
-            waits.append((run.started_at - announced) / 1000)
-
-    assert sorted(waits)[2] < 200, f"milliseconds: {waits}"
+            assert run.state is RunState.SUCCEEDED
 
 
 def test_a_run_that_nobody_announced_is_found(backlog):
     with running(backlog):
         key = backlog.queue(backlog.automation())
 
-        (run,) = backlog.wait_for_end(key, seconds=5)
+        (run,) = backlog.wait_for_end(key)
 
     assert run.state is RunState.SUCCEEDED
 
@@ -122,14 +119,14 @@ def test_no_more_runs_are_in_hand_than_can_be_performed(on_sqlite):
     on_sqlite.queue_many(on_sqlite.automation(runner="gate"), 20)
 
     with running(on_sqlite, gate=gate, concurrency=3) as engine:
-        wait_until(lambda: gate.inside == 3)
+        until(lambda: gate.inside == 3)
         for _ in range(50):
             engine.wake()
         time.sleep(0.3)
         with on_sqlite.database.read() as tx:
             waiting = tx.all("SELECT id FROM runs WHERE handed_at IS NULL")
         gate.open.set()
-        wait_until(lambda: on_sqlite.states() == {"succeeded": 20})
+        until(lambda: on_sqlite.states() == {"succeeded": 20})
 
     assert len(waiting) == 17
     assert gate.most_inside == 3
@@ -142,7 +139,7 @@ def test_a_flood_of_one_factory_does_not_keep_another_waiting(on_sqlite):
     on_sqlite.queue_many(on_sqlite.automation("fac_small", runner="gate"), 3, factory="fac_small")
 
     with running(on_sqlite, gate=gate, concurrency=1):
-        wait_until(lambda: on_sqlite.states() == {"succeeded": 15})
+        until(lambda: on_sqlite.states() == {"succeeded": 15})
 
     assert gate.order[:6] == ["fac_flood", "fac_small"] * 3
 
@@ -204,7 +201,7 @@ def test_a_queued_run_that_is_cancelled_is_never_performed(backlog):
     first = backlog.queue(automation)
 
     with running(backlog, gate=gate, concurrency=1):
-        wait_until(begun(backlog, first))
+        until(begun(backlog, first))
         second = backlog.queue(automation)
         backlog.request_cancel(second)
         gate.open.set()
@@ -218,7 +215,7 @@ def test_a_running_command_is_cancelled_from_another_process(backlog):
     key = backlog.queue(backlog.automation(runner="command"))
 
     with Worker(backlog, command=["sleep", "60"]) as worker:
-        wait_until(lambda: processes_of(run_id(key)))
+        until(lambda: processes_of(run_id(key)))
         asked = time.monotonic()
         backlog.request_cancel(key)
         (run,) = backlog.wait_for_end(key)
@@ -226,7 +223,7 @@ def test_a_running_command_is_cancelled_from_another_process(backlog):
         worker.stop()
 
     assert (run.state, run.reason) == (RunState.CANCELLED, "It was cancelled while it ran.")
-    assert took < 3
+    assert took < 20
     assert processes_of(run_id(key)) == []
 
 
@@ -237,8 +234,8 @@ def test_a_run_may_end_within_the_grace(on_sqlite):
     key = on_sqlite.queue(on_sqlite.automation(runner="command"))
 
     with running(on_sqlite, command="sleep 0.5") as engine:
-        wait_until(begun(on_sqlite, key))
-        engine.shutdown(5)
+        until(begun(on_sqlite, key))
+        engine.shutdown(30)
         state = on_sqlite.run(key).state
 
     assert state is RunState.SUCCEEDED
@@ -248,7 +245,7 @@ def test_a_run_that_outlasts_the_grace_is_stopped_and_begins_again_at_the_next_s
     key = backlog.queue(backlog.automation(runner="command"))
 
     with Worker(backlog, command=["sleep", "60"], attempts_max=1) as worker:
-        wait_until(lambda: processes_of(run_id(key)))
+        until(lambda: processes_of(run_id(key)))
         told = worker.stop()
     stopped = backlog.run(key)
 
@@ -265,7 +262,7 @@ def test_nothing_begins_once_it_stops(on_sqlite):
     with running(on_sqlite, gate=gate, concurrency=1) as engine:
         keys = on_sqlite.queue_many(on_sqlite.automation(runner="gate"), 3)
         engine.wake()
-        wait_until(lambda: gate.inside)
+        until(lambda: gate.inside)
         engine.shutdown(0)
         begun_by_then = list(gate.order)
 
@@ -289,7 +286,7 @@ def test_the_engine_holds_the_id_alone_in_plain_json(on_sqlite):
     key = on_sqlite.queue(on_sqlite.automation(runner="gate", prompt="canary"), payload=b'"canary"')
 
     with running(on_sqlite, gate=gate):
-        wait_until(lambda: gate.inside)
+        until(lambda: gate.inside)
         (record,) = in_the_engine(load_input=True)
         gate.open.set()
         on_sqlite.wait_for_end(key)
@@ -305,7 +302,7 @@ def test_a_run_is_recorded_under_its_id_before_it_is_performed(backlog):
     key = backlog.queue(backlog.automation(runner="gate"))
 
     with running(backlog, gate=gate) as engine:
-        wait_until(lambda: gate.inside)
+        until(lambda: gate.inside)
         (record,) = in_the_engine()
         gate.open.set()
         backlog.wait_for_end(key)
@@ -314,11 +311,12 @@ def test_a_run_is_recorded_under_its_id_before_it_is_performed(backlog):
     assert (record.executor_id, record.app_version) == (engine.executor, "1")
 
 
-def test_a_record_of_another_day_does_not_keep_a_run_from_being_performed(backlog):
+def test_a_record_of_another_day_does_not_keep_a_run_from_being_performed(backlog, monkeypatch):
+    monkeypatch.setattr("hookmill.runs.engine.TIDY_SECONDS", 600.0)
     first, second = backlog.queue_many(backlog.automation(), 2)
     with running(backlog):
         backlog.wait_for_end(first, second)
-        wait_until(lambda: [record.status for record in in_the_engine()] == ["SUCCESS"] * 2)
+        until(lambda: [record.status for record in in_the_engine()] == ["SUCCESS"] * 2)
 
         # As if the store were restored from yesterday's backup, and the engine's file were not.
         with backlog.database.write() as tx:
@@ -335,7 +333,7 @@ def test_a_record_of_another_day_does_not_keep_a_run_from_being_performed(backlo
 def test_the_engines_file_may_be_lost(on_sqlite):
     key = on_sqlite.queue(on_sqlite.automation(runner="command"))
     with Worker(on_sqlite, command=["sleep", "60"]) as worker:
-        wait_until(lambda: processes_of(run_id(key)))
+        until(lambda: processes_of(run_id(key)))
         worker.kill()
     for file in on_sqlite.data.glob("engine.db*"):
         file.unlink()
@@ -349,7 +347,7 @@ def test_the_engines_file_may_be_lost(on_sqlite):
 def test_what_a_dead_worker_had_is_forgotten_by_the_engine(backlog):
     key = backlog.queue(backlog.automation(runner="command"))
     with Worker(backlog, command=["sleep", "60"]) as worker:
-        wait_until(lambda: processes_of(run_id(key)))
+        until(lambda: processes_of(run_id(key)))
         worker.kill()
 
     with running(backlog, attempts_max=1, dead_after_seconds=1, complains=not backlog.database.on_sqlite):
@@ -365,10 +363,10 @@ def test_a_stopped_run_leaves_no_outcome_in_the_engine(on_sqlite):
     key = on_sqlite.queue(on_sqlite.automation(runner="gate"))
 
     with running(on_sqlite, gate=gate):
-        wait_until(lambda: gate.inside)
+        until(lambda: gate.inside)
         with on_sqlite.database.write() as tx:
             tx.run("UPDATE runs SET executor = 'another'")
-        wait_until(lambda: not gate.inside)
+        until(lambda: not gate.inside)
         time.sleep(0.2)
         statuses = [record.status for record in in_the_engine()]
 
@@ -378,11 +376,21 @@ def test_a_stopped_run_leaves_no_outcome_in_the_engine(on_sqlite):
 
 def test_a_run_that_slipped_through_our_hands_is_begun_again(on_sqlite, monkeypatch):
     monkeypatch.setattr("hookmill.runs.engine.TIDY_SECONDS", 0.2)
-    with running(on_sqlite) as engine:
+    gate = Gate()
+    with running(on_sqlite, gate=gate, concurrency=1) as engine:
+        first = on_sqlite.queue(on_sqlite.automation(runner="gate"))
+        # While it has its hands full the engine takes nothing.
+        until(lambda: gate.inside)
         key = on_sqlite.queue(on_sqlite.automation())
         with on_sqlite.database.write() as tx:
             # What is left when the COMMIT that begins an attempt takes effect and nobody hears of it.
-            tx.run("UPDATE runs SET executor = :us, handed_at = 1, state = 'running', attempt = 1", us=engine.executor)
+            tx.run(
+                "UPDATE runs SET executor = :us, handed_at = 1, state = 'running', attempt = 1 WHERE id = :id",
+                us=engine.executor,
+                id=key,
+            )
+        gate.open.set()
+        on_sqlite.wait_for_end(first)
 
         (run,) = on_sqlite.wait_for_end(key)
 
@@ -395,7 +403,7 @@ def test_what_ended_is_forgotten_by_the_engine(backlog, monkeypatch):
 
     with running(backlog):
         backlog.wait_for_end(*keys)
-        wait_until(lambda: in_the_engine() == [])
+        until(lambda: in_the_engine() == [])
 
 
 def test_the_engine_opens_no_connection_to_anywhere(on_sqlite):

@@ -123,6 +123,8 @@ def test_a_migration_waits_longer_than_a_statement_usually_may(postgres_url, mon
     monkeypatch.setattr(waiting, "STATEMENT_SECONDS", 1)
     monkeypatch.setattr(waiting, "BUSY_SECONDS", 1)
     with open_database(postgres_url) as first, open_database(postgres_url) as second, ThreadPoolExecutor(1) as others:
+        with second.read() as tx:
+            tx.one("SELECT 1")
         with first.write() as tx:
             tx.run("SET LOCAL statement_timeout = 0")
             tx.run("SELECT pg_advisory_xact_lock(:lock)", lock=0x686F6F6B)

@@ -15,6 +15,7 @@ from hookmill.store import facts, secrets
 from hookmill.store.sealing import KeyRing, MasterKey, WrongKey, as_text, master_key_from_text
 from hookmill.store.snapshot import Snapshot, read_live
 from tests.store.shelf import Shelf
+from tests.support.waiting import LONG_SECONDS
 
 KEY = MasterKey(b"k" * 32)
 VALUE = SecretValue("the value ü")
@@ -203,7 +204,7 @@ def test_a_secret_that_does_not_open_keeps_no_other_webhook_from_being_read_ahea
     async def scene() -> list[bool]:
         snapshot = Snapshot(shelf.database, shelf.key, failed=lambda _where, error: told.append(str(error)))
         try:
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + LONG_SECONDS
             while sum(snapshot.get(uid) is not None for uid in uids) < 4 and time.monotonic() < deadline:
                 await asyncio.sleep(0.01)
             return [snapshot.get(uid) is not None for uid in uids]

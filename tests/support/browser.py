@@ -58,7 +58,7 @@ def _install() -> None:
     with Path(tempfile.gettempdir(), "hookmill-chromium.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends"]
+        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"]
         for command in (["apt-get", "update", "-qq"], *([*install, package] for package in PACKAGES)):
             if _of_the_system():
                 return

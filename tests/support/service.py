@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import secrets
@@ -20,10 +21,14 @@ from hookmill.domain.permission import MayManage
 from hookmill.management import Management, WebhookWithSecret
 from hookmill.settings import Settings
 from tests.support.loaded import Command
+from tests.support.postgres import PORTS
 from tests.support.stores import migrated_sqlite_file
+from tests.support.waiting import until
 
-START_SECONDS = 30.0
-STOP_SECONDS = 30.0
+START_SECONDS = 60.0
+STOP_SECONDS = 60.0
+PROCESSES_MAX = 8
+"""How many processes of tests have ports of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +90,12 @@ class Service:
         raise AssertionError(f"the service was not ready within {START_SECONDS} s:\n{self.log()}")
 
     def kill(self) -> None:
-        """kill -9, to every process of the service at once."""
+        """kill -9, to every process of the service at once, and wait until none of them holds the port any more."""
         assert self.process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(STOP_SECONDS)
+        until(lambda: _is_free(self.port), f"port {self.port} is free")
 
     def stop(self) -> int:
         """Ask it to end, as an operator would. The exit code."""
@@ -182,8 +188,23 @@ def operator(management: Management) -> MayManage:
 def free_port() -> int:
     """A port at which nobody listens. The system gives it to no connection either, as it does with those from 32,768:
     a service that was killed finds it free."""
-    while True:
-        # Chance that no test has seeded: several processes look for ports.
-        port = 15_000 + secrets.randbelow(17_000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
+    return next(port for port in _ports if _is_free(port))
+
+
+def _is_free(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+        return True
+    return False
+
+
+def _ports_in_turn() -> Iterator[int]:
+    """Each process of the tests has its own, and takes one again only after all others: between two services on one
+    port, or while one starts, nobody else takes it."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    own = range(15_000, PORTS.start)[number % PROCESSES_MAX :: PROCESSES_MAX]
+    # Chance that no test has seeded, for tests of another clone at the same time.
+    first = secrets.randbelow(len(own))
+    return itertools.cycle([*own[first:], *own[:first]])
+
+
+_ports = _ports_in_turn()

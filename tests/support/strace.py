@@ -1,6 +1,5 @@
 """strace, which shows in what order a program asks the kernel for things: nothing else tells a sync that is missing
-from
-one that is there."""
+from one that is there."""
 
 import fcntl
 import os
@@ -9,7 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-INSTALL = ["apt-get", "install", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120", "strace"]
+INSTALL = ["apt-get", "install", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300", "strace"]
 
 
 class StraceUnavailable(Exception):

@@ -45,8 +45,8 @@ class Companion:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def wait_until_ready(self, seconds: float) -> bool:
-        return self._ready.wait(seconds)
+    def wait_until_ready(self) -> None:
+        self._ready.wait()
 
     def _start(self) -> socket.socket:
         # An ingress process that is forked now would keep the worker's end, and hide from this one that it closed.

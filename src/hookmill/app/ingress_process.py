@@ -167,8 +167,7 @@ class IngressService:
         if not self._group_commit.is_ready:
             return False
         try:
-            with self._store.database.read() as tx:
-                return tx.one("SELECT 1 AS one") is not None
+            return self._store.database.takes_writes()
         except StoreUnavailable:
             return False
 

@@ -6,9 +6,9 @@ import resource
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from typing import IO, Final
 
 from granian import Granian
@@ -123,18 +123,16 @@ def _announce_when_ready(
     settings: Settings, companion: Companion, has_served: threading.Event, announce: Callable[[], None]
 ) -> None:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - asked of, not bound
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        connection = HTTPConnection(host, settings.port, timeout=2)
-        try:
-            connection.request("GET", "/readyz")
-            if connection.getresponse().status == 200:
-                has_served.set()
-                if companion.wait_until_ready(deadline - time.monotonic()):
-                    announce()
-                    return
-        except OSError:
-            pass
-        finally:
-            connection.close()
+    # However long that takes: what a first start says is said once, and a secret is in it.
+    while not _is_ready(host, settings.port):
         time.sleep(0.05)
+    has_served.set()
+    companion.wait_until_ready()
+    announce()
+
+
+def _is_ready(host: str, port: int) -> bool:
+    with closing(HTTPConnection(host, port, timeout=2)) as connection, suppress(OSError, HTTPException):
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    return False

@@ -22,7 +22,7 @@ class Routes:
     /api/…          management for programs
     /, /f/…, …      management for people
     /healthz        the process answers
-    /readyz         the process answers, its database does, and its writer is there
+    /readyz         the process answers, its database takes writes, and its writer is there
     """
 
     def __init__(

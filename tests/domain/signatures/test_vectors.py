@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -480,6 +481,7 @@ BODIES = st.one_of(
 
 
 @EVERY_SCHEME
+@pytest.mark.timeout(600)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_whatever_a_stranger_sends_ends_in_a_verdict(name, data):

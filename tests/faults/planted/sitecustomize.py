@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -120,6 +121,20 @@ def _trace_the_writer(command: list[str], line: socket.socket, url: str) -> None
     os.execvp(command[0], [*command, sys.executable, "-c", again, str(line.fileno()), url])
 
 
+def _hold_up_the_api(gate: Path) -> None:
+    """The API is not built before the file is there."""
+    from hookmill.web import api
+
+    build = api.build
+
+    def held(*given: Any, **named: Any) -> Any:
+        while not gate.exists():
+            time.sleep(0.01)
+        return build(*given, **named)
+
+    api.build = held
+
+
 def _plant_in_the_writer() -> None:
     from hookmill.store import writer
 
@@ -141,4 +156,6 @@ def _plant_in_the_writer() -> None:
 
 if command := os.environ.pop("HOOKMILL_TEST_TRACE", ""):
     _trace(command.split())
+if gate := os.environ.get("HOOKMILL_TEST_API_GATE"):
+    _hold_up_the_api(Path(gate))
 _plant_in_the_writer()

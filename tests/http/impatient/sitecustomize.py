@@ -6,6 +6,7 @@ Only PYTHONPATH leads here: the command, the wiring and the code that keeps the 
 import os
 import socket
 import time
+from pathlib import Path
 
 from hookmill.app import serve
 from hookmill.store import writer
@@ -18,7 +19,8 @@ main = writer.main
 
 
 def late(line: socket.socket, url: str) -> None:
-    time.sleep(float(os.environ["HOOKMILL_TEST_WRITER_SECONDS"]))
+    while not Path(os.environ["HOOKMILL_TEST_WRITER_GATE"]).exists():
+        time.sleep(0.01)
     main(line, url)
 
 

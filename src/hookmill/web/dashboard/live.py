@@ -167,13 +167,14 @@ class Hub:
 
     async def _look_while_somebody_watches(self) -> None:
         while self._watchers:
+            watchers = tuple(self._watchers)
             try:
-                found = await asyncio.to_thread(self._look, tuple(self._watchers))
+                found = await asyncio.to_thread(self._look, watchers)
             except StoreUnavailable:
                 # The next look finds what this one could not.
                 found = _Found()
             except Exception as error:
-                self._watchers[0].visit.service.failed("live log", error)
+                watchers[0].visit.service.failed("live log", error)
                 found = _Found()
             for watcher in found.shut_out:
                 watcher.end("signed-out")
