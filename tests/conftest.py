@@ -6,6 +6,7 @@ import itertools
 import multiprocessing.util
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Generator, Iterator
 from dataclasses import replace
@@ -131,14 +132,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """With pytest-xdist, what is there for all belongs to the process that outlives its workers. The server is one of
-    these; they are told its URL."""
+    """With pytest-xdist, what is there for all belongs to the process that outlives its workers, as the server does.
+    The workers are told its URL."""
     stash = node.config.stash
     if _SHARED_POSTGRES not in stash:
         # What must be installed first is not a part of any test's time. The tests that need it fail for want of it.
-        for needed in (chromium, strace):
-            with contextlib.suppress(BrowserUnavailable, StraceUnavailable):
-                needed()
+        for folder, needed in (("dashboard", chromium), ("faults", strace)):
+            if _is_asked_for(node.config, folder):
+                with contextlib.suppress(BrowserUnavailable, StraceUnavailable, subprocess.SubprocessError):
+                    needed()
         try:
             server = stash[_SESSION].enter_context(postgres_for_a_session())
             stash[_SHARED_POSTGRES] = {"postgres_url": server.admin_url}
@@ -146,6 +148,13 @@ def pytest_configure_node(node: Any) -> None:
             # Only the tests that need the server fail for want of it.
             stash[_SHARED_POSTGRES] = {"postgres_trouble": str(trouble)}
     node.workerinput.update(stash[_SHARED_POSTGRES])
+
+
+def _is_asked_for(config: pytest.Config, folder: str) -> bool:
+    """Whether tests in this folder may be among those that the command names."""
+    place = config.rootpath / "tests" / folder
+    named = [(config.invocation_params.dir / arg.partition("::")[0]).resolve() for arg in config.args]
+    return any(place.is_relative_to(each) or each.is_relative_to(place) for each in named)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from hookmill.domain.permission import Role
 from hookmill.management import Management, WebhookWithSecret
 from tests.faults.plant import serving_planted
 from tests.support.service import Service, operator, serving
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,7 @@ def test_deliveries_are_taken_while_the_first_request_loads_the_api(tmp_path: Pa
         asking = threading.Thread(target=lambda: asked.append(service.request("GET", "/api/v1/me").status))
         asking.start()
         try:
+            until(gate.with_suffix(".reached").exists, "the API is being loaded")
             statuses = [service.post(source, b"%d" % number).status for number in range(20)]
             answered_before = list(asked)
         finally:

@@ -245,7 +245,8 @@ def test_a_server_that_hangs_is_given_up_on_in_time(rate_per_second):
         plan = plan_for(listener, seconds=1, connections=4, rate_per_second=rate_per_second, answer_within_seconds=0.3)
         record = drive(plan)
 
-    assert record.seconds < 30.0
+    # Five seconds is what an answer is waited for otherwise.
+    assert record.seconds < 1 + 4.0
     assert record.errors["request without an answer in time"] == 4
     assert "no answer had status 202" in record.troubles()
 

@@ -55,7 +55,7 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where this test's data will live. Nothing is there yet."""
     monkeypatch.chdir(tmp_path)
     for name in ("CONFIG", "DATABASE_URL", "HOST", "PORT", "PROCESSES", "BASE_URL", "MASTER_KEY"):
-        # What an option of `serve` sets here goes with the test, as it does where it was set before.
+        # Set first, so that what an option of `serve` sets goes with the test.
         monkeypatch.setenv(f"HOOKMILL_{name}", "")
         monkeypatch.delenv(f"HOOKMILL_{name}")
     monkeypatch.setenv("HOOKMILL_DATA_DIR", str(tmp_path / "data"))

@@ -21,6 +21,7 @@ ON_SCREEN_MS = 500
 STALLED_MS = 10_000
 """For single rows, on a machine that does much else."""
 SHUT_OUT_SECONDS = 12.0
+"""A stream that goes on says something every 15 s."""
 STOPPED_SECONDS = 12.0
 """A server that waits for open streams takes 15 s."""
 NOW = "performance.timeOrigin + performance.now()"
@@ -66,7 +67,7 @@ def test_a_row_is_on_screen_soon_after_its_202(page: Page, house: House, webhook
     arrivals: dict[str, float] = page.evaluate("window.arrivals")
     took = sorted(arrivals[sent] - at for sent, at in answered.items())
     print(f"on screen after {took[0]:.0f} to {took[-1]:.0f} ms, median {took[len(took) // 2]:.0f} ms")
-    assert took[len(took) // 2] < ON_SCREEN_MS
+    assert took[-4] < ON_SCREEN_MS
     assert took[-1] < STALLED_MS
     ids = [row.get_attribute("id") or "" for row in page.locator("#log tr[data-key]").all()]
     assert ids == sorted(ids, reverse=True)
@@ -158,7 +159,7 @@ class Listening:
     """A stream as a program reads it."""
 
     def __init__(self, house: House, cookie: str, path: str = f"{LOG}/live", **headers: str) -> None:
-        self.connection = http.client.HTTPConnection("127.0.0.1", house.service.port, timeout=SHUT_OUT_SECONDS + 5)
+        self.connection = http.client.HTTPConnection("127.0.0.1", house.service.port, timeout=SHUT_OUT_SECONDS)
         self.connection.request("GET", path, headers={"Cookie": cookie} | headers)
         self.response = self.connection.getresponse()
 

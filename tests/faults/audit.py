@@ -43,7 +43,7 @@ class Findings:
 
 
 def wait_until_runs_have_ended(url: str) -> None:
-    """However many they are: performing them comes after everything else."""
+    """They are performed beside everything else that has the machine, with less of a right to it."""
     with open_database(url) as database:
 
         def none_open() -> bool:

@@ -243,7 +243,7 @@ def test_a_postgresql_that_only_reads_takes_no_delivery(own_server: PostgresServ
         told = [timed(service, request(made, unique())) for _ in range(5)]
         readiness = {service.request("GET", "/readyz").status for _ in range(5)}
         nobody = timed(service, to_nobody())[0]
-        administer(own_server, name, "RESET default_transaction_read_only")
+        administer(own_server, name, "RESET default_transaction_read_only", ends_sessions=False)
         heals(service, made)
 
     assert {status for status, _ in told} == {503}
@@ -251,11 +251,12 @@ def test_a_postgresql_that_only_reads_takes_no_delivery(own_server: PostgresServ
     assert nobody == 404, "what can be read can be said"
 
 
-def administer(server: PostgresServer, name: str, change: str) -> None:
-    """Change the database for sessions to come, and end those that are there."""
+def administer(server: PostgresServer, name: str, change: str, *, ends_sessions: bool = True) -> None:
+    """Change the database for sessions to come, and end those that are there or leave them as they are."""
     with psycopg.connect(server.admin_url, autocommit=True) as connection:
         connection.execute(f'ALTER DATABASE "{name}" {change}'.encode())
-        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+        if ends_sessions:
+            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
 
 
 def test_a_webhook_that_somebody_holds_for_long_is_the_only_one_that_waits(postgres_url: str, tmp_path: Path):
@@ -269,11 +270,12 @@ def test_a_webhook_that_somebody_holds_for_long_is_the_only_one_that_waits(postg
             waiting = threading.Thread(target=lambda: told.append(timed(service, request(held, unique()))))
             waiting.start()
             beside = [timed(service, request(other, unique())) for _ in range(20)]
+            is_waiting = waiting.is_alive()
             waiting.join()
         heals(service, held)
 
     assert {status for status, _ in beside} == {202}
-    assert max(seconds for _, seconds in beside) < 4
+    assert is_waiting, "the others were answered before the one that is held was given up"
     ((status, seconds),) = told
     assert status == 503
     assert seconds < ANSWERED_SECONDS

@@ -1,7 +1,6 @@
 """One running service for the tests of a process, with budgets that no test here can use up."""
 
-from collections.abc import Iterator, Sequence
-from statistics import median
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
@@ -17,12 +16,6 @@ ENOUGH: Final[dict[str, Any]] = {
     "performs_runs": False,
 }
 """Settings for a service whose budgets nobody uses up and that is about its door alone."""
-
-
-def are_short(waits: Sequence[float]) -> bool:
-    """Whether an honest sender, who waited so many seconds each time, was kept waiting by nobody: who is, is so nearly
-    every time. A busy machine holds him up now and then."""
-    return median(waits) < 2.0 and max(waits) < 20.0
 
 
 @pytest.fixture(scope="session")

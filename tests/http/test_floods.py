@@ -1,30 +1,30 @@
 """Floods from strangers and from senders: they are refused, they leave little behind, and the real sender is served."""
 
+import json
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from hookmill.domain.limits import BODY_BYTES_MAX
-from hookmill.domain.payload import parse
 from hookmill.management import Management, WebhookWithSecret
-from tests.http.conftest import ENOUGH, are_short
+from tests.http.conftest import ENOUGH
 from tests.http.hostile import Target, honest
 from tests.http.wire import Wire, WireAnswer
 from tests.support.service import Service, operator, serving
-from tests.support.waiting import until
+from tests.support.waiting import stalls, until
 
 FLOODERS = 8
 MEGABYTE = 1_000_000
-WORST_TIMES_READ = 8
-"""How many times as much processor time the worst bodies may need in the ingress and its writer as to be read once.
-They need two to three times as much."""
+WORST_TIMES_READ = 4
+"""How many times as much processor time the worst bodies may need in the ingress and its writer as they take Python's
+own parser."""
 
 
 def test_a_flood_of_bad_credentials_is_refused_counted_and_not_logged_on_and_on(tmp_path: Path):
@@ -40,7 +40,7 @@ def test_a_flood_of_bad_credentials_is_refused_counted_and_not_logged_on_and_on(
 
         assert Counter(answer.status for answer in answers) == {401: 60, 429: 540}
         assert all(1 <= int(a.headers["retry-after"]) <= 60 for a in answers if a.status == 429)
-        assert are_short(waits)
+        assert max(waits) < 2.0
         labels = Counter(row.label.shown for row in management.log.newest(may, limit=10_000))
         assert labels["Rejected (auth)"] == 60
         until(lambda: refused(management, "failed_authentications") == 540, "every refusal is counted")
@@ -53,7 +53,7 @@ def test_a_strangers_claim_of_a_huge_body_costs_others_nothing(service: Service,
         answers = asked_at_once(service, claims)
 
     assert {answer.status for answer in answers} == {401}
-    assert are_short(waits)
+    assert max(waits) < 2.0
 
 
 def test_a_flood_of_unknown_webhooks_disturbs_nobody(
@@ -65,7 +65,7 @@ def test_a_flood_of_unknown_webhooks_disturbs_nobody(
         answers = asked_at_once(service, [stranger(f"wh_{number:040}", number) for number in range(2_000)])
 
     assert {answer.status for answer in answers} == {404}
-    assert are_short(waits)
+    assert max(waits) < 2.0
     after = len(management.log.newest(operator(management), limit=100_000))
     assert after - before == len(waits)
     assert max(grown) < 32 * MEGABYTE
@@ -90,7 +90,7 @@ def test_a_flood_of_oversized_bodies_takes_no_memory(
 
     assert {answer.status for answer in answers} == {401 if framing == "by strangers" else 413}
     assert max(grown) < 32 * MEGABYTE
-    assert are_short(waits)
+    assert max(waits) < 2.0
 
 
 def test_the_worst_bodies_at_once_cost_little_and_keep_nobody_out(
@@ -152,7 +152,8 @@ def asked(service: Service, request: bytes) -> WireAnswer:
 
 @contextmanager
 def honest_sender(service: Service, webhook: WebhookWithSecret, *, rest: float = 0.01) -> Iterator[list[float]]:
-    """Deliveries one after another while the block runs, each a 202. How long each took, in seconds."""
+    """Deliveries one after another while the block runs, each a 202. How long each took, in seconds, without those for
+    which the whole machine stood still."""
     waits: list[float] = []
     statuses: Counter[int] = Counter()
 
@@ -161,10 +162,15 @@ def honest_sender(service: Service, webhook: WebhookWithSecret, *, rest: float =
             started = time.monotonic()
             event = f"real {time.time_ns()}"
             statuses[service.post(webhook, headers={"X-Service-Delivery-Id": event}).status] += 1
-            waits.append(time.monotonic() - started)
+            took = time.monotonic() - started
+            if took > 1.0:
+                # Until whoever watches for it has found that the machine stood still.
+                time.sleep(0.2)
+            waits.append(took - sum(stood_still))
+            stood_still.clear()
             leave.wait(rest)
 
-    with meanwhile(deliver):
+    with stalls() as stood_still, meanwhile(deliver):
         yield waits
     assert set(statuses) == {202}
 
@@ -202,10 +208,11 @@ def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
 
 
 def seconds_to_read(bodies: list[bytes]) -> float:
-    """Processor time that this thread needs to parse them."""
+    """Processor time that Python's own parser needs for them, in this thread."""
     began = time.thread_time()
     for body in bodies:
-        parse(body)
+        with suppress(ValueError, RecursionError):
+            json.loads(body)
     return time.thread_time() - began
 
 

@@ -14,11 +14,12 @@ from typing import Final
 
 from hookmill.app import serve
 from hookmill.web import ingress
-from tests.http.conftest import are_short, new_target
+from tests.http.conftest import new_target
 from tests.http.hostile import Target, honest
 from tests.http.impatience import BODY_SECONDS, HEADER_SECONDS, serving_impatiently
 from tests.http.wire import Wire
 from tests.support.service import Service
+from tests.support.waiting import stalls
 
 SLACK_SECONDS: Final = 8.0
 """For a busy machine: what is being tested is that it ends, and not by chance."""
@@ -56,7 +57,7 @@ def test_two_hundred_slow_clients_are_dropped_while_honest_ones_are_served(tmp_p
                 time.sleep(0.05)
 
         assert siege.result() == []
-        assert are_short(waits)
+        assert max(waits) < 2.0
         assert statuses_by_kind(clients) == {
             "silent from the start": {b""},
             "silent within the request line": {b""},
@@ -70,7 +71,7 @@ def test_two_hundred_slow_clients_are_dropped_while_honest_ones_are_served(tmp_p
             "silent after a delivery": {b"202"},
             "that reads no answer": {b""},
         }
-        assert are_short([seconds_to_a_202(service, target) for _ in range(3)])
+        assert seconds_to_a_202(service, target) < 2.0
         assert "Traceback" not in service.log()
 
 
@@ -93,7 +94,7 @@ def test_senders_who_read_no_answers_disturb_nobody(service: Service, target: Ta
         pumping = [senders.submit(pump, service.port, delivery, seconds=2.0) for _ in range(10)]
         waits = [seconds_to_a_202(service, target) for _ in range(20)]
 
-    assert are_short(waits)
+    assert max(waits) < 2.0
     assert {each.result() for each in pumping} <= {"held", "dropped"}
 
 
@@ -103,7 +104,7 @@ def test_thousands_of_idle_connections_disturb_nobody(service: Service, target: 
 
         waits = [seconds_to_a_202(service, target) for _ in range(10)]
 
-    assert are_short(waits)
+    assert max(waits) < 2.0
 
 
 HEALTH: Final = b"GET /healthz HTTP/1.1\r\nHost: hooks.test\r\n\r\n"
@@ -199,13 +200,15 @@ def pump(port: int, request: bytes, *, seconds: float) -> str:
 
 
 def seconds_to_a_202(service: Service, target: Target) -> float:
+    """Without those for which the whole machine stood still."""
     started = time.monotonic()
-    with Wire(service.port, seconds=30) as wire:
+    with stalls() as stood_still, Wire(service.port, seconds=30) as wire:
         wire.send(honest(target, b"%d" % time.time_ns()))
         answer = wire.answer()
+        seconds = time.monotonic() - started
     assert answer is not None
     assert answer.status == 202
-    return time.monotonic() - started
+    return seconds - sum(stood_still)
 
 
 @contextmanager

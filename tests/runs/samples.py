@@ -1,6 +1,5 @@
 """A run that is being performed, without a database."""
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, We
 from hookmill.domain.run import Run, RunState
 from hookmill.runs.runner import Verdict
 from tests.runs.worker import microseconds
+from tests.support.waiting import until
 
 
 def a_run(**different: Any) -> Run:
@@ -57,10 +57,6 @@ def is_alive(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
-def has_ended(pid: int, seconds: float = 5) -> bool:
-    end = time.monotonic() + seconds
-    while is_alive(pid):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
+def has_ended(pid: int) -> bool:
+    """Soon. It fails when it does not."""
+    return until(lambda: not is_alive(pid), f"process {pid} has ended")

@@ -79,8 +79,8 @@ def test_a_run_begins_again_soon_after_the_next_start(backlog):
         until(lambda: processes_of(run_id(key)))
         worker.kill()
 
+    started = microseconds()
     with Worker(backlog, command=["true"]):
-        started = microseconds()
         (run,) = backlog.wait_for_end(key)
 
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)

@@ -106,7 +106,7 @@ def test_a_busy_writer_hands_its_place_on(sqlite_store):
         stop.set()
         busy.join()
 
-    assert waited < 60.0
+    assert waited < 20.0
 
 
 def test_a_writer_that_failed_hands_its_place_on(database):

@@ -98,8 +98,9 @@ class Stores:
         if self._free:
             return self._free.pop()
         url = self._server.create_database(template=self._template)
-        with patch.multiple(waiting, BUSY_SECONDS=20, STATEMENT_SECONDS=50):
-            # A busy machine is no reason to fail. Tests about how long somebody waits open the database themselves.
+        # A busy machine is no reason to fail. Tests about how long somebody waits open the database themselves. After
+        # ten seconds a silent connection is given up.
+        with patch.multiple(waiting, BUSY_SECONDS=8, STATEMENT_SECONDS=9):
             _OPEN[url] = open_database(url)
         self._watching[url] = psycopg.connect(url, autocommit=True)
         return url

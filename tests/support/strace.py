@@ -39,7 +39,7 @@ def _installed() -> str:
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     tried = []
     for command in (INSTALL, ["apt-get", "update"], INSTALL):
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
         if (found := shutil.which("strace")) is not None:
             return found
         tried.append(f"`{' '.join(command)}`: {done.stderr.strip()[-200:]}")

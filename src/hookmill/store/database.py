@@ -119,12 +119,16 @@ class Database:
                 yield Transaction(connection)
 
     def takes_writes(self) -> bool:
-        """Whether it would, as far as it can say without one: a PostgreSQL may be a standby, or be told to take none.
-        Raises `StoreUnavailable` when it does not answer."""
+        """Whether a write would be taken, as far as can be told without one: a PostgreSQL may be a standby, or told to
+        take none. Raises `StoreUnavailable` when it does not answer."""
         refuses = "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean AS refuses"
         with self.read() as tx:
             row = tx.one("SELECT false AS refuses" if tx.on_sqlite else refuses)
-        return row is not None and not row["refuses"]
+        if row is not None and not row["refuses"]:
+            return True
+        # A connection goes on with what it was told when it was made.
+        self.forget_connections()
+        return False
 
     def _grow_wal(self) -> None:
         """A transaction too large for the cache spills into the WAL; rolled back, it leaves the file grown and

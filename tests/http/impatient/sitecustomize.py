@@ -7,11 +7,14 @@ import os
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 from hookmill.app import serve
 from hookmill.store import writer
 from hookmill.web import ingress
 
+# While a start waits until it is ready, an hour passes every second.
+vars(serve)["time"] = SimpleNamespace(monotonic=lambda: 3600 * time.monotonic(), sleep=time.sleep)
 vars(serve)["HEADER_MILLISECONDS"] = int(os.environ["HOOKMILL_TEST_HEADER_MILLISECONDS"])
 vars(ingress)["BODY_SECONDS"] = float(os.environ["HOOKMILL_TEST_BODY_SECONDS"])
 
