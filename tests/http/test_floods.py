@@ -23,8 +23,8 @@ from tests.support.waiting import stalls, until
 FLOODERS = 8
 MEGABYTE = 1_000_000
 WORST_TIMES_READ = 4
-"""How many times as much processor time the worst bodies may need in the ingress and its writer as they take Python's
-own parser."""
+"""How many times as much processor time as Python's own parser the ingress and its writer may take for the worst
+bodies. They take a little more than it."""
 
 
 def test_a_flood_of_bad_credentials_is_refused_counted_and_not_logged_on_and_on(tmp_path: Path):
