@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Hookmill, Log, Receiver
-from tests.support.service import free_port
+from tests.support.ports import free_port
 
 
 def test_a_sample_bears_the_webhooks_token(webhook: Any, hookmill: Hookmill, receiver: Receiver):

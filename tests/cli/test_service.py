@@ -27,7 +27,8 @@ from hookmill.settings import read_settings
 from hookmill.store.key_file import KeyFile
 from tests.cli.conftest import Hookmill
 from tests.support.loaded import Command
-from tests.support.service import free_port, operator, serving
+from tests.support.ports import free_port
+from tests.support.service import operator, serving
 from tests.support.waiting import LONG_SECONDS, until
 
 
@@ -47,14 +48,14 @@ class Started:
         return json.loads(self._said_until("{"))
 
     def _said_until(self, beginning: str) -> str:
-        def said() -> str:
+        def all_said() -> str:
             ended, said = self.process.poll() is not None, self.output.read_text()
             if said.rpartition("\n")[0].rpartition("\n")[2].startswith(beginning):
                 return said
             assert not ended, f"it ended before it was ready: {said}"
             return ""
 
-        return until(said, "it is ready")
+        return until(all_said, "it is ready")
 
 
 @contextmanager

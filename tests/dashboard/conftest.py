@@ -35,8 +35,6 @@ from tests.support.waiting import LONG_SECONDS
 __all__ = ["quick_passwords"]
 
 PASSWORD = "correct horse battery staple"
-# What is waited for comes by itself; how soon is asked where a test says so.
-expect.set_options(timeout=1_000 * LONG_SECONDS)
 SCREENSHOTS = Path(os.environ.get("HOOKMILL_TEST_SCREENSHOTS", "test-artefacts/screenshots"))
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox",
@@ -63,6 +61,10 @@ REMEMBER_COLOURS = """() => {
     };
 }"""
 """A page has a dozen colours, and axe-core reads them anew for every element."""
+
+
+# What is waited for comes by itself; how soon is asked where a test says so.
+expect.set_options(timeout=1_000 * LONG_SECONDS)
 
 
 @pytest.fixture(scope="session")

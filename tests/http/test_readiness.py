@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tests.faults.parts import wait_until_announced
 from tests.http.impatience import impatient_service
-from tests.support.service import Service, free_port, operator
+from tests.support.ports import free_port
+from tests.support.service import Service, operator
 from tests.support.waiting import until
 
 

@@ -58,5 +58,5 @@ def is_alive(pid: int) -> bool:
 
 
 def has_ended(pid: int) -> bool:
-    """Soon. It fails when it does not."""
-    return until(lambda: not is_alive(pid), f"process {pid} has ended")
+    """Or ends soon, and long before the minute after which those that tests start end by themselves."""
+    return until(lambda: not is_alive(pid), f"process {pid} has ended", seconds=20)

@@ -302,7 +302,7 @@ def test_what_a_command_leaves_behind_is_ended_with_it(package):
 
     assert ended.state is RunState.SUCCEEDED
     assert has_ended(pid_in(package.directory / "left"))
-    until(lambda: processes_of(run_id(package.run.id)) == [])
+    until(lambda: processes_of(run_id(package.run.id)) == [], seconds=20)
 
 
 def test_a_command_whose_guard_is_killed_is_ended_and_has_failed(package):

@@ -123,6 +123,7 @@ def test_a_migration_waits_longer_than_a_statement_usually_may(postgres_url, mon
     monkeypatch.setattr(waiting, "STATEMENT_SECONDS", 1)
     monkeypatch.setattr(waiting, "BUSY_SECONDS", 1)
     with open_database(postgres_url) as first, open_database(postgres_url) as second, ThreadPoolExecutor(1) as others:
+        # To connect may take as long, and is not what is asked here.
         with second.read() as tx:
             tx.one("SELECT 1")
         with first.write() as tx:

@@ -14,7 +14,6 @@ import pwd
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,11 +27,11 @@ from urllib.parse import quote, unquote, urlsplit
 import psycopg
 from psycopg import sql
 
+from tests.support import ports
+
 OLDEST_VERSION: Final = 15
 SUPERUSER: Final = "hookmill"
 
-# Below the ports that systems hand out by themselves: no outgoing connection takes ours during a restart.
-PORTS: Final = range(20_000, 32_000)
 PORT_TRIES: Final = 20
 
 KEEPER: Final = Path(__file__).with_name("postgres_keeper.py")
@@ -172,8 +171,8 @@ def _start_keeper(directory: Path, account: pwd.struct_passwd | None) -> "subpro
 def _start_on_free_port(keeper: "subprocess.Popen[str]") -> int:
     # Whether a port is free is only known once it is taken: somebody else may be looking at this moment.
     for _ in range(PORT_TRIES):
-        port = secrets.choice(PORTS)
-        if not _is_free(port):
+        port = secrets.choice(ports.OF_POSTGRES)
+        if not ports.is_free(port):
             continue
         try:
             _order(keeper, do="start", port=str(port))
@@ -182,16 +181,9 @@ def _start_on_free_port(keeper: "subprocess.Popen[str]") -> int:
                 raise
         else:
             return port
-    raise PostgresUnavailable(f"None of {PORT_TRIES} ports between {PORTS.start} and {PORTS.stop} was free.")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+    raise PostgresUnavailable(
+        f"None of {PORT_TRIES} ports between {ports.OF_POSTGRES.start} and {ports.OF_POSTGRES.stop} was free."
+    )
 
 
 def _order(keeper: "subprocess.Popen[str]", **order: Any) -> None:

@@ -2,13 +2,10 @@
 
 import contextlib
 import http.client
-import itertools
 import json
 import os
-import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -21,14 +18,9 @@ from hookmill.domain.permission import MayManage
 from hookmill.management import Management, WebhookWithSecret
 from hookmill.settings import Settings
 from tests.support.loaded import Command
-from tests.support.postgres import PORTS
+from tests.support.ports import free_port, is_free
 from tests.support.stores import migrated_sqlite_file
-from tests.support.waiting import until
-
-START_SECONDS = 60.0
-STOP_SECONDS = 60.0
-PROCESSES_MAX = 8
-"""How many processes of tests have ports of their own."""
+from tests.support.waiting import LONG_SECONDS, until
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +70,7 @@ class Service:
             # An empty schema is what a first start makes. It takes a third of a second, and is tested by itself.
             shutil.copyfile(migrated_sqlite_file(), self.data_dir / "hookmill.db")
         self.process = Command(["serve"], self.environment(), self.data_dir, self.log_path)
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + LONG_SECONDS
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise AssertionError(f"the service ended with {self.process.returncode}:\n{self.log()}")
@@ -87,22 +79,22 @@ class Service:
                     return self
             time.sleep(0.02)
         self.kill()
-        raise AssertionError(f"the service was not ready within {START_SECONDS} s:\n{self.log()}")
+        raise AssertionError(f"the service was not ready within {LONG_SECONDS} s:\n{self.log()}")
 
     def kill(self) -> None:
         """kill -9, to every process of the service at once, and wait until none of them holds the port any more."""
         assert self.process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(STOP_SECONDS)
-        until(lambda: _is_free(self.port), f"port {self.port} is free")
+        self.process.wait(LONG_SECONDS)
+        until(lambda: is_free(self.port), f"port {self.port} is free")
 
     def stop(self) -> int:
         """Ask it to end, as an operator would. The exit code."""
         assert self.process is not None
         self.process.terminate()
         try:
-            return self.process.wait(STOP_SECONDS)
+            return self.process.wait(LONG_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
             raise
@@ -183,28 +175,3 @@ def serving(data_dir: Path, *, database_url: str | None = None, port: int = 0, *
 def operator(management: Management) -> MayManage:
     """Permission to do everything in the factory that a first start makes."""
     return management.access.operator("default")
-
-
-def free_port() -> int:
-    """A port at which nobody listens. The system gives it to no connection either, as it does with those from 32,768:
-    a service that was killed finds it free."""
-    return next(port for port in _ports if _is_free(port))
-
-
-def _is_free(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-        return True
-    return False
-
-
-def _ports_in_turn() -> Iterator[int]:
-    """Each process of the tests has its own, and takes one again only after all others: between two services on one
-    port, or while one starts, nobody else takes it."""
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    own = range(15_000, PORTS.start)[number % PROCESSES_MAX :: PROCESSES_MAX]
-    # Chance that no test has seeded, for tests of another clone at the same time.
-    first = secrets.randbelow(len(own))
-    return itertools.cycle([*own[first:], *own[:first]])
-
-
-_ports = _ports_in_turn()

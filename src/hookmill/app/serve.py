@@ -124,6 +124,7 @@ def _announce_when_ready(
 ) -> None:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - asked of, not bound
     # However long that takes: what a first start says is said once, and a secret is in it.
+    # Somebody sits before a start, and nobody before a database that stays away.
     began = time.monotonic()
     while not _is_ready(host, settings.port):
         time.sleep(0.05 if time.monotonic() < began + 60 else 1.0)
