@@ -128,12 +128,13 @@ class Ingress:
     ) -> Plan:
         """What should be written about the attempt. `proof` is None where a body that is too large would have had to
         prove anything."""
-        if isinstance(proof, Refused) or body is None:
-            return self._failure(webhook, attempt, proof, body)
-        if isinstance(body, TooLarge):
+        if isinstance(body, TooLarge) and not isinstance(proof, Refused):
             # Too large to be hashed is too large to be proven: a stranger's bytes must not spend the sender's budget.
             budget = Budget.DELIVERIES if proof is not None else Budget.FAILED_AUTHENTICATIONS
             return self._plan(webhook, attempt, Label.REJECTED_TOO_LARGE, budget, body.size)
+        # Whatever is not a proof is a refusal: nothing below happens for a sender who has not proven itself.
+        if not isinstance(proof, Authentic) or not isinstance(body, bytes):
+            return self._failure(webhook, attempt, proof, body)
 
         parsed = payload.parse(body)
         if isinstance(parsed, payload.NotJson):
@@ -143,13 +144,12 @@ class Ingress:
 
         plan = self._plan(webhook, attempt, Label.ACCEPTED, Budget.DELIVERIES, len(body))
         plan.body = body
-        signed = proof if isinstance(proof, Authentic) else _UNSIGNED
-        identity = identify(webhook.delivery_id_header, signed.event_id, attempt, body)
+        identity = identify(webhook.delivery_id_header, proof.event_id, attempt, body)
         kind, plan.identity_digest, plan.identity_shown = identity
         plan.identity_kind = int(kind)
-        if signed.fingerprint is not None:
-            plan.replay_digest = replay_digest(signed.fingerprint)
-        if webhook.subscriptions and signed.reply is None:
+        if proof.fingerprint is not None:
+            plan.replay_digest = replay_digest(proof.fingerprint)
+        if webhook.subscriptions and proof.reply is None:
             plan.runs = tuple(
                 RunToStart(self._entropy.key(attempt.received_at), chosen.automation_id, chosen.version)
                 for chosen in webhook.subscriptions
@@ -232,9 +232,6 @@ class Ingress:
 
 
 _REFUSED_FOR: Final = {Budget.DELIVERIES: "rate_limited", Budget.FAILED_AUTHENTICATIONS: "failed_authentications"}
-
-
-_UNSIGNED: Final = Authentic()
 
 
 def _answered(outcome: Admission, proof: Verdict | None) -> Outcome:

@@ -1,0 +1,36 @@
+"""What the ingress does with a sender who has not proven itself, however it came to that."""
+
+import pytest
+
+from hookmill.domain.delivery import Attempt, Label
+from hookmill.domain.webhook import AuthMode
+from tests.support.world import World, living
+
+
+@pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.SIGNATURE])
+def test_a_delivery_without_a_proof_is_refused(sqlite_store: str, mode: AuthMode):
+    for world in living(sqlite_store):
+        scheme = "standard_webhooks" if mode is AuthMode.SIGNATURE else None
+        made = world.webhook(auth_mode=mode, signature_scheme=scheme)
+        world.post(made, token="wrong")
+        webhook = world.ingress._snapshot.get(made.webhook.uid)
+        assert webhook is not None
+
+        plan = world.ingress._judge(webhook, attempt(world, made.webhook.uid), None, b"{}")
+
+        assert plan.label is Label.REJECTED_AUTH
+        assert (plan.body, plan.runs) == (None, ())
+
+
+def attempt(world: World, uid: str) -> Attempt:
+    return Attempt(
+        uid=uid,
+        url_token=None,
+        received_at=world.clock(),
+        headers={},
+        authorization=None,
+        authorizations=0,
+        conflicting=frozenset(),
+        target=b"",
+        peer="",
+    )
