@@ -80,24 +80,7 @@ def test_a_store_that_does_not_answer_is_told_with_when_to_come_again(api: Api, 
     api.unforeseen.clear()
 
 
-def test_a_store_that_is_away_is_told_to_the_operator_once_a_second(api: Api, monkeypatch: pytest.MonkeyPatch):
-    def away(*_: object, **__: object) -> None:
-        raise StoreUnavailable("The database is away.")
-
-    monkeypatch.setattr(api.management.webhooks, "all", away)
-    statuses: set[int] = set()
-    told = []
-    for _ in range(3):
-        statuses |= {api.get(WEBHOOKS).status for _ in range(5)}
-        told.append(len(api.unforeseen))
-        api.world.clock.advance(seconds=1)
-
-    assert statuses == {503}
-    assert told == [1, 2, 3]
-    api.unforeseen.clear()
-
-
-def test_other_faults_are_told_to_the_operator_each_time(api: Api, monkeypatch: pytest.MonkeyPatch):
+def test_the_operator_is_told_of_each_fault(api: Api, monkeypatch: pytest.MonkeyPatch):
     def break_down(*_: object, **__: object) -> None:
         raise RuntimeError
 

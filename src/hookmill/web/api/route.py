@@ -14,7 +14,6 @@ from hookmill.domain.errors import StoreUnavailable
 from hookmill.web.api import body, problems
 from hookmill.web.api.access import Gate, anybody, asking_of, requirement_of
 from hookmill.web.api.representation import unless_known
-from hookmill.web.api.trouble import Trouble
 from hookmill.web.api.wording import Wording, named
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -50,8 +49,7 @@ class Route(APIRoute):
             except Exception as error:
                 refusal = problems.refusal_for(error, wording)
                 if refusal.code == "internal_error" or isinstance(error, StoreUnavailable):
-                    trouble: Trouble = request.state.trouble
-                    trouble.tell(error)
+                    request.state.failed("api", error)
                 return problems.answer(refusal)
 
         return answered
