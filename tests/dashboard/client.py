@@ -14,7 +14,7 @@ from hookmill.web.dashboard.visit import csrf_of
 from hookmill.web.ingress import IngressDoor
 from hookmill.web.routes import Application, Routes
 from tests.support.service import Answer
-from tests.support.world import World
+from tests.support.world import Body, World
 
 PASSWORD = "correct horse battery staple"
 FORM = "application/x-www-form-urlencoded"
@@ -72,7 +72,7 @@ class Visitor:
         path: str,
         *,
         headers: Sequence[tuple[str, str]] = (),
-        body: bytes = b"",
+        body: Body = b"",
     ) -> Answer:
         given = list(headers)
         names = {name.lower() for name, _ in given}

@@ -8,6 +8,7 @@ from contextlib import closing
 from hashlib import sha256
 from http.cookies import Morsel, SimpleCookie
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -15,7 +16,7 @@ import pytest
 
 from hookmill.domain.limits import SESSION_HOURS, SESSION_IDLE_HOURS
 from hookmill.domain.permission import Role
-from hookmill.web.dashboard import sign_in
+from hookmill.web.dashboard import sign_in, sign_in_limits
 from hookmill.web.dashboard.access import PLAIN_COOKIE, SECURE_COOKIE
 from hookmill.web.dashboard.door import CONTENT_SECURITY_POLICY, Door
 from hookmill.web.dashboard.visit import csrf_of
@@ -25,6 +26,7 @@ from tests.support.service import Answer, serving
 from tests.support.world import World
 
 ORIGIN: Final = ("Origin", f"https://{HOST}")
+SENT_FROM_HERE: Final = [("Content-Type", FORM), ORIGIN, ("Sec-Fetch-Site", "same-origin")]
 FOREIGN: Final = {
     "a form of another site": [("Sec-Fetch-Site", "cross-site"), ("Origin", "https://evil.example")],
     "a form of a sister site": [("Sec-Fetch-Site", "same-site"), ("Origin", "https://other.hooks.test")],
@@ -277,7 +279,7 @@ def test_nothing_can_be_signed_in_to_before_somebody_has_an_account(dashboard: D
 def test_a_flood_of_guesses_from_everywhere_does_not_lock_out_who_knows_the_password(
     dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sign_in, "DELAY_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(sign_in_limits, "DELAY_SECONDS_MAX", 0.0)
     dashboard.member("ada-flood@example.com")
     with ThreadPoolExecutor(8) as guessing:
         guesses = list(
@@ -298,15 +300,15 @@ def test_a_flood_of_guesses_from_everywhere_does_not_lock_out_who_knows_the_pass
 
 
 def test_a_flood_of_guesses_from_one_address_is_told_to_wait(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sign_in, "DELAY_SECONDS_MAX", 0.0)
-    monkeypatch.setattr(sign_in, "GUESSES_PER_CLIENT", 5)
+    monkeypatch.setattr(sign_in_limits, "DELAY_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(sign_in_limits, "GUESSES_PER_ADDRESS", 5)
     dashboard.member("ada-one@example.com")
 
     answers = [signing_in(dashboard, f"nobody-{n}@example.com", "a guess", client="198.51.100.200") for n in range(7)]
     right = signing_in(dashboard, "ada-one@example.com", client="198.51.100.200")
 
     assert [answer.status for answer in answers] == [401] * 5 + [429] * 2
-    assert answers[-1].headers["retry-after"] == str(sign_in.WINDOW_SECONDS)
+    assert answers[-1].headers["retry-after"] == str(sign_in_limits.WINDOW_SECONDS)
     assert right.status == 303
 
 
@@ -316,7 +318,7 @@ def test_guesses_at_one_account_take_ever_longer(dashboard: Dashboard, monkeypat
     async def note(seconds: float) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr("asyncio.sleep", note)
+    monkeypatch.setattr(sign_in, "asyncio", SimpleNamespace(sleep=note))
 
     for number in range(12):
         signing_in(dashboard, "ada-slow@example.com", f"guess number {number}", client=f"198.51.100.{number}")
@@ -499,10 +501,49 @@ def test_trouble_that_nobody_foresaw_tells_a_stranger_nothing(dashboard: Dashboa
     dashboard.unforeseen.clear()
 
 
-def test_a_form_that_is_too_large_or_unreadable_is_refused(dashboard: Dashboard):
-    ours = [("Content-Type", FORM), ORIGIN, ("Sec-Fetch-Site", "same-origin")]
-    for body in (b"email=" + b"x" * 1_100_000, b"&".join([b"a=1"] * 1_001), b"email=\xff", b"email=%ff%fe"):
-        assert dashboard.stranger.ask("POST", "/sign-in", headers=ours, body=body).status == 422
+def test_a_form_that_cannot_be_read_is_refused(dashboard: Dashboard):
+    for body in (b"&".join([b"a=1"] * 1_001), b"email=\xff", b"email=%ff%fe"):
+        assert dashboard.stranger.ask("POST", "/sign-in", headers=SENT_FROM_HERE, body=body).status == 422
+
+
+def test_a_form_has_the_size_that_its_sender_may_use(dashboard: Dashboard):
+    member = dashboard.member("ada-large@example.com")
+    sizes = [
+        (dashboard.stranger, "/sign-in", 16_384),
+        (dashboard.stranger, "/welcome/unknown", 16_384),
+        (dashboard.stranger, "/account", 1_048_576),
+        (member, "/account", 1_048_576),
+    ]
+    for who, path, most in sizes:
+        for declared in (True, False):
+            statuses = []
+            for size in (most, most + 1):
+                body = b"email=" + b"x" * (size - 6)
+                sent = body if declared else iter([body[:100], body[100:]])
+                statuses.append(who.ask("POST", path, headers=SENT_FROM_HERE, body=sent).status)
+            assert statuses[0] != 413, (path, declared)
+            assert statuses[1] == 413, (path, declared)
+
+
+def test_a_form_that_breaks_off_is_answered_and_not_logged(dashboard: Dashboard):
+    def broken() -> Iterator[bytes]:
+        yield b"email=a"
+        raise OSError("the connection was reset")
+
+    for body in (broken(), iter([b"email="])):
+        headers = [*SENT_FROM_HERE, ("Content-Length", "900")]
+        answer = dashboard.stranger.ask("POST", "/sign-in", headers=headers, body=body)
+
+        assert (answer.status, answer.headers["connection"]) == (400, "close")
+    assert dashboard.unforeseen == []
+
+
+def test_answers_to_unauthenticated_clients_end_the_connection(dashboard: Dashboard):
+    member = dashboard.member("ada-stays@example.com")
+
+    for path in ("/sign-in", "/account", "/nothing", "/static/x/hookmill.css"):
+        assert dashboard.stranger.get(path).headers["connection"] == "close", path
+    assert "connection" not in member.get("/account").headers
 
 
 # Through the real server

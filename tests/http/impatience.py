@@ -13,6 +13,7 @@ from tests.support.service import Service
 IMPATIENT: Final = Path(__file__).with_name("impatient")
 HEADER_SECONDS: Final = 2
 BODY_SECONDS: Final = 2
+WRITE_SECONDS: Final = 2
 
 
 @dataclass(slots=True)
@@ -30,6 +31,7 @@ class ImpatientService(Service):
             "PYTHONPATH": path,
             "HOOKMILL_TEST_HEADER_MILLISECONDS": str(HEADER_SECONDS * 1000),
             "HOOKMILL_TEST_BODY_SECONDS": str(BODY_SECONDS),
+            "HOOKMILL_TEST_WRITE_SECONDS": str(WRITE_SECONDS),
             "HOOKMILL_TEST_WRITER_GATE": str(self.writer_gate),
         }
 

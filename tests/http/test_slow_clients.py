@@ -12,14 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from hookmill.app import serve
+from hookmill.app import connections, serve
+from hookmill.domain.limits import BODY_BYTES_MAX
+from hookmill.domain.permission import Role
+from hookmill.management import Management
 from hookmill.web import ingress
 from tests.http.conftest import new_target
 from tests.http.hostile import Target, honest
 from tests.http.impatience import BODY_SECONDS, HEADER_SECONDS, serving_impatiently
 from tests.http.wire import Wire
-from tests.support.service import Service
-from tests.support.waiting import stalls
+from tests.support.service import Service, operator
+from tests.support.waiting import LONG_SECONDS, stalls
 
 SLACK_SECONDS: Final = 8.0
 """For a busy machine: what is being tested is that it ends, and not by chance."""
@@ -78,6 +81,7 @@ def test_two_hundred_slow_clients_are_dropped_while_honest_ones_are_served(tmp_p
 def test_nobody_may_take_longer_than_a_minute():
     assert serve.HEADER_MILLISECONDS <= 60_000
     assert ingress.BODY_SECONDS <= 60
+    assert connections.WRITE_SECONDS <= 60
 
 
 def test_a_stranger_who_reads_no_answer_is_gone_after_the_first(service: Service, target: Target):
@@ -96,6 +100,46 @@ def test_senders_who_read_no_answers_disturb_nobody(service: Service, target: Ta
 
     assert max(waits) < 2.0
     assert {each.result() for each in pumping} <= {"held", "dropped"}
+
+
+def test_only_a_client_that_takes_nothing_of_its_answers_is_dropped(tmp_path: Path):
+    with serving_impatiently(tmp_path) as service, service.management() as management:
+        requests = for_large_answers(service, management)
+
+        with asking(service.port, requests * 50) as reads_nothing, asking(service.port, requests * 50) as reads_slowly:
+            assert has_ended(reads_nothing, meanwhile=reads_slowly)
+            assert reads_slowly.recv(65_536) != b""
+
+
+def for_large_answers(service: Service, management: Management) -> bytes:
+    """A request for a quarter of a megabyte, by a client with a new key."""
+    made = management.webhooks.create(operator(management), f"large {time.time_ns()}")
+    delivery = service.post(made, b'"' + b"x" * (BODY_BYTES_MAX - 2) + b'"').delivery_id
+    key = management.keys.create(management.access.operator_of_team(), "slow", Role.VIEWER, factory="default")
+    path = f"/api/v1/factories/default/deliveries/{delivery}/payload"
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key.token.reveal()}\r\n\r\n".encode()
+
+
+@contextmanager
+def asking(port: int, requests: bytes) -> Iterator[socket.socket]:
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.connect(("127.0.0.1", port))
+        connection.sendall(requests)
+        connection.settimeout(LONG_SECONDS)
+        yield connection
+
+
+def has_ended(reads_nothing: socket.socket, *, meanwhile: socket.socket) -> bool:
+    """Whether the one ended within a minute. Of the other, some is read all the time."""
+    poll = select.poll()
+    poll.register(reads_nothing, select.POLLRDHUP)
+    deadline = time.monotonic() + LONG_SECONDS
+    while time.monotonic() < deadline:
+        meanwhile.recv(16_384)
+        if poll.poll(100):
+            return True
+    return False
 
 
 def test_thousands_of_idle_connections_disturb_nobody(service: Service, target: Target):

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import multiprocessing
 import os
+import resource
 import runpy
 import signal
 import subprocess
@@ -106,6 +107,8 @@ def _be(
             os.dup2(file.fileno(), number)
     os.environ.clear()
     os.environ.update(environment)
+    if files_max := environment.get("HOOKMILL_TEST_FILES_MAX"):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(files_max), int(files_max)))
     function(*arguments)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from hookmill.app import Store, log, management, now_us, open_store
+from hookmill.app.connections import Connections
 from hookmill.app.fork_server import ForkServer
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.housekeeping import DiskGuard
@@ -19,7 +20,7 @@ from hookmill.settings import Settings
 from hookmill.store.group_commit import GroupCommit
 from hookmill.store.snapshot import Snapshot
 from hookmill.web.ingress import IngressDoor, Receive, Scope, Send
-from hookmill.web.routes import Application, Routes
+from hookmill.web.routes import MANAGEMENT_REQUESTS_MAX, Application, Routes
 
 WRITER: Final = "writer"
 REFUSALS_SECONDS: Final = 1.0
@@ -34,9 +35,10 @@ SWITCH_SECONDS: Final = 0.002
 class IngressService:
     """The service's ASGI application, from start to stop."""
 
-    def __init__(self, settings: Settings, forks: ForkServer) -> None:
+    def __init__(self, settings: Settings, forks: ForkServer, connections_max: int) -> None:
         self._settings = settings
         self._forks = forks
+        self._connections_max = connections_max
         self._routes: Routes | None = None
         self._managed_store: Store | None = None
         self._opening = threading.Lock()
@@ -78,7 +80,14 @@ class IngressService:
             public_url=settings.public_url(),
             trusted_proxies=settings.proxy_networks(),
         )
-        self._routes = Routes(IngressDoor(self._ingress, now_us), self._is_ready, self._api, self._dashboard)
+        self._routes = Routes(
+            IngressDoor(self._ingress, now_us),
+            self._is_ready,
+            self._api,
+            self._dashboard,
+            management_requests_max=min(MANAGEMENT_REQUESTS_MAX, self._connections_max // 2),
+        )
+        self._connections = Connections(settings.port, self._connections_max, log.failure)
         self._counting = asyncio.create_task(self._write_down_refusals())
         self._noticing = asyncio.create_task(self._tell_of_master_keys())
         self._orphaned = asyncio.create_task(self._end_with(os.getppid()))
@@ -114,6 +123,7 @@ class IngressService:
         self._counting.cancel()
         self._noticing.cancel()
         self._orphaned.cancel()
+        self._connections.close()
         self._ingress.write_down_refusals()
         await self._group_commit.close()
         self._snapshot.close()

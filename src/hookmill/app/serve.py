@@ -61,6 +61,7 @@ def _serve_until_told(settings: Settings, forks: ForkServer, has_served: threadi
     request that can end a process must not be able to end them all."""
     # What the ingress is made of is handed on by forking, which is no longer the default everywhere.
     multiprocessing.set_start_method("fork", force=True)
+    connections_max = _connections_max()
     while True:
         server = Granian(
             "the ingress",
@@ -74,7 +75,7 @@ def _serve_until_told(settings: Settings, forks: ForkServer, has_served: threadi
             loop=Loops.uvloop,
             runtime_mode=RuntimeModes.st,
             backlog=2048,
-            backpressure=_connections_max(),
+            backpressure=connections_max,
             log_access=False,
             log_level=LogLevels.warning,
             respawn_failed_workers=True,
@@ -82,7 +83,7 @@ def _serve_until_told(settings: Settings, forks: ForkServer, has_served: threadi
             workers_kill_timeout=DRAIN_SECONDS + 5,
         )
         try:
-            server.serve(target_loader=lambda: IngressService(settings, forks), wrap_loader=False)
+            server.serve(target_loader=lambda: IngressService(settings, forks, connections_max), wrap_loader=False)
         except SystemExit:
             if not has_served.is_set() and not server.interrupt_signal:
                 raise

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-from hookmill.app import serve
+from hookmill.app import connections, serve
 from hookmill.store import writer
 from hookmill.web import ingress
 
@@ -17,6 +17,9 @@ from hookmill.web import ingress
 vars(serve)["time"] = SimpleNamespace(monotonic=lambda: 3600 * time.monotonic(), sleep=time.sleep)
 vars(serve)["HEADER_MILLISECONDS"] = int(os.environ["HOOKMILL_TEST_HEADER_MILLISECONDS"])
 vars(ingress)["BODY_SECONDS"] = float(os.environ["HOOKMILL_TEST_BODY_SECONDS"])
+
+vars(connections)["WRITE_SECONDS"] = float(os.environ["HOOKMILL_TEST_WRITE_SECONDS"])
+vars(connections)["LOOK_AT_ALL_SECONDS"] = 0.5
 
 main = writer.main
 

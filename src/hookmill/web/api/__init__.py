@@ -6,6 +6,7 @@ A request passes the door, its route's judgement (who, address, parameters, body
 import functools
 import re
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
@@ -29,9 +30,12 @@ from hookmill.web.api.access import FAILURES_PER_MINUTE, REQUESTS_PER_MINUTE, Ga
 from hookmill.web.api.costly import Places
 from hookmill.web.api.document import TITLE, operations
 from hookmill.web.api.door import Door
-from hookmill.web.api.trouble import Trouble
 from hookmill.web.api.where import PREFIX, at
+from hookmill.web.request_body import BodyReader
 from hookmill.web.routes import Application
+
+BODIES_AT_A_TIME: Final = 32
+"""Request bodies of up to 1 MiB that one process reads at the same time."""
 
 
 def build(
@@ -47,7 +51,12 @@ def build(
     gate = Gate(management, now_us, requests_per_minute=requests_per_minute, failures_per_minute=failures_per_minute)
     return Door(
         application(),
-        behind={"gate": gate, "places": Places(), "trouble": Trouble(failed, now_us)},
+        behind={
+            "gate": gate,
+            "places": Places(),
+            "bodies": BodyReader(BODIES_AT_A_TIME),
+            "failed": failed,
+        },
         trusted_proxies=trusted_proxies,
         failed=failed,
     )

@@ -1,6 +1,5 @@
 """A request's body: JSON, said to be JSON, whole, and no larger than anything that is asked for here."""
 
-import asyncio
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -10,11 +9,11 @@ from typing import Any, Final
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect
 
 from hookmill.domain import payload
 from hookmill.web.api.problems import ERRORS_MAX, ErrorAnswer, Refusal, pointer
 from hookmill.web.ingress import BODY_SECONDS
+from hookmill.web.request_body import BodyCutShort, BodyReader, BodyTooLarge, BodyTooSlow
 
 BYTES_MAX: Final = 65_536
 LARGE_BYTES_MAX: Final = 1_048_576
@@ -41,7 +40,7 @@ def bytes_max(fields: Iterable[str]) -> int:
 
 async def read(request: Request, *, required: bool, bytes_max: int) -> ReadRequest:
     """Raises `Refusal` for what is no JSON. A body that need not be there may be missing."""
-    body = await _in_time(request, bytes_max)
+    body = await _bytes_of(request, bytes_max)
     if not body and not required:
         return ReadRequest(request, b"", None)
     _refuse_other_types(request)
@@ -102,25 +101,16 @@ def _no_text(value: Any) -> Iterator[list[str | int]]:
             del place[-1:]
 
 
-async def _in_time(request: Request, bytes_max: int) -> bytes:
-    declared = request.headers.get("content-length", "0")
-    # A length of many digits is too large without being read.
-    if declared.isdigit() and (len(declared) > 9 or int(declared) > bytes_max):
-        raise _too_large(bytes_max)
-    parts: list[bytes] = []
-    size = 0
+async def _bytes_of(request: Request, bytes_max: int) -> bytes:
+    reader: BodyReader = request.state.bodies
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for part in request.stream():
-                size += len(part)
-                if size > bytes_max:
-                    raise _too_large(bytes_max)
-                parts.append(part)
-    except TimeoutError:
+        return await reader.read(request.scope, request.receive, bytes_max=bytes_max, seconds=BODY_SECONDS)
+    except BodyTooLarge:
+        raise _too_large(bytes_max) from None
+    except BodyTooSlow:
         raise Refusal("body_too_slow", f"Send it within {BODY_SECONDS:.0f} seconds.", headers=_CLOSES) from None
-    except ClientDisconnect:
+    except BodyCutShort:
         raise Refusal("malformed_json", "The body did not arrive whole.", headers=_CLOSES) from None
-    return b"".join(parts)
 
 
 def _too_large(bytes_max: int) -> Refusal:

@@ -12,6 +12,8 @@ from hookmill.web.routes import Application
 
 THREADS: Final = 8
 """Operations at a time. More would wait for the database all the same, and keep its connections from deliveries."""
+_CLOSES: Final = ((b"connection", b"close"),)
+"""After an answer to an unauthenticated client, who could ask on and on without reading any."""
 _ALWAYS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
@@ -48,7 +50,8 @@ class Door:
                 has_started = True
                 spent = asking.spent.headers() if asking.spent is not None else {}
                 told = ((name.lower().encode(), value.encode()) for name, value in spent.items())
-                message = {**message, "headers": [*message.get("headers", ()), *_ALWAYS, *told]}
+                closes = _CLOSES if asking.caller is None else ()
+                message = {**message, "headers": [*message.get("headers", ()), *_ALWAYS, *closes, *told]}
             elif is_head:
                 message = {**message, "body": b""}
             await send(message)

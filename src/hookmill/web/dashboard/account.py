@@ -16,7 +16,11 @@ def form(visit: Visit, _caller: Caller) -> Response:
     return visit.page("account.html", problem="")
 
 
-def change(visit: Visit, _caller: Caller) -> Response:
+async def change(visit: Visit, _caller: Caller) -> Response:
+    return await visit.in_thread(_change, visit, limiter=visit.service.hashing)
+
+
+def _change(visit: Visit) -> Response:
     assert visit.signed_in is not None, "the page is for somebody"
     try:
         if visit.form["new"] != visit.form["again"]:

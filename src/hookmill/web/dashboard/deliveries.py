@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from hookmill.domain.delivery import IdentityKind, Label, identities_shown_as
@@ -254,7 +253,7 @@ async def watch(visit: Visit, may: MayView) -> Response:
     filters = narrowed.filters
     uid = None
     if "webhook" in filters:
-        webhook = await run_in_threadpool(visit.management.webhooks.get, may, filters["webhook"])
+        webhook = await visit.in_thread(visit.management.webhooks.get, may, filters["webhook"])
         uid = webhook.uid
     wanted = live.Wanted(
         webhook=uid,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Match, Route
@@ -15,7 +14,8 @@ from hookmill.domain.client import Network, client_address
 from hookmill.domain.errors import Conflict, Forbidden, HookmillError, Invalid, NotFound, StoreUnavailable
 from hookmill.web.dashboard import access, kept_form
 from hookmill.web.dashboard.access import Requirement, StaleForm, Stranger, cookie_name
-from hookmill.web.dashboard.visit import FORM_BYTES_MAX, Service, Visit, form_in
+from hookmill.web.dashboard.form_reader import FormReader, Incomplete
+from hookmill.web.dashboard.visit import Service, Visit
 from hookmill.web.dashboard.where import url
 from hookmill.web.ingress import Receive, Scope, Send
 
@@ -63,6 +63,7 @@ class Door:
     def __init__(self, pages: Sequence[Page], service: Service, *, trusted_proxies: Sequence[Network]) -> None:
         self._service = service
         self._trusted_proxies = trusted_proxies
+        self._forms = FormReader()
         self._routes = [(Route(page.path, _nothing, methods=[page.method]), page) for page in pages]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,62 +74,71 @@ class Door:
         is_head = scope["method"] == "HEAD"
         if is_head:
             asked["method"] = "GET"
-        response = await self._answer(asked, receive)
+        visit = self._visit(asked, receive)
+        response = await self._answer(visit)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         response.headers.setdefault("Cache-Control", "no-store")
+        if visit.signed_in is None:
+            # Who is not signed in could ask on and on, and never read an answer.
+            response.headers["Connection"] = "close"
         if is_head:
             response = Response(status_code=response.status_code, headers=dict(response.headers))
         await response(asked, receive, send)
 
-    async def _answer(self, scope: dict[str, Any], receive: Receive) -> Response:
-        request = Request(scope, receive)
+    def _visit(self, scope: dict[str, Any], receive: Receive) -> Visit:
         peer = scope["client"][0] if scope.get("client") else ""
         forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
-        visit = Visit(
-            request=request,
+        return Visit(
+            request=Request(scope, receive),
             service=self._service,
             client=client_address(peer, forwarded or None, self._trusted_proxies),
         )
+
+    async def _answer(self, visit: Visit) -> Response:
         try:
             return await self._judged(visit)
         except Stranger:
             # There is nothing left to do for who was signed out already.
             if kept_form.can_be_kept(visit) and visit.page_path != "/sign-out":
-                return await run_in_threadpool(kept_form.kept, visit)
+                return await visit.in_thread(kept_form.kept, visit)
             return self._to_sign_in(visit)
+        except Incomplete as error:
+            answer = await visit.in_thread(_trouble, visit, error.status, str(error))
+            answer.headers["Connection"] = "close"
+            return answer
         except StoreUnavailable as error:
             self._service.failed("dashboard", error)
-            return await run_in_threadpool(_trouble, visit, 503, "The database can't be used now. Try again soon.")
+            return await visit.in_thread(_trouble, visit, 503, "The database can't be used now. Try again soon.")
         except StaleForm as error:
             if kept_form.can_be_kept(visit):
-                return await run_in_threadpool(kept_form.kept, visit)
-            return await run_in_threadpool(_trouble, visit, 403, str(error))
+                return await visit.in_thread(kept_form.kept, visit)
+            return await visit.in_thread(_trouble, visit, 403, str(error))
         except HookmillError as error:
-            return await run_in_threadpool(_trouble, visit, _STATUS.get(type(error), _status_of(error)), str(error))
+            return await visit.in_thread(_trouble, visit, _STATUS.get(type(error), _status_of(error)), str(error))
         except Exception as error:
             self._service.failed("dashboard", error)
-            return await run_in_threadpool(_trouble, visit, 500, "Something went wrong here. It was written down.")
+            return await visit.in_thread(_trouble, visit, 500, "Something went wrong here. It was written down.")
 
     async def _judged(self, visit: Visit) -> Response:
         page = self._page_for(visit)
         is_visit = not (isinstance(page, Page) and page.by_itself)
-        await run_in_threadpool(self._look_who_it_is, visit, is_visit)
+        await self._identify(visit, is_visit)
         if page is None:
             raise NotFound("There is no such page.")
         if isinstance(page, Response):
             return page
         visit.page_path = page.path
         if page.method == "POST":
-            await _read_form(visit)
+            visit.form = await self._forms.read(visit, is_open=page.requirement is access.everybody)
             access.refuse_foreign_form(visit)
-        may = await run_in_threadpool(page.requirement, visit)
+        may = await visit.in_thread(page.requirement, visit)
         arguments = (visit,) if may is None else (visit, may)
         if inspect.iscoroutinefunction(page.handler):
             answer: Response = await page.handler(*arguments)
             return answer
         perform: Callable[..., Any] = page.handler
-        return await run_in_threadpool(perform, *arguments)
+        return await visit.in_thread(perform, *arguments)
 
     def _page_for(self, visit: Visit) -> Page | Response | None:
         other_methods: list[str] = []
@@ -148,11 +158,17 @@ class Door:
             return PlainTextResponse("This page takes no such request.\n", 405, headers={"Allow": allowed})
         return None
 
-    def _look_who_it_is(self, visit: Visit, is_visit: bool) -> None:
+    async def _identify(self, visit: Visit, is_visit: bool) -> None:
         session = visit.request.cookies.get(cookie_name(self._service.is_https))
         if session is None:
             return
-        visit.signed_in = self._service.management.sessions.by_token(session, client=visit.client, is_visit=is_visit)
+        visit.signed_in = await visit.in_thread(
+            self._service.management.sessions.by_token,
+            session,
+            client=visit.client,
+            is_visit=is_visit,
+            limiter=self._service.threads,
+        )
         visit.session = session if visit.signed_in is not None else None
 
     def _to_sign_in(self, visit: Visit) -> Response:
@@ -164,21 +180,6 @@ class Door:
 
 async def _nothing(_request: Request) -> Response:
     raise AssertionError("routes are matched here, and answered by their page")
-
-
-async def _read_form(visit: Visit) -> None:
-    kind = visit.request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/x-www-form-urlencoded":
-        raise Invalid("A form of this service is sent as application/x-www-form-urlencoded.")
-    body = b""
-    async for piece in visit.request.stream():
-        body += piece
-        if len(body) > FORM_BYTES_MAX:
-            raise Invalid(f"The form holds more than {FORM_BYTES_MAX:,} bytes.")
-    try:
-        visit.form = form_in(body)
-    except ValueError:
-        raise Invalid("The form can't be read. Load the page again, and send it once more.") from None
 
 
 _STATUS: Final = {Invalid: 422, NotFound: 404, Forbidden: 403, Conflict: 409}

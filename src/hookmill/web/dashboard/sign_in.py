@@ -1,53 +1,25 @@
 """Signing in and out, and the links that let somebody choose a password."""
 
 import asyncio
-import threading
-from collections import defaultdict
 from typing import Final
 
-from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.limits import SESSION_HOURS
 from hookmill.domain.permission import Caller
 from hookmill.domain.secret import SecretValue
+from hookmill.management import LinkTarget
+from hookmill.web.dashboard import sign_in_limits as limits
 from hookmill.web.dashboard.access import cookie_name, everybody, somebody
 from hookmill.web.dashboard.door import Page
 from hookmill.web.dashboard.visit import Visit
 
-FREE_GUESSES: Final = 5
-"""Wrong guesses at one account in a window that cost nothing but their time."""
-DELAY_SECONDS_MAX: Final = 2.0
-GUESSES_PER_CLIENT: Final = 30
-"""Wrong guesses from one address in a window, at whichever account. Those who know their password are let in still."""
-WINDOW_SECONDS: Final = 300
-_REMEMBERED_MAX: Final = 10_000
-
-
-class Guesses:
-    """Wrong guesses of the last minutes, by whatever they are counted by. One process's own count."""
-
-    def __init__(self) -> None:
-        self._at: defaultdict[str, list[int]] = defaultdict(list)
-        self._lock = threading.Lock()
-
-    def count(self, by: str, now_us: int) -> int:
-        with self._lock:
-            recent = [at for at in self._at.get(by, ()) if at > now_us - WINDOW_SECONDS * 1_000_000]
-            if not recent:
-                self._at.pop(by, None)
-            return len(recent)
-
-    def add(self, by: str, now_us: int) -> None:
-        with self._lock:
-            if len(self._at) >= _REMEMBERED_MAX:
-                self._at.clear()
-            kept = self._at[by] = [at for at in self._at[by] if at > now_us - WINDOW_SECONDS * 1_000_000]
-            kept.append(now_us)
-
-
-_guesses: Final = Guesses()
+BUSY: Final = (
+    "Too many sign-ins from your network, or to this account, are waiting. Your password was not checked. "
+    "Go back and try again in a few seconds.\n"
+)
+BUSY_SECONDS: Final = 2
 
 
 def form(visit: Visit) -> Response:
@@ -57,25 +29,51 @@ def form(visit: Visit) -> Response:
 
 
 async def sign_in(visit: Visit) -> Response:
-    email, password = visit.form["email"], visit.form["password"]
-    now = visit.service.now_us()
-    account, client = f"account {email.strip().lower()[:200]}", f"client {visit.client}"
-    # Nobody is locked out: a guess at an account under attack takes longer, and that is all.
-    wrong_before = _guesses.count(account, now)
-    if wrong_before >= FREE_GUESSES:
-        await asyncio.sleep(min(DELAY_SECONDS_MAX, 0.1 * 2 ** (wrong_before - FREE_GUESSES)))
-    signing_in = visit.management.sessions.sign_in
-    token = await run_in_threadpool(signing_in, email, password, client=visit.client)
+    email = visit.form["email"]
+    account, client = email.strip().lower()[:200], visit.client or "unknown"
+    try:
+        async with visit.service.sign_ins.wait(account, client):
+            token = await _verified(visit, email, account, client)
+    except limits.TooManyWaiting:
+        # No page: while many guess, most are answered here.
+        return PlainTextResponse(BUSY, 429, {"Retry-After": str(BUSY_SECONDS)})
     if token is not None:
-        return _welcome(visit, token, visit.form["next"])
-    too_many = _guesses.count(client, now) >= GUESSES_PER_CLIENT
-    _guesses.add(account, now)
-    _guesses.add(client, now)
-    answer = await run_in_threadpool(
-        visit.page, "sign-in.html", status=429 if too_many else 401, email=email, next=visit.form["next"], wrong=True
+        return await visit.in_thread(_welcome, visit, token, visit.form["next"])
+    if visit.service.guesses.count(f"client {client}", visit.service.now_us()) > limits.GUESSES_PER_ADDRESS:
+        return await _refused(visit, 429, limits.WINDOW_SECONDS)
+    return await _refused(visit, 401)
+
+
+async def _verified(visit: Visit, email: str, account: str, address: str) -> SecretValue | None:
+    """A new session, if the password is right. A wrong one makes the next guess take longer, and locks nobody out."""
+    guesses, now = visit.service.guesses, visit.service.now_us()
+    counted = f"account {account}", f"client {address}"
+    wrong_before = guesses.count(counted[0], now)
+    # Counted before it is verified: guesses that come at the same time would else all find the same count.
+    for by in counted:
+        guesses.add(by, now)
+    if wrong_before >= limits.FREE_GUESSES:
+        await asyncio.sleep(min(limits.DELAY_SECONDS_MAX, 0.1 * 2 ** (wrong_before - limits.FREE_GUESSES)))
+    async with visit.service.sign_ins.verifying(address):
+        token = await visit.in_thread(
+            visit.management.sessions.sign_in,
+            email,
+            visit.form["password"],
+            client=visit.client,
+            limiter=visit.service.guessing,
+        )
+    if token is not None:
+        for by in counted:
+            guesses.take_back(by, now)
+    return token
+
+
+async def _refused(visit: Visit, status: int, retry_after: int | None = None) -> Response:
+    answer = await visit.in_thread(
+        visit.page, "sign-in.html", status=status, email=visit.form["email"], next=visit.form["next"], wrong=True
     )
-    if too_many:
-        answer.headers["Retry-After"] = str(WINDOW_SECONDS)
+    if retry_after is not None:
+        answer.headers["Retry-After"] = str(retry_after)
     return answer
 
 
@@ -91,15 +89,19 @@ def welcome(visit: Visit) -> Response:
     return visit.page("welcome.html", target=target, email=target.email or "", name=target.name or "", problem="")
 
 
-def accept(visit: Visit) -> Response:
-    token = visit.parameters["token"]
-    target = visit.management.sessions.link_target(token)
+async def accept(visit: Visit) -> Response:
+    # Only who bears a link that is good comes as far as to where passwords are hashed.
+    target = await visit.in_thread(visit.management.sessions.link_target, visit.parameters["token"])
+    return await visit.in_thread(_accept, visit, target, limiter=visit.service.hashing)
+
+
+def _accept(visit: Visit, target: LinkTarget) -> Response:
     email, name = visit.form["email"], visit.form["name"]
     try:
         if visit.form["password"] != visit.form["again"]:
             raise Invalid("The two passwords are not the same. Type them again.")
         session = visit.management.sessions.accept_link(
-            token, password=visit.form["password"], email=email, name=name, client=visit.client
+            visit.parameters["token"], password=visit.form["password"], email=email, name=name, client=visit.client
         )
     except Invalid as error:
         return visit.page(

@@ -3,10 +3,12 @@
 import hmac
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
+import anyio.to_thread
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -14,10 +16,17 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from hookmill.domain.factory import Factory
 from hookmill.management import Management, SignedIn
 from hookmill.web.dashboard import pages
+from hookmill.web.dashboard.sign_in_limits import Guesses, SignInLine
 from hookmill.web.dashboard.where import url
 
-FORM_BYTES_MAX: Final = 1_048_576
 FORM_FIELDS_MAX: Final = 1_000
+THREADS: Final = 8
+"""Pages made at the same time for members. More would wait for the database all the same, and keep its connections from
+others."""
+OPEN_THREADS: Final = 2
+"""Pages made at the same time for everybody else: members do not wait for those who are not signed in."""
+
+T = TypeVar("T")
 
 
 class Form(Mapping[str, str]):
@@ -67,6 +76,14 @@ class Service:
     is_https: bool
     facts: Mapping[str, Any] = field(default_factory=dict)
     """The settings in force, as the page that shows them does."""
+    threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(THREADS))
+    open_threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(OPEN_THREADS))
+    hashing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
+    """Where members and bearers of a link have a password hashed."""
+    guessing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
+    """Where the passwords of those who sign in are verified: nobody else waits for them."""
+    guesses: Guesses = field(default_factory=Guesses)
+    sign_ins: SignInLine = field(default_factory=SignInLine)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,6 +122,14 @@ class Visit:
     @property
     def csrf(self) -> str:
         return csrf_of(self.session or "")
+
+    async def in_thread(
+        self, work: Callable[..., T], *arguments: Any, limiter: anyio.CapacityLimiter | None = None, **named: Any
+    ) -> T:
+        """Do what waits for the database, or takes long, where it keeps no delivery waiting."""
+        if limiter is None:
+            limiter = self.service.threads if self.signed_in is not None else self.service.open_threads
+        return await anyio.to_thread.run_sync(partial(work, *arguments, **named), limiter=limiter)
 
     def page(self, template: str, *, status: int = 200, **context: Any) -> Response:
         """A page, or a part of one."""

@@ -1,0 +1,58 @@
+"""How a form is read: what it may hold and how long it may take depends on who sends it."""
+
+from typing import Final
+
+from hookmill.domain.errors import Invalid
+from hookmill.web.dashboard.visit import Form, Visit, form_in
+from hookmill.web.ingress import BODY_SECONDS
+from hookmill.web.request_body import BodyCutShort, BodyReader, BodyTooLarge, BodyTooSlow
+
+FORM_BYTES_MAX: Final = 1_048_576
+OPEN_FORM_BYTES_MAX: Final = 16_384
+"""For the forms that are there for everybody: an address, a name and passwords."""
+UNPROVEN_SECONDS: Final = 10.0
+"""How long a form may take that comes from somebody who is not signed in."""
+
+
+class Incomplete(Exception):
+    """A form that was not read to its end. The connection is closed after the answer."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+class FormReader:
+    """Reads forms of each kind of sender within bounds of their own, so that none keeps the others out."""
+
+    def __init__(self) -> None:
+        self._of_members = BodyReader(32)
+        self._of_everybody = BodyReader(32, grace_seconds=0.1)
+        # A member whose session has ended must not lose what was typed. Anybody may claim to be one.
+        self._signed_out = BodyReader(4)
+
+    async def read(self, visit: Visit, *, is_open: bool) -> Form:
+        """`is_open` says that the form is there for everybody.
+
+        Raises `Invalid` for what no page of this service sends, and `Incomplete` for what did not arrive.
+        """
+        kind = visit.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/x-www-form-urlencoded":
+            raise Invalid("A form of this service is sent as application/x-www-form-urlencoded.")
+        reader, bytes_max, seconds = self._signed_out, FORM_BYTES_MAX, UNPROVEN_SECONDS
+        if visit.signed_in is not None:
+            reader, seconds = self._of_members, BODY_SECONDS
+        elif is_open:
+            reader, bytes_max = self._of_everybody, OPEN_FORM_BYTES_MAX
+        try:
+            body = await reader.read(visit.request.scope, visit.request.receive, bytes_max=bytes_max, seconds=seconds)
+        except BodyTooLarge:
+            raise Incomplete(413, f"The form holds more than {bytes_max:,} bytes.") from None
+        except BodyTooSlow:
+            raise Incomplete(408, "The form took too long to arrive. Send it once more.") from None
+        except BodyCutShort:
+            raise Incomplete(400, "The form did not arrive whole. Send it once more.") from None
+        try:
+            return form_in(body)
+        except ValueError:
+            raise Invalid("The form can't be read. Load the page again, and send it once more.") from None

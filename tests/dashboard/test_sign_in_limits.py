@@ -1,0 +1,150 @@
+"""Passwords are verified one at a time, and nobody waits behind those who guess."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+
+from hookmill.web.dashboard import sign_in
+from hookmill.web.dashboard.sign_in_limits import (
+    WAITING_MAX,
+    WAITING_PER_ACCOUNT,
+    WAITING_PER_ADDRESS,
+    SignInLine,
+    TooManyWaiting,
+)
+from tests.dashboard.client import PASSWORD, Dashboard, living
+from tests.support.passwords import quick_passwords
+
+__all__ = ["quick_passwords"]
+
+ATTACKER = "198.51.100.7"
+MEMBER = "203.0.113.5"
+
+
+@pytest.fixture
+def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
+    yield from living(sqlite_store)
+
+
+class Crowd:
+    """Attempts that wait, and in which order they were verified."""
+
+    def __init__(self) -> None:
+        self.line = SignInLine()
+        self.verified: list[str] = []
+        self.refused: list[str] = []
+        self.at_once = 0
+
+    async def attempt(self, account: str, address: str) -> None:
+        try:
+            async with self.line.wait(account, address), self.line.verifying(address):
+                self.at_once += 1
+                assert self.at_once == 1
+                await asyncio.sleep(0)
+                self.verified.append(address)
+                self.at_once -= 1
+        except TooManyWaiting:
+            self.refused.append(address)
+
+
+def crowd(attempts: list[tuple[str, str]]) -> Crowd:
+    """What became of attempts, as (account, address), that come at the same time in this order."""
+    found = Crowd()
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(found.attempt(*each) for each in attempts))
+
+    asyncio.run(all_at_once())
+    return found
+
+
+def test_attempts_are_verified_one_at_a_time():
+    found = crowd([(f"account {number}", f"address {number}") for number in range(20)])
+
+    assert len(found.verified) == 20
+
+
+def test_addresses_take_turns():
+    guesses = [(f"account {number}", ATTACKER) for number in range(WAITING_PER_ADDRESS // 2)]
+
+    found = crowd([*guesses, ("ada", MEMBER)])
+
+    assert found.verified.index(MEMBER) <= 1
+    assert len(found.verified) == len(guesses) + 1
+
+
+@pytest.mark.parametrize(
+    ("attempts", "let_in"),
+    [
+        ([("ada", ATTACKER)] * 20, 1 + WAITING_PER_ACCOUNT),
+        ([(f"account {number}", ATTACKER) for number in range(20)], WAITING_PER_ADDRESS),
+        ([(f"account {number}", f"address {number}") for number in range(100)], WAITING_MAX),
+    ],
+)
+def test_lines_have_an_end(attempts: list[tuple[str, str]], let_in: int):
+    found = crowd(attempts)
+
+    assert (len(found.verified), len(found.refused)) == (let_in, len(attempts) - let_in)
+
+
+def test_a_full_line_of_one_address_lets_others_in():
+    found = crowd([*[("ada", ATTACKER)] * 20, ("ada", MEMBER)])
+
+    assert MEMBER in found.verified
+
+
+def test_what_is_over_is_forgotten():
+    found = Crowd()
+
+    async def cancelled() -> None:
+        first, second = (asyncio.ensure_future(found.attempt("ada", address)) for address in (MEMBER, ATTACKER))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+        await found.attempt("ada", ATTACKER)
+
+    asyncio.run(cancelled())
+
+    assert found.verified == [MEMBER, ATTACKER]
+    assert (found.line._waiting, found.line._accounts, found.line._addresses) == (0, {}, {})
+
+
+def test_guesses_at_the_same_time_are_counted_before_they_are_verified(
+    dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
+):
+    waited: list[float] = []
+
+    async def note(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(sign_in, "asyncio", SimpleNamespace(sleep=note))
+
+    with ThreadPoolExecutor(12) as guessing:
+        guesses = [guessing.submit(guess, dashboard, "ada@example.com", f"198.51.100.{n}") for n in range(12)]
+
+    assert {each.result() for each in guesses} == {401}
+    assert sorted(waited) == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+
+
+def test_the_right_password_is_not_counted_as_a_guess(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
+    waited: list[float] = []
+
+    async def note(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(sign_in, "asyncio", SimpleNamespace(sleep=note))
+    dashboard.member("ada@example.com")
+
+    statuses = {guess(dashboard, "ada@example.com", MEMBER, PASSWORD) for _ in range(8)}
+
+    assert statuses == {303}
+    assert waited == []
+
+
+def guess(dashboard: Dashboard, account: str, address: str, password: str = "not the right one") -> int:
+    """The status of the answer."""
+    form = {"email": account, "password": password}
+    return dashboard.stranger.post("/sign-in", form, headers=[("X-Forwarded-For", address)]).status
