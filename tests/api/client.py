@@ -40,6 +40,7 @@ class Api:
                 failures_per_minute=failures_per_minute,
             )
 
+        self.make = make
         world.routes = Routes(IngressDoor(world.ingress, world.clock), lambda: True, make)
         self.admin = self.key("an admin", Role.ADMIN)
         self.manager = self.key("a manager", Role.MANAGER, "default")

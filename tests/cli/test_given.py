@@ -31,6 +31,14 @@ def test_a_time_is_utc_unless_it_says_otherwise_or_so_long_ago(written: str, mea
     assert given.moment(written, "--since") == meant
 
 
+@pytest.mark.parametrize(
+    "written", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+00:01", "0001-01-01 00:00+23:59", "999999w"]
+)
+def test_time_outside_the_calendar_is_refused(written: str):
+    with pytest.raises(typer.BadParameter, match="years 1 to 9999"):
+        given.moment(written, "--since")
+
+
 @pytest.mark.parametrize("written", ["", "yesterday", "09:12", "2026-13-01", "2 h", "-2h", "1.5h", "2h\u001b[31m"])
 def test_what_is_no_time_is_refused_with_how_to_write_one(written: str):
     with pytest.raises(typer.BadParameter, match="is no time") as refused:

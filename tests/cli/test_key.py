@@ -1,6 +1,8 @@
 """`hookmill key`: API keys."""
 
 import shlex
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -138,3 +140,18 @@ def test_a_name_that_several_keys_have_is_refused_with_their_ids(key: Any, hookm
 def test_the_help_tells_api_keys_and_master_keys_apart(hookmill: Hookmill):
     assert "`hookmill keys`" in hookmill("key", "--help").out
     assert "`hookmill key`" in hookmill("keys", "--help").out
+
+
+@pytest.mark.parametrize("at", [253_402_387_139_000_000, 2**63 - 1, -(2**63)])
+def test_stored_end_outside_the_calendar_is_shown_as_its_edge(key: Any, log: Log, hookmill: Hookmill, at: int):
+    with closing(sqlite3.connect(log.path)) as connection, connection:
+        connection.execute("UPDATE api_keys SET expires_at = ?", (at,))
+        connection.execute("UPDATE audit_log SET details = ?", (f'{{"expires_at": {at}}}',))
+    edge = "9999-12-31" if at > 0 else "0001-01-01"
+
+    (shown,) = hookmill("key", "list", "--json").json["keys"]
+
+    assert shown["expires_at"].startswith(edge)
+    assert edge in hookmill("key", "list").out
+    assert f"expires_at {edge}" in hookmill("audit", "list", "--team").out
+    assert hookmill("audit", "list", "--team", "--json").json["entries"][0]["details"] == {"expires_at": at}

@@ -42,6 +42,7 @@ class Dashboard:
                 facts=facts,
             )
 
+        self.make = make
         world.routes = Routes(IngressDoor(world.ingress, world.clock), lambda: True, None, make)
         self.stranger = Visitor(self, None)
 

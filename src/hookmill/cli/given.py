@@ -4,18 +4,18 @@ import json
 import re
 import sys
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 import typer
 
 from hookmill.domain.errors import Invalid
+from hookmill.domain.moment import checked, us_of
 from hookmill.domain.text import shown
 
 STANDARD_INPUT = "-"
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _AGO: Final = re.compile(r"([0-9]{1,6})([smhdw])\Z")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
@@ -43,17 +43,16 @@ def moment(text: str | None, option: str) -> int | None:
     """A time as people write it, as µs since 1970: `2026-11-21 09:12`, UTC unless it says otherwise, or `2h`, ago."""
     if text is None:
         return None
-    if ago := _AGO.match(text.strip()):
-        return time.time_ns() // 1000 - int(ago[1]) * _SECONDS[ago[2]] * 1_000_000
     try:
-        parsed = datetime.fromisoformat(text.strip())
+        if ago := _AGO.match(text.strip()):
+            return checked(time.time_ns() // 1000 - int(ago[1]) * _SECONDS[ago[2]] * 1_000_000)
+        return us_of(datetime.fromisoformat(text.strip()))
     except ValueError:
         raise typer.BadParameter(
             f'{shown(text[:100])!r} is no time. Write it like 2026-11-21T09:12:36Z, "2026-11-21 09:12" or 2026-11-21, '
-            "in UTC, or as how long ago it was: 30m, 2h, 7d",
+            "in UTC and the years 1 to 9999, or as how long ago it was: 30m, 2h, 7d",
             param_hint=option,
         ) from None
-    return ((parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
 
 
 def filter_in(text: str | None, path: str | None) -> Any:

@@ -11,12 +11,12 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
 
+from hookmill.domain import moment
 from hookmill.domain.text import shown, shown_lines
 
 if TYPE_CHECKING:
@@ -24,21 +24,15 @@ if TYPE_CHECKING:
 
 DEFAULT_FACTORY: Final = "default"
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
 
 def utc(at_us: int | None) -> str:
     """µs since 1970 as people read them: `2026-11-21 09:12:36`, always UTC."""
-    return "-" if at_us is None else f"{_moment(at_us):%Y-%m-%d %H:%M:%S}"
+    return "-" if at_us is None else moment.utc(at_us)
 
 
 def iso(at_us: int | None) -> str | None:
     """µs since 1970 as programs read them: ISO 8601, UTC, with all six digits."""
-    return None if at_us is None else f"{_moment(at_us):%Y-%m-%dT%H:%M:%S.%fZ}"
-
-
-def _moment(at_us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=at_us)
+    return None if at_us is None else moment.iso(at_us)
 
 
 def line(text: str = "") -> None:

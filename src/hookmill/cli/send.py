@@ -31,6 +31,8 @@ ANSWER_SECONDS: Final = 15
 ANSWER_BYTES_MAX: Final = 65_536
 ACCEPTED: Final = 202
 UNAUTHENTICATED: Final = 401
+CLOCK_SKEW_MAX: Final = 315_360_000
+"""Ten years, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,13 @@ def send(
         typer.Option(metavar="NAME", help="Sign as this provider does, instead of as the webhook expects it."),
     ] = None,
     clock_skew: Annotated[
-        int, typer.Option(metavar="SECONDS", help="Sign so far ahead of now, or behind it when negative.")
+        int,
+        typer.Option(
+            min=-CLOCK_SKEW_MAX,
+            max=CLOCK_SKEW_MAX,
+            metavar="SECONDS",
+            help="Sign so far ahead of now, or behind it when negative.",
+        ),
     ] = 0,
     signing_key: Annotated[
         str | None,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hookmill.domain.errors import Conflict, Invalid, NotFound
 from hookmill.domain.factory import Factory
+from hookmill.domain.moment import LAST_US
 from hookmill.domain.permission import MayAdminister, Role
 from hookmill.domain.secret import SecretValue, generated
 from hookmill.domain.webhook import usable_name
@@ -48,6 +49,11 @@ class Keys:
             raise Invalid(f"A {role.value}'s key is for one factory. Name it.", pointer="/factory")
         if expires_at is not None and expires_at <= self._at.now():
             raise Invalid("The key would have expired already. Choose a time to come.", pointer="/expires_at")
+        if expires_at is not None and expires_at > LAST_US:
+            raise Invalid(
+                "The key would expire after the year 9999. Leave the time out: then it never expires.",
+                pointer="/expires_at",
+            )
         token = SecretValue(TOKEN_PREFIX + generated(os.urandom(32)).reveal())
         with self._at.changing(may) as change:
             its_factory = self._factory(change.tx, may, factory) if factory is not None else None

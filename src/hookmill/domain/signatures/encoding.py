@@ -8,6 +8,8 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Final
 
+from hookmill.domain import moment
+
 Decode = Callable[[bytes], bytes | None]
 
 
@@ -137,4 +139,4 @@ def written_time(at_us: int, unit: TimeUnit) -> str:
         case TimeUnit.MILLISECONDS:
             return str(at_us // 1000)
         case TimeUnit.ISO8601:
-            return f"{_EPOCH + timedelta(microseconds=at_us // 1000 * 1000):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+            return moment.iso(at_us)[:-4] + "Z"

@@ -10,6 +10,7 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.factory import Factory
 from hookmill.domain.filters import filter_to_json
 from hookmill.domain.ids import delivery_id, run_id
+from hookmill.domain.moment import iso
 from hookmill.domain.permission import ActorKind, Caller, Door, Role
 from hookmill.domain.run import Run, RunState
 from hookmill.domain.signatures.scheme import Scheme
@@ -27,7 +28,7 @@ from hookmill.management import (
     WebhookWithSecret,
 )
 from hookmill.store.deliveries import Delivery, Refusals
-from hookmill.web.api.fields import Shown, iso, iso_or_none
+from hookmill.web.api.fields import Shown, iso_or_none
 
 T = TypeVar("T")
 MINUTE_US = 60_000_000

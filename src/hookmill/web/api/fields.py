@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 from fastapi import Path, Query
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+from hookmill.domain import moment
+from hookmill.domain.moment import iso
+
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)\Z", re.ASCII)
 _RANDOM: Final = "[0-9a-z]{1,64}"
 # PostgreSQL has no NUL in text.
@@ -34,11 +36,6 @@ FORMS: Final[Mapping[str, str]] = {
 """What to say where a text has not the form that a pattern asks for."""
 
 
-def iso(at_us: int) -> str:
-    """µs since 1970 as programs read them: ISO 8601, UTC, with all six digits."""
-    return f"{_EPOCH + timedelta(microseconds=at_us):%Y-%m-%dT%H:%M:%S.%fZ}"
-
-
 def iso_or_none(at_us: int | None) -> str | None:
     return None if at_us is None else iso(at_us)
 
@@ -48,10 +45,13 @@ def _us_since_1970(given: Any) -> int:
     if not isinstance(given, str) or not _MOMENT.match(given):
         raise ValueError(wrong)
     try:
-        moment = datetime.fromisoformat(given.upper())
+        date = datetime.fromisoformat(given.upper())
     except ValueError:
         raise ValueError(wrong) from None
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    try:
+        return moment.us_of(date)
+    except ValueError:
+        raise ValueError("a moment lies in the years 1 to 9999 of UTC") from None
 
 
 _MOMENT_SCHEMA: Final = {"type": "string", "format": "date-time", "examples": ["2026-11-21T09:12:36Z"]}

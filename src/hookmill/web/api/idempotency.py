@@ -36,10 +36,12 @@ class Once:
         """What `make` answers, or answered the first time. Raises `KeyReused`.
 
         `look_again` shows what was made at a location, as it is now: instead of an answer that is too large to keep.
+
+        The answer is made inside the transaction: where it can't be, nothing is kept, and no secret in it is lost.
         """
-        if self._key is None:
-            return make()
         with self._management.together(may):
+            if self._key is None:
+                return make()
             kept = self._management.idempotency.answered(may, self._key, self._address)
             if kept is not None:
                 return self._again(kept, look_again)

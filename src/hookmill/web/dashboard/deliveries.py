@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from starlette.responses import Response
 
+from hookmill.domain import moment
 from hookmill.domain.delivery import IdentityKind, Label, identities_shown_as
 from hookmill.domain.errors import Conflict, HookmillError, Invalid, NotFound
 from hookmill.domain.ids import DeliveryKey, WebhookUid, delivery_id, delivery_key, time_of, time_ordered
@@ -29,7 +30,6 @@ MINUTE_US: Final = 60_000_000
 RAW_BYTES_SHOWN: Final = 20_000
 """How much of a body a page shows at first: the rest is a click away."""
 GAPS_MAX: Final = 100
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 pages.SAID.update(
     replayed="Started again, with the automations as they are now. The new runs are first below, marked as replays."
@@ -170,10 +170,8 @@ def _narrowed(visit: Visit) -> Narrowed:
 
 
 def _moment(typed: str) -> int:
-    """µs since 1970 of a time as a browser's field sends it: without a zone, and meant in UTC."""
-    moment = datetime.fromisoformat(typed)
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    """µs since 1970 of a time as a browser's field sends it: without a zone, and meant in UTC. Raises `ValueError`."""
+    return moment.us_of(datetime.fromisoformat(typed))
 
 
 def _key_in(shown: str) -> DeliveryKey | None:

@@ -1,6 +1,5 @@
 """Templates, and what they may use. Whatever comes from outside is escaped, and what can't be seen is spelled out."""
 
-from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-from hookmill.domain import ids, text
+from hookmill.domain import ids, moment, text
 from hookmill.domain.delivery import Label
 from hookmill.domain.permission import MayManage
 from hookmill.web.dashboard.where import url
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from hookmill.web.dashboard.visit import Visit
 
 STATIC: Final = resources.files("hookmill.web.dashboard") / "static"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 SAID: Final = {
     "signed-out": "You are signed out.",
@@ -39,17 +37,11 @@ def render(template: str, visit: "Visit", context: dict[str, Any]) -> str:
     )
 
 
-def _moment(at_us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=at_us)
-
-
 def time(at_us: int | None) -> Markup:
     """A time as people read it, in UTC, with the exact one for programs and for the pointer that rests on it."""
     if at_us is None:
         return Markup("–")
-    moment = _moment(at_us)
-    exact = f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"
-    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(exact, f"{moment:%Y-%m-%d %H:%M:%S}")
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(moment.iso(at_us), moment.utc(at_us))
 
 
 def ago(at_us: int | None, now_us: int) -> Markup:
@@ -63,8 +55,7 @@ def ago(at_us: int | None, now_us: int) -> Markup:
             break
     else:
         said = f"{seconds} s ago"
-    exact = f"{_moment(at_us):%Y-%m-%dT%H:%M:%S.%fZ}"
-    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(exact, said)
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(moment.iso(at_us), said)
 
 
 def size(count: int) -> str:

@@ -1,0 +1,46 @@
+"""Moments are whole microseconds since 1970, UTC: how they are read from a date, and how they are shown.
+
+The calendar of Python ends with the years 1 and 9999. A moment outside is refused where somebody gives it, and shown as
+the calendar's first or last one where it is stored already: no page may fail because of one value.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_US: Final = timedelta(microseconds=1)
+FIRST_US: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _US
+LAST_US: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _US
+
+
+def us_of(date: datetime) -> int:
+    """The date as µs since 1970; in UTC, where it names no zone. Raises `ValueError` outside the calendar in UTC."""
+    aware = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+    return checked((aware - _EPOCH) // _US)
+
+
+def checked(at_us: int) -> int:
+    """The moment itself. Raises `ValueError` outside the calendar."""
+    if not FIRST_US <= at_us <= LAST_US:
+        raise ValueError(f"{at_us} µs since 1970 is not in the years 1 to 9999")
+    return at_us
+
+
+def date_of(at_us: int) -> datetime:
+    """The moment as a date in UTC; the calendar's first or last one for what lies outside."""
+    return _EPOCH + timedelta(microseconds=min(max(at_us, FIRST_US), LAST_US))
+
+
+def iso(at_us: int) -> str:
+    """As programs read it: ISO 8601, UTC, with all six digits."""
+    return _plain(at_us).isoformat(timespec="microseconds") + "Z"
+
+
+def utc(at_us: int) -> str:
+    """As people read it: `2026-11-21 09:12:36`, always UTC."""
+    return _plain(at_us).isoformat(" ", "seconds")
+
+
+def _plain(at_us: int) -> datetime:
+    # Unlike `strftime`, `isoformat` gives every year four digits.
+    return date_of(at_us).replace(tzinfo=None)

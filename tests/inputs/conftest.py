@@ -1,0 +1,25 @@
+"""A service with one of everything in it, on each store that a test asks for."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.inputs.service import Service
+from tests.support.passwords import quick_passwords
+from tests.support.world import living
+
+__all__ = ["quick_passwords"]
+
+
+@pytest.fixture
+def service(sqlite_store: str, tmp_path: Path) -> Iterator[Service]:
+    for world in living(sqlite_store):
+        yield Service(world, tmp_path / "runs")
+
+
+@pytest.fixture
+def each_service(store_url: str, tmp_path: Path) -> Iterator[Service]:
+    """The test runs on SQLite and on PostgreSQL."""
+    for world in living(store_url):
+        yield Service(world, tmp_path / "runs")
