@@ -1,12 +1,14 @@
 """`hookmill automation`."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Hookmill
+from tests.cli.conftest import Hookmill, Log
 
 UNKNOWN = "wh_" + "0" * 27
 
@@ -248,3 +250,40 @@ def test_a_prompt_cannot_take_over_the_terminal(webhook: Any, hookmill: Hookmill
     hookmill("automation", "create", "a", "--prompt", "one\ntwo\x1b[31m[bold]", "--webhook", "source")
 
     assert "one\ntwo\\u001b[31m[bold]\n" in hookmill("automation", "show", "a").out
+
+
+def test_filter_with_a_fraction_is_shown_exactly(automation: Any, hookmill: Hookmill):
+    exact = '{"price": [0.10, 9007199254740993]}'
+
+    hookmill("automation", "change", "triage", "--filter", exact)
+
+    for command in ("show triage", "show triage --json", "list --json"):
+        assert '{"price": [0.1, 9007199254740993]}' in hookmill("automation", *command.split()).out
+
+
+def test_unreadable_trigger_is_told_and_kept(automation: Any, log: Log, hookmill: Hookmill):
+    of_a_later_version = {"provider": "schedule", "event": "cron_fired", "filter": {"cron": "0 9 * * 1"}}
+    stored = json.dumps([*automation["triggers"], of_a_later_version])
+    with closing(sqlite3.connect(log.path)) as connection, connection:
+        connection.execute("UPDATE automation_versions SET triggers = ?", (stored,))
+
+    shown = hookmill("automation", "show", "triage")
+    hookmill("automation", "change", "triage", "--prompt", "Another.")
+    described = hookmill("automation", "show", "triage", "--json").json
+    refused = hookmill("automation", "change", "triage", "--no-filter", ends=1)
+
+    assert "Trigger     can't be read: {" in shown.out
+    assert "Warning: One of its triggers can't be read" in shown.err
+    assert described["triggers"] == [*automation["triggers"], of_a_later_version]
+    assert "has triggers that can't be read" in refused.err
+
+
+def test_filter_of_an_automation_without_a_readable_trigger_is_not_tested(
+    automation: Any, log: Log, hookmill: Hookmill
+):
+    with closing(sqlite3.connect(log.path)) as connection, connection:
+        connection.execute("UPDATE automation_versions SET triggers = '[{}]'")
+
+    refused = hookmill("filter", "test", "--automation", "triage", "--body", "-", stdin=b"{}", ends=1)
+
+    assert refused.err == "Automation 'triage' has no trigger that can be read. To see why: hookmill automation show.\n"

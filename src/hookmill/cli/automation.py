@@ -129,6 +129,7 @@ def show(name: Name, factory: options.FactoryName = "default", json: options.AsJ
     for trigger in automation.triggers:
         pairs.append(("Trigger", ", ".join(shown(_described(uid, known)) for uid in trigger.webhook_ids)))
         pairs.append(("  filter", json_line(trigger.payload.source) if trigger.payload else "none: every delivery"))
+    pairs += [("Trigger", f"can't be read: {json_line(each.as_json())}") for each in automation.unreadable]
     fields(pairs)
     line()
     line(shown_lines(automation.prompt))
@@ -225,7 +226,7 @@ def automation_fields(automation: Automation) -> dict[str, Any]:
         "version": automation.version,
         "runner": automation.runner,
         "prompt": automation.prompt,
-        "triggers": [trigger.as_json() for trigger in automation.triggers],
+        "triggers": [trigger.as_json() for trigger in automation.every_trigger],
         "created_at": iso(automation.created_at),
         "updated_at": iso(automation.updated_at),
     }
@@ -263,9 +264,10 @@ def _changed_trigger(
     here: Session, automation: Automation, webhooks: Sequence[str] | None, payload_filter: Any, *, no_filter: bool
 ) -> dict[str, Any]:
     """The automation's only trigger, with what is given in the place of what was there."""
-    if len(automation.triggers) != 1:
+    if automation.unreadable or len(automation.triggers) != 1:
+        has = f"{len(automation.triggers)} triggers" if not automation.unreadable else "triggers that can't be read"
         raise Conflict(
-            f"Automation {automation.name!r} has {len(automation.triggers)} triggers, and these options are about one. "
+            f"Automation {automation.name!r} has {has}, and these options are about one. "
             "Give all of them: --triggers-file FILE, with the list that `automation show --json` prints."
         )
     selected = dict(automation.triggers[0].as_json()["filter"])

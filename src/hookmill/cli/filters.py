@@ -10,6 +10,7 @@ from hookmill.cli import explain, given, options, progress
 from hookmill.cli.delivery import delivery_fields, print_deliveries
 from hookmill.cli.output import as_json, call, line
 from hookmill.cli.session import session
+from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import delivery_id
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ def would_trigger(
         with session(factory) as here:
             tests = _in_store(here, delivery, body, payload_filter, automation, webhook)
 
+    if not tests:
+        raise Conflict(
+            f"Automation {automation!r} has no trigger that can be read. To see why: hookmill automation show."
+        )
     # One trigger that passes is enough; when none does, the first one's reasons are as good as any.
     deciding = next((one for one in tests if one.would_trigger), tests[0])
     if json:

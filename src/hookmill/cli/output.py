@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import typer
 
 from hookmill.domain import moment
+from hookmill.domain.filters import filter_to_json
 from hookmill.domain.text import shown, shown_lines
 
 if TYPE_CHECKING:
@@ -42,7 +43,19 @@ def line(text: str = "") -> None:
 
 def json_line(value: Any) -> str:
     # ASCII only: then no terminal can be moved by what a sender wrote, and programs read the same text.
-    return json.dumps(value, separators=(", ", ": "))
+    try:
+        return json.dumps(value, separators=(", ", ": "))
+    except (TypeError, ValueError):
+        return _exact_json(value)
+
+
+def _exact_json(value: Any) -> str:
+    """The same for a value with the numbers of a payload filter in it, which are exact and no `float`."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(name)}: {_exact_json(of)}" for name, of in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_exact_json, value)) + "]"
+    return json.dumps(value) if isinstance(value, str) else filter_to_json(value)
 
 
 def as_json(value: Any) -> None:

@@ -87,7 +87,7 @@ def _automation_file(automation: Automation, stem: str, names: Mapping[str, str]
         said["enabled"] = False
     if automation.runner != default_runner:
         said["runner"] = automation.runner
-    said["triggers"] = [trigger.as_json() for trigger in automation.triggers]
+    said["triggers"] = [trigger.as_json() for trigger in automation.every_trigger]
     notes = {uid: "".join(one if one.isprintable() else "?" for one in name) for uid, name in names.items()}
     return _text(["---", *lines_of(said, notes=notes), "---", "", prompt_of(automation.prompt)])
 

@@ -203,8 +203,8 @@ def _automation_step(wanted: AutomationDefinition, known: Automation | None, sta
     changes = []
     if known.runner != runner:
         changes.append(Change("runner", known.runner, runner))
-    if known.triggers != wanted.triggers:
-        changes.append(Change("triggers", [trigger.as_json() for trigger in known.triggers], triggers))
+    if known.every_trigger != wanted.triggers:
+        changes.append(Change("triggers", [trigger.as_json() for trigger in known.every_trigger], triggers))
     if prompt_of(known.prompt) != wanted.prompt:
         changes.append(Change("prompt", known.prompt, wanted.prompt))
     if wanted.enabled is not None and wanted.enabled != known.enabled:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hookmill.domain.errors import Fault, Invalid, InvalidFilter
-from hookmill.domain.filters import CompiledFilter, compile_filter
+from hookmill.domain.filters import CompiledFilter, compile_filter, filter_to_json
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
-from hookmill.domain.payload import Parsed
+from hookmill.domain.payload import Json, Parsed
 
 PROVIDER: Final = "webhook"
 EVENT: Final = "received"
@@ -17,6 +17,8 @@ PROMPT_CHARACTERS_MAX: Final = 100_000
 TRIGGERS_MAX: Final = 20
 _UID: Final = re.compile(r"wh_[0-9A-Za-z_-]{1,64}\Z")
 WEBHOOKS_PER_TRIGGER_MAX: Final = 100
+REASONS_MAX: Final = 3
+"""How many of a stored filter's problems are told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,30 @@ class Trigger:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableTrigger:
+    """A stored trigger that this version can't read. It matches nothing, and is kept as it is for a version that can.
+
+    `source` is the JSON that is stored; the stored text itself where that is no JSON.
+    """
+
+    source: Json
+    reason: str = field(compare=False)
+
+    @property
+    def webhook_ids(self) -> tuple[WebhookUid, ...]:
+        """The webhooks that it names where triggers name theirs."""
+        chosen = self.source.get("filter") if isinstance(self.source, dict) else None
+        uids = chosen.get("webhook_ids") if isinstance(chosen, dict) else None
+        return tuple(WebhookUid(each) for each in uids or () if _is_uid(each)) if isinstance(uids, list) else ()
+
+    def as_json(self) -> Json:
+        return self.source
+
+    def as_text(self) -> str:
+        return filter_to_json(self.source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Automation:
     id: AutomationId
     factory_id: FactoryId
@@ -51,9 +77,15 @@ class Automation:
     triggers: tuple[Trigger, ...]
     created_at: int
     updated_at: int
+    unreadable: tuple[UnreadableTrigger, ...] = ()
+
+    @property
+    def every_trigger(self) -> tuple[Trigger | UnreadableTrigger, ...]:
+        """All that is stored, to be shown and to be stored again. Only `triggers` start anything."""
+        return (*self.triggers, *self.unreadable)
 
     def selected_webhooks(self) -> frozenset[WebhookUid]:
-        return frozenset(uid for trigger in self.triggers for uid in trigger.webhook_ids)
+        return frozenset(uid for trigger in self.every_trigger for uid in trigger.webhook_ids)
 
     def unfiltered_webhooks(self) -> frozenset[WebhookUid]:
         """Those of which every delivery starts it, whatever its payload."""
@@ -93,6 +125,24 @@ def triggers_from_json(given: Any) -> tuple[Trigger, ...]:
     return tuple(_trigger(f"/triggers/{place}", trigger) for place, trigger in enumerate(given))
 
 
+def triggers_from_stored(stored: Json) -> tuple[tuple[Trigger, ...], tuple[UnreadableTrigger, ...]]:
+    """Triggers that were checked at their save, perhaps by another version: those that can be read, and the others."""
+    triggers: list[Trigger] = []
+    unreadable: list[UnreadableTrigger] = []
+    for place, each in enumerate(stored if isinstance(stored, list) else [stored]):
+        try:
+            triggers.append(_trigger(f"/triggers/{place}", each))
+        except InvalidFilter as error:
+            reason = " ".join(f"{fault.pointer}: {fault.message}" for fault in error.faults[:REASONS_MAX])
+            unreadable.append(UnreadableTrigger(source=each, reason=reason))
+        except Invalid as error:
+            unreadable.append(UnreadableTrigger(source=each, reason=str(error)))
+        except Exception as error:
+            # Whatever is wrong with one trigger, the others go on.
+            unreadable.append(UnreadableTrigger(source=each, reason=f"A fault of type {type(error).__name__}."))
+    return tuple(triggers), tuple(unreadable)
+
+
 def _trigger(place: str, given: Any) -> Trigger:
     if not isinstance(given, dict):
         raise _refused(place, "a trigger is an object with provider, event and filter.")
@@ -118,11 +168,15 @@ def _webhook_ids(place: str, given: Any) -> tuple[WebhookUid, ...]:
     if len(given) > WEBHOOKS_PER_TRIGGER_MAX:
         raise _refused(place, f"at most {WEBHOOKS_PER_TRIGGER_MAX} webhooks; got {len(given)}.")
     for uid in given:
-        if not isinstance(uid, str) or not _UID.match(uid):
+        if not _is_uid(uid):
             raise _refused(
                 place, f"{str(uid)[:100]!r} is not a webhook uid. Use the wh_… of the webhook, not its name."
             )
     return tuple(dict.fromkeys(WebhookUid(uid) for uid in given))
+
+
+def _is_uid(given: Any) -> bool:
+    return isinstance(given, str) and _UID.match(given) is not None
 
 
 def _refused(place: str, what: str) -> Invalid:

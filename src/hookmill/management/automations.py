@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hookmill.domain.automation import PROMPT_CHARACTERS_MAX, Automation, triggers_from_json
+from hookmill.domain.automation import PROMPT_CHARACTERS_MAX, Automation, UnreadableTrigger, triggers_from_json
 from hookmill.domain.errors import Conflict, Invalid, LimitReached
 from hookmill.domain.ids import AutomationId, WebhookUid
 from hookmill.domain.limits import AUTOMATIONS_PER_FACTORY
@@ -71,6 +71,8 @@ class Automations:
             return self.set_enabled(may, named, enabled) if enabled is not None else self.get(may, named)
         with self._at.changing_definition(may) as change:
             before = automation_named(change.tx, may, named)
+            kept = (before.triggers, before.unreadable)
+            wanted, unreadable = (triggers_from_json(triggers), ()) if triggers is not None else kept
             after = replace(
                 before,
                 version=before.version + 1,
@@ -78,14 +80,12 @@ class Automations:
                 name=usable_name("automation", new_name) if new_name is not None else before.name,
                 prompt=_usable_prompt(prompt) if prompt is not None else before.prompt,
                 runner=self._usable_runner(runner) if runner is not None else before.runner,
-                triggers=triggers_from_json(triggers) if triggers is not None else before.triggers,
+                triggers=wanted,
+                unreadable=unreadable,
                 enabled=enabled if enabled is not None else before.enabled,
             )
-            changed = [
-                field
-                for field in ("name", "prompt", "runner", "triggers", "enabled")
-                if getattr(before, field) != getattr(after, field)
-            ]
+            fields = {name: name for name in ("name", "prompt", "runner", "enabled")} | {"triggers": "every_trigger"}
+            changed = [name for name, field in fields.items() if getattr(before, field) != getattr(after, field)]
             if not changed:
                 change.nothing()
                 return before
@@ -123,12 +123,15 @@ class Automations:
         return automation
 
     def warnings(self, may: MayView, automation: Automation) -> list[str]:
-        """What keeps the automation from firing although it is enabled: webhooks that are unknown, deleted or
-        disabled."""
+        """What keeps the automation from firing although it is enabled: triggers that can't be read, webhooks that
+        are unknown, deleted or disabled."""
         uids = sorted(automation.selected_webhooks())
         with self._at.reading() as tx:
             known = webhooks.with_uids(tx, uids)
-        return [warning for uid in uids if (warning := _warning(may, uid, known.get(uid))) is not None]
+        return [
+            *(_of_unreadable(trigger) for trigger in automation.unreadable),
+            *(warning for uid in uids if (warning := _warning(may, uid, known.get(uid))) is not None),
+        ]
 
     def _usable_runner(self, runner: str | None) -> str:
         house = self._at.house
@@ -156,6 +159,13 @@ def _usable_prompt(prompt: str) -> str:
     if any("\ud800" <= character <= "\udfff" for character in prompt):
         raise Invalid("The prompt holds half of a surrogate pair, which no text file can.", pointer="/prompt")
     return prompt
+
+
+def _of_unreadable(trigger: UnreadableTrigger) -> str:
+    return (
+        f"One of its triggers can't be read by this version, and starts nothing: {trigger.reason} It is kept until "
+        "the triggers are replaced."
+    )
 
 
 def _warning(may: MayView, uid: WebhookUid, webhook: Webhook | None) -> str | None:

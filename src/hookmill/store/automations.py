@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from hookmill.domain import payload
-from hookmill.domain.automation import Automation, Trigger, triggers_from_json
-from hookmill.domain.errors import Invalid
+from hookmill.domain.automation import Automation, Trigger, UnreadableTrigger, triggers_from_stored
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.store import webhooks
 from hookmill.store.database import Row, Transaction
@@ -99,17 +98,17 @@ def names_in(tx: Transaction, factory: FactoryId) -> list[str]:
     return [row["name"] for row in rows]
 
 
-def parsed_triggers(stored: str) -> tuple[Trigger, ...]:
-    """The triggers that were checked at save. What can't be read any more matches nothing, and only itself."""
+def parsed_triggers(stored: str) -> tuple[tuple[Trigger, ...], tuple[UnreadableTrigger, ...]]:
+    """The triggers that were checked at save. One that can't be read any more matches nothing, and only itself."""
     # Read as payloads are: a filter's number is as exact as the one that it is held against.
     read = payload.parse(stored.encode("utf-8", "surrogatepass"))
-    try:
-        return triggers_from_json(read.value) if not isinstance(read, payload.NotJson) else ()
-    except Invalid:
-        return ()
+    if isinstance(read, payload.NotJson):
+        return (), (UnreadableTrigger(source=stored, reason=read.reason),)
+    return triggers_from_stored(read.value)
 
 
 def _automation(row: Row) -> Automation:
+    triggers, unreadable = parsed_triggers(row["triggers"])
     return Automation(
         id=AutomationId(row["id"]),
         factory_id=FactoryId(row["factory_id"]),
@@ -118,14 +117,15 @@ def _automation(row: Row) -> Automation:
         version=row["version"],
         prompt=row["prompt"],
         runner=row["runner"],
-        triggers=parsed_triggers(row["triggers"]),
+        triggers=triggers,
+        unreadable=unreadable,
         created_at=row["created_at"],
         updated_at=row["updated_at"],
     )
 
 
 def _keep_version(tx: Transaction, automation: Automation) -> None:
-    triggers = f"[{', '.join(trigger.as_text() for trigger in automation.triggers)}]"
+    triggers = f"[{', '.join(trigger.as_text() for trigger in automation.every_trigger)}]"
     tx.run(
         """
         INSERT INTO automation_versions (automation_id, version, name, prompt, runner, triggers, created_at)

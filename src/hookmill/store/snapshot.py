@@ -263,8 +263,9 @@ def _signature_rule(row: Row, secret: str | None, keys: MasterKeys) -> "Signatur
 
 
 def _subscription(uid: str, automation: AutomationId, version: int, triggers: str) -> Subscription:
+    readable, _ = parsed_triggers(triggers)
     return Subscription(
         automation_id=automation,
         version=version,
-        filters=tuple(trigger.payload for trigger in parsed_triggers(triggers) if uid in trigger.webhook_ids),
+        filters=tuple(trigger.payload for trigger in readable if uid in trigger.webhook_ids),
     )

@@ -228,7 +228,7 @@ class AutomationInListAnswer(Exact):
     enabled: bool
     version: int
     runner: str
-    triggers: list[dict[str, Any]] = Field(json_schema_extra={"items": {"$ref": "#/components/schemas/TriggerAnswer"}})
+    triggers: list[Any] = Field(json_schema_extra={"items": {"$ref": "#/components/schemas/TriggerAnswer"}})
     created_at: Shown
     updated_at: Shown
     warnings: list[str] = Field(description="What keeps it from firing although it is enabled.")
@@ -257,7 +257,7 @@ def _automation_fields(automation: Automation, warnings: Sequence[str]) -> dict[
         "enabled": automation.enabled,
         "version": automation.version,
         "runner": automation.runner,
-        "triggers": [trigger.as_json() for trigger in automation.triggers],
+        "triggers": [trigger.as_json() for trigger in automation.every_trigger],
         "created_at": iso(automation.created_at),
         "updated_at": iso(automation.updated_at),
         "warnings": list(warnings),

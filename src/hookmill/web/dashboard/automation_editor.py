@@ -68,7 +68,7 @@ class Draft:
 
 def draft_of(automation: Automation, *, as_list: bool) -> Draft:
     """The form as it is before anybody types: an automation with several triggers is edited as their list."""
-    is_list = as_list or len(automation.triggers) != 1
+    is_list = as_list or len(automation.triggers) != 1 or bool(automation.unreadable)
     only = automation.triggers[0] if not is_list else None
     return Draft(
         name=automation.name,
@@ -78,7 +78,7 @@ def draft_of(automation: Automation, *, as_list: bool) -> Draft:
         is_list=is_list,
         webhooks=list(only.webhook_ids) if only is not None else [],
         filter=filter_text(only) if only is not None else "",
-        triggers=filter_editor.written([each.as_json() for each in automation.triggers]) if is_list else "",
+        triggers=filter_editor.written([each.as_json() for each in automation.every_trigger]) if is_list else "",
         version=str(automation.version),
     )
 

@@ -235,9 +235,19 @@ def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Ite
 
 
 def of_automation(factory: str, automation: Automation, known: Mapping[WebhookUid, Webhook]) -> Iterator[Concern]:
-    """Webhooks that an enabled automation waits for in vain."""
+    """Triggers that can't be read, and webhooks that an enabled automation waits for in vain."""
     if not automation.enabled:
         return
+    if count := len(automation.unreadable):
+        yield Concern(
+            is_loss=True,
+            subject=automation.name,
+            address=url("f", factory, "automations", automation.id),
+            what=f"has {count} trigger{'s' if count > 1 else ''} that can't be read",
+            meaning="The automation is enabled, and nothing starts it by that.",
+            act="See why",
+            act_at=url("f", factory, "automations", automation.id),
+        )
     for uid in sorted(automation.selected_webhooks()):
         webhook = known.get(uid)
         name = f"webhook “{webhook.name}”" if webhook is not None else uid
