@@ -1,13 +1,8 @@
 """`hookmill delivery`."""
 
-import os
-import pty
 import shlex
-import struct
 import subprocess
 import sys
-import termios
-from fcntl import ioctl
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +11,10 @@ import pytest
 from hookmill.domain.delivery import IdentityKind, Label
 from hookmill.domain.run import RunState
 from tests.cli.conftest import START_US, Hookmill, Log
+from tests.cli.terminal import on_terminal
 
 ESCAPE = "\x1b]0;owned\x07[bold]x[/bold]"
 UNKNOWN = "dlv_" + "0" * 32
-
-
-def on_terminal(*arguments: str, columns: int = 80) -> str:
-    """What a terminal of that width is sent."""
-    ours, theirs = pty.openpty()
-    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES", "NO_COLOR"}}
-    command = [sys.executable, "-m", "hookmill", *arguments]
-    environment["TERM"] = "xterm-256color"
-    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
-    os.close(theirs)
-    sent = b""
-    try:
-        while piece := os.read(ours, 65_536):
-            sent += piece
-    except OSError:
-        # Linux reports the closed terminal as an error.
-        pass
-    assert process.wait(30) == 0, sent.decode()
-    os.close(ours)
-    return sent.decode().replace("\r\n", "\n")
 
 
 def test_the_list_shows_newest_first_what_came_and_what_became_of_it(webhook: Any, log: Log, hookmill: Hookmill):

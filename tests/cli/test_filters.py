@@ -7,7 +7,7 @@ import pytest
 
 from hookmill.domain.delivery import Label
 from tests.cli.conftest import START_US, Hookmill, Log
-from tests.cli.test_delivery import on_terminal
+from tests.cli.terminal import on_terminal
 
 
 def test_a_filter_is_tested_on_a_body_without_any_installation(hookmill: Hookmill, data_dir: Path):

@@ -1,13 +1,17 @@
 """`hookmill run`."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import time_machine
 
+from hookmill.cli.run import LOG_BYTES_MAX
 from hookmill.domain.run import RunState
+from hookmill.runs.package import FILES_COUNTED, PIECE_BYTES
 from tests.cli.conftest import START_US, Hookmill, Log
+from tests.cli.terminal import on_terminal
 
 
 @pytest.fixture
@@ -143,11 +147,80 @@ def test_the_log_is_the_output_byte_for_byte_in_a_pipe(
     assert hookmill("run", "log", run, "--json").json["output"] == "\x1b[32mok\x1b[0m\n\\xff"
 
 
+@pytest.fixture
+def package(automation: Any, delivery: str, log: Log, data_dir: Path) -> Path:
+    """The directory of a run that has ended, with `tail` kept as its output, and nothing in it."""
+    run = log.run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, output_tail="tail")
+    directory = data_dir / "runs" / run
+    directory.mkdir(parents=True)
+    return directory
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory", "link in the place of the package"])
+def test_no_command_leads_the_log_out_of_its_package(package: Path, hookmill: Hookmill, data_dir: Path, kind: str):
+    (data_dir / "secret").mkdir()
+    (data_dir / "secret" / "output.log").write_text("out of reach")
+    match kind:
+        case "link":
+            (package / "output.log").symlink_to(data_dir / "secret" / "output.log")
+        case "pipe":
+            os.mkfifo(package / "output.log")
+        case "directory":
+            (package / "output.log").mkdir()
+        case _:
+            package.rmdir()
+            package.symlink_to(data_dir / "secret")
+
+    assert hookmill("run", "log", package.name).out == "tail\n"
+    assert hookmill("run", "log", package.name, "--json").json == {
+        "run_id": package.name,
+        "file": None,
+        "output": "tail",
+        "size": 4,
+        "is_cut": False,
+    }
+    described = hookmill("run", "show", package.name, "--json").json
+    assert (described["files"], described["more_files"]) == ([], False)
+    assert "secret" not in hookmill("run", "show", package.name).out
+
+
+def test_log_of_many_gigabytes_is_cut_in_json(package: Path, hookmill: Hookmill):
+    with (package / "output.log").open("wb") as output:
+        output.truncate(3 * 1024**3)
+        output.seek(0, os.SEEK_END)
+        output.write("é the end\n".encode())
+
+    described = hookmill("run", "log", package.name, "--json").json
+
+    assert described["output"].endswith("é the end\n")
+    assert len(described["output"]) < LOG_BYTES_MAX
+    assert (described["size"], described["is_cut"]) == (3 * 1024**3 + 11, True)
+
+
+def test_log_of_one_line_is_shown_on_a_terminal_piece_by_piece(package: Path):
+    # A character of two bytes and one of four stand across the ends of pieces.
+    line = "x" * (PIECE_BYTES - 1) + "é" + "x" * (PIECE_BYTES - 2) + "\U0001f600\x1b"
+    (package / "output.log").write_bytes(line.encode() + b"\xff")
+
+    assert on_terminal("run", "log", package.name) == line[:-1] + "\\u001b\\xff"
+
+
+def test_show_lists_a_bounded_number_of_files(package: Path, hookmill: Hookmill):
+    for number in range(FILES_COUNTED + 1):
+        (package / f"{number:04}").touch()
+
+    described = hookmill("run", "show", package.name, "--json").json
+
+    assert (len(described["files"]), described["more_files"]) == (FILES_COUNTED, True)
+    assert "and more than 980 more\n" in hookmill("run", "show", package.name).out
+
+
 def test_without_a_file_the_log_is_the_tail(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
     run = log.run(delivery, automation["automation_id"], RunState.SUCCEEDED, attempt=1, output_tail="a\nb\x1b[31m")
 
     assert hookmill("run", "log", run).out == "a\nb\\u001b[31m\n"
-    assert hookmill("run", "log", run, "--json").json == {"run_id": run, "file": None, "output": "a\nb\x1b[31m"}
+    described = hookmill("run", "log", run, "--json").json
+    assert (described["run_id"], described["file"], described["output"]) == (run, None, "a\nb\x1b[31m")
 
 
 def test_a_run_without_output_says_so(automation: Any, delivery: str, log: Log, hookmill: Hookmill):

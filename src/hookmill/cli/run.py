@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
+from codecs import getincrementaldecoder
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 commands = typer.Typer(no_args_is_help=True, help="Runs: what deliveries started, and how it went.")
 
 FILES_SHOWN: Final = 20
+LOG_BYTES_MAX: Final = 1_048_576
+"""How much of the output JSON holds: its last part."""
 
 Id = Annotated[str, typer.Argument(metavar="RUN", help="Its id, run_….", show_default=False)]
 
@@ -73,11 +76,15 @@ def show(run: Id, factory: options.FactoryName = "default", json: options.AsJson
     """Show one run, and where its package is."""
     with session(factory) as here:
         found = here.management.runs.get(here.may, run)
-        directory = _directory(here.settings, found)
-    files = sorted(path for path in directory.iterdir() if path.is_file()) if directory.is_dir() else []
+        packages = _packages(here.settings)
+
+    from hookmill.runs.package import directory_of, files_of
+
+    directory = directory_of(packages, found)
+    files, has_more = files_of(packages, found)
     if json:
-        described = {"package": str(directory), "files": [{"name": p.name, "size": p.stat().st_size} for p in files]}
-        as_json(run_fields(found) | described)
+        listed = [{"name": name, "size": size} for name, size in files]
+        as_json(run_fields(found) | {"package": str(directory), "files": listed, "more_files": has_more})
         return
     pairs = [
         ("Run", run_id(found.id)),
@@ -96,9 +103,9 @@ def show(run: Id, factory: options.FactoryName = "default", json: options.AsJson
     if found.reason is not None:
         pairs.append(("Reason", shown(found.reason)))
     pairs.append(("Package", str(directory) if files else f"{directory} (not there now)"))
-    pairs += [("", f"{shown(path.name)} ({path.stat().st_size:,} bytes)") for path in files[:FILES_SHOWN]]
+    pairs += [("", f"{shown(name)} ({size:,} bytes)") for name, size in files[:FILES_SHOWN]]
     if len(files) > FILES_SHOWN:
-        pairs.append(("", f"and {len(files) - FILES_SHOWN} more"))
+        pairs.append(("", f"and {'more than ' if has_more else ''}{len(files) - FILES_SHOWN} more"))
     fields(pairs)
 
 
@@ -107,25 +114,45 @@ def log(run: Id, factory: options.FactoryName = "default", json: options.AsJson 
     """Print what a run's command printed. All that is kept of it, or else its last part."""
     with session(factory) as here:
         found = here.management.runs.get(here.may, run)
-        file = _directory(here.settings, found) / _output_file()
+        packages = _packages(here.settings)
+
+    from hookmill.runs.package import directory_of, end_of, open_file, pieces_of
+    from hookmill.runs.runners.guard import OUTPUT_FILE
+
+    try:
+        opened = open_file(packages, found, OUTPUT_FILE)
+    except OSError:
+        _print_kept(found, json)
+        return
     if json:
-        text = file.read_text(encoding="utf-8", errors="backslashreplace") if file.is_file() else found.output_tail
-        as_json({"run_id": run_id(found.id), "file": str(file) if file.is_file() else None, "output": text})
+        end, size = end_of(opened, LOG_BYTES_MAX)
+        file = str(directory_of(packages, found) / OUTPUT_FILE)
+        _print_log(found, file, end.decode("utf-8", "backslashreplace"), size, is_cut=size > LOG_BYTES_MAX)
         return
-    if not file.is_file():
-        if not found.output_tail:
-            complain(f"Run {run_id(found.id)} has printed nothing{'' if found.state.is_final else ' yet'}.")
-            return
-        line(shown_lines(found.output_tail))
+    if not on_terminal():
+        for piece in pieces_of(opened):
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
         return
-    with file.open("rb") as opened:
-        if not on_terminal():
-            shutil.copyfileobj(opened, sys.stdout.buffer)
-            sys.stdout.buffer.flush()
-            return
-        # Whatever text a run repeats may come from a sender, and a terminal would obey it.
-        for output_line in opened:
-            sys.stdout.write(shown_lines(output_line.decode("utf-8", "backslashreplace")))
+    # Whatever text a run repeats may come from a sender, and a terminal would obey it.
+    decoder = getincrementaldecoder("utf-8")("backslashreplace")
+    for piece in chain(pieces_of(opened), [b""]):
+        sys.stdout.write(shown_lines(decoder.decode(piece, final=not piece)))
+
+
+def _print_kept(run: Run, json: bool) -> None:
+    """What the store has of the output of a run whose file is not here."""
+    kept = run.output_tail
+    if json:
+        _print_log(run, None, kept, len((kept or "").encode("utf-8", "surrogatepass")), is_cut=False)
+    elif kept:
+        line(shown_lines(kept))
+    else:
+        complain(f"Run {run_id(run.id)} has printed nothing{'' if run.state.is_final else ' yet'}.")
+
+
+def _print_log(run: Run, file: str | None, output: str | None, size: int, *, is_cut: bool) -> None:
+    as_json({"run_id": run_id(run.id), "file": file, "output": output, "size": size, "is_cut": is_cut})
 
 
 @commands.command()
@@ -204,13 +231,5 @@ def _automation(run: Run) -> str:
     return f"{run.automation_name} (replay {run.replay})" if run.replay else run.automation_name
 
 
-def _directory(settings: Settings, run: Run) -> Path:
-    from hookmill.runs.package import directory_of
-
-    return directory_of((settings.data_dir / "runs").absolute(), run)
-
-
-def _output_file() -> str:
-    from hookmill.runs.runners.guard import OUTPUT_FILE
-
-    return OUTPUT_FILE
+def _packages(settings: Settings) -> Path:
+    return (settings.data_dir / "runs").absolute()

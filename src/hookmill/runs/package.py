@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +16,9 @@ from hookmill.domain.run import PAYLOAD_FILE, Run, envelope, envelope_text, full
 PROMPT_FILE: Final = "prompt.md"
 ENVELOPE_FILE: Final = "envelope.json"
 ENVELOPE_TEXT_FILE: Final = "envelope.txt"
+FILES_COUNTED: Final = 1_000
+"""A command may leave any number of files. Whoever lists them looks at so many."""
+PIECE_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +70,77 @@ def make_durable(package: Package) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+# What a command left. It may have put a link, a pipe or a device in the place of any file, and of the package itself:
+# only regular files are opened, in the directory itself, and no link leads out of it.
+
+
+def open_file(packages: Path, run: Run, name: str) -> int:
+    """A descriptor of a regular file in a run's package. Raises `OSError` where there is none."""
+    if "/" in name or "\0" in name:
+        raise FileNotFoundError(name)
+    package = _open_package(packages, run)
+    try:
+        # Without waiting: a pipe has nobody at its other end.
+        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=package)
+    finally:
+        os.close(package)
+    if stat.S_ISREG(os.fstat(opened).st_mode):
+        return opened
+    os.close(opened)
+    raise FileNotFoundError(name)
+
+
+def pieces_of(opened: int) -> Iterator[bytes]:
+    """The content of an open file, as far as it goes now: a command may write to it meanwhile. Closes it."""
+    with os.fdopen(opened, "rb", buffering=0) as file:
+        left = os.fstat(opened).st_size
+        while left > 0 and (piece := file.read(min(left, PIECE_BYTES))):
+            left -= len(piece)
+            yield piece
+
+
+def end_of(opened: int, bytes_max: int) -> tuple[bytes, int]:
+    """The last part of an open file, beginning with a whole character, and the size of all of it. Closes it."""
+    with os.fdopen(opened, "rb") as file:
+        size = os.fstat(opened).st_size
+        file.seek(max(0, size - bytes_max))
+        end = file.read(bytes_max)
+    if size > bytes_max:
+        end = end[:_CONTINUED].lstrip(_CONTINUATIONS) + end[_CONTINUED:]
+    return end, size
+
+
+def files_of(packages: Path, run: Run) -> tuple[list[tuple[str, int]], bool]:
+    """Names and sizes of a package's regular files, by name, and whether there are more than are counted. No files
+    where there is no package."""
+    try:
+        package = _open_package(packages, run)
+    except OSError:
+        return [], False
+    try:
+        with os.scandir(package) as entries:
+            seen = list(islice(entries, FILES_COUNTED))
+            files = [
+                (entry.name, entry.stat(follow_symlinks=False).st_size)
+                for entry in seen
+                if entry.is_file(follow_symlinks=False)
+            ]
+            return sorted(files), next(entries, None) is not None
+    except OSError:
+        return [], False
+    finally:
+        os.close(package)
+
+
+_CONTINUED: Final = 3
+"""A character of UTF-8 has at most so many bytes after its first."""
+_CONTINUATIONS: Final = bytes(range(0x80, 0xC0))
+
+
+def _open_package(packages: Path, run: Run) -> int:
+    return os.open(directory_of(packages, run), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
 
 def _files(run: Run, payload: bytes) -> Iterator[tuple[str, bytes]]:

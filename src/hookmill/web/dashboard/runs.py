@@ -1,8 +1,6 @@
 """Runs: what deliveries started, how it goes, and what each left behind."""
 
-import os
-import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -17,7 +15,7 @@ from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import run_id, run_key
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PACKAGE_RUNNER, Run, RunState, envelope_text, full_prompt
-from hookmill.runs.package import directory_of
+from hookmill.runs.package import end_of, files_of, open_file, pieces_of
 from hookmill.runs.runners.guard import OUTPUT_FILE
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import managing, viewing
@@ -29,8 +27,6 @@ PAGE: Final = 50
 OUTPUT_BYTES_SHOWN: Final = 16_384
 """The last so many bytes of what a command printed."""
 FILES_SHOWN: Final = 50
-FILES_COUNTED: Final = 1_000
-PIECE_BYTES: Final = 65_536
 
 pages.SAID.update({"run-cancelled": "Cancelled.", "run-stopping": "The run is told to stop."})
 
@@ -188,29 +184,14 @@ def cancel(visit: Visit, may: MayManage) -> Response:
 # ── The package ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _package(visit: Visit, found: Run) -> Path | None:
-    packages = visit.service.facts.get("packages")
-    return directory_of(packages, found) if isinstance(packages, Path) else None
-
-
-def _open_package(visit: Visit, found: Run) -> int | None:
-    """A descriptor of the package's directory, which its command may have put something else in the place of."""
-    directory = _package(visit, found)
-    if directory is None:
-        return None
-    with suppress(OSError):
-        return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    return None
-
-
 def file(visit: Visit, may: MayView) -> Response:
     """A file of the package, byte for byte, as it was when it was asked for: a command may write to it meanwhile."""
     found = visit.management.runs.get(may, visit.parameters["run"])
     name = visit.parameters["file"]
-    pieces = _pieces(visit, found, name)
-    # The first piece opens the file, or says that there is none while another answer can still be given.
     try:
-        first = next(pieces)
+        pieces = pieces_of(_open(visit, found, name))
+        # From its first piece on it closes the file, whatever becomes of the answer.
+        first = next(pieces, b"")
     except OSError:
         raise NotFound("The package of this run has no such file here.") from None
     headers = {
@@ -221,51 +202,24 @@ def file(visit: Visit, may: MayView) -> Response:
     return StreamingResponse(chain([first], pieces), media_type="application/octet-stream", headers=headers)
 
 
-def _pieces(visit: Visit, found: Run, name: str) -> Iterator[bytes]:
-    """The content of a regular file of the package. Raises `OSError` at the first piece where there is none."""
-    with os.fdopen(_open_file(visit, found, name), "rb", buffering=0) as opened:
-        left = os.fstat(opened.fileno()).st_size
-        yield b""
-        while left > 0 and (piece := opened.read(min(left, PIECE_BYTES))):
-            left -= len(piece)
-            yield piece
+def _packages(visit: Visit) -> Path | None:
+    packages = visit.service.facts.get("packages")
+    return packages if isinstance(packages, Path) else None
 
 
-def _open_file(visit: Visit, found: Run, name: str) -> int:
-    """A descriptor of a regular file that lies in the package itself. Raises `OSError`."""
-    if "/" in name or "\0" in name:
+def _open(visit: Visit, found: Run, name: str) -> int:
+    """A descriptor of a file of the package. Raises `OSError`."""
+    packages = _packages(visit)
+    if packages is None:
         raise FileNotFoundError(name)
-    package = _open_package(visit, found)
-    if package is None:
-        raise FileNotFoundError(name)
-    try:
-        # A command may leave a link or a pipe there: it leads nowhere from here.
-        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=package)
-    finally:
-        os.close(package)
-    if stat.S_ISREG(os.fstat(opened).st_mode):
-        return opened
-    os.close(opened)
-    raise FileNotFoundError(name)
+    return open_file(packages, found, name)
 
 
 def _files(visit: Visit, found: Run) -> tuple[list[File], int]:
     """The first files by name, and how many there are."""
-    package = _open_package(visit, found)
-    if package is None:
-        return [], 0
-    try:
-        with os.scandir(package) as entries:
-            files = [
-                (entry.name, entry.stat(follow_symlinks=False).st_size)
-                for entry, _ in zip(entries, range(FILES_COUNTED), strict=False)
-                if entry.is_file(follow_symlinks=False)
-            ]
-    except OSError:
-        return [], 0
-    finally:
-        os.close(package)
-    first = sorted(files)[:FILES_SHOWN]
+    packages = _packages(visit)
+    files, _ = files_of(packages, found) if packages is not None else ([], False)
+    first = files[:FILES_SHOWN]
     return [File(name=name, size=size, address=_address(visit, found, name)) for name, size in first], len(files)
 
 
@@ -278,12 +232,9 @@ def _address(visit: Visit, found: Run, name: str) -> str | None:
 
 def _output(visit: Visit, found: Run) -> Output:
     """From the package if that is here, and else as it was kept."""
-    with suppress(OSError), os.fdopen(_open_file(visit, found, OUTPUT_FILE), "rb") as opened:
-        size = os.fstat(opened.fileno()).st_size
-        start = max(0, size - OUTPUT_BYTES_SHOWN)
-        opened.seek(start)
-        end = opened.read(OUTPUT_BYTES_SHOWN).decode("utf-8", "ignore" if start else "backslashreplace")
-        return Output(text=end, size=size, is_cut=start > 0)
+    with suppress(OSError):
+        end, size = end_of(_open(visit, found, OUTPUT_FILE), OUTPUT_BYTES_SHOWN)
+        return Output(text=end.decode("utf-8", "backslashreplace"), size=size, is_cut=size > OUTPUT_BYTES_SHOWN)
     kept = found.output_tail or ""
     return Output(text=kept, size=len(kept), is_cut=False)
 
