@@ -1,11 +1,19 @@
-"""Times as people hand them to a command."""
+"""What people hand to a command: times, files, standard input and arguments."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 import time_machine
 import typer
 
 from hookmill.cli import given
-from tests.cli.conftest import START_US
+from hookmill.domain.errors import Invalid
+from tests.cli.conftest import START_US, Hookmill
 
 SECOND_US = 1_000_000
 
@@ -45,3 +53,110 @@ def test_what_is_no_time_is_refused_with_how_to_write_one(written: str):
         given.moment(written, "--since")
 
     assert "\x1b" not in str(refused.value)
+
+
+# Files
+
+
+def through_a_pipe(content: bytes) -> str:
+    """As a shell hands over `<(command)`: the path of a pipe's reading end, which stays open."""
+    reading, writing = os.pipe()
+    os.write(writing, content)
+    os.close(writing)
+    return f"/dev/fd/{reading}"
+
+
+def test_file_at_its_limit_is_read_whole(tmp_path: Path):
+    (tmp_path / "file").write_bytes(b"x" * 10)
+
+    assert given.bytes_of(str(tmp_path / "file"), "The file", 10) == b"x" * 10
+    assert given.bytes_of(through_a_pipe(b"x" * 10), "The file", 10) == b"x" * 10
+
+
+def test_input_over_its_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "file").write_bytes(b"x" * 11)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"x" * 11)))
+
+    for path in (str(tmp_path / "file"), through_a_pipe(b"x" * 11), "-"):
+        with pytest.raises(Invalid, match="more than 10 bytes"):
+            given.bytes_of(path, "The file", 10)
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "/"])
+def test_device_or_directory_is_no_file(path: str):
+    with pytest.raises(Invalid, match="is no file"):
+        given.bytes_of(path, "The file", 10)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "filter test --filter {} --body /dev/zero",
+        "filter test --filter-file /dev/zero --body -",
+        "filter backtest --filter-file /dev/zero",
+        "automation create x --webhook source --prompt-file /dev/zero",
+        "automation create x --triggers-file /dev/zero --prompt x",
+        "automation change triage --prompt-file /dev/zero",
+        "send source --body /dev/zero",
+    ],
+)
+def test_command_that_reads_an_endless_file_ends(automation: Any, hookmill: Hookmill, command: str):
+    assert "is no file" in hookmill(*command.split(), ends=1).err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "filter test --filter {} --body -",
+        "filter test --filter-file - --body /nowhere",
+        "automation create x --webhook source --prompt-file -",
+        "send source --body -",
+        "secret create X --from-stdin",
+        "webhook rotate source --secret-from-stdin",
+    ],
+)
+def test_command_that_reads_endless_standard_input_ends(automation: Any, data_dir: Path, command: str):
+    with Path("/dev/zero").open("rb") as endless:
+        ended = subprocess.run(
+            [sys.executable, "-m", "hookmill", *command.split()],
+            stdin=endless,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    assert ended.returncode == 1
+    assert "bytes" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ends"),
+    [
+        (["webhook", "show", "\udcff"], 2),
+        (["webhook", "create", "x\udcff"], 2),
+        (["delivery", "list", "--identity", "\udcff", "--json"], 2),
+        (["webhook", "list", "--factory", "\ud800"], 2),
+        (["send", "source", "--data", '"\udcff"'], 2),
+        (["\udcff"], 2),
+        (["plan", "\udcff"], 1),
+        (["apply", ".", "--factory", "\udcff"], 1),
+    ],
+)
+def test_argument_that_is_not_utf_8_is_wrong_usage(webhook: Any, hookmill: Hookmill, arguments: list[str], ends: int):
+    printed = hookmill(*arguments, ends=ends)
+
+    assert printed.out == ""
+    assert printed.err.startswith("An argument is not UTF-8: '")
+
+
+def test_argument_of_bytes_that_are_not_utf_8_is_refused(webhook: Any):
+    command: list[str | bytes] = [sys.executable, "-m", "hookmill", "webhook", "show", b"\xff"]
+
+    ended = subprocess.run(command, capture_output=True, check=False, timeout=60)
+
+    assert (ended.returncode, ended.stderr) == (2, b"An argument is not UTF-8: '\\udcff'.\n")

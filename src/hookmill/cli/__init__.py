@@ -31,6 +31,7 @@ from hookmill.domain.errors import HookmillError, StoreUnavailable
 from hookmill.domain.text import shown
 
 FAILED = 1
+WRONG_USAGE = 2
 
 app = typer.Typer(
     name="hookmill",
@@ -94,8 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if isinstance(stream, TextIOWrapper):
             # A terminal that lacks a character gets its number instead of our traceback.
             stream.reconfigure(errors="backslashreplace")
+    given = sys.argv[1:] if arguments is None else arguments
+    _refuse_what_is_no_text(given)
     try:
-        _command()(arguments, prog_name="hookmill")
+        _command()(given, prog_name="hookmill")
     except StoreUnavailable as error:
         complain(
             f"The database can't be used now: {error}\nCheck that it runs, that its disk has room, and the settings."
@@ -106,3 +109,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         place = f": {shown(str(error.filename))}" if error.filename is not None else ""
         complain(f"The system refused: {error.strerror or error}{place}.")
     sys.exit(FAILED)
+
+
+def _refuse_what_is_no_text(arguments: Sequence[str]) -> None:
+    """End the process where an argument has bytes that are not UTF-8, which Python hands over as half surrogates.
+
+    No store, no request and no JSON can hold them.
+    """
+    for argument in arguments:
+        if any("\ud800" <= character <= "\udfff" for character in argument):
+            complain(f"An argument is not UTF-8: '{shown(argument[:100])}'.")
+            sys.exit(FAILED if arguments[0] in definitions.COMMANDS else WRONG_USAGE)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hookmill.domain.permission import MayManage
     from hookmill.domain.webhook import Webhook
 
+COMMANDS = frozenset({"validate", "plan", "apply", "export"})
 FAILED = 1
 CHANGES = 2
 

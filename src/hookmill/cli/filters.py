@@ -12,6 +12,7 @@ from hookmill.cli.output import as_json, call, line
 from hookmill.cli.session import session
 from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import delivery_id
+from hookmill.domain.limits import BODY_BYTES_MAX
 
 if TYPE_CHECKING:
     from hookmill.cli.session import Session
@@ -53,7 +54,7 @@ def would_trigger(
     webhook_known = delivery is not None
     payload_filter = given.filter_in(chosen, filter_file)
     if delivery is None and automation is None:
-        tests = [_on_body(payload_filter, given.bytes_of(str(body), "The body file"))]
+        tests = [_on_body(payload_filter, given.bytes_of(str(body), "The body file", BODY_BYTES_MAX))]
     else:
         with session(factory) as here:
             tests = _in_store(here, delivery, body, payload_filter, automation, webhook)
@@ -136,7 +137,7 @@ def _in_store(
     from hookmill.management import judge_filter
 
     if delivery is None:
-        content = given.bytes_of(str(body), "The body file")
+        content = given.bytes_of(str(body), "The body file", BODY_BYTES_MAX)
         triggers = here.management.automations.get(here.may, str(automation)).triggers
         return [judge_filter(trigger.payload, content) for trigger in triggers]
     if automation is not None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import stat
 import sys
 import time
 from datetime import datetime
@@ -15,6 +16,10 @@ from hookmill.domain.moment import checked, us_of
 from hookmill.domain.text import shown
 
 STANDARD_INPUT = "-"
+TEXT_BYTES_MAX: Final = 1_048_576
+"""Of a prompt, a filter or triggers, as the API takes them."""
+SECRET_BYTES_MAX: Final = 16_384
+"""Of a secret or a key, with what may stand around it."""
 
 _AGO: Final = re.compile(r"([0-9]{1,6})([smhdw])\Z")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -68,21 +73,30 @@ def filter_in(text: str | None, path: str | None) -> Any:
     return chosen
 
 
-def bytes_of(path: str, what: str) -> bytes:
-    """A file's bytes, or standard input's for `-`. Raises `Invalid` when there is nothing to read."""
-    if path == STANDARD_INPUT:
-        return sys.stdin.buffer.read()
+def bytes_of(path: str, what: str, bytes_max: int) -> bytes:
+    """The bytes of a file or a pipe, or standard input's for `-`. Raises `Invalid` for none, and for too many."""
     try:
-        return Path(path).read_bytes()
+        if path == STANDARD_INPUT:
+            content = sys.stdin.buffer.read(bytes_max + 1)
+        else:
+            mode = Path(path).stat().st_mode
+            # A shell's `<(…)` is a pipe. A device may be endless.
+            if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+                raise Invalid(f"{what} {shown(path)} is no file. Name a file or a pipe, or - for standard input.")
+            with Path(path).open("rb") as file:
+                content = file.read(bytes_max + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "no file can have this name"
         raise Invalid(f"{what} {shown(path)} can't be read: {reason}.") from None
+    if len(content) > bytes_max:
+        raise Invalid(f"{what} {shown(path)} has more than {bytes_max:,} bytes, the most that is read. Shorten it.")
+    return content
 
 
-def text_of(path: str, what: str) -> str:
-    """A file's text, or standard input's for `-`. Raises `Invalid` unless it is UTF-8."""
+def text_of(path: str, what: str, bytes_max: int = TEXT_BYTES_MAX) -> str:
+    """A file's text, or standard input's for `-`. Raises `Invalid` unless it is UTF-8, and not too long."""
     try:
-        return bytes_of(path, what).decode()
+        return bytes_of(path, what, bytes_max).decode()
     except UnicodeDecodeError as error:
         raise Invalid(f"{what} {shown(path)} is not UTF-8: byte {error.start + 1} can't be read.") from None
 
@@ -105,6 +119,6 @@ def secret_from_standard_input() -> str:
     if sys.stdin.isatty():
         return str(typer.prompt("Secret", hide_input=True, err=True))
     try:
-        return sys.stdin.buffer.read().decode()
+        return bytes_of(STANDARD_INPUT, "The secret on standard input", SECRET_BYTES_MAX).decode()
     except UnicodeDecodeError:
         raise Invalid("The secret on standard input is not UTF-8. Pipe in the text itself.") from None

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS: Final = 15
 ANSWER_BYTES_MAX: Final = 65_536
+SENT_BYTES_MAX: Final = 16_777_216
+"""More than the service takes, so that its refusal can be tried out."""
 ACCEPTED: Final = 202
 UNAUTHENTICATED: Final = 401
 CLOCK_SKEW_MAX: Final = 315_360_000
@@ -82,9 +84,9 @@ def send(
 ) -> None:
     """Post a sample delivery to a webhook. It bears the webhook's secret or is signed with it, as a sender's would."""
     given.at_most_one(body=body, data=data)
-    content = given.bytes_of(body, "The body file") if body is not None else None
+    content = given.bytes_of(body, "The body file", SENT_BYTES_MAX) if body is not None else None
     if data is not None:
-        content = data.encode("utf-8", "surrogateescape")
+        content = data.encode()
     with session(factory) as here:
         target = here.management.webhooks.secret_for_sending(here.may, webhook)
         path = target.webhook.ingress_path()
@@ -143,7 +145,7 @@ def _signer(target: WebhookWithSecret, scheme: str | None, clock_skew: int, sign
     options = webhook.signature_options if scheme in {None, GENERIC} else None
     chosen = scheme_named(scheme or webhook.signature_scheme, options)
     if signing_key is not None:
-        secret = given.text_of(signing_key, "The signing key")
+        secret = given.text_of(signing_key, "The signing key", given.SECRET_BYTES_MAX)
     elif chosen.algorithm.uses_public_key:
         raise Invalid(
             f"{chosen.title} signs with a private key, and the webhook holds only the public one. "
@@ -183,9 +185,7 @@ class Sender:
             case _:
                 assert_never(target.webhook.auth_mode)
         if event_id is not None:
-            self._headers[target.webhook.delivery_id_header or "X-Service-Delivery-Id"] = event_id.encode(
-                "utf-8", "surrogateescape"
-            )
+            self._headers[target.webhook.delivery_id_header or "X-Service-Delivery-Id"] = event_id.encode()
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._connection = kind(host, port, timeout=ANSWER_SECONDS)
 
