@@ -95,7 +95,7 @@ def test_a_manager_reaches_no_other_factory_through_a_shared_secret(world: World
     ):
         with pytest.raises(NotFound):
             attempt()
-    with pytest.raises(Forbidden, match="admin"):
+    with pytest.raises(Conflict, match="admin"):
         world.management.webhooks.create(manager, "mine", secret_name="THEIRS")
 
     assert [secret.name for secret in shared.all(manager)] == []
@@ -122,10 +122,33 @@ def test_a_secret_that_waits_to_be_used_is_its_own_factorys(world: World, manage
         world.management.secrets.replace(manager, "THEIRS", "chosen-by-a-stranger")
     with pytest.raises(NotFound):
         world.management.secrets.delete(manager, "THEIRS")
-    with pytest.raises(Forbidden):
+    with pytest.raises(Conflict):
         world.management.webhooks.create(manager, "mine", secret_name="THEIRS")
     world.management.secrets.create(manager, "OURS", VALUE)
 
     assert [secret.name for secret in world.management.secrets.all(manager)] == ["OURS"]
     theirs = world.management.webhooks.create(elsewhere, "theirs", secret_name="THEIRS")
     assert world.post(theirs, token=VALUE).status == 202
+
+
+def test_name_of_another_factorys_secret_is_taken_and_says_no_more(world: World, manager: MayManage):
+    elsewhere, third = world.elsewhere(), world.elsewhere("third")
+    world.management.secrets.create(elsewhere, "WAITING", VALUE)
+    for factory in (elsewhere, third):
+        world.management.webhooks.create(factory, "theirs", secret_name="SHARED")
+    said = set()
+
+    for name in ("WAITING", "SHARED"):
+        for attempt in (
+            lambda name=name: world.management.webhooks.create(manager, "mine", secret_name=name),
+            lambda name=name: world.management.webhooks.create(manager, "mine", secret_name=name, secret=VALUE),
+            lambda name=name: world.management.secrets.create(manager, name),
+        ):
+            with pytest.raises(Conflict) as refused:
+                attempt()
+            said.add(str(refused.value).replace(name, "NAME"))
+
+    assert said == {
+        "A team secret named NAME exists, which this factory does not use. Choose another name, or ask an admin of the "
+        "team."
+    }

@@ -9,7 +9,7 @@ from hookmill.domain.permission import MayManage
 from hookmill.domain.secret import SecretValue, usable_secret, usable_secret_name
 from hookmill.management import fitness
 from hookmill.management.installation import Installation, random_name
-from hookmill.management.webhooks import reach_of, refuse_if_shared
+from hookmill.management.webhooks import reach_of, refuse_if_others, refuse_if_shared
 from hookmill.store import secrets
 from hookmill.store.database import Transaction
 
@@ -49,7 +49,9 @@ class Secrets:
         name = usable_secret_name(name)
         kept = usable_secret(value) if value is not None else _generated()
         with self._at.changing(may) as change:
-            if secrets.secret_named(change.tx, may.factory.team_id, name) is not None:
+            known = secrets.secret_named(change.tx, may.factory.team_id, name)
+            if known is not None:
+                refuse_if_others(change.tx, may, known, name)
                 raise Conflict(f"There is a team secret named {name} already. Replace it, or choose another name.")
             secret = SecretId(random_name("sec"))
             secrets.add_secret(change.tx, secret, may.factory.team_id, name, change.now, factory=may.factory.id)

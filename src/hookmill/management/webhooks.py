@@ -364,23 +364,30 @@ class Reach:
     is_others: bool
 
 
+def refuse_if_others(tx: Transaction, may: MayManage, secret: SecretId, name: str) -> None:
+    """Names of secrets are one team's, so a manager can learn that one is taken; not by whom. Raises `Conflict`."""
+    if not (may.is_admin or reach_of(tx, may, secret).is_ours):
+        raise Conflict(
+            f"A team secret named {name} exists, which this factory does not use. Choose another name, or ask an admin "
+            "of the team."
+        )
+
+
 def refuse_if_shared(tx: Transaction, may: MayManage, secret: SecretId, name: str) -> None:
     """One factory's managers must not reach into another through a secret: neither of both, nor of the other's that
     waits to be used. Raises `Forbidden`."""
     if may.is_admin:
         return
-    reach = reach_of(tx, may, secret)
-    if reach.is_others:
+    if reach_of(tx, may, secret).is_others:
         raise Forbidden(
-            f"Team secret {name} belongs to another factory, or to several. This takes an admin of the team."
+            f"Team secret {name} belongs to another factory too, or to several. This takes an admin of the team."
         )
-    if not reach.is_ours:
-        raise Forbidden(f"Team secret {name} belongs to no factory yet. This takes an admin of the team.")
 
 
 def _known_secret(tx: Transaction, may: MayManage, name: str) -> SecretId | None:
     secret = secrets.secret_named(tx, may.factory.team_id, usable_secret_name(name))
     if secret is not None:
+        refuse_if_others(tx, may, secret, name)
         refuse_if_shared(tx, may, secret, name)
     return secret
 
