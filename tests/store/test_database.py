@@ -267,3 +267,13 @@ def until_asking(database: Database, count: int) -> None:
     assert turnstile is not None
     while len(turnstile._waiting) < count:
         time.sleep(0.001)
+
+
+@pytest.mark.parametrize("text", ["a\ud800", "\udcff", "a\x00b"])
+def test_text_that_no_database_keeps_is_refused(store_url: str, text: str):
+    with open_database(store_url) as database, database.read() as tx:
+        if tx.on_sqlite and "\x00" in text:
+            assert tx.one("SELECT id FROM factories WHERE name = :name", name=text) is None
+            return
+        with pytest.raises(Invalid, match="NUL, or half of a surrogate pair"):
+            tx.one("SELECT id FROM factories WHERE name = :name", name=text)

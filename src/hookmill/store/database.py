@@ -4,6 +4,7 @@ SQLite has a single writer. Here it is a single connection behind a lock that is
 deliveries nor the people who manage them starve.
 """
 
+import re
 import sqlite3
 import stat
 import threading
@@ -17,7 +18,7 @@ from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, CursorResult, RowMapping, TextClause, make_url, text
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from hookmill.domain.errors import Invalid, StoreUnavailable
@@ -39,15 +40,23 @@ class Transaction:
 
     def one(self, sql: str, **values: Any) -> Row | None:
         """The first row, or None."""
-        return self.connection.execute(_statement(sql), values).mappings().first()
+        return self._execute(sql, values).mappings().first()
 
     def all(self, sql: str, **values: Any) -> Sequence[Row]:
-        return self.connection.execute(_statement(sql), values).mappings().all()
+        return self._execute(sql, values).mappings().all()
 
     def run(self, sql: str, **values: Any) -> int:
         """How many rows were touched."""
-        result: CursorResult[Any] = self.connection.execute(_statement(sql), values)
-        return result.rowcount
+        return self._execute(sql, values).rowcount
+
+    def _execute(self, sql: str, values: dict[str, Any]) -> CursorResult[Any]:
+        try:
+            return self.connection.execute(_statement(sql), values)
+        except (DataError, UnicodeEncodeError):
+            # PostgreSQL has no NUL in text, and UTF-8 has no half of a surrogate pair. Nothing can have such a name.
+            if any(isinstance(value, str) and _NO_TEXT.search(value) for value in values.values()):
+                raise Invalid("A text holds a NUL, or half of a surrogate pair. Leave that out.") from None
+            raise
 
     def be_patient(self, seconds: int) -> None:
         """On PostgreSQL, let every statement of this transaction take so long, and wait so long for a lock."""
@@ -62,6 +71,9 @@ class Transaction:
     def bulk(self, sql: str, values: tuple[Any, ...]) -> CursorResult[Any]:
         """Driver-level SQL with positional parameters, for the few statements that many deliveries share."""
         return self.connection.exec_driver_sql(sql, values)
+
+
+_NO_TEXT: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 @lru_cache(512)
