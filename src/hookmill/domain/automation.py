@@ -56,7 +56,7 @@ class UnreadableTrigger:
         """The webhooks that it names where triggers name theirs."""
         chosen = self.source.get("filter") if isinstance(self.source, dict) else None
         uids = chosen.get("webhook_ids") if isinstance(chosen, dict) else None
-        return tuple(WebhookUid(each) for each in uids or () if _is_uid(each)) if isinstance(uids, list) else ()
+        return tuple(WebhookUid(each) for each in uids if _is_uid(each)) if isinstance(uids, list) else ()
 
     def as_json(self) -> Json:
         return self.source
