@@ -24,6 +24,7 @@ from hookmill.app.worker_process import work_beside_serve
 from hookmill.domain.errors import Conflict
 from hookmill.settings import Settings
 from hookmill.store import writer
+from hookmill.store.private_file import open_lock_file
 
 HEADER_MILLISECONDS: Final = 10_000
 """How long a request's header lines may take to arrive."""
@@ -100,7 +101,7 @@ def _hold_data(settings: Settings) -> IO[bytes]:
 
     The server's processes inherit the lock, so it is held for as long as any of them lives.
     """
-    lock = (settings.data_dir / "serve.lock").open("ab")
+    lock = open_lock_file(settings.data_dir / "serve.lock")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -37,6 +37,7 @@ from hookmill.runs.runner import Left, Runner
 from hookmill.store import runs as store
 from hookmill.store.database import Database, Transaction
 from hookmill.store.ledger import LedgerConnection, prepare_ledger
+from hookmill.store.private_file import open_lock_file
 from hookmill.store.runs import ExecutorId
 from hookmill.store.watch import Watch
 
@@ -308,7 +309,7 @@ def _not_launched(_: str) -> None:
 
 def _the_only_one(path: Path) -> IO[bytes]:
     """A lock that lives as long as this process, and that no child inherits."""
-    lock = path.open("wb")
+    lock = open_lock_file(path)
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:

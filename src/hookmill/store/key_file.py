@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hookmill.domain.errors import Conflict, Invalid
+from hookmill.store.private_file import OWNER_ONLY, open_lock_file
 from hookmill.store.sealing import MasterKey, as_text, master_key_from_text, new_master_key
-
-_OWNER_ALONE = 0o600
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class KeyFile:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep other commands from changing the file. Raises `Conflict`."""
-        with self.path.with_name(f"{self.path.name}.lock").open("ab") as lock:
+        with open_lock_file(self.path.with_name(f"{self.path.name}.lock")) as lock:
             with suppress(OSError):
                 # Whoever runs the service may be the next to need it.
                 owner = self.path.stat()
@@ -94,7 +93,7 @@ def _prepared(path: Path, keys: Sequence[MasterKey], *, like: os.stat_result | N
     It belongs to whom `like` belongs to: root may be the one who rotates, and the service must go on reading it.
     """
     prepared = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
-    descriptor = os.open(prepared, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ALONE)
+    descriptor = os.open(prepared, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
     try:
         with os.fdopen(descriptor, "wb") as file:
             made = os.fstat(descriptor)

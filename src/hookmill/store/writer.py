@@ -30,6 +30,7 @@ from hookmill.store.group_commit import (
     frame,
     held_bytes,
 )
+from hookmill.store.private_file import open_lock_file
 
 BATCH_PLANS: Final = 256
 BATCH_BYTES: Final = 8 * 1024 * 1024
@@ -147,6 +148,6 @@ def _alone(url: str) -> Iterator[None]:
     if not url.startswith("sqlite:"):
         yield
         return
-    with Path(url.removeprefix("sqlite:///") + ".writer").open("ab") as lock:
+    with open_lock_file(Path(url.removeprefix("sqlite:///") + ".writer")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

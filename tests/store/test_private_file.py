@@ -1,0 +1,54 @@
+"""Lock files of the data directory: nobody but their owner opens them, so nobody else can hold a lock."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hookmill.store.key_file import KeyFile
+from hookmill.store.private_file import open_lock_file
+
+
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_lock_file_is_private_whatever_the_umask(tmp_path: Path):
+    path = tmp_path / "a.lock"
+
+    open_lock_file(path).close()
+
+    assert mode(path) == 0o600
+
+
+def test_lock_file_of_an_earlier_version_becomes_private_and_keeps_its_content(tmp_path: Path):
+    path = tmp_path / "a.lock"
+    path.write_bytes(b"kept")
+    path.chmod(0o666)
+
+    open_lock_file(path).close()
+
+    assert mode(path) == 0o600
+    assert path.read_bytes() == b"kept"
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_lock_of_the_key_file_is_private(tmp_path: Path):
+    file = KeyFile(tmp_path / "master.key")
+    file.make()
+
+    with file.held():
+        assert {path.name: mode(path) for path in tmp_path.iterdir()} == {
+            "master.key": 0o600,
+            "master.key.lock": 0o600,
+        }
