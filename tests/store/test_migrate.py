@@ -148,16 +148,6 @@ def test_a_database_that_a_newer_version_has_written_is_refused_and_left_alone(s
         assert "refusals" not in tables(database)
 
 
-def test_a_wal_without_its_database_is_refused_and_no_database_is_made(tmp_path):
-    path = tmp_path / "hookmill.db"
-    (tmp_path / "hookmill.db-wal").write_bytes(b"something")
-
-    with open_database(f"sqlite:///{path}") as database, pytest.raises(Invalid, match="the database was moved away"):
-        migrate(database)
-
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["hookmill.db-wal"]
-
-
 @pytest.mark.parametrize("content", [b"canary", b"SQLite format 2\x00" + bytes(4_000), b"PK\x03\x04" * 1_000])
 def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path, content):
     path = tmp_path / "hookmill.db"

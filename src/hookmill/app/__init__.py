@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 
 from hookmill.app import keys
+from hookmill.app.first_start import refuse_lost_database
 from hookmill.domain.errors import Invalid
 from hookmill.management import House, Management
 from hookmill.settings import Settings
@@ -45,6 +46,7 @@ def open_store(settings: Settings, *, create: bool = False, syncs: bool = True) 
         # A start with the wrong key touches nothing, so this comes before anything is made or migrated.
         key = keys.checked_ring(settings, database)
         if create:
+            refuse_lost_database(settings, database)
             data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             # Only a start needs it, and the command line starts faster without.
             from hookmill.store.migrate import migrate

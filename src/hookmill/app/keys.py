@@ -1,16 +1,15 @@
 """The master keys of an installation: where they come from, and how they are replaced under a running service."""
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from hookmill.domain.errors import Conflict
 from hookmill.management import Management
 from hookmill.settings import Settings
 from hookmill.store import facts, rotation
-from hookmill.store.database import Database
+from hookmill.store.database import Database, is_sqlite_file
 from hookmill.store.facts import KeysInUse
 from hookmill.store.key_file import KeyFile
 from hookmill.store.rotation import Plan, Rotated
@@ -57,7 +56,7 @@ def key_ring(settings: Settings) -> KeyRing:
 
 def checked_ring(settings: Settings, database: Database) -> KeyRing | None:
     """The keys at hand; None for a database that has no key yet. Raises `WrongKey` for one that has others."""
-    if database.path is not None and not _is_sqlite(database.path):
+    if database.path is not None and not is_sqlite_file(database.path):
         return None
     with database.read() as tx:
         in_use = facts.keys_in_use(tx) if facts.is_set_up(tx) else None
@@ -147,9 +146,3 @@ def _read_in_use(database: Database) -> KeysInUse:
 def _bound(in_use: KeysInUse | None) -> KeysInUse:
     assert in_use is not None, "a store that is open has a key"
     return in_use
-
-
-def _is_sqlite(path: Path) -> bool:
-    with suppress(FileNotFoundError), path.open("rb") as file:
-        return file.read(16) == b"SQLite format 3\x00"
-    return False

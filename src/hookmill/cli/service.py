@@ -99,11 +99,13 @@ def migrate(json: options.AsJson = False) -> None:
     """Bring the database to this version's schema. `hookmill serve` does so too."""
     settings = settings_in_force()
 
+    from hookmill.app.first_start import refuse_lost_database
     from hookmill.store.database import open_database
     from hookmill.store.migrate import migrate as bring_up_to_date
 
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open_database(settings.store_url()) as database:
+        refuse_lost_database(settings, database)
+        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         changed = bring_up_to_date(database)
     if json:
         as_json({"changed": changed})

@@ -183,6 +183,12 @@ def sqlite_url(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
+def is_sqlite_file(path: Path) -> bool:
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        return file.read(16) == b"SQLite format 3\x00"
+    return False
+
+
 def open_database(url: str, *, checkpoints: bool = False, syncs: bool = True) -> Database:
     """Open what `url` names. Raises `Invalid` for a URL of another kind, without repeating its password."""
     if url.startswith(("sqlite:///", "postgresql://", "postgres://")):

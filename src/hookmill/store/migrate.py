@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import Connection, inspect
 
 from hookmill.domain.errors import Conflict, Invalid
-from hookmill.store.database import Database, close_to_strangers
+from hookmill.store.database import Database, close_to_strangers, is_sqlite_file
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -79,14 +79,5 @@ def _config(connection: Connection) -> "Config":
 
 
 def _refuse_what_is_no_database(path: Path) -> None:
-    """SQLite would take an empty or foreign file for a new database, and hide that a good one was lost."""
-    if not path.exists():
-        if path.with_name(path.name + "-wal").exists():
-            raise Invalid(
-                f"{path} is missing, but its -wal file is there: the database was moved away. Put it back first."
-            )
-        return
-    with path.open("rb") as file:
-        head = file.read(16)
-    if head and head != b"SQLite format 3\x00":
+    if path.exists() and path.stat().st_size and not is_sqlite_file(path):
         raise Invalid(f"{path} is not a SQLite database. Move it away, or point HOOKMILL_DATA_DIR elsewhere.")
