@@ -1,22 +1,27 @@
 """A start that looks wrong is refused, with what to do; one that was killed is simply repeated."""
 
 import os
+import re
 import shutil
 import signal
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 from pydantic import SecretStr
 
 from hookmill import app
 from hookmill.settings import Settings, read_settings
+from hookmill.store import postgres_engine
 from tests.cli.conftest import Hookmill
 from tests.support.loaded import Command, Forked
 from tests.support.ports import free_port
+from tests.support.postgres import Postgres
 from tests.support.waiting import LONG_SECONDS
 
 KEY = "A" * 43 + "="
@@ -145,6 +150,170 @@ def test_second_host_of_a_postgresql_starts_with_the_copied_key(
     shutil.copy(first_host.data_dir / "master.key", lost / "master.key")
 
     app.open_store(read_settings(), create=True).close()
+
+
+# A PostgreSQL that does not suit
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+@pytest.mark.parametrize("command", ["migrate", "webhook list", "worker"])
+def test_database_that_is_not_utf8_is_refused(
+    data_dir: Path,
+    hookmill: Hookmill,
+    encoded_url: Callable[[str], str],
+    on: Callable[..., None],
+    command: str,
+    encoding: str,
+):
+    on(encoded_url(encoding))
+
+    printed = hookmill(*command.split(), ends=1)
+
+    assert f"is {encoding}, and Hookmill needs UTF8. Create another database with CREATE DATABASE" in printed.err
+    assert printed.err.count("\n") == 1
+
+
+@pytest.fixture
+def on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Use the PostgreSQL database of this URL."""
+
+    def use(url: str) -> None:
+        monkeypatch.setenv("HOOKMILL_DATABASE_URL", url)
+        monkeypatch.setenv("HOOKMILL_MASTER_KEY", KEY)
+
+    return use
+
+
+@pytest.fixture
+def encoded_url(postgres_server: Postgres) -> Iterator[Callable[[str], str]]:
+    """The URL of a new database with this encoding."""
+    created = []
+
+    def create(encoding: str) -> str:
+        name = f"hookmill_test_{encoding.lower()}_{os.getpid()}"
+        with psycopg.connect(postgres_server.admin_url, autocommit=True) as connection:
+            connection.execute(
+                f"CREATE DATABASE {name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0".encode()
+            )
+        created.append(postgres_server.url(name))
+        return created[-1]
+
+    yield create
+    for url in created:
+        postgres_server.drop_database(url)
+
+
+def test_postgresql_that_is_too_old_is_refused(
+    data_dir: Path, hookmill: Hookmill, on: Callable[..., None], postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    on(postgres_url)
+    monkeypatch.setattr(postgres_engine, "OLDEST_VERSION", 99)
+
+    printed = hookmill("migrate", ends=1)
+
+    assert printed.err.endswith(
+        "Hookmill needs 99 or newer. Upgrade the server, or set HOOKMILL_DATABASE_URL to another one.\n"
+    )
+
+
+@pytest.fixture
+def weak(postgres_server: Postgres, postgres_url: str) -> Iterator[str]:
+    """The URL of the database `postgres_url` for a role that has no rights but to connect."""
+    role = f"hookmill_test_weak_{os.getpid()}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'canary'".encode())
+        _, _, server = urlsplit(postgres_url).netloc.rpartition("@")
+        yield urlsplit(postgres_url)._replace(netloc=f"{role}:canary@{server}").geturl()
+        connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
+
+
+def test_missing_rights_are_listed_and_suffice_once_granted(
+    data_dir: Path, hookmill: Hookmill, on: Callable[..., None], weak: str, postgres_url: str
+):
+    on(weak)
+
+    refused = hookmill("migrate", ends=1)
+    statements = refused.err.splitlines()[1]
+    with psycopg.connect(postgres_url, autocommit=True) as superuser:
+        superuser.execute(statements.encode())
+
+    assert "lacks rights in database" in refused.err
+    assert statements.count("GRANT ") == 2
+    assert "canary" not in refused.err
+    assert hookmill("migrate", "--json").json == {"changed": True}
+
+
+def test_start_asks_for_the_right_to_perform_runs_only_where_it_does(
+    data_dir: Path,
+    hookmill: Hookmill,
+    on: Callable[..., None],
+    weak: str,
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    on(postgres_url)
+    hookmill("migrate")
+    with psycopg.connect(postgres_url) as superuser:
+        superuser.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {urlsplit(weak).username}".encode())
+    on(weak)
+
+    refused = [hookmill(command, ends=1).err for command in ("migrate", "worker")]
+    monkeypatch.setenv("HOOKMILL_PERFORMS_RUNS", "false")
+    hookmill("migrate")
+
+    for error in refused:
+        assert "GRANT CREATE ON DATABASE" in error
+        assert "GRANT USAGE, CREATE ON SCHEMA public" not in error
+
+
+def test_command_without_rights_to_the_tables_is_told_so(
+    data_dir: Path, hookmill: Hookmill, on: Callable[..., None], weak: str, postgres_url: str
+):
+    on(postgres_url)
+    hookmill("migrate")
+    on(weak)
+
+    printed = hookmill("webhook", "list", ends=1)
+
+    assert "permission denied for table " in printed.err
+    assert "Grant that right to the role in HOOKMILL_DATABASE_URL" in printed.err
+    assert "canary" not in printed.err
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda url: url.replace(":canary@", ":another-canary@"), "password authentication failed for user"),
+        (lambda url: f"{url}_missing", "does not exist"),
+        (lambda url: f"{url}?canary=1", "invalid connection option"),
+        (lambda url: url.replace(":canary@", ":canary@canary@"), "can't be read. Use postgresql://USER:PASSWORD@"),
+        (lambda url: re.sub(r":\d+/", ":port/", url), "can't be read. Use postgresql://USER:PASSWORD@"),
+    ],
+    ids=["wrong password", "no such database", "no such option", "an @ in the password", "no port"],
+)
+def test_connection_that_is_refused_is_told_in_a_line_without_the_password(
+    data_dir: Path, hookmill: Hookmill, on: Callable[..., None], weak: str, change: Callable[[str], str], told: str
+):
+    on(change(weak))
+
+    printed = hookmill("migrate", ends=1)
+
+    assert told in printed.err.splitlines()[0]
+    assert "canary@" not in printed.err
+
+
+def test_role_that_may_not_connect_is_told_so(
+    data_dir: Path, hookmill: Hookmill, on: Callable[..., None], weak: str, postgres_url: str
+):
+    with psycopg.connect(postgres_url, autocommit=True) as superuser:
+        name = superuser.info.dbname
+        superuser.execute(f"REVOKE CONNECT ON DATABASE {name} FROM PUBLIC".encode())
+    on(weak)
+
+    printed = hookmill("migrate", ends=1)
+
+    assert f'permission denied for database "{name}"' in printed.err.splitlines()[0]
+    assert "canary" not in printed.err
 
 
 # A first start that was killed

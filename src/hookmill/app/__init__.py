@@ -51,7 +51,7 @@ def open_store(settings: Settings, *, create: bool = False, syncs: bool = True) 
             # Only a start needs it, and the command line starts faster without.
             from hookmill.store.migrate import migrate
 
-            migrate(database)
+            migrate(database, performs_runs=settings.performs_runs)
         if key is None:
             key = keys.bound_ring(settings, database, create=create)
     except BaseException:

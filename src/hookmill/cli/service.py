@@ -86,6 +86,11 @@ def worker(json: options.AsJson = False) -> None:
         )
 
     from hookmill.app.worker_process import work_until_told
+    from hookmill.store.database import open_database
+    from hookmill.store.rights import refuse_missing_rights
+
+    with open_database(settings.store_url()) as database, database.read() as tx:
+        refuse_missing_rights(tx, creates_tables=False, performs_runs=True)
 
     if json:
         as_json({"runs_at_once": settings.runs_at_once, "data_dir": str(settings.data_dir.absolute())})
@@ -106,7 +111,7 @@ def migrate(json: options.AsJson = False) -> None:
     with open_database(settings.store_url()) as database:
         refuse_lost_database(settings, database)
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        changed = bring_up_to_date(database)
+        changed = bring_up_to_date(database, performs_runs=settings.performs_runs)
     if json:
         as_json({"changed": changed})
         return

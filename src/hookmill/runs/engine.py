@@ -38,6 +38,7 @@ from hookmill.store import runs as store
 from hookmill.store.database import Database, Transaction
 from hookmill.store.ledger import LedgerConnection, prepare_ledger
 from hookmill.store.private_file import open_lock_file
+from hookmill.store.rights import ENGINE_SCHEMA
 from hookmill.store.runs import ExecutorId
 from hookmill.store.watch import Watch
 
@@ -368,7 +369,7 @@ def _engine_database(database: Database, settings: EngineSettings) -> DBOSConfig
     if not database.on_sqlite:
         return {
             "system_database_url": database.url,
-            "dbos_system_schema": "hookmill_engine",
+            "dbos_system_schema": ENGINE_SCHEMA,
             # Nothing listens, and the notifier would wake this process a hundred times a second.
             "use_listen_notify": False,
             "db_engine_kwargs": {"pool_size": 4, "max_overflow": settings.concurrency},

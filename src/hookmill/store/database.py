@@ -237,8 +237,8 @@ def _as_unavailable() -> Iterator[None]:
 
 _PASSING: Final = {"LockNotAvailable", "QueryCanceled", "DeadlockDetected", "AdminShutdown", "ReadOnlySqlTransaction"}
 
-_UNUSABLE: Final = {"DatabaseError", "UndefinedTable", "UndefinedColumn"}
-"""A file that is damaged or no database, or a database that this version has not set up."""
+_UNUSABLE: Final = {"DatabaseError", "UndefinedTable", "UndefinedColumn", "InsufficientPrivilege"}
+"""A file that is damaged or no database, or a database that this version has not set up or may not use."""
 
 
 def _plain(error: SQLAlchemyError) -> str:
@@ -247,6 +247,8 @@ def _plain(error: SQLAlchemyError) -> str:
     said = str(cause).strip().split("\n")[0][:200]
     if type(cause).__name__.startswith("Undefined") or said.startswith(("no such table", "no such column")):
         return f"{said}. It is not at this version's schema: run `hookmill migrate`."
+    if type(cause).__name__ == "InsufficientPrivilege":
+        return f"{said}. Grant that right to the role in HOOKMILL_DATABASE_URL, or use the role that owns the database."
     return said
 
 

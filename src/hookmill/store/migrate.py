@@ -9,6 +9,7 @@ from sqlalchemy import Connection, inspect
 
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.store.database import Database, close_to_strangers, is_sqlite_file
+from hookmill.store.rights import refuse_missing_rights
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -19,10 +20,11 @@ _LOCK: Final = 0x686F6F6B
 """PostgreSQL's advisory lock for migrations: "hook"."""
 
 
-def migrate(database: Database, *, to: str = "head") -> bool:
+def migrate(database: Database, *, to: str = "head", performs_runs: bool = False) -> bool:
     """Bring the database to a revision, as a rule the newest. True when something was changed.
 
-    Raises `Conflict` for a database that a newer version has written.
+    Raises `Conflict` for a database that a newer version has written, and for a role that lacks the rights for the
+    migration or, if `performs_runs`, for the engine that performs runs.
     """
     if database.path is not None:
         _refuse_what_is_no_database(database.path)
@@ -41,7 +43,9 @@ def migrate(database: Database, *, to: str = "head") -> bool:
                 f"The database is at schema {current}, which this version of Hookmill does not know: a newer one has "
                 "written it. Start that version, or restore a backup from before. Nothing was changed."
             )
-        if current == revisions()[-1]:
+        is_current = current == revisions()[-1]
+        refuse_missing_rights(tx, creates_tables=not is_current, performs_runs=performs_runs)
+        if is_current:
             return False
         _upgrade(connection, to)
     if database.path is not None:

@@ -1,14 +1,19 @@
-"""How a connection to PostgreSQL is made, and when it is given up."""
+"""How a connection to PostgreSQL is made, which servers are refused, and when a connection is given up."""
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 import psycopg
 from psycopg.abc import RV, PQGen
-from sqlalchemy import Engine, create_engine, event, make_url
+from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
 
+from hookmill.domain.errors import Invalid
 from hookmill.store import waiting
+
+OLDEST_VERSION: Final = 15
 
 
 class PostgresConnection(psycopg.Connection[Any]):
@@ -31,8 +36,9 @@ class PostgresConnection(psycopg.Connection[Any]):
 
 
 def postgres_engine(url: str) -> Engine:
+    """Raises `Invalid` for a URL that can't be used; so does the first connection to a server that can't be used."""
     engine = create_engine(
-        make_url(url).set(drivername="postgresql+psycopg"),
+        _parsed(url).set(drivername="postgresql+psycopg"),
         pool_size=8,
         max_overflow=8,
         pool_timeout=waiting.STATEMENT_SECONDS,
@@ -52,7 +58,16 @@ def postgres_engine(url: str) -> Engine:
 
     @event.listens_for(engine, "do_connect")
     def _connect(_dialect: object, _record: object, given: Sequence[Any], named: dict[str, Any]) -> PostgresConnection:
-        return PostgresConnection.connect(*given, **named)
+        try:
+            connection = PostgresConnection.connect(*given, **named)
+        except psycopg.ProgrammingError as error:
+            raise Invalid(f"HOOKMILL_DATABASE_URL can't be used: {str(error).strip()}.") from None
+        try:
+            _refuse_unsuitable(connection)
+        except Invalid:
+            connection.close()
+            raise
+        return connection
 
     @event.listens_for(engine, "checkin")
     def _end_patience(connection: PostgresConnection | None, _record: object) -> None:
@@ -60,3 +75,31 @@ def postgres_engine(url: str) -> Engine:
             connection.silence_seconds = waiting.SILENCE_SECONDS
 
     return engine
+
+
+def _parsed(url: str) -> URL:
+    with suppress(ArgumentError, ValueError):
+        parsed = make_url(url)
+        # What follows a password's own @ counts as the host, and errors name the host.
+        if "@" not in (parsed.host or ""):
+            return parsed
+    raise Invalid(
+        "HOOKMILL_DATABASE_URL can't be read. Use postgresql://USER:PASSWORD@HOST:PORT/NAME, with the characters "
+        "@ : / ? # % of the user and the password as %40 %3A %2F %3F %23 %25."
+    )
+
+
+def _refuse_unsuitable(connection: PostgresConnection) -> None:
+    """The server reports both with the connection, so it costs no query."""
+    info = connection.info
+    if info.server_version < OLDEST_VERSION * 10_000:
+        raise Invalid(
+            f"This is PostgreSQL {info.server_version // 10_000}, and Hookmill needs {OLDEST_VERSION} or newer. "
+            "Upgrade the server, or set HOOKMILL_DATABASE_URL to another one."
+        )
+    encoding = info.parameter_status("server_encoding")
+    if encoding not in (None, "UTF8"):
+        raise Invalid(
+            f"The encoding of the database {info.dbname!r} is {encoding}, and Hookmill needs UTF8. Create another "
+            "database with CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0, and set HOOKMILL_DATABASE_URL."
+        )
