@@ -1,14 +1,17 @@
 """A start that looks wrong is refused, with what to do; one that was killed is simply repeated."""
 
+import json
 import os
 import re
 import shutil
 import signal
 import sqlite3
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import psycopg
@@ -19,9 +22,11 @@ from hookmill import app
 from hookmill.settings import Settings, read_settings
 from hookmill.store import postgres_engine
 from tests.cli.conftest import Hookmill
+from tests.faults.parts import wait_until_announced
 from tests.support.loaded import Command, Forked
 from tests.support.ports import free_port
 from tests.support.postgres import Postgres
+from tests.support.service import Service, serving
 from tests.support.waiting import LONG_SECONDS
 
 KEY = "A" * 43 + "="
@@ -150,6 +155,53 @@ def test_second_host_of_a_postgresql_starts_with_the_copied_key(
     shutil.copy(first_host.data_dir / "master.key", lost / "master.key")
 
     app.open_store(read_settings(), create=True).close()
+
+
+# What the system allows
+
+
+def test_start_with_too_few_open_files_is_refused(data_dir: Path):
+    few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))"
+
+    error = refused("serve", data_dir.parent / "output", first=few)
+
+    assert error.startswith("The service may have 100 files open at most, and needs 256")
+    assert "`ulimit -n 4096`" in error
+    assert "LimitNOFILE=4096" in error
+    assert not data_dir.exists()
+
+
+def test_what_a_service_creates_is_for_its_owner_only(tmp_path: Path):
+    (tmp_path / "sitecustomize.py").write_text("import os; os.umask(0)")
+    service = Service(tmp_path / "data")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data").chmod(0o755)
+    with patch.dict(os.environ, {"PYTHONPATH": str(tmp_path)}):
+        service.start()
+    try:
+        wait_until_announced(service)
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in service.data_dir.iterdir()}
+    finally:
+        service.kill()
+
+    assert {"serve.lock", "engine.lock", "hookmill.db.writer", "engine.db", "master.key"} <= set(modes)
+    # The test itself puts these there, or SQLite with the mode of those.
+    ours = {"service.log", "hookmill.db", "hookmill.db-wal", "hookmill.db-shm"}
+    assert {mode for name, mode in modes.items() if name not in ours} <= {0o600, 0o700}
+
+
+@pytest.mark.parametrize(("mode", "warnings"), [(0o755, 1), (0o750, 0)])
+def test_data_directory_open_to_everybody_is_warned_of_once(tmp_path: Path, mode: int, warnings: int):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data").chmod(mode)
+
+    with serving(tmp_path / "data", performs_runs=False) as service:
+        lines = [json.loads(line) for line in service.log().splitlines() if '"level": "warning"' in line]
+
+    assert len(lines) == warnings
+    for line in lines:
+        assert line["where"] == "data directory"
+        assert line["why"].startswith(f"{tmp_path / 'data'} is open to every user of this machine (mode 755)")
 
 
 # A PostgreSQL that does not suit

@@ -65,7 +65,7 @@ class Service:
     def start(self) -> "Service":
         """Start, and wait until it answers."""
         self.port = self.port or free_port()
-        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self.database_url is None and not (self.data_dir / "hookmill.db").exists():
             # An empty schema is what a first start makes. It takes a third of a second, and is tested by itself.
             shutil.copyfile(migrated_sqlite_file(), self.data_dir / "hookmill.db")

@@ -13,6 +13,7 @@ from typing import Final
 from hookmill.app import Store, log, management, now_us, open_store
 from hookmill.app.connections import Connections
 from hookmill.app.fork_server import ForkServer
+from hookmill.app.open_files import connections_max
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.housekeeping import DiskGuard
 from hookmill.ingress import Ingress, Limits
@@ -35,10 +36,9 @@ SWITCH_SECONDS: Final = 0.002
 class IngressService:
     """The service's ASGI application, from start to stop."""
 
-    def __init__(self, settings: Settings, forks: ForkServer, connections_max: int) -> None:
+    def __init__(self, settings: Settings, forks: ForkServer) -> None:
         self._settings = settings
         self._forks = forks
-        self._connections_max = connections_max
         self._routes: Routes | None = None
         self._managed_store: Store | None = None
         self._opening = threading.Lock()
@@ -85,9 +85,10 @@ class IngressService:
             self._is_ready,
             self._api,
             self._dashboard,
-            management_requests_max=min(MANAGEMENT_REQUESTS_MAX, self._connections_max // 2),
+            failed=log.failure,
+            management_requests_max=min(MANAGEMENT_REQUESTS_MAX, connections_max() // 2),
         )
-        self._connections = Connections(settings.port, self._connections_max, log.failure)
+        self._connections = Connections(settings.port, connections_max(), log.failure)
         self._counting = asyncio.create_task(self._write_down_refusals())
         self._noticing = asyncio.create_task(self._tell_of_master_keys())
         self._orphaned = asyncio.create_task(self._end_with(os.getppid()))

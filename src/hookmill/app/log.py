@@ -71,6 +71,12 @@ def trouble(where: str, why: str) -> None:
             structlog.get_logger().error("failed", where=where, why=why, **more)
 
 
+def warning(where: str, why: str) -> None:
+    """Tell the operator of what should be changed, though everything works. Never raises, as above."""
+    with suppress(OSError, ValueError), no_fork:
+        structlog.get_logger().warning("check this", where=where, why=why)
+
+
 def failure(where: str, error: BaseException) -> None:
     # The text of any other error may quote what was being written.
     trouble(where, str(error) if isinstance(error, HookmillError) else f"a fault of type {type(error).__name__}")

@@ -2,7 +2,7 @@
 
 import fcntl
 import multiprocessing
-import resource
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +20,7 @@ from hookmill.app import log
 from hookmill.app.companion import DRAIN_SECONDS, WORKER, Companion
 from hookmill.app.fork_server import ForkServer
 from hookmill.app.ingress_process import WRITER, IngressService
+from hookmill.app.open_files import connections_max
 from hookmill.app.worker_process import work_beside_serve
 from hookmill.domain.errors import Conflict
 from hookmill.settings import Settings
@@ -29,17 +30,13 @@ from hookmill.store.private_file import open_lock_file
 HEADER_MILLISECONDS: Final = 10_000
 """How long a request's header lines may take to arrive."""
 HEADER_BYTES: Final = 32 * 1024
-CONNECTIONS_MAX: Final = 16_384
-"""How many connections one process holds; an idle one costs it 3 KB. Whoever comes then waits until another ends."""
 AGAIN_SECONDS: Final = 1.0
-FILES_KEPT_BACK: Final = 128
-"""Open files that connections leave to the store. A server that has none left to accept with spins, and serves
-nobody."""
 
 
 def serve(settings: Settings, announce: Callable[[], None]) -> None:
     """Serve until told to stop. `announce` is called once the service answers."""
     log.configure(settings)
+    _warn_of_open_data(settings)
     with ExitStack() as held:
         held.callback(log.event, "stopped", what="serve")
         # Before the lock, which the processes that it starts must not hold, and before there are threads.
@@ -62,7 +59,6 @@ def _serve_until_told(settings: Settings, forks: ForkServer, has_served: threadi
     request that can end a process must not be able to end them all."""
     # What the ingress is made of is handed on by forking, which is no longer the default everywhere.
     multiprocessing.set_start_method("fork", force=True)
-    connections_max = _connections_max()
     while True:
         server = Granian(
             "the ingress",
@@ -76,7 +72,7 @@ def _serve_until_told(settings: Settings, forks: ForkServer, has_served: threadi
             loop=Loops.uvloop,
             runtime_mode=RuntimeModes.st,
             backlog=2048,
-            backpressure=connections_max,
+            backpressure=connections_max(),
             log_access=False,
             log_level=LogLevels.warning,
             respawn_failed_workers=True,
@@ -84,7 +80,7 @@ def _serve_until_told(settings: Settings, forks: ForkServer, has_served: threadi
             workers_kill_timeout=DRAIN_SECONDS + 5,
         )
         try:
-            server.serve(target_loader=lambda: IngressService(settings, forks, connections_max), wrap_loader=False)
+            server.serve(target_loader=lambda: IngressService(settings, forks), wrap_loader=False)
         except SystemExit:
             if not has_served.is_set() and not server.interrupt_signal:
                 raise
@@ -94,6 +90,15 @@ def _serve_until_told(settings: Settings, forks: ForkServer, has_served: threadi
         time.sleep(AGAIN_SECONDS)
         if server.interrupt_signal:
             return
+
+
+def _warn_of_open_data(settings: Settings) -> None:
+    directory = settings.data_dir.absolute()
+    mode = stat.S_IMODE(directory.stat().st_mode)
+    if mode & stat.S_IRWXO:
+        log.warning(
+            "data directory", f"{directory} is open to every user of this machine (mode {mode:o}): run chmod o= on it"
+        )
 
 
 def _hold_data(settings: Settings) -> IO[bytes]:
@@ -111,14 +116,6 @@ def _hold_data(settings: Settings) -> IO[bytes]:
             "or set HOOKMILL_DATA_DIR to another directory."
         ) from None
     return lock
-
-
-def _connections_max() -> int:
-    # The server itself raises its limit to what the system allows at most.
-    _, files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files_max == resource.RLIM_INFINITY:
-        return CONNECTIONS_MAX
-    return max(FILES_KEPT_BACK, min(CONNECTIONS_MAX, files_max - FILES_KEPT_BACK))
 
 
 def _announce_when_ready(

@@ -59,7 +59,9 @@ def serve(
     settings = settings_in_force()
 
     from hookmill import app
+    from hookmill.app.open_files import raise_limit
 
+    raise_limit()
     _refuse_taken_port(settings)
     store = app.open_store(settings, create=True)
     try:

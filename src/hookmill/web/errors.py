@@ -54,6 +54,13 @@ TOO_MANY: Final = problem(429, "too_many_requests", "Too many deliveries for now
 BUSY: Final = problem(
     503, "busy", "Too many requests are under way. Repeat this one later.", (b"retry-after", b"5"), closes=True
 )
+NOT_AVAILABLE: Final = problem(
+    503,
+    "unavailable",
+    "This part of the service can't be used now. Try again soon.",
+    (b"retry-after", b"5"),
+    closes=True,
+)
 UNAVAILABLE: Final = problem(
     503, "unavailable", "The delivery could not be recorded. Repeat it later.", (b"retry-after", b"5")
 )

@@ -1,6 +1,8 @@
 """Every URL of the service, on one page."""
 
 import asyncio
+import math
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -16,6 +18,10 @@ PLACE_SECONDS: Final = 0.5
 _OK: Final = b"ok\n"
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+Failed = Callable[[str, BaseException], None]
+
+REPORT_SECONDS: Final = 10.0
+"""How often the log says that an application can't be made."""
 
 
 class Routes:
@@ -36,8 +42,10 @@ class Routes:
         dashboard: Callable[[], Application] | None = None,
         *,
         management_requests_max: int = MANAGEMENT_REQUESTS_MAX,
+        failed: Failed = lambda _where, _error: None,
     ) -> None:
-        """`api` and `dashboard` make those applications, each in a thread when the first request for it comes.
+        """`api` and `dashboard` make those applications, each in a thread when the first request for it comes. `failed`
+        hears why one could not be made.
 
         So many requests for them, live pages too, are under way at a time; the rest of the connections is kept for
         deliveries.
@@ -46,8 +54,8 @@ class Routes:
         self._is_ready = is_ready
         self._looking: asyncio.Future[bool] | None = None
         self._places = asyncio.Semaphore(management_requests_max)
-        self._api = _MadeWhenAskedFor(api) if api is not None else None
-        self._dashboard = _MadeWhenAskedFor(dashboard) if dashboard is not None else None
+        self._api = _MadeWhenAskedFor("api", api, failed) if api is not None else None
+        self._dashboard = _MadeWhenAskedFor("dashboard", dashboard, failed) if dashboard is not None else None
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["raw_path"].startswith(PREFIX):
@@ -95,19 +103,39 @@ def _is_of_dashboard(path: bytes) -> bool:
 
 
 class _MadeWhenAskedFor:
-    """An application that takes long to make, and that many a service never needs."""
+    """An application that takes long to make, and that many a service never needs.
 
-    def __init__(self, make: Callable[[], Application]) -> None:
+    While it can't be made, each request is answered 503, and the next one tries again.
+    """
+
+    def __init__(self, name: str, make: Callable[[], Application], failed: Failed) -> None:
+        self._name = name
         self._make = make
+        self._failed = failed
+        self._reported_at = -math.inf
         self._made: Application | None = None
-        self._making = asyncio.Lock()
+        self._making: asyncio.Task[Application] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._made is None:
-            async with self._making:
-                if self._made is None:
-                    self._made = await asyncio.to_thread(self._make)
+            # Requests that come meanwhile wait for the same attempt, and fail with it.
+            making = self._making = self._making or asyncio.create_task(asyncio.to_thread(self._make))
+            try:
+                self._made = await asyncio.shield(making)
+            except Exception as error:
+                if self._making is making:
+                    self._making = None
+                    self._report(error)
+                await send_problem(send, errors.NOT_AVAILABLE)
+                return
         await self._made(scope, receive, send)
+
+    def _report(self, error: Exception) -> None:
+        """Anyone can send requests that fail, so not each of them is a line of the log."""
+        now = time.monotonic()
+        if now - self._reported_at >= REPORT_SECONDS:
+            self._reported_at = now
+            self._failed(self._name, error)
 
 
 async def _plain(send: Send, status: int, body: bytes) -> None:
