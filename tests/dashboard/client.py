@@ -14,7 +14,7 @@ from hookmill.web.dashboard.visit import csrf_of
 from hookmill.web.ingress import IngressDoor
 from hookmill.web.routes import Application, Routes
 from tests.support.service import Answer
-from tests.support.world import Body, World
+from tests.support.world import PUBLIC_URL, Body, World
 
 PASSWORD = "correct horse battery staple"
 FORM = "application/x-www-form-urlencoded"
@@ -43,7 +43,7 @@ class Dashboard:
             )
 
         self.make = make
-        world.routes = Routes(IngressDoor(world.ingress, world.clock), lambda: True, None, make)
+        world.routes = Routes(IngressDoor(world.ingress, world.clock), lambda: True, None, make, public_url=PUBLIC_URL)
         self.stranger = Visitor(self, None)
 
     def member(

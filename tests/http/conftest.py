@@ -14,6 +14,8 @@ ENOUGH: Final[dict[str, Any]] = {
     "deliveries_per_minute": 100_000,
     "failed_authentications_per_minute": 100_000,
     "performs_runs": False,
+    # The Host of the requests.
+    "base_url": "http://hooks.test",
 }
 """Settings for a service whose budgets nobody uses up and that is about its door alone."""
 

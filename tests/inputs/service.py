@@ -11,7 +11,7 @@ from hookmill.web.routes import Routes
 from tests.api.client import Api, Stocked
 from tests.dashboard.client import Dashboard, Visitor
 from tests.support.service import Answer
-from tests.support.world import World
+from tests.support.world import PUBLIC_URL, World
 
 NOT_OPENED: Final = frozenset({"/static/{digest}/{name}", "/welcome/{token}", "/f/{factory}/deliveries/live"})
 """Pages that show nothing of the store, and the stream, which does not end."""
@@ -26,7 +26,13 @@ class Service:
         self.api = Api(world)
         self.dashboard = Dashboard(world, facts={"packages": packages})
         # Each of the two made routes for itself alone.
-        world.routes = Routes(IngressDoor(world.ingress, world.clock), lambda: True, self.api.make, self.dashboard.make)
+        world.routes = Routes(
+            IngressDoor(world.ingress, world.clock),
+            lambda: True,
+            self.api.make,
+            self.dashboard.make,
+            public_url=PUBLIC_URL,
+        )
         stocked = Stocked(self.api, world.may)
         (run,) = self.management.runs.of_delivery(world.may, stocked.delivery)
         write_package(packages, run, b"{}")

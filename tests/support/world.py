@@ -36,6 +36,7 @@ Body = bytes | Iterator[bytes]
 """Pieces are drawn one by one as the service reads them; their length is not declared. A piece that raises is a
 broken connection."""
 START_US = 1_900_000_000_000_000
+PUBLIC_URL = "https://hooks.test"
 
 
 class Clock:
@@ -77,7 +78,7 @@ class World:
         self._at_the_end = ExitStack()
         self.database = self._at_the_end.enter_context(opened(url))
         house = House(
-            public_url="https://hooks.test",
+            public_url=PUBLIC_URL,
             webhooks_per_factory=webhooks_per_factory,
             runner_names=("package",),
             default_runner="package",
@@ -186,10 +187,10 @@ class World:
             self.group_commit,
             self.limits,
             has_room=lambda: self.has_room,
-            public_url="https://hooks.test",
+            public_url=PUBLIC_URL,
             trusted_proxies=[ip_network("192.0.2.0/24")],
         )
-        self.routes = Routes(IngressDoor(self.ingress, self.clock), lambda: True)
+        self.routes = Routes(IngressDoor(self.ingress, self.clock), lambda: True, public_url=PUBLIC_URL)
 
     async def _shut(self) -> None:
         self.ingress.write_down_refusals()

@@ -85,6 +85,7 @@ class IngressService:
             self._is_ready,
             self._api,
             self._dashboard,
+            public_url=settings.public_url(),
             failed=log.failure,
             management_requests_max=min(MANAGEMENT_REQUESTS_MAX, connections_max() // 2),
         )

@@ -50,6 +50,13 @@ METHOD_NOT_ALLOWED: Final = problem(
 )
 BODY_TOO_SLOW: Final = problem(408, "body_too_slow", "The body took too long to arrive.", closes=True)
 TOO_LARGE: Final = problem(413, "body_too_large", "The body is larger than 262144 bytes.", closes=True)
+MISDIRECTED: Final = problem(
+    421,
+    "misdirected_request",
+    "The service does not answer under this host name. Use the address that HOOKMILL_BASE_URL names, or set it to the "
+    "address that you use.",
+    closes=True,
+)
 TOO_MANY: Final = problem(429, "too_many_requests", "Too many deliveries for now. Repeat this one later.", closes=True)
 BUSY: Final = problem(
     503, "busy", "Too many requests are under way. Repeat this one later.", (b"retry-after", b"5"), closes=True

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from hookmill.web import errors
+from hookmill.web.hosts import OwnHosts
 from hookmill.web.ingress import PREFIX, IngressDoor, Receive, Scope, Send, is_ambiguous, send_problem
 
 API_PREFIX: Final = b"/api/"
@@ -41,17 +42,19 @@ class Routes:
         api: Callable[[], Application] | None = None,
         dashboard: Callable[[], Application] | None = None,
         *,
+        public_url: str,
         management_requests_max: int = MANAGEMENT_REQUESTS_MAX,
         failed: Failed = lambda _where, _error: None,
     ) -> None:
         """`api` and `dashboard` make those applications, each in a thread when the first request for it comes. `failed`
-        hears why one could not be made.
+        hears why one could not be made. They answer under the host of `public_url`; see `hosts`.
 
         So many requests for them, live pages too, are under way at a time; the rest of the connections is kept for
         deliveries.
         """
         self._ingress = ingress
         self._is_ready = is_ready
+        self._own_hosts = OwnHosts(public_url)
         self._looking: asyncio.Future[bool] | None = None
         self._places = asyncio.Semaphore(management_requests_max)
         self._api = _MadeWhenAskedFor("api", api, failed) if api is not None else None
@@ -71,12 +74,17 @@ class Routes:
         elif raw_path == b"/readyz":
             ready = await self._look_once()
             await _plain(send, 200 if ready else 503, _OK if ready else b"not ready\n")
-        elif raw_path.startswith(API_PREFIX) and self._api is not None:
-            await self._within_bound(self._api, scope, receive, send)
-        elif self._dashboard is not None and _is_of_dashboard(raw_path.partition(b"?")[0]):
-            await self._within_bound(self._dashboard, scope, receive, send)
-        else:
+        elif (application := self._application_at(raw_path)) is None:
             await send_problem(send, errors.NOT_FOUND)
+        elif not self._own_hosts.includes(scope["headers"]):
+            await send_problem(send, errors.MISDIRECTED)
+        else:
+            await self._within_bound(application, scope, receive, send)
+
+    def _application_at(self, raw_path: bytes) -> Application | None:
+        if raw_path.startswith(API_PREFIX):
+            return self._api
+        return self._dashboard if _is_of_dashboard(raw_path.partition(b"?")[0]) else None
 
     async def _look_once(self) -> bool:
         """Whoever asks while somebody looks already gets the same answer: a database that hangs holds one thread."""

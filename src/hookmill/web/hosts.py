@@ -1,0 +1,49 @@
+"""Which Host a request to the dashboard or the API may name.
+
+Against DNS rebinding: a site lets its own name resolve to this service's address, and its pages are then of the same
+origin as ours. Its name is always one that somebody registered, so it has a dot and is no address.
+"""
+
+# Loaded here, before any process is forked: `encode("idna")` would import it, and a fork while another thread is
+# importing it leaves the child waiting for that thread.
+import encodings.idna  # noqa: F401
+import re
+from collections.abc import Iterable
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+_PLAIN_NAME: Final = re.compile(r"[a-z0-9_-]+")
+
+
+class OwnHosts:
+    """The names that this service answers to."""
+
+    def __init__(self, public_url: str) -> None:
+        name = (urlsplit(public_url).hostname or "").lower()
+        self._names = {name}
+        try:
+            # As browsers send it.
+            self._names.add(name.encode("idna").decode())
+        except UnicodeError:
+            pass
+
+    def includes(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Whether the request's Host is the public URL's name, an IP address, or a name without a dot, such as
+        localhost or a container's. A request without Host comes from no browser."""
+        host = next((value for name, value in headers if name == b"host"), b"").decode("latin-1").lower()
+        name = _without_port(host)
+        return not host or name in self._names or _PLAIN_NAME.fullmatch(name) is not None or _is_address(name)
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and (not port or port.isdecimal()) else host
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name)
+    except ValueError:
+        return False
+    return True
