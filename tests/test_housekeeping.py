@@ -1,9 +1,12 @@
 """What happens in the background: passes of retention, the files of runs that are gone, and an eye on the free disk."""
 
 import os
+import pwd
 import shutil
+import tempfile
 import threading
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,10 @@ from hookmill.domain.errors import NotFound
 from hookmill.domain.ids import run_id
 from hookmill.housekeeping import DiskGuard, Housekeeping, sweep
 from hookmill.management import WebhookWithSecret
-from tests.support.waiting import until
+from hookmill.store.database import open_database, sqlite_url
+from tests.support.loaded import Forked
+from tests.support.stores import migrated_sqlite_file
+from tests.support.waiting import LONG_SECONDS, until
 from tests.support.world import World
 
 
@@ -156,6 +162,112 @@ def test_what_is_no_runs_package_is_left_alone(world, tmp_path):
 
     assert [other.exists() for other in others] == [True] * len(others)
     assert not orphan.exists()
+
+
+HOURS_AGO = time.time() - 7_200
+
+
+def draft_of(world: World, packages: Path, *, state: str, age: float = HOURS_AGO) -> Path:
+    """What a worker that was killed while it wrote a package left of it."""
+    made = world.webhook(f"of a {state} run")
+    world.automation(f"for a {state} run", made)
+    world.post(made)
+    [run] = world.runs(made)
+    with world.database.write() as tx:
+        tx.run(
+            "UPDATE runs SET state = :state, finished_at = CASE WHEN :state = 'failed' THEN 1 END WHERE id = :id",
+            id=run.id,
+            state=state,
+        )
+    draft = packages / f".{run_id(run.id)}"
+    draft.mkdir()
+    (draft / "event-payload.json").write_text("{}")
+    os.utime(draft, (age, age))
+    return draft
+
+
+def test_drafts_and_test_writes_that_nobody_works_on_are_removed(world, tmp_path):
+    orphan = tmp_path / (".run_" + "0" * 32)
+    probe = tmp_path / ".probe-abc"
+    for directory in (orphan, probe):
+        directory.mkdir()
+        os.utime(directory, (HOURS_AGO, HOURS_AGO))
+    finished = draft_of(world, tmp_path, state="failed")
+
+    sweep(world.database, tmp_path, world.clock())
+
+    assert [place.exists() for place in (orphan, probe, finished)] == [False] * 3
+
+
+def test_drafts_and_test_writes_that_somebody_may_work_on_are_left(world, tmp_path):
+    young = draft_of(world, tmp_path, state="failed", age=time.time() - 60)
+    probe = tmp_path / ".probe-abc"
+    probe.mkdir()
+    # The next attempt removes these itself, and may be about to.
+    queued, running = (draft_of(world, tmp_path, state=state) for state in ("queued", "running"))
+
+    sweep(world.database, tmp_path, world.clock())
+
+    assert [place.exists() for place in (young, probe, queued, running)] == [True] * 4
+
+
+def test_a_link_in_the_place_of_a_package_is_removed_and_not_followed(world, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("x")
+    outside.chmod(0o500)
+    packages = tmp_path / "runs"
+    packages.mkdir()
+    link = packages / ("run_" + "0" * 32)
+    link.symlink_to(outside)
+
+    sweep(world.database, packages, world.clock())
+
+    assert not link.is_symlink()
+    assert (outside / "precious").read_text() == "x"
+    assert outside.stat().st_mode & 0o777 == 0o500
+
+
+def sweep_what_stays(database: str, packages: str) -> None:
+    """As an account that may not remove anything from the packages' directory."""
+    if os.geteuid() == 0:
+        os.setuid(pwd.getpwnam("nobody").pw_uid)
+    housekeeping.FIRST_SWEEP_SECONDS = housekeeping.RETENTION_SECONDS = 0.01  # type: ignore[misc]
+    Path(packages).chmod(0o500)
+    passes = count()
+    with open_database(database) as store:
+        keeping = Housekeeping(
+            store,
+            Path(packages),
+            lambda: next(passes),
+            failed=lambda where, error: print(where, error, flush=True),
+        )
+        until(lambda: next(passes) > 20)
+        keeping.close()
+    Path(packages).chmod(0o700)
+
+
+def test_packages_that_cannot_be_removed_are_told_of_once():
+    top = Path(tempfile.mkdtemp())
+    packages = top / "runs"
+    try:
+        shutil.copyfile(migrated_sqlite_file(), top / "hookmill.db")
+        for number in range(3):
+            (packages / f"run_{number:032x}").mkdir(parents=True)
+        if os.geteuid() == 0:
+            for place in (top, *top.rglob("*")):
+                shutil.chown(place, "nobody")
+        process = Forked(
+            sweep_what_stays, (sqlite_url(top / "hookmill.db"), str(packages)), os.environ, top, top / "out"
+        )
+
+        assert process.wait(LONG_SECONDS) == 0, (top / "out").read_text()
+        (line,) = (top / "out").read_text().splitlines()
+    finally:
+        shutil.rmtree(top)
+
+    assert line.startswith("retention Packages whose runs are no longer kept could not be removed: ")
+    assert f"{packages}/run_{0:032x}: Permission denied, and 2 more." in line
 
 
 def test_no_packages_yet_is_nothing_to_do(world, tmp_path):

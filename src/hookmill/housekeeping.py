@@ -5,6 +5,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from hookmill.domain.ids import run_key
 from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS, SESSION_IDLE_HOURS
 from hookmill.store import deliveries, idempotency, runs, sessions
 from hookmill.store.database import Database, Transaction
+from hookmill.store.directories import PROBE_PREFIX, remove_directory
 
 HOUR_US: Final = 3_600_000_000
 FIRST_SWEEP_SECONDS: Final = 5.0
@@ -21,6 +23,8 @@ ROWS_PER_STEP: Final = 100
 STEPS_PER_PASS: Final = 2_000
 REST_BETWEEN_STEPS_SECONDS: Final = 0.02
 """Deliveries go first: between two steps the writer's place is free for much longer than a step holds it."""
+DRAFT_SECONDS: Final = 3_600.0
+"""A package is written, and a test write made, within seconds."""
 _RETENTION_LOCK: Final = 0x73776570
 """PostgreSQL's advisory lock for the sweep: "swep"."""
 
@@ -45,6 +49,10 @@ class DiskGuard:
         return self._has_room
 
 
+class PackagesKept(HookmillError):
+    """Files that retention should have removed are still there."""
+
+
 class Housekeeping:
     """A thread that keeps house until it is closed."""
 
@@ -60,6 +68,7 @@ class Housekeeping:
         self._packages = packages
         self._now = now_us
         self._failed = failed
+        self._told = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="housekeeping", daemon=True)
         self._thread.start()
@@ -73,18 +82,31 @@ class Housekeeping:
         while not self._stop.wait(wait):
             wait = RETENTION_SECONDS
             try:
-                sweep(self._database, self._packages, self._now(), rest=self._rest)
+                sweep(self._database, self._packages, self._now(), rest=self._rest, failed=self._tell_once)
             except Exception as error:
                 # A pass that failed, for whatever reason, must not be the last one.
                 self._failed("retention", error)
+
+    def _tell_once(self, where: str, error: BaseException) -> None:
+        """What stays as it is, pass after pass, is told once."""
+        if str(error) != self._told:
+            self._told = str(error)
+            self._failed(where, error)
 
     def _rest(self) -> bool:
         return self._stop.wait(REST_BETWEEN_STEPS_SECONDS)
 
 
-def sweep(database: Database, packages: Path, now: int, *, rest: Callable[[], bool] = lambda: False) -> int:
+def sweep(
+    database: Database,
+    packages: Path,
+    now: int,
+    *,
+    rest: Callable[[], bool] = lambda: False,
+    failed: Callable[[str, BaseException], None] = lambda _where, _error: None,
+) -> int:
     """One pass of retention. Returns how many rows of the log went. `rest` is called between steps; True from it ends
-    the pass."""
+    the pass. `failed` hears of files that can't be removed, once for all of them."""
     with database.read() as tx:
         webhook_numbers = deliveries.webhooks_with_old_rows(tx, now)
     removed = steps = 0
@@ -111,7 +133,7 @@ def sweep(database: Database, packages: Path, now: int, *, rest: Callable[[], bo
     with database.write() as tx:
         deliveries.forget_refusals(tx, now)
         _forget_what_is_over(tx, now)
-    _remove_orphaned_packages(database, packages)
+    _remove_orphaned_packages(database, packages, failed)
     return removed
 
 
@@ -130,15 +152,46 @@ def _has_the_sweep(tx: Transaction) -> bool:
     return bool(row and row["mine"])
 
 
-def _remove_orphaned_packages(database: Database, packages: Path) -> None:
-    """A run's files go when its row has gone."""
+def _remove_orphaned_packages(database: Database, packages: Path, failed: Callable[[str, BaseException], None]) -> None:
+    """A run's files go when its row has gone, and so do the drafts and test writes that a killed worker left."""
     if not packages.is_dir():
         return
-    for package in packages.iterdir():
+    kept: list[str] = []
+    for place in packages.iterdir():
         try:
-            key = run_key(package.name)
-        except HookmillError:
-            continue
-        with database.read() as tx:
-            if runs.run_of(tx, key) is None:
-                shutil.rmtree(package, ignore_errors=True)
+            if _is_left_over(database, place):
+                remove_directory(place)
+        except OSError as error:
+            kept.append(f"{place}: {error.strerror}")
+    if kept:
+        others = f", and {len(kept) - 1} more" if len(kept) > 1 else ""
+        failed(
+            "retention",
+            PackagesKept(
+                f"Packages whose runs are no longer kept could not be removed: {min(kept)}{others}. "
+                "Remove them by hand, or correct their owner."
+            ),
+        )
+
+
+def _is_left_over(database: Database, place: Path) -> bool:
+    if place.name.startswith(PROBE_PREFIX):
+        return _is_old(place)
+    is_draft = place.name.startswith(".")
+    try:
+        key = run_key(place.name.removeprefix("."))
+    except HookmillError:
+        return False
+    if is_draft and not _is_old(place):
+        return False
+    with database.read() as tx:
+        run = runs.run_of(tx, key)
+    # The next attempt of an unfinished run removes its draft itself, so nobody else may.
+    return run is None or (is_draft and run.state.is_final)
+
+
+def _is_old(place: Path) -> bool:
+    """Whether nobody can be at work on it any more. What has gone meanwhile is not."""
+    with suppress(FileNotFoundError):
+        return time.time() - place.lstat().st_mtime > DRAFT_SECONDS
+    return False

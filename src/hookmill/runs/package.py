@@ -2,9 +2,9 @@
 
 import json
 import os
-import shutil
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Final
 
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import PAYLOAD_FILE, Run, envelope, envelope_text, full_prompt
+from hookmill.store.directories import remove_directory
 
 PROMPT_FILE: Final = "prompt.md"
 ENVELOPE_FILE: Final = "envelope.json"
@@ -52,14 +53,38 @@ def write_package(packages: Path, run: Run, payload: bytes) -> Package:
     """
     place = directory_of(packages, run)
     draft = packages / f".{place.name}"
-    packages.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _remove(draft)
+    make_packages_directory(packages)
+    remove_directory(draft)
     draft.mkdir(mode=0o700)
     for name, content in _files(run, payload):
         _write(draft / name, content)
-    _remove(place)
+    remove_directory(place)
     draft.rename(place)
     return Package(run=run, directory=place)
+
+
+def make_packages_directory(packages: Path) -> None:
+    """Make it, and the data directory that it is in, for their owner alone where they are missing."""
+    packages.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    packages.mkdir(mode=0o700, exist_ok=True)
+
+
+def let_others_pass(packages: Path) -> None:
+    """Let other accounts pass through to a package whose name they know, and open nothing else in the data directory.
+
+    They can't list what is in either directory.
+    """
+    for entry in os.scandir(packages.parent):
+        if entry.name == packages.name or entry.is_symlink():
+            continue
+        with suppress(FileNotFoundError):  # Databases have files that come and go.
+            mode = entry.stat(follow_symlinks=False).st_mode & 0o7777
+            if mode & 0o077:
+                Path(entry).chmod(mode & ~0o077)
+    for directory in (packages.parent, packages):
+        mode = directory.stat().st_mode & 0o7777
+        if mode & 0o011 != 0o011:
+            directory.chmod(mode | 0o011)
 
 
 def make_durable(package: Package) -> None:
@@ -159,12 +184,3 @@ def _write(path: Path, content: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
-
-
-def _remove(directory: Path) -> None:
-    if not directory.exists():
-        return
-    # A command may have left directories that it made read-only.
-    for inside, _, _ in os.walk(directory):
-        Path(inside).chmod(0o700)
-    shutil.rmtree(directory)

@@ -1,0 +1,87 @@
+"""Directories that go, whatever was made of them."""
+
+import os
+import pwd
+import shutil
+import tempfile
+from pathlib import Path
+
+from hookmill.store.directories import remove_directory
+from tests.support.loaded import Forked
+from tests.support.waiting import LONG_SECONDS
+
+
+def test_a_directory_goes_with_all_that_is_in_it(tmp_path: Path):
+    place = tmp_path / "place"
+    for number in range(20):
+        inside = place / str(number % 3) / str(number)
+        inside.mkdir(parents=True)
+        (inside / "file").write_text("x")
+    os.mkfifo(place / "pipe")
+    (place / "0" / "link").symlink_to("/")
+
+    remove_directory(place)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_is_not_there_is_nothing_to_do(tmp_path: Path):
+    remove_directory(tmp_path / "nowhere")
+
+
+def test_links_are_removed_and_never_followed(tmp_path: Path):
+    outside = tmp_path / "outside"
+    (outside / "inner").mkdir(parents=True)
+    (outside / "inner" / "precious").write_text("x")
+    place = tmp_path / "place"
+    (place / "inner").mkdir(parents=True)
+    for link in (place / "link", place / "inner" / "link", tmp_path / "link"):
+        link.symlink_to(outside)
+
+    remove_directory(place)
+    remove_directory(tmp_path / "link")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["outside"]
+    assert (outside / "inner" / "precious").read_text() == "x"
+
+
+def test_a_directory_deeper_than_any_limit_goes(tmp_path: Path):
+    place = tmp_path / "place"
+    place.mkdir()
+    here = os.open(place, os.O_RDONLY)
+    for _ in range(3_000):
+        os.mkdir("deeper", dir_fd=here)
+        below = os.open("deeper", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+
+    remove_directory(place)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def remove_as_nobody(place: str) -> None:
+    if os.geteuid() == 0:
+        os.setuid(pwd.getpwnam("nobody").pw_uid)
+    for inside in ("cache/module", "cache", "closed", "."):
+        Path(place, inside).chmod(0 if inside == "closed" else 0o500)
+    remove_directory(Path(place))
+
+
+def test_directories_that_were_made_read_only_go_for_any_account():
+    top = Path(tempfile.mkdtemp())
+    place = top / "place"
+    try:
+        (place / "cache" / "module").mkdir(parents=True)
+        (place / "cache" / "module" / "file").write_text("x")
+        (place / "closed").mkdir()
+        if os.geteuid() == 0:
+            for each in (top, *top.rglob("*")):
+                shutil.chown(each, "nobody")
+        process = Forked(remove_as_nobody, (str(place),), os.environ, top, top / "out")
+
+        assert process.wait(LONG_SECONDS) == 0, (top / "out").read_text()
+        assert not place.exists()
+    finally:
+        shutil.rmtree(top)
