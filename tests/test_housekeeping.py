@@ -353,6 +353,15 @@ def test_a_disk_that_is_not_there_does_not(tmp_path):
     assert not DiskGuard(tmp_path / "nowhere", 0)()
 
 
+@pytest.mark.parametrize(("files", "free", "has_room"), [(60, 30, False), (10**6, 10**5, True), (0, 0, True)])
+def test_a_disk_needs_free_inodes_too_where_it_counts_them(tmp_path, monkeypatch, files, free, has_room):
+    disk = list(os.statvfs(tmp_path))
+    disk[5:8] = [files, free, free]
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(disk))
+
+    assert DiskGuard(tmp_path, 0)() is has_room
+
+
 def test_the_disk_is_looked_at_once_a_second_however_often_it_is_asked_for(tmp_path, monkeypatch):
     directory = tmp_path / "data"
     directory.mkdir()

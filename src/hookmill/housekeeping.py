@@ -1,7 +1,7 @@
 """What happens in the background: retention, and an eye on the disk. Small steps, so that no delivery ever waits for
 one."""
 
-import shutil
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +23,8 @@ ROWS_PER_STEP: Final = 100
 STEPS_PER_PASS: Final = 2_000
 REST_BETWEEN_STEPS_SECONDS: Final = 0.02
 """Deliveries go first: between two steps the writer's place is free for much longer than a step holds it."""
+FREE_INODES_MIN: Final = 1_000
+"""A delivery may start several runs, and each has about eight files."""
 DRAFT_SECONDS: Final = 3_600.0
 """A package is written, and a test write made, within seconds."""
 _RETENTION_LOCK: Final = 0x73776570
@@ -43,10 +45,16 @@ class DiskGuard:
         if now - self._looked_at > 1.0:
             self._looked_at = now
             try:
-                self._has_room = shutil.disk_usage(self._directory).free >= self._free_bytes_min
+                self._has_room = self._look()
             except OSError:
                 self._has_room = False
         return self._has_room
+
+    def _look(self) -> bool:
+        disk = os.statvfs(self._directory)
+        # Some file systems have no table of inodes, and say that it has no entries.
+        has_inodes = disk.f_files == 0 or disk.f_favail >= FREE_INODES_MIN
+        return has_inodes and disk.f_bavail * disk.f_frsize >= self._free_bytes_min
 
 
 class PackagesKept(HookmillError):
