@@ -2,11 +2,14 @@
 
 import json
 import os
+import pwd
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,11 +18,12 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import RunKey, delivery_id, run_id
 from hookmill.domain.run import Ended, RunState
 from hookmill.runs.package import Package, write_package
-from hookmill.runs.runner import Left, Verdict, Watch
-from hookmill.runs.runners import CommandRunner
-from hookmill.runs.runners.guard import Output
+from hookmill.runs.runner import HostFault, Left, Verdict, Watch
+from hookmill.runs.runners import CommandRunner, command
+from hookmill.runs.runners.command import account_of
+from hookmill.runs.runners.guard import Output, end_processes_of
 from tests.runs.backlog import processes_of
-from tests.runs.samples import a_run, go_on, has_ended, once
+from tests.runs.samples import a_run, go_on, has_ended, is_alive, once
 from tests.support.waiting import until
 
 
@@ -199,10 +203,10 @@ def test_the_output_file_is_never_written_through_a_link(package, tmp_path):
     victim.write_text("precious")
     (package.directory / "output.log").symlink_to(victim)
 
-    ended = end_of(shell("echo overwritten"), package)
+    with pytest.raises(HostFault, match="Too many levels of symbolic links"):
+        shell("echo overwritten").run(package, go_on)
 
     assert victim.read_text() == "precious"
-    assert ended.reason == "The command 'sh' could not be started: Too many levels of symbolic links."
 
 
 # How it ends
@@ -303,6 +307,185 @@ def test_what_a_command_leaves_behind_is_ended_with_it(package):
     assert ended.state is RunState.SUCCEEDED
     assert has_ended(pid_in(package.directory / "left"))
     until(lambda: processes_of(run_id(package.run.id)) == [], seconds=20)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "env -i setsid {it} &",
+        "(env -u HOOKMILL_RUN_ID setsid nohup {it} &);",
+        "env -i setsid sh -c 'setsid {it} & exit';",
+    ],
+    ids=["env -i", "env -u", "twice"],
+)
+def test_a_process_without_the_runs_environment_is_ended_with_it(package, start):
+    runaway = package.directory / "runaway"
+    runaway.write_text("#!/bin/sh\necho $$ > left\nexec sleep 60\n")
+    runaway.chmod(0o700)
+
+    ended = end_of(shell(f"{start.format(it='./runaway')} until test -s left; do sleep 0.05; done"), package)
+
+    assert ended.state is RunState.SUCCEEDED
+    assert not is_alive(pid_in(package.directory / "left"))
+
+
+def test_many_processes_without_the_runs_environment_are_all_ended(package):
+    script = "for number in 1 2 3 4 5 6 7 8; do env -i setsid sh -c 'echo $$ >> left; sleep 60' & done; "
+
+    ended = end_of(shell(script + "until test $(wc -l < left) = 8; do sleep 0.05; done"), package)
+
+    pids = [int(line) for line in (package.directory / "left").read_text().split()]
+    assert ended.state is RunState.SUCCEEDED
+    assert [pid for pid in pids if is_alive(pid)] == []
+
+
+REAPED = """
+import os, subprocess, time
+orphan = int(subprocess.check_output(["sh", "-c", "setsid true >/dev/null & echo $!"]))
+give_up = time.monotonic() + 20
+while os.path.exists(f"/proc/{orphan}") and time.monotonic() < give_up:
+    time.sleep(0.01)
+print(os.path.exists(f"/proc/{orphan}"))
+"""
+
+
+def test_an_orphan_that_ends_while_the_command_runs_leaves_no_zombie(package):
+    assert end_of(python(REAPED), package).output_tail == "False\n"
+
+
+# An account of its own
+
+
+@pytest.fixture
+def reachable_package() -> Iterator[Package]:
+    """A package to which other accounts can pass: pytest's own directories are closed to them."""
+    top = Path(tempfile.mkdtemp())
+    top.chmod(0o711)
+    (top / "data").mkdir(mode=0o700)
+    (top / "data" / "hookmill.db").write_text("others' payloads")
+    try:
+        yield write_package(top / "data" / "runs", a_run(), b'{"a": 1}')
+    finally:
+        shutil.rmtree(top)
+
+
+TRIES = """
+id -un; echo "$HOME $USER"
+cat event-payload.json "$HOOKMILL_PAYLOAD_FILE"; echo
+touch made && cd / && ls "${HOOKMILL_PAYLOAD_FILE%/*}"
+cat "${HOOKMILL_PAYLOAD_FILE%/runs/*}/hookmill.db"
+ls "${HOOKMILL_PAYLOAD_FILE%/runs/*}"
+ls "${HOOKMILL_PAYLOAD_FILE%/run_*}"
+cat /proc/$PPID/environ
+echo forged >> "${HOOKMILL_PAYLOAD_FILE%/*}/output.log"
+"""
+
+
+def test_a_command_with_a_user_reaches_its_package_and_nothing_else(reachable_package, monkeypatch):
+    if os.geteuid() != 0:
+        with pytest.raises(Invalid, match="only if the service runs as root"):
+            account_of("root")
+        return
+    monkeypatch.setenv("LANG", "C")
+
+    output = output_of(shell(TRIES, account=account_of("nobody")), reachable_package)
+
+    home = pwd.getpwnam("nobody").pw_dir
+    lines = output.splitlines()
+    assert lines[:3] == ["nobody", f"{home} nobody", '{"a": 1}{"a": 1}']
+    assert lines[3:9] == [
+        "envelope.json", "envelope.txt", "event-payload.json", "made", "output.log", "prompt.md"
+    ]  # fmt: skip
+    assert len(lines[9:]) == 5
+    assert all("Permission denied" in line or "cannot create" in line for line in lines[9:])
+    log = (reachable_package.directory / "output.log").stat()
+    assert (log.st_uid, log.st_mode & 0o777) == (0, 0o600)
+    assert (reachable_package.directory / "output.log").read_text() == output
+
+
+def test_the_account_of_the_service_itself_may_always_be_the_user(package):
+    ours = account_of(os.geteuid())
+
+    assert output_of(shell('id -u; echo "$HOME"', account=ours), package) == f"{os.geteuid()}\n{ours.home}\n"
+
+
+@pytest.mark.parametrize("user", ["hookmill-nobody-has-this-name", 4_294_967_290, -1])
+def test_a_user_that_is_no_account_is_refused(user):
+    with pytest.raises(Invalid, match="No account of this system is"):
+        account_of(user)
+
+
+def test_a_package_out_of_the_users_reach_is_the_hosts_fault(reachable_package):
+    reachable_package.directory.parent.parent.parent.chmod(0o700)
+
+    if os.geteuid() == 0:
+        with pytest.raises(HostFault, match="'nobody' must be able to search each directory of") as raised:
+            shell("true", account=account_of("nobody")).run(reachable_package, go_on)
+        assert not raised.value.acted
+    else:
+        ended = end_of(shell("true", account=account_of(os.geteuid())), reachable_package)
+        assert ended.state is RunState.SUCCEEDED
+
+
+def test_what_a_user_leaves_running_is_ended_with_its_run(reachable_package):
+    script = "env -i setsid sleep 60 & echo $! > left; setsid sleep 60 & exit 0"
+    account = account_of("nobody" if os.geteuid() == 0 else os.geteuid())
+
+    ended = end_of(shell(script, account=account), reachable_package)
+
+    assert ended.state is RunState.SUCCEEDED
+    assert not is_alive(pid_in(reachable_package.directory / "left"))
+    assert processes_of(run_id(reachable_package.run.id)) == []
+
+
+# A guard that was stopped, which a command may do to its parent
+
+STOPS_ITS_GUARD = "echo $$ > leader; env -i setsid sleep 60 & echo $! > left; kill -STOP $PPID; sleep 60"
+
+
+def test_a_command_that_stops_its_guard_is_ended_after_its_time_limit(package, monkeypatch):
+    monkeypatch.setattr(command, "MARGIN_SECONDS", 1.5)
+
+    ended = end_of(shell(STOPS_ITS_GUARD, time_limit_seconds=0.5, grace_seconds=0.1), package)
+
+    assert ended.state is RunState.FAILED
+    assert ended.reason == "The command was ended after its time limit of 0.5 s."
+    assert processes_of(run_id(package.run.id)) == []
+
+
+def test_a_command_that_stops_its_guard_can_be_cancelled(package, monkeypatch):
+    monkeypatch.setattr(command, "MARGIN_SECONDS", 0.1)
+    has_stopped_it = exists(package.directory / "left")
+
+    ended = end_of(shell(STOPS_ITS_GUARD, grace_seconds=0.1), package, once(has_stopped_it, Verdict.CANCEL))
+
+    assert (ended.state, ended.reason) == (RunState.CANCELLED, "It was cancelled while it ran.")
+    assert not is_alive(pid_in(package.directory / "leader"))
+    assert not is_alive(pid_in(package.directory / "left"))
+    assert processes_of(run_id(package.run.id)) == []
+
+
+def test_a_command_that_stops_its_guard_is_ended_when_the_service_leaves(package, monkeypatch):
+    monkeypatch.setattr(command, "MARGIN_SECONDS", 0.1)
+    has_stopped_it = exists(package.directory / "left")
+
+    left = shell(STOPS_ITS_GUARD, grace_seconds=0.1).run(package, once(has_stopped_it, Verdict.LEAVE))
+
+    assert left == Left()
+    assert not is_alive(pid_in(package.directory / "leader"))
+
+
+def test_a_stopped_guard_and_its_command_are_found_by_their_run(package):
+    runner = shell(STOPS_ITS_GUARD)
+    guard = runner._start_guard(package)
+    leader = pid_in(package.directory / "leader")
+    until(lambda: Path(f"/proc/{guard.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+
+    end_processes_of(run_id(package.run.id))
+
+    with guard:
+        assert guard.wait(20) == -signal.SIGKILL
+    assert has_ended(leader)
 
 
 def test_a_command_whose_guard_is_killed_is_ended_and_has_failed(package):

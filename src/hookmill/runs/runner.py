@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
+from hookmill.domain.errors import HookmillError
 from hookmill.domain.run import Ended
 from hookmill.runs.package import Package
 
@@ -28,6 +29,22 @@ class Left:
     """The attempt was stopped before its end. Its run is not over, or is somebody else's to end."""
 
 
+class HostFault(HookmillError):
+    """A fault of the service or its host (disk, memory, open files, processes), so never the run's failure.
+
+    Its run goes back to the backlog. `acted`: the command may have done something by then, so the attempt counts.
+    """
+
+    def __init__(self, message: str, *, acted: bool = False) -> None:
+        super().__init__(message)
+        self.acted = acted
+
+
+def reason_of(error: OSError | MemoryError) -> str:
+    """Why the host refused, in the system's words."""
+    return (error.strerror or type(error).__name__) if isinstance(error, OSError) else "Cannot allocate memory"
+
+
 class Runner(Protocol):
     @property
     def grace_seconds(self) -> float:
@@ -35,5 +52,6 @@ class Runner(Protocol):
         ...
 
     def run(self, package: Package, watch: Watch) -> Ended | Left:
-        """Act on the package. What goes wrong on the way is an end too: nothing that can be foreseen is raised."""
+        """Act on the package. What goes wrong on the way is an end too. Raises `HostFault`, and nothing else that can
+        be foreseen."""
         ...

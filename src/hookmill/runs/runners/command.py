@@ -1,11 +1,15 @@
 """The runner that starts a program of the operator's choice beside the package, and sees it to its end."""
 
+import contextlib
+import errno
 import json
 import os
+import pwd
 import select
 import signal
 import subprocess
 import sys
+import time
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,13 +19,47 @@ from typing import Any, Final
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.run import Ended, RunState
-from hookmill.runs.package import Package
-from hookmill.runs.runner import Left, Verdict, Watch
-from hookmill.runs.runners.guard import RUN_VARIABLE, end_processes_of
+from hookmill.runs.package import Package, let_others_pass
+from hookmill.runs.runner import HostFault, Left, Verdict, Watch, reason_of
+from hookmill.runs.runners.guard import CHUNK_BYTES, GONE_SECONDS, RUN_VARIABLE, end_descendants_of, end_processes_of
 
 GUARD: Final = Path(__file__).with_name("guard.py")
 WATCH_SECONDS: Final = 0.5
 ALWAYS_PASSED_ON: Final = ("PATH", "HOME", "LANG", "TZ")
+MARGIN_SECONDS: Final = 15.0
+"""How long a guard may take beyond the time limit and two graces. It was stopped if it takes longer."""
+CANCELLED: Final = "It was cancelled while it ran."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """An account of this system that commands run as."""
+
+    name: str
+    uid: int
+    gid: int
+    home: str
+
+    @property
+    def is_ours(self) -> bool:
+        return self.uid == os.geteuid()
+
+
+def account_of(user: str | int) -> Account:
+    """The account of this name or number. Raises `Invalid` when there is none, or when we can't run anything as it."""
+    try:
+        entry = pwd.getpwuid(int(user)) if str(user).isdecimal() else pwd.getpwnam(str(user))
+    except (KeyError, OverflowError):
+        raise Invalid(
+            f"No account of this system is {user!r}. Create it, or name another as the runner's user."
+        ) from None
+    account = Account(name=entry.pw_name, uid=entry.pw_uid, gid=entry.pw_gid, home=entry.pw_dir)
+    if os.geteuid() != 0 and not account.is_ours:
+        raise Invalid(
+            f"Commands can run as {account.name!r} only if the service runs as root, or as that account itself. "
+            "Start it as root, or take the runner's user away."
+        )
+    return account
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +78,8 @@ class CommandRunner:
     grace_seconds: float = 10
     """Between being asked to end and being killed."""
     output_bytes_max: int = 1_048_576
+    account: Account | None = None
+    """What the command runs as; None: as the service does."""
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:
@@ -50,30 +90,59 @@ class CommandRunner:
 
     def run(self, package: Package, watch: Watch) -> Ended | Left:
         try:
+            if self._other_account is not None:
+                let_others_pass(package.directory.parent)
             guard = self._start_guard(package)
-        except OSError as error:
-            return Ended(state=RunState.FAILED, reason=f"The command could not be started: {error.strerror}.")
-        with guard:
-            verdict, told = _attend(guard, watch)
+        except (OSError, MemoryError) as error:
+            if isinstance(error, OSError) and error.errno == errno.E2BIG:
+                return Ended(state=RunState.FAILED, reason=f"The command could not be started: {error.strerror}.")
+            raise HostFault(f"The command of a run could not be started: {reason_of(error)}.") from error
+        patience = 0.0
+        try:
+            verdict, report = self._attend(guard, watch)
+            if report is not None:
+                patience = MARGIN_SECONDS
+        except (OSError, MemoryError) as error:
+            raise HostFault(f"A command could not be attended to: {reason_of(error)}.", acted=True) from error
+        finally:
+            _end_guard(guard, run_id(package.run.id), patience)
         if verdict is Verdict.LEAVE:
             return Left()
-        if told is None:
-            end_processes_of(run_id(package.run.id))
+        if report is None:
+            if verdict is Verdict.CANCEL:
+                return Ended(state=RunState.CANCELLED, reason=CANCELLED)
+            return Ended(state=RunState.FAILED, reason=self._out_of_time)
+        try:
+            told = json.loads(report)
+        except ValueError:
+            if guard.returncode >= 0:
+                raise HostFault("The process that guards a command ended with a fault.", acted=True) from None
             return Ended(
                 state=RunState.FAILED,
                 reason="The process that guards the command was killed, so the command was ended.",
             )
         return self._ended(verdict, told)
 
+    @property
+    def _out_of_time(self) -> str:
+        return f"The command was ended after its time limit of {self.time_limit_seconds:g} s."
+
+    @property
+    def _other_account(self) -> Account | None:
+        return None if self.account is None or self.account.is_ours else self.account
+
     def _start_guard(self, package: Package) -> "subprocess.Popen[bytes]":
+        other = self._other_account
         order = {
             "argv": self.argv,
+            "directory": str(package.directory),
+            "user": None if other is None else {"name": other.name, "uid": other.uid, "gid": other.gid},
             "time_limit_seconds": self.time_limit_seconds,
             "grace_seconds": self.grace_seconds,
             "output_bytes_max": self.output_bytes_max,
         }
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", str(GUARD), json.dumps(order)],
+            [sys.executable, "-I", "-S", str(GUARD), run_id(package.run.id), json.dumps(order)],
             cwd=package.directory,
             env=self._environment(package),
             stdin=subprocess.PIPE,
@@ -87,6 +156,7 @@ class CommandRunner:
         passed_on = (*ALWAYS_PASSED_ON, *self.pass_environment)
         return {
             **{name: os.environ[name] for name in passed_on if name in os.environ},
+            **(_of_account(self.account) if self.account is not None else {}),
             **self.environment,
             RUN_VARIABLE: run_id(package.run.id),
             "HOOKMILL_ATTEMPT": str(package.run.attempt),
@@ -98,7 +168,34 @@ class CommandRunner:
             "HOOKMILL_PAYLOAD_FILE": str(package.payload_file),
         }
 
+    def _attend(self, guard: "subprocess.Popen[bytes]", watch: Watch) -> tuple[Verdict, bytes | None]:
+        """Wait for all that the guard has to tell, asking `watch` meanwhile. None: it took longer than it can."""
+        assert guard.stdin is not None
+        assert guard.stdout is not None
+        told = b""
+        verdict = Verdict.GO_ON
+        patience = 2 * self.grace_seconds + MARGIN_SECONDS
+        deadline = time.monotonic() + self.time_limit_seconds + patience
+        # Not select(): a server with many connections has descriptors above its limit of 1,024.
+        waiting = select.poll()
+        waiting.register(guard.stdout, select.POLLIN)
+        while True:
+            left = deadline - time.monotonic()
+            if waiting.poll(max(0, min(WATCH_SECONDS, left)) * 1000):
+                chunk = os.read(guard.stdout.fileno(), CHUNK_BYTES)
+                if not chunk:
+                    return verdict, told
+                told += chunk
+            elif left <= 0:
+                return verdict, None
+            elif verdict is not Verdict.LEAVE and (asked := watch()) is not Verdict.GO_ON:
+                verdict = asked
+                guard.stdin.close()
+                deadline = min(deadline, time.monotonic() + patience)
+
     def _ended(self, verdict: Verdict, told: dict[str, Any]) -> Ended:
+        if "host_fault" in told:
+            raise HostFault(f"The command {self.argv[0]!r} could not be started: {told['host_fault']}.")
         if "trouble" in told:
             reason = f"The command {self.argv[0]!r} could not be started: {told['trouble']}."
             return Ended(state=RunState.FAILED, reason=reason)
@@ -108,10 +205,9 @@ class CommandRunner:
             tail += f"\n[{told['dropped_bytes']} bytes of output were not kept]"
         ended = Ended(state=RunState.FAILED, exit_status=status, output_tail=tail)
         if told["ending"] == "time":
-            limit = f"{self.time_limit_seconds:g} s"
-            return replace(ended, reason=f"The command was ended after its time limit of {limit}.")
+            return replace(ended, reason=self._out_of_time)
         if told["ending"] == "stop" and verdict is Verdict.CANCEL:
-            return replace(ended, state=RunState.CANCELLED, reason="It was cancelled while it ran.")
+            return replace(ended, state=RunState.CANCELLED, reason=CANCELLED)
         if status < 0:
             return replace(ended, reason=f"The command was ended by {_signal_name(-status)}.")
         if status > 0:
@@ -119,23 +215,25 @@ class CommandRunner:
         return replace(ended, state=RunState.SUCCEEDED)
 
 
-def _attend(guard: "subprocess.Popen[bytes]", watch: Watch) -> tuple[Verdict, dict[str, Any] | None]:
-    """Wait for the guard's word, asking `watch` meanwhile. None: it was killed before it could say one."""
+def _end_guard(guard: "subprocess.Popen[bytes]", run: str, patience_seconds: float) -> None:
+    """See the guard ended, by force if it takes too long: then it was stopped, and did not end its command."""
     assert guard.stdin is not None
     assert guard.stdout is not None
-    # Not select(): a server with many connections has descriptors above its limit of 1,024.
-    waiting = select.poll()
-    waiting.register(guard.stdout, select.POLLIN)
-    verdict = Verdict.GO_ON
-    while not waiting.poll(WATCH_SECONDS * 1000):
-        if verdict is not Verdict.LEAVE and (asked := watch()) is not Verdict.GO_ON:
-            verdict = asked
-            guard.stdin.close()
-    told = guard.stdout.read()
+    guard.stdin.close()
     try:
-        return verdict, json.loads(told)
-    except ValueError:
-        return verdict, None
+        guard.wait(patience_seconds)
+    except subprocess.TimeoutExpired:
+        end_descendants_of(guard.pid)
+        guard.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            guard.wait(GONE_SECONDS)
+    guard.stdout.close()
+    if guard.returncode != 0:
+        end_processes_of(run)
+
+
+def _of_account(account: Account) -> dict[str, str]:
+    return {"HOME": account.home, "USER": account.name, "LOGNAME": account.name}
 
 
 def _safe(output: bytes) -> str:

@@ -6,52 +6,119 @@ alone, and it keeps the output of talkative commands out of the worker's process
 """
 
 import contextlib
+import ctypes
+import errno
 import json
 import os
 import select
 import signal
 import sys
 import time
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final, NoReturn
 
 OUTPUT_FILE: Final = "output.log"
 RUN_VARIABLE: Final = "HOOKMILL_RUN_ID"
-"""What marks every process of a run, on systems with `/proc`: its children inherit it wherever they go."""
+"""What marks the processes of a run, on systems with `/proc`: its children inherit it, unless they drop it."""
 TAIL_BYTES: Final = 4096
 CHUNK_BYTES: Final = 65_536
 GONE_SECONDS: Final = 5.0
 """At most, for what is killed to be gone: a process that waits for a dead disk is not."""
 LOOK_AGAIN_SECONDS: Final = 0.01
 
-_ASKS_TO_END: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ASKS_TO_END: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_PR_SET_DUMPABLE: Final = 4
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_ERRORS_OF_THE_PROGRAM: Final = frozenset(
+    {
+        errno.ENOENT,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOEXEC,
+        errno.E2BIG,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.EINVAL,
+    }
+)
+"""What can be wrong with a command. Any other error when it is started is the host's: no memory, no process left."""
 
 
-def end_processes_of(run: str) -> None:
-    """Kill whatever still runs for this run, except the caller, and see it gone. Without `/proc` nothing is found."""
-    mark = f"\0{RUN_VARIABLE}={run}\0".encode()
+def end_processes_of(*runs: str) -> None:
+    """Kill whatever still runs for these runs, their guards too, and see it gone. The caller is spared.
+
+    Processes are known by their environment, and guards by their arguments. Without `/proc` nothing is found.
+    """
+    if not runs:
+        return
+    names = {run.encode() for run in runs}
+    _end(lambda: [pid for pid in _processes() if _run_of(pid) in names])
+
+
+def end_descendants_of(ancestor: int) -> None:
+    """Kill whatever the process started, directly or not, and see it gone."""
+    _end(lambda: _descendants_of(ancestor))
+
+
+def _end(find: Callable[[], Collection[int]]) -> None:
     deadline = time.monotonic() + GONE_SECONDS
-    while found := [pid for pid in _processes() if mark in b"\0" + _environment_of(pid) + b"\0"]:
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+    while found := find():
+        _kill(found)
         if time.monotonic() > deadline:
             return
         # What is killed goes when it is its turn, and may have started something between the look and the kill.
         time.sleep(LOOK_AGAIN_SECONDS)
 
 
+def _kill(processes: Collection[int]) -> None:
+    for pid in processes:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def _processes() -> list[int]:
-    places = Path("/proc").glob("[0-9]*")
-    return [pid for place in places if (pid := int(place.name)) != os.getpid()]
-
-
-def _environment_of(pid: int) -> bytes:
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # It is gone, or another user's.
+        names = os.listdir("/proc")  # noqa: PTH208 - pathlib loads slowly
+    except FileNotFoundError:
+        return []
+    return [pid for name in names if name.isdecimal() and (pid := int(name)) != os.getpid()]
+
+
+def _run_of(pid: int) -> bytes | None:
+    """The run that the process belongs to. A guard's environment can't be read by others, and its arguments can."""
+    arguments = _read(f"/proc/{pid}/cmdline").split(b"\0")
+    if len(arguments) > 4 and arguments[3] == os.fsencode(__file__):
+        return arguments[4]
+    mark = f"{RUN_VARIABLE}=".encode()
+    variables = _read(f"/proc/{pid}/environ").split(b"\0")
+    return next((variable.removeprefix(mark) for variable in variables if variable.startswith(mark)), None)
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib loads slowly
+            return file.read()
+    except OSError:  # It is gone, or another account's.
         return b""
+
+
+def _descendants_of(ancestor: int) -> list[int]:
+    """Those that have not ended."""
+    children: dict[int, list[int]] = {}
+    for pid in _processes():
+        # The name, which stands in parentheses, may hold any character.
+        state, _, rest = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].partition(b" ")
+        # What a process leaves when it ends goes to its ancestor, so nothing is below a zombie.
+        if state not in (b"", b"Z", b"X"):
+            children.setdefault(int(rest.split()[0]), []).append(pid)
+    found: list[int] = []
+    generation = children.get(ancestor, [])
+    while generation:
+        found += generation
+        generation = [child for pid in generation for child in children.get(pid, [])]
+    return found
 
 
 class Output:
@@ -72,23 +139,36 @@ class Output:
         self.tail = (self.tail + chunk)[-TAIL_BYTES:]
 
 
-def guard(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Carry out `order` (argv, time_limit_seconds, grace_seconds, output_bytes_max) and tell how the command ended."""
+def guard(run: str, order: Mapping[str, Any]) -> dict[str, Any]:
+    """Carry out `order`, and tell how the command ended: `exit_status`, or why it did not start.
+
+    The order: argv, directory, user (uid, gid and name of another account, or None), time_limit_seconds,
+    grace_seconds, output_bytes_max.
+    """
+    _ask_the_kernel(_PR_SET_DUMPABLE, 0)
+    # What loses its parent becomes this process's child, whatever it dropped of its environment.
+    _ask_the_kernel(_PR_SET_CHILD_SUBREAPER, 1)
     for asked in _ASKS_TO_END:
         # Whoever stops the whole service asks everybody; the guard outlives its command to tell the end.
-        signal.signal(asked, signal.SIG_IGN)
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    child_ended = _notice_of_child()
+        signal.signal(asked, lambda *_: None)
     try:
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        child_ended = _notice_of_child()
         output = Output(order["output_bytes_max"])
-        pid = _start(order["argv"], writing)
+        if order["user"] is not None:
+            _hand_over_files(order["user"])
+        pid = _start(order, writing)
+    except _NotStarted as trouble:
+        return {"trouble": str(trouble)}
     except OSError as error:
-        return {"trouble": error.strerror}
+        return {"host_fault": error.strerror}
     os.close(writing)
     status, ending = _wait(pid, reading, child_ended, output, order)
     _signal_group(pid, signal.SIGKILL)
-    end_processes_of(os.environ[RUN_VARIABLE])
+    _end_children()
+    # What was started by others for this run, as by a daemon that keeps the environment.
+    end_processes_of(run)
     _drain(reading, output)
     return {
         "exit_status": status,
@@ -98,20 +178,72 @@ def guard(order: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _start(argv: list[str], writing: int) -> int:
-    return os.posix_spawnp(
-        argv[0],
-        argv,
-        os.environ,
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_DUP2, writing, 1),
-            (os.POSIX_SPAWN_DUP2, writing, 2),
-        ],
-        setsid=True,
-        setsigmask=[],
-        setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGQUIT, *_ASKS_TO_END],
-    )
+def _ask_the_kernel(option: int, value: int) -> None:
+    """prctl(2), where there is one."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(option, *map(ctypes.c_ulong, (value, 0, 0, 0)))
+
+
+class _NotStarted(Exception):
+    """The command itself can't be started. The text is the system's reason."""
+
+
+def _hand_over_files(user: Mapping[str, Any]) -> None:
+    """The package becomes the account's, but for the output, which this process writes."""
+    for entry in os.scandir():
+        if entry.name != OUTPUT_FILE:
+            os.chown(entry, user["uid"], user["gid"], follow_symlinks=False)
+    os.chown(".", user["uid"], user["gid"])
+
+
+def _start(order: Mapping[str, Any], writing: int) -> int:
+    """The command's process. Raises `_NotStarted` for its fault, and `OSError` for the host's."""
+    reading, reporting = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _become_the_command(order, writing, reporting)
+    os.close(reporting)
+    with os.fdopen(reading, "rb") as report:
+        told = report.read()
+    if not told:
+        return pid
+    os.waitpid(pid, 0)
+    step, number, text = json.loads(told)
+    if step == "account":
+        text += f" to become the account {order['user']['name']!r}"
+    if step == "directory":
+        text += f": the account {order['user']['name']!r} must be able to search each directory of {order['directory']}"
+    if step == "program" and number in _ERRORS_OF_THE_PROGRAM:
+        raise _NotStarted(text)
+    raise OSError(number, text)
+
+
+def _become_the_command(order: Mapping[str, Any], writing: int, reporting: int) -> NoReturn:
+    """In the forked process: from here to the command itself, or to a report of what went wrong."""
+    step = "start"
+    try:
+        os.setsid()
+        for number in (*_ASKS_TO_END, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(writing, 1)
+        os.dup2(writing, 2)
+        if (user := order["user"]) is not None:
+            step = "account"
+            os.initgroups(user["name"], user["gid"])
+            os.setgid(user["gid"])
+            os.setuid(user["uid"])
+            step = "directory"
+            os.chdir(order["directory"])
+        step = "program"
+        os.execvp(order["argv"][0], order["argv"])  # noqa: S606 - no shell is wanted
+    except OSError as error:
+        os.write(reporting, json.dumps([step, error.errno, error.strerror]).encode())
+    except MemoryError:
+        os.write(reporting, json.dumps([step, errno.ENOMEM, os.strerror(errno.ENOMEM)]).encode())
+    finally:
+        os._exit(127)
 
 
 def _wait(pid: int, reading: int, child_ended: int, output: Output, order: Mapping[str, Any]) -> tuple[int, str | None]:
@@ -135,9 +267,9 @@ def _wait(pid: int, reading: int, child_ended: int, output: Output, order: Mappi
                     ending = "stop"
                     _signal_group(pid, signal.SIGTERM)
                     deadline = time.monotonic() + order["grace_seconds"]
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status), ending
+        for found, status in _ended_children():
+            if found == pid:
+                return os.waitstatus_to_exitcode(status), ending
         if time.monotonic() < deadline:
             continue
         if ending is None:
@@ -146,6 +278,25 @@ def _wait(pid: int, reading: int, child_ended: int, output: Output, order: Mappi
         else:
             _signal_group(pid, signal.SIGKILL)
         deadline = time.monotonic() + order["grace_seconds"]
+
+
+def _ended_children() -> Iterator[tuple[int, int]]:
+    """Their numbers and statuses. Raises `ChildProcessError` once there are no children at all."""
+    while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+        yield ended
+
+
+def _end_children() -> None:
+    """Kill whatever the command left, and see it gone. While nothing is this process's child, nothing is left."""
+    deadline = time.monotonic() + GONE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            for _ in _ended_children():
+                pass
+        except ChildProcessError:
+            return
+        _kill(_descendants_of(os.getpid()))
+        time.sleep(LOOK_AGAIN_SECONDS)
 
 
 def _notice_of_child() -> int:
@@ -180,4 +331,6 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(guard(json.loads(sys.argv[1]))), flush=True)
+    print(json.dumps(guard(sys.argv[1], json.loads(sys.argv[2]))), flush=True)
+    # Every command waits for a guard to begin and to end: it tidies nothing up, and loads no pathlib.
+    os._exit(0)
