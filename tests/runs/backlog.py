@@ -164,11 +164,20 @@ class Backlog:
 class Worker:
     """A process of its own that performs runs of a backlog, to be killed at will."""
 
-    def __init__(self, backlog: Backlog, *, command: Sequence[str] = (), grace: float = 1, **settings: Any) -> None:
+    def __init__(
+        self,
+        backlog: Backlog,
+        *,
+        command: Sequence[str] = (),
+        grace: float = 1,
+        data: Path | None = None,
+        **settings: Any,
+    ) -> None:
+        """`data`: its data directory, if not the backlog's."""
         self._control, theirs = loaded().Pipe()
         asked = {
             "url": backlog.url,
-            "data": str(backlog.data),
+            "data": str(data or backlog.data),
             "command": command,
             "grace": grace,
             "settings": settings,

@@ -8,6 +8,7 @@ from pathlib import Path
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
 from tests.runs.backlog import Backlog, Worker, processes_of
+from tests.runs.samples import has_ended
 from tests.runs.worker import microseconds
 from tests.support.counts import are_full, count
 from tests.support.waiting import until
@@ -86,6 +87,35 @@ def test_a_run_begins_again_soon_after_the_next_start(backlog):
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
     assert run.started_at is not None
     assert run.started_at - started < SOON_SECONDS * 1_000_000
+
+
+def test_a_run_that_ends_at_the_next_start_leaves_nothing_running(on_sqlite):
+    # Its guard was stopped, so nobody ends it while no worker is there.
+    stops_its_guard = 'echo "$$ $PPID" > pids; kill -STOP $PPID; sleep 60'
+    key = on_sqlite.queue(on_sqlite.automation(runner="command"))
+    pids = on_sqlite.data / "runs" / run_id(key) / "pids"
+    with Worker(on_sqlite, command=["sh", "-c", stops_its_guard]) as worker:
+        until(lambda: pids.exists() and pids.read_text().endswith("\n"))
+        on_sqlite.request_cancel(key)
+        worker.kill()
+
+    with Worker(on_sqlite, command=["true"]):
+        (run,) = on_sqlite.wait_for_end(key)
+        assert all(has_ended(int(pid)) for pid in pids.read_text().split())
+
+    assert (run.state, run.reason) == (RunState.CANCELLED, "It was cancelled while nobody performed it.")
+
+
+def test_a_worker_that_stops_leaves_nothing_running_of_a_stopped_guard(on_sqlite, monkeypatch):
+    stops_its_guard = 'echo "$$ $PPID" > pids; kill -STOP $PPID; sleep 60'
+    key = on_sqlite.queue(on_sqlite.automation(runner="command"))
+    pids = on_sqlite.data / "runs" / run_id(key) / "pids"
+    with Worker(on_sqlite, command=["sh", "-c", stops_its_guard], grace=0.1) as worker:
+        until(lambda: pids.exists() and pids.read_text().endswith("\n"))
+        worker.stop()
+
+    assert all(has_ended(int(pid)) for pid in pids.read_text().split())
+    assert on_sqlite.run(key).state is RunState.QUEUED
 
 
 def test_a_poison_run_is_given_up_while_others_flow(on_sqlite):

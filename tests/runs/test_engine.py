@@ -412,7 +412,7 @@ def test_the_engine_opens_no_connection_to_anywhere(on_sqlite):
         on_sqlite.wait_for_end(key)
         told = worker.stop()
 
-    assert told == {"connections": [], "failures": []}
+    assert told == {"connections": [], "failures": [], "recoveries": []}
 
 
 def test_the_engines_file_is_for_its_owner_alone(on_sqlite):

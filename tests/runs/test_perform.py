@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from hookmill.domain.errors import StoreUnavailable
 from hookmill.domain.ids import FactoryId, RunKey
 from hookmill.domain.run import Ended, RunState
 from hookmill.runs.package import Package
 from hookmill.runs.perform import Performer
-from hookmill.runs.runner import Left, Runner, Verdict, Watch
+from hookmill.runs.runner import HostFault, Left, Runner, Verdict, Watch
 from hookmill.runs.runners import PackageRunner
 from hookmill.store import runs as store
 from hookmill.store.runs import ExecutorId
@@ -46,6 +47,7 @@ def performer(backlog: Backlog, failures: list[Any] | None = None, **runners: Ru
         clock=microseconds,
         leaving=threading.Event(),
         failed=lambda where, error: heard.append((where, error)),
+        giving_back=lambda key, fault: heard.append((key, fault)),
     )
 
 
@@ -99,14 +101,63 @@ def test_a_run_without_its_payload_fails_with_the_reason(on_sqlite):
     assert on_sqlite.run(key).reason == "The delivery's payload is no longer kept."
 
 
-def test_a_package_that_cannot_be_written_fails_the_run_with_the_reason(on_sqlite):
+def test_a_run_whose_package_cannot_be_written_goes_back_uncounted(backlog):
+    key = taken(backlog)
+    backlog.data.mkdir()
+    (backlog.data / "runs").write_text("in the way")
+    failures: list[Any] = []
+
+    ended = performer(backlog, failures).perform(key)
+
+    run = backlog.run(key)
+    assert ended == Left()
+    assert (run.state, run.attempt, run.started_at, run.handed_at) == (RunState.QUEUED, 0, None, None)
+    ((told_of, fault),) = failures
+    assert told_of == key
+    assert str(fault).startswith(f"A run's package could not be written to {backlog.data}/runs: File exists.")
+
+
+@pytest.mark.parametrize(
+    ("error", "attempt"),
+    [
+        (HostFault("no disk"), 0),
+        (HostFault("no disk", acted=True), 1),
+        (OSError(5, "I/O error"), 1),
+        (MemoryError(), 1),
+    ],
+    ids=["not begun", "begun", "OSError", "MemoryError"],
+)
+def test_a_fault_of_the_host_gives_the_run_back_and_never_ends_it(on_sqlite, error, attempt):
+    key = taken(on_sqlite, runner="acting")
+    failures: list[Any] = []
+
+    def act(*_: object) -> Ended:
+        # Whoever hears of it does so before another worker can take the run.
+        assert failures == []
+        raise error
+
+    performer(on_sqlite, failures, acting=Acting(act)).perform(key)
+
+    run = on_sqlite.run(key)
+    assert (run.state, run.attempt, run.reason) == (RunState.QUEUED, attempt, None)
+    assert [(told_of, type(fault)) for told_of, fault in failures] == [(key, HostFault)]
+
+
+def test_a_payload_is_read_as_soon_as_the_database_is_back(on_sqlite, monkeypatch):
     key = taken(on_sqlite)
-    on_sqlite.data.mkdir()
-    (on_sqlite.data / "runs").write_text("in the way")
+    read, failed = store.payload_of, []
+
+    def read_at_last(*arguments: Any) -> bytes | None:
+        if not failed:
+            failed.append(True)
+            raise StoreUnavailable("away")
+        return read(*arguments)
+
+    monkeypatch.setattr(store, "payload_of", read_at_last)
 
     performer(on_sqlite).perform(key)
 
-    assert on_sqlite.run(key).reason == "The package could not be written: File exists."
+    assert on_sqlite.run(key).state is RunState.SUCCEEDED
 
 
 def test_a_runner_with_a_fault_fails_its_run_and_the_operator_hears_of_it(on_sqlite):

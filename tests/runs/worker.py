@@ -21,13 +21,18 @@ def perform_until_told(order: dict[str, Any], control: Connection) -> None:
     """Says its executor's id first, and, when it stops in good order, where it connected to and what failed."""
     connections = _note_connections()
     failures: list[str] = []
+    recoveries: list[str] = []
     database = open_database(order["url"])
     runners: dict[str, Runner] = {"package": PackageRunner()}
     if command := order["command"]:
         runners["command"] = CommandRunner(argv=tuple(command), grace_seconds=order["grace"])
     settings = EngineSettings(data=Path(order["data"]), runners=runners, **order["settings"])
     engine = Engine(
-        database, settings, microseconds, failed=lambda where, error: failures.append(f"{where}: {error!r}")
+        database,
+        settings,
+        microseconds,
+        failed=lambda where, error: failures.append(f"{where}: {error!r}"),
+        recovered=lambda where, what: recoveries.append(f"{where}: {what}"),
     )
     try:
         engine.launch()
@@ -38,7 +43,7 @@ def perform_until_told(order: dict[str, Any], control: Connection) -> None:
     control.recv()
     engine.shutdown(0)
     database.close()
-    control.send({"connections": connections, "failures": failures})
+    control.send({"connections": connections, "failures": failures, "recoveries": recoveries})
 
 
 def _note_connections() -> list[str]:

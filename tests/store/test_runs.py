@@ -337,6 +337,80 @@ def test_what_is_over_is_not_taken_back(backlog):
     assert backlog.run(key).state is RunState.SUCCEEDED
 
 
+def test_the_runs_that_end_when_they_are_taken_back_are_named(backlog):
+    lost, cancelled, poison = begun(backlog), begun(backlog), begun(backlog)
+    cancel(backlog, cancelled)
+    with backlog.database.write() as tx:
+        tx.run("UPDATE runs SET attempt = 3 WHERE id = :id", id=poison)
+
+    with backlog.database.write() as tx:
+        ended = store.take_back(tx, [lost, cancelled, poison], attempts_max=3, now=9)
+
+    assert ended == [cancelled, poison]
+
+
+# Given back
+
+
+def give_back(backlog, key, attempt=1, executor=US, counts=False):
+    with backlog.database.write() as tx:
+        return store.give_back(tx, key, executor=executor, attempt=attempt, counts=counts, now=9)
+
+
+def test_a_run_that_is_given_back_is_as_if_it_had_not_begun(backlog):
+    key = begun(backlog)
+
+    assert give_back(backlog, key)
+
+    run = backlog.run(key)
+    assert (run.state, run.attempt, run.started_at, run.handed_at) == (RunState.QUEUED, 0, None, None)
+    take(backlog, executor=THEM)
+    assert begin(backlog, key, executor=THEM) == 1
+
+
+def test_an_attempt_that_may_have_acted_counts_when_its_run_is_given_back(backlog):
+    key = begun(backlog)
+
+    assert give_back(backlog, key, counts=True)
+
+    assert (backlog.run(key).state, backlog.run(key).attempt) == (RunState.QUEUED, 1)
+
+
+def test_a_run_that_is_given_back_is_never_interrupted(backlog):
+    key = begun(backlog)
+    for _ in range(9):
+        give_back(backlog, key)
+        take(backlog)
+        begin(backlog, key)
+
+    take_back(backlog, [key], attempts_max=2)
+
+    assert (backlog.run(key).state, backlog.run(key).attempt) == (RunState.QUEUED, 1)
+
+
+def test_a_run_that_is_given_back_and_was_to_be_cancelled_is_cancelled(backlog):
+    key = begun(backlog)
+    cancel(backlog, key)
+
+    give_back(backlog, key)
+
+    assert (backlog.run(key).state, backlog.run(key).finished_at) == (RunState.CANCELLED, 9)
+
+
+def test_a_stale_worker_gives_nothing_back_and_ends_nothing_that_was(backlog):
+    key = begun(backlog)
+    take_back(backlog, [key])
+    take(backlog, executor=THEM)
+    begin(backlog, key, executor=THEM)
+
+    assert not give_back(backlog, key)
+    assert give_back(backlog, key, attempt=2, executor=THEM)
+    assert not give_back(backlog, key, attempt=2, executor=THEM)
+    assert not finish(backlog, key, 1)
+    assert not finish(backlog, key, 2, executor=THEM)
+    assert backlog.run(key).state is RunState.QUEUED
+
+
 # Reading
 
 

@@ -14,8 +14,8 @@ from hookmill.app.fork_server import ForkServer
 WORKER: Final = "worker"
 DRAIN_SECONDS: Final = 10
 """How long runs under way may take to end when the service is told to stop."""
-STOPPING_SECONDS: Final = 10
-"""How long, after that, the process may take to leave what is not over for the next start."""
+STOPPING_SECONDS: Final = 20
+"""How long, after that, the process may take to end what is not over, and to leave it for the next start."""
 READY: Final = b"ready\n"
 """The worker's second line; its first is its number."""
 LEAVE: Final = b"leave"

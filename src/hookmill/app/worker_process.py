@@ -88,6 +88,7 @@ def _engine(settings: Settings, store: Store) -> "Engine":
         ),
         now_us,
         failed=log.failure,
+        recovered=lambda where, what: log.event("recovered", where=where, what=what),
     )
 
 

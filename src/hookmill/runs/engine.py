@@ -31,9 +31,12 @@ from dbos import error as dbos_error
 
 from hookmill.domain.errors import Conflict, HookmillError, StoreUnavailable
 from hookmill.domain.ids import FactoryId, RunKey, run_id, run_key
+from hookmill.domain.run import Ended
 from hookmill.runs.hands import Hands, Heartbeats
+from hookmill.runs.health import HostHealth
 from hookmill.runs.perform import Performer
-from hookmill.runs.runner import Left, Runner
+from hookmill.runs.runner import HostFault, Left, Runner
+from hookmill.runs.runners.guard import end_processes_of
 from hookmill.store import runs as store
 from hookmill.store.database import Database, Transaction
 from hookmill.store.ledger import LedgerConnection, prepare_ledger
@@ -84,8 +87,10 @@ class Engine:
         clock: Callable[[], int],
         *,
         failed: Callable[[str, BaseException], None] = lambda _where, _error: None,
+        recovered: Callable[[str, str], None] = lambda _where, _what: None,
     ) -> None:
-        """`clock` tells microseconds since 1970; `failed` hears what went wrong where nobody else could be told."""
+        """`clock` tells microseconds since 1970; `failed` hears what went wrong where nobody else could be told, and
+        `recovered` of what is right again without anybody's doing."""
         self.executor = ExecutorId(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
         self._database = database
         self._settings = settings
@@ -100,14 +105,17 @@ class Engine:
         self._watch = Watch(database)
         self._found_nothing = False
         self._start: Callable[[str], None] = _not_launched
+        packages = settings.data.absolute() / "runs"
+        self._health = HostHealth(packages, failed=failed, recovered=recovered)
         self._performer = Performer(
             database=database,
             executor=self.executor,
-            packages=settings.data.absolute() / "runs",
+            packages=packages,
             runners=settings.runners,
             clock=clock,
             leaving=self._leaving,
             failed=failed,
+            giving_back=self._forget_before_it_is_given_back,
         )
 
     def launch(self) -> None:
@@ -128,12 +136,13 @@ class Engine:
         _aside(lambda: self._shutdown(grace_seconds))
 
     def _launch(self) -> None:
-        self._settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._database.on_sqlite:
+            self._settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _the_only_one(self._settings.data / "engine.lock")
         try:
             self._start = _launch_dbos(self._database, self._settings, self.executor, self._perform, self._failed)
             self._register()
+            self._health.check()
         except BaseException:
             self._close()
             raise
@@ -151,10 +160,13 @@ class Engine:
         if not self._hands.wait_until_empty(grace_seconds):
             self._leaving.set()
             graces = (runner.grace_seconds for runner in self._settings.runners.values())
-            self._hands.wait_until_empty(STOPPING_SECONDS + max(graces, default=0))
+            if not self._hands.wait_until_empty(STOPPING_SECONDS + max(graces, default=0)):
+                # Before anybody else begins them.
+                end_processes_of(*map(run_id, self._hands.keys))
         self._leaving.set()
         for thread in self._threads:
-            thread.join()
+            # One that waits for a dead disk waits for as long as the disk is dead.
+            thread.join(STOPPING_SECONDS)
         with suppress(StoreUnavailable), self._database.write() as tx:
             store.strike_off(tx, self.executor)
             self._take_back(tx, store.runs_in_hands_of(tx, self.executor), attempts_max=None)
@@ -187,6 +199,8 @@ class Engine:
         free = self._settings.concurrency - self._hands.held
         if free <= 0 or self._stopping.is_set():
             return ()
+        if not self._health.may_claim():
+            return ()
         if self._found_nothing and not self._watch.has_news():
             return ()
         self._found_nothing = False
@@ -218,6 +232,8 @@ class Engine:
         key = run_key(name)
         try:
             ended = self._performer.perform(key)
+            if isinstance(ended, Ended):
+                self._health.report_performed()
         except StoreUnavailable as error:
             self._failed("runs", error)
             ended = Left()
@@ -226,6 +242,16 @@ class Engine:
             self.wake()
         if isinstance(ended, Left):
             raise _LeftOpen
+
+    def _forget_before_it_is_given_back(self, key: RunKey, fault: HostFault) -> None:
+        # In this order: this process must not claim it again at once, and others may start it once it is given back.
+        self._health.report_fault(fault)
+        try:
+            # Of what a workflow calls itself the engine would take notes, under the name that is being forgotten.
+            _aside(lambda: DBOS.delete_workflows([run_id(key)]))
+        except Exception as error:
+            # Whoever starts it next finds the old record, and removes it.
+            self._failed("runs", error)
 
     # What died, and what slipped
 
@@ -236,7 +262,9 @@ class Engine:
                 for executor in store.last_beats(tx):
                     store.strike_off(tx, executor)
             store.beat(tx, self.executor, self._clock())
-            self._take_back(tx, store.runs_in_dead_hands(tx), attempts_max=self._settings.attempts_max)
+            lost = store.runs_in_dead_hands(tx)
+            ended = self._take_back(tx, lost, attempts_max=self._settings.attempts_max)
+        end_processes_of(*map(run_id, ended))
 
     def _beat(self) -> None:
         heartbeats = Heartbeats(self._settings.dead_after_seconds)
@@ -259,16 +287,18 @@ class Engine:
                         "runs", WorkerLost(f"{executor} was not heard for {seconds:g} s: its runs begin again.")
                     )
             lost = store.runs_in_dead_hands(tx)
-            self._take_back(tx, lost, attempts_max=self._settings.attempts_max)
+            ended = self._take_back(tx, lost, attempts_max=self._settings.attempts_max)
+        end_processes_of(*map(run_id, ended))
         if lost:
             self.wake()
 
-    def _take_back(self, tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None) -> None:
+    def _take_back(self, tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None) -> Sequence[RunKey]:
+        """Those that ended by it: nobody begins them again, and what they left running must be ended here."""
         if not keys:
-            return
+            return ()
         # The engine forgets first: once the row is in the backlog, anybody may start it.
         DBOS.delete_workflows([run_id(key) for key in keys])
-        store.take_back(tx, keys, attempts_max=attempts_max, now=self._clock())
+        return store.take_back(tx, keys, attempts_max=attempts_max, now=self._clock())
 
     def _tidy(self) -> None:
         missing: set[RunKey] = set()
@@ -289,7 +319,9 @@ class Engine:
         slipped = missing & missing_before
         if slipped:
             with self._database.write() as tx:
-                self._take_back(tx, sorted(slipped), attempts_max=self._settings.attempts_max)
+                # They slipped by a fault of ours, which ends no run.
+                ended = self._take_back(tx, sorted(slipped), attempts_max=None)
+            end_processes_of(*map(run_id, ended))
             self.wake()
         return missing - slipped
 

@@ -19,6 +19,11 @@ class Hands:
         with self._changed:
             return sum(self._held.values())
 
+    @property
+    def keys(self) -> list[RunKey]:
+        with self._changed:
+            return list(self._held)
+
     def hold(self, key: RunKey) -> None:
         # A run that was lost and taken again is held twice, until the thread that lost it notices.
         with self._changed:

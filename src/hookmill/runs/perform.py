@@ -2,22 +2,26 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, assert_never
+from typing import Final, TypeVar, assert_never
 
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.run import Ended, Run, RunState
+from hookmill.runs.health import WHAT_TO_DO
 from hookmill.runs.package import write_package
-from hookmill.runs.runner import Left, Runner, Verdict
+from hookmill.runs.runner import HostFault, Left, Runner, Verdict, reason_of
 from hookmill.runs.runners.guard import end_processes_of
 from hookmill.store import runs as store
 from hookmill.store.database import Database
 from hookmill.store.runs import ExecutorId, Standing
 
+T = TypeVar("T")
+
 PATIENCE_SECONDS: Final = 0.5
-"""Between two tries to record an end while the database is away."""
+"""Between two tries to reach the database while it is away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,16 +38,24 @@ class Performer:
     """Set when the service stops and can't wait any longer."""
     failed: Callable[[str, BaseException], None]
     """Hears of what nobody foresaw."""
+    giving_back: Callable[[RunKey, HostFault], None]
+    """Hears of a fault of the host before the run goes back to the backlog."""
 
     def perform(self, key: RunKey) -> Ended | Left | None:
         """How it ended; `Left` when it is not over; None when it was not ours to begin.
 
-        Its end stands in its row. Raises `StoreUnavailable` if the database was away before the runner was asked.
+        Its end stands in its row; after a fault of the host it is back in the backlog. Raises `StoreUnavailable` if the
+        database was away before the runner was asked.
         """
         run = self._begin(key)
         if run is None:
             return None
-        ended = self._act(run)
+        try:
+            ended = self._act(run)
+        except HostFault as fault:
+            self.giving_back(key, fault)
+            self._give_back(run, fault)
+            return Left()
         if isinstance(ended, Left):
             return ended
         return ended if self._record(run, ended) else Left()
@@ -60,21 +72,33 @@ class Performer:
                 f"This service started without a runner {run.runner!r}. If hookmill.toml has it by now, start the "
                 "service again; else add it there, or choose another one in the automation."
             )
-        with self.database.read() as tx:
-            payload = store.payload_of(tx, run.delivery_id)
+        payload = self._payload(run)
         if payload is None:
             return _failed("The delivery's payload is no longer kept.")
-        if run.attempt > 1:
-            end_processes_of(run_id(run.id))
         try:
+            if run.attempt > 1:
+                end_processes_of(run_id(run.id))
             package = write_package(self.packages, run, payload)
-        except OSError as error:
-            return _failed(f"The package could not be written: {error.strerror}.")
+        except (OSError, MemoryError) as error:
+            raise HostFault(
+                f"A run's package could not be written to {self.packages}: {reason_of(error)}. {WHAT_TO_DO}"
+            ) from error
         try:
             return runner.run(package, lambda: self._verdict(run))
+        except HostFault:
+            raise
+        except (OSError, MemoryError) as error:
+            raise HostFault(f"The runner {run.runner!r} had no means: {reason_of(error)}.", acted=True) from error
         except Exception as error:
             self.failed(f"runner {run.runner}", error)
             return _failed(f"The runner {run.runner!r} has a fault. The service's log says more.")
+
+    def _payload(self, run: Run) -> bytes | None:
+        def read() -> bytes | None:
+            with self.database.read() as tx:
+                return store.payload_of(tx, run.delivery_id)
+
+        return self._until_the_database_is_back(read)
 
     def _verdict(self, run: Run) -> Verdict:
         if self.leaving.is_set():
@@ -96,15 +120,39 @@ class Performer:
 
     def _record(self, run: Run, ended: Ended) -> bool:
         """False when a later attempt counts, or the service stops before the database is back."""
+
+        def finish() -> bool:
+            with self.database.write() as tx:
+                return store.finish(tx, run.id, ended, executor=self.executor, attempt=run.attempt, now=self.clock())
+
+        try:
+            return self._until_the_database_is_back(finish)
+        except StoreUnavailable:
+            return False
+
+    def _give_back(self, run: Run, fault: HostFault) -> None:
+        def give_back() -> None:
+            with self.database.write() as tx:
+                store.give_back(
+                    tx,
+                    run.id,
+                    executor=self.executor,
+                    attempt=run.attempt,
+                    counts=fault.acted,
+                    now=self.clock(),
+                )
+
+        with suppress(StoreUnavailable):
+            self._until_the_database_is_back(give_back)
+
+    def _until_the_database_is_back(self, work: Callable[[], T]) -> T:
+        """Raises `StoreUnavailable` when the service stops before it is."""
         while True:
             try:
-                with self.database.write() as tx:
-                    return store.finish(
-                        tx, run.id, ended, executor=self.executor, attempt=run.attempt, now=self.clock()
-                    )
+                return work()
             except StoreUnavailable:
                 if self.leaving.wait(PATIENCE_SECONDS):
-                    return False
+                    raise
 
 
 def _failed(reason: str) -> Ended:

@@ -440,6 +440,35 @@ def finish(tx: Transaction, key: RunKey, ended: Ended, *, executor: ExecutorId, 
     return touched == 1
 
 
+def give_back(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int, counts: bool, now: int) -> bool:
+    """Back into the backlog, as the executor's host can't perform it. Cancelled, if somebody wants that.
+
+    An attempt that does not count leaves no mark. Only whoever holds the latest attempt lowers the number, and holds it
+    no longer then, so no two attempts in progress ever have the same executor and number. False, and nothing is
+    written, when the attempt is no longer the latest.
+    """
+    return tx.run(
+        """
+        UPDATE runs
+        SET state = CASE WHEN cancel_requested_at IS NULL THEN 'queued' ELSE 'cancelled' END,
+            finished_at = CASE WHEN cancel_requested_at IS NULL THEN NULL ELSE :now END,
+            reason = CASE
+                WHEN cancel_requested_at IS NULL THEN NULL ELSE 'It was cancelled while nobody performed it.'
+            END,
+            attempt = CASE WHEN :counts THEN attempt ELSE attempt - 1 END,
+            started_at = CASE WHEN :counts OR attempt > 1 THEN started_at END,
+            handed_at = NULL,
+            executor = NULL
+        WHERE id = :id AND executor = :executor AND attempt = :attempt AND state = 'running' AND finished_at IS NULL
+        """,
+        id=key,
+        executor=executor,
+        attempt=attempt,
+        counts=counts,
+        now=now,
+    ) == 1  # fmt: skip
+
+
 def request_cancel(tx: Transaction, key: RunKey, *, factory: FactoryId | None = None, now: int) -> RunState | None:
     """The run's state from now on, or None when there is no such run (of that factory).
 
@@ -535,14 +564,16 @@ def runs_in_hands_of(tx: Transaction, executor: ExecutorId) -> list[RunKey]:
     return [RunKey(bytes(row["id"])) for row in rows]
 
 
-def take_back(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None, now: int) -> None:
-    """Back into the backlog. A run that someone wants cancelled ends here, and so does one that was lost too often.
+def take_back(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None, now: int) -> list[RunKey]:
+    """Back into the backlog. A run that someone wants cancelled ends here, and so does one that was lost too often:
+    those that end are returned, as something of them may still run.
 
     `attempts_max` is for attempts that died with their worker; None for those that were stopped in good order:
     however often the service is restarted, that alone never ends a run.
     """
+    ended = []
     for key in keys:
-        tx.run(
+        has_ended = tx.run(
             """
             UPDATE runs
             SET state = 'cancelled', finished_at = :now, reason = 'It was cancelled while nobody performed it.'
@@ -552,7 +583,7 @@ def take_back(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | No
             now=now,
         )
         if attempts_max is not None:
-            tx.run(
+            has_ended += tx.run(
                 """
                 UPDATE runs
                 SET state = 'interrupted', finished_at = :now, reason = :reason
@@ -563,6 +594,9 @@ def take_back(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | No
                 attempts_max=attempts_max,
                 reason=f"Its worker was lost while it ran. After {attempts_max} attempts it is not tried again.",
             )
+        if has_ended:
+            ended.append(key)
+            continue
         tx.run(
             """
             UPDATE runs
@@ -571,3 +605,4 @@ def take_back(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | No
             """,
             id=key,
         )
+    return ended

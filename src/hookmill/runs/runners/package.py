@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hookmill.domain.run import Ended, RunState
 from hookmill.runs.package import Package, make_durable
-from hookmill.runs.runner import Watch
+from hookmill.runs.runner import HostFault, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,11 @@ class PackageRunner:
         try:
             make_durable(package)
         except OSError as error:
-            return Ended(state=RunState.FAILED, reason=f"The package could not be kept: {error.strerror}.")
+            if package.directory.parent.is_dir() and not package.directory.exists():
+                # Writing it again would hand it out twice to whoever took it.
+                return Ended(state=RunState.FAILED, reason=f"The package could not be kept: {error.strerror}.")
+            place = package.directory.parent
+            raise HostFault(f"A run's package could not be kept in {place}: {error.strerror}.") from error
         return Ended(
             state=RunState.SUCCEEDED,
             output_tail=f"The package is ready to be picked up in {package.directory}.",
