@@ -117,8 +117,9 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _memory_kib(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
+    # Only root may read how much of a protected process is shared; for others, shared memory counts in each process.
+    for name, field in (("smaps_rollup", "Pss:"), ("status", "VmRSS:")):
+        with suppress(OSError):
+            lines = Path(f"/proc/{pid}/{name}").read_text().splitlines()
+            return next((int(line.split()[1]) for line in lines if line.startswith(field)), 0)
+    return 0

@@ -14,6 +14,7 @@ import pytest
 
 from hookmill.domain.limits import BODY_BYTES_MAX
 from hookmill.management import Management, WebhookWithSecret
+from tests.faults.parts import Part, parts_of
 from tests.http.conftest import ENOUGH
 from tests.http.hostile import Target, honest
 from tests.http.wire import Wire, WireAnswer
@@ -223,17 +224,10 @@ def cpu_seconds(service: Service) -> float:
 
 
 def ingress_processes(service: Service) -> list[psutil.Process]:
-    """Who listens on the service's port, and who writes for them."""
-    assert service.process is not None
-    family = psutil.Process(service.process.pid).children(recursive=True)
-    listening = [process for process in family if service.port in listened_ports(process)]
-    assert listening != []
-    return [*listening, *(process for process in family if process.name() == "hookmill:writer")]
-
-
-def listened_ports(process: psutil.Process) -> set[int]:
-    found = process.net_connections(kind="tcp")
-    return {each.laddr.port for each in found if each.status == psutil.CONN_LISTEN}
+    """Who takes deliveries, and who writes for them."""
+    parts = parts_of(service)
+    assert parts[Part.INGRESS] != []
+    return [*parts[Part.INGRESS], *parts[Part.WRITER]]
 
 
 def worst_bodies() -> list[bytes]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from hookmill.app import log
+from hookmill.app.prctl import set_process_name
 
 Job = Callable[[socket.socket], None]
 """What a process does from its start to its end, with one end of a line to whoever asked for it. It ends when the other
@@ -78,7 +79,7 @@ class ForkServer:
         return pid
 
     def _serve(self) -> None:
-        _call_this_process("forks")
+        set_process_name("hookmill:forks")
         # A Ctrl-C at the terminal, or a stop of everything at once, reaches each process of the service. These end
         # when the process that they work for does.
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -106,7 +107,7 @@ class ForkServer:
             _do_and_leave(name, lambda: self._be(name, job, line))
 
     def _be(self, name: str, job: Job, line: socket.socket) -> None:
-        _call_this_process(name)
+        set_process_name(f"hookmill:{name}")
         self._taken.close()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         with line:
@@ -145,9 +146,3 @@ def _let_go_of_files(but: int) -> None:
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-
-
-def _call_this_process(name: str) -> None:
-    """As `ps` and `top` show it, on Linux: by its command line it is the same as all others."""
-    with suppress(OSError):
-        Path("/proc/self/comm").write_text(f"hookmill:{name}")

@@ -21,6 +21,7 @@ from hookmill.app.companion import DRAIN_SECONDS, WORKER, Companion
 from hookmill.app.fork_server import ForkServer
 from hookmill.app.ingress_process import WRITER, IngressService
 from hookmill.app.open_files import connections_max
+from hookmill.app.prctl import protect_memory
 from hookmill.app.worker_process import work_beside_serve
 from hookmill.domain.errors import Conflict
 from hookmill.settings import Settings
@@ -37,6 +38,8 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
     """Serve until told to stop. `announce` is called once the service answers."""
     log.configure(settings)
     _warn_of_open_data(settings)
+    # Before anything is forked, which inherits it.
+    protect_memory()
     with ExitStack() as held:
         held.callback(log.event, "stopped", what="serve")
         # Before the lock, which the processes that it starts must not hold, and before there are threads.

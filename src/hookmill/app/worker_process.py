@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from hookmill.app import Store, log, now_us, open_store
 from hookmill.app.companion import DRAIN_SECONDS, LEAVE, READY
+from hookmill.app.prctl import protect_memory
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.housekeeping import Housekeeping
 from hookmill.settings import Settings, read_settings
@@ -44,6 +45,7 @@ def work(
 ) -> None:
     """Perform runs and keep house until told to stop. `ready` is called once runs are performed."""
     log.configure(settings)
+    protect_memory()
     # What a run came to is found out again, should a power cut take it; a run's start is synced with its delivery.
     store = open_store(settings, syncs=False)
     engine = _engine(settings, store) if settings.performs_runs else None

@@ -1,0 +1,86 @@
+"""What others of the same account may read of the service's processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from hookmill.app.prctl import protect_memory, set_process_name
+from tests.faults.parts import Part, everything_of, parts_of
+from tests.support.loaded import Forked
+from tests.support.ports import free_port
+from tests.support.service import Service
+from tests.support.waiting import LONG_SECONDS, until
+
+UNPRIVILEGED = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+"""Root, as whom the tests may run, reads of every process what it likes; without its capabilities, its own alone."""
+
+
+def shows_its_environment(pid: int) -> bool:
+    command = [*UNPRIVILEGED, "cat", f"/proc/{pid}/environ"]
+    return bool(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60).stdout)
+
+
+@contextmanager
+def started(*command: str, service: Service) -> Iterator[None]:
+    with service.log_path.open("wb") as output:
+        process = subprocess.Popen(
+            [*UNPRIVILEGED, *command],
+            env=service.environment(),
+            cwd=service.data_dir,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    service.process = process  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(LONG_SECONDS)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_process_that_is_not_protected_shows_its_environment():
+    with subprocess.Popen([*UNPRIVILEGED, "sleep", "60"]) as process:
+        try:
+            until(lambda: psutil.Process(process.pid).name() == "sleep", "it has begun")
+            assert shows_its_environment(process.pid)
+        finally:
+            process.kill()
+
+
+def test_no_process_of_the_service_shows_its_environment(tmp_path: Path):
+    service = Service(tmp_path, port=free_port())
+    with started(sys.executable, "-m", "hookmill", "serve", service=service):
+        until(lambda: "is ready at" in service.log(), service.log)
+        assert [part for part in Part if not parts_of(service)[part]] == []
+
+        readable = [each for each in everything_of(service) if shows_its_environment(each.pid)]
+
+    assert readable == []
+
+
+def stay_protected() -> None:
+    protect_memory()
+    set_process_name("hookmill:test")
+    time.sleep(60)
+
+
+def test_a_protected_process_can_be_named(tmp_path: Path):
+    process = Forked(stay_protected, (), os.environ, tmp_path, tmp_path / "output")
+    try:
+        until(lambda: psutil.Process(process.pid).name() == "hookmill:test", "it has its name")
+    finally:
+        process.kill()
+        process.wait(LONG_SECONDS)
