@@ -34,13 +34,18 @@ class RunnerSettings(BaseModel):
         default=3600, ge=1, le=7 * 86_400, description="After this the whole process group is ended."
     )
     environment: dict[str, str] = Field(
-        default_factory=dict, description="Variables to add to the scrubbed environment."
+        default_factory=dict, description="Variables to add to the command's environment."
     )
     pass_environment: tuple[str, ...] = Field(
         default=(), description="Names of the service's own variables to hand on."
     )
     output_bytes_max: int = Field(
         default=1_048_576, ge=1_024, description="How much output is kept; the rest is counted."
+    )
+    user: Annotated[int, Field(ge=0, strict=True)] | str | None = Field(
+        default=None,
+        description="The account that the command runs as, by name or number. Another one needs a service that is "
+        "root. Unset: the service's own.",
     )
 
 

@@ -312,6 +312,49 @@ def test_a_worker_says_what_it_does_and_ends_when_it_is_told(
     assert said == "Performing up to 4 runs at a time. Ctrl-C stops it.\n"
 
 
+def test_a_worker_whose_directory_is_unusable_says_so_and_waits_for_it(
+    data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
+    monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
+    hookmill("migrate")
+    runs, log = data_dir / "runs", data_dir / "worker.log"
+    runs.write_text("in the way")
+    log.touch()
+    worker = Command(["worker"], os.environ, data_dir, log)
+    try:
+        until(lambda: "can't be performed" in log.read_text(), "the worker says what is wrong")
+        runs.unlink()
+        until(lambda: '"event": "recovered"' in log.read_text(), "the worker says that it goes on")
+    finally:
+        worker.terminate()
+        worker.wait(LONG_SECONDS)
+
+    (failed, recovered) = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")][:2]
+    assert failed["why"] == (
+        f"Runs can't be performed, as {runs} can't be written to: File exists. Free disk space or inodes, or give the "
+        "service's account the right to write there. This worker claims no runs until a test write succeeds."
+    )
+    assert recovered["what"] == f"A test write in {runs} succeeded: this worker claims runs again."
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_a_runner_with_a_user_that_cannot_be_used_is_refused(
+    data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch, command: str
+):
+    monkeypatch.setenv("HOOKMILL_DATABASE_URL", f"postgresql://127.0.0.1:{free_port()}/x")
+    monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
+    monkeypatch.setenv("HOOKMILL_PORT", str(free_port()))
+    monkeypatch.setenv("HOOKMILL_RUNNERS", '{"agent": {"argv": ["true"], "user": "hookmill-has-no-such-account"}}')
+
+    printed = hookmill(command, ends=1)
+
+    assert printed.out == ""
+    assert printed.err.startswith(
+        "The runner 'agent': No account of this system is 'hookmill-has-no-such-account'. Create it, "
+    )
+
+
 def test_migrate_says_whether_there_was_something_to_do(data_dir: Path, hookmill: Hookmill):
     first = hookmill("migrate", "--json").json
     second = hookmill("migrate").out

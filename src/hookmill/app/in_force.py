@@ -69,6 +69,8 @@ def _runner(runner: RunnerSettings) -> str:
     said = [program]
     if arguments:
         said.append(f"{len(arguments)} argument{'s' if len(arguments) > 1 else ''}")
+    if runner.user is not None:
+        said.append(f"as {runner.user}")
     said.append(f"at most {runner.time_limit_seconds} s")
     said.append(f"keeps {runner.output_bytes_max:,} bytes of output")
     names = [*sorted(runner.environment), *runner.pass_environment]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from hookmill.app import Store, log, now_us, open_store
 from hookmill.app.companion import DRAIN_SECONDS, LEAVE, READY
 from hookmill.app.prctl import protect_memory
+from hookmill.domain.errors import Invalid
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.housekeeping import Housekeeping
 from hookmill.settings import Settings, read_settings
@@ -69,6 +70,7 @@ def _engine(settings: Settings, store: Store) -> "Engine":
     # It takes a second to load, and a process that only keeps house needs none of it.
     from hookmill.runs.engine import Engine, EngineSettings
     from hookmill.runs.runners import CommandRunner, PackageRunner
+    from hookmill.runs.runners.command import account_of
 
     commands = {
         name: CommandRunner(
@@ -77,6 +79,7 @@ def _engine(settings: Settings, store: Store) -> "Engine":
             environment=runner.environment,
             pass_environment=runner.pass_environment,
             output_bytes_max=runner.output_bytes_max,
+            account=account_of(runner.user) if runner.user is not None else None,
         )
         for name, runner in settings.runners.items()
     }
@@ -92,6 +95,18 @@ def _engine(settings: Settings, store: Store) -> "Engine":
         failed=log.failure,
         recovered=lambda where, what: log.event("recovered", where=where, what=what),
     )
+
+
+def refuse_unusable_accounts(settings: Settings) -> None:
+    """Raises `Invalid` for a runner whose user this service can't run commands as."""
+    from hookmill.runs.runners.command import account_of
+
+    for name, runner in settings.runners.items():
+        if runner.user is not None:
+            try:
+                account_of(runner.user)
+            except Invalid as error:
+                raise Invalid(f"The runner {name!r}: {error}") from None
 
 
 def work_until_told() -> None:

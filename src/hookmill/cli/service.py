@@ -60,8 +60,11 @@ def serve(
 
     from hookmill import app
     from hookmill.app.open_files import raise_limit
+    from hookmill.app.worker_process import refuse_unusable_accounts
 
     raise_limit()
+    if settings.performs_runs:
+        refuse_unusable_accounts(settings)
     _refuse_taken_port(settings)
     store = app.open_store(settings, create=True)
     try:
@@ -87,13 +90,16 @@ def worker(json: options.AsJson = False) -> None:
             "Set HOOKMILL_DATABASE_URL to postgresql://USER:PASSWORD@HOST/NAME."
         )
 
-    from hookmill.app.worker_process import work_until_told
+    from hookmill.app.open_files import raise_limit
+    from hookmill.app.worker_process import refuse_unusable_accounts, work_until_told
     from hookmill.store.database import open_database
     from hookmill.store.rights import refuse_missing_rights
 
+    raise_limit()
     with open_database(settings.store_url()) as database, database.read() as tx:
         refuse_missing_rights(tx, creates_tables=False, performs_runs=True)
 
+    refuse_unusable_accounts(settings)
     if json:
         as_json({"runs_at_once": settings.runs_at_once, "data_dir": str(settings.data_dir.absolute())})
     else:
