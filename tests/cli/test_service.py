@@ -312,6 +312,27 @@ def test_a_worker_says_what_it_does_and_ends_when_it_is_told(
     assert said == "Performing up to 4 runs at a time. Ctrl-C stops it.\n"
 
 
+def test_a_worker_performs_runs_whatever_the_setting_of_serve_says(
+    data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
+    monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
+    monkeypatch.setenv("HOOKMILL_PERFORMS_RUNS", "false")
+    monkeypatch.setenv("HOOKMILL_PORT", str(free_port()))
+    with started() as service:
+        service.announcement()
+        hookmill("send", "first")
+        (run,) = hookmill("run", "list", "--json").json["runs"]
+        worker = Command(["worker"], os.environ, data_dir, data_dir / "worker.log")
+        try:
+            assert _finished_run(hookmill)["run_id"] == run["run_id"]
+        finally:
+            worker.terminate()
+            worker.wait(LONG_SECONDS)
+
+    assert run["state"] == "queued"
+
+
 def test_a_worker_whose_directory_is_unusable_says_so_and_waits_for_it(
     data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):

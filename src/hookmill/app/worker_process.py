@@ -44,12 +44,16 @@ class Stop:
 def work(
     settings: Settings, stop: Stop, ready: Callable[[], None] = lambda: None, *, beside_the_ingress: bool = False
 ) -> None:
-    """Perform runs and keep house until told to stop. `ready` is called once runs are performed."""
+    """Perform runs and keep house until told to stop. `ready` is called once runs are performed.
+
+    `performs_runs` is about the worker beside the ingress: one of its own performs runs whatever that says, so that
+    hosts of both kinds can share one configuration.
+    """
     log.configure(settings)
     protect_memory()
     # What a run came to is found out again, should a power cut take it; a run's start is synced with its delivery.
     store = open_store(settings, syncs=False)
-    engine = _engine(settings, store) if settings.performs_runs else None
+    engine = _engine(settings, store) if settings.performs_runs or not beside_the_ingress else None
     if beside_the_ingress:
         # Once all is loaded, which nobody should wait for, and before there are threads: each has its own.
         os.nice(STANDS_BACK)
