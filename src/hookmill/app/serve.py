@@ -98,9 +98,10 @@ def _serve_until_told(settings: Settings, forks: ForkServer, has_served: threadi
 def _warn_of_open_data(settings: Settings) -> None:
     directory = settings.data_dir.absolute()
     mode = stat.S_IMODE(directory.stat().st_mode)
-    if mode & stat.S_IRWXO:
+    # Other accounts may pass through where a runner has a `user`.
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
         log.warning(
-            "data directory", f"{directory} is open to every user of this machine (mode {mode:o}): run chmod o= on it"
+            "data directory", f"{directory} is open to every user of this machine (mode {mode:o}): run chmod o-rw on it"
         )
 
 
