@@ -96,10 +96,10 @@ def worker(json: options.AsJson = False) -> None:
     from hookmill.store.rights import refuse_missing_rights
 
     raise_limit()
+    refuse_unusable_accounts(settings)
     with open_database(settings.store_url()) as database, database.read() as tx:
         refuse_missing_rights(tx, creates_tables=False, performs_runs=True)
 
-    refuse_unusable_accounts(settings)
     if json:
         as_json({"runs_at_once": settings.runs_at_once, "data_dir": str(settings.data_dir.absolute())})
     else:
