@@ -16,6 +16,7 @@ DASHBOARD: Final = frozenset({b"f", b"team", b"account", b"settings", b"sign-in"
 MANAGEMENT_REQUESTS_MAX: Final = 1_024
 PLACE_SECONDS: Final = 0.5
 """How long a request waits for others to end when so many are under way."""
+_CREDENTIALS: Final = frozenset({b"cookie", b"authorization"})
 _OK: Final = b"ok\n"
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -56,7 +57,7 @@ class Routes:
         self._is_ready = is_ready
         self._own_hosts = OwnHosts(public_url)
         self._looking: asyncio.Future[bool] | None = None
-        self._places = asyncio.Semaphore(management_requests_max)
+        self._places = {bears: _Places(management_requests_max // 2) for bears in (True, False)}
         self._api = _MadeWhenAskedFor("api", api, failed) if api is not None else None
         self._dashboard = _MadeWhenAskedFor("dashboard", dashboard, failed) if dashboard is not None else None
 
@@ -94,16 +95,40 @@ class Routes:
         return await asyncio.shield(self._looking)
 
     async def _within_bound(self, application: Application, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            async with asyncio.timeout(PLACE_SECONDS):
-                await self._places.acquire()
-        except TimeoutError:
+        # Anybody can bear something, but must: what asks without it keeps nobody out who has a session or a key.
+        places = self._places[any(name in _CREDENTIALS for name, _ in scope["headers"])]
+        if not await places.take():
             await send_problem(send, errors.BUSY)
             return
         try:
             await application(scope, receive, send)
         finally:
-            self._places.release()
+            places.give_back()
+
+
+class _Places:
+    """So many requests at a time. A quarter as many more wait a moment: they hold connections."""
+
+    def __init__(self, places: int) -> None:
+        self._free = asyncio.Semaphore(places)
+        self._waiting = 0
+        self._waiting_max = places // 4
+
+    async def take(self) -> bool:
+        """False where too many requests are under way, and stay so."""
+        if self._free.locked() and self._waiting >= self._waiting_max:
+            return False
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(PLACE_SECONDS):
+                return await self._free.acquire()
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting -= 1
+
+    def give_back(self) -> None:
+        self._free.release()
 
 
 def _is_of_dashboard(path: bytes) -> bool:
