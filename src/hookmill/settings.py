@@ -22,6 +22,18 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.run import PACKAGE_RUNNER
 
 CONFIG_FILE: Final = "hookmill.toml"
+_NO_SETTINGS: Final = {
+    "HOOKMILL_CONFIG",
+    # What a run's command is given, which may call the command line.
+    "HOOKMILL_RUN_ID",
+    "HOOKMILL_ATTEMPT",
+    "HOOKMILL_DELIVERY_ID",
+    "HOOKMILL_WEBHOOK",
+    "HOOKMILL_AUTOMATION",
+    "HOOKMILL_PROMPT_FILE",
+    "HOOKMILL_ENVELOPE_FILE",
+    "HOOKMILL_PAYLOAD_FILE",
+}
 
 
 class RunnerSettings(BaseModel):
@@ -232,7 +244,7 @@ def read_settings() -> Settings:
         if name.startswith("HOOKMILL_")
         and name.removeprefix("HOOKMILL_").lower() not in known
         and not name.startswith(("HOOKMILL_TEST_", "HOOKMILL_BENCH_"))
-        and name != "HOOKMILL_CONFIG"
+        and name not in _NO_SETTINGS
     ]
     settings: Settings | None = None
     try:

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from hookmill.domain.client import one_client
 from hookmill.domain.permission import Role
 from hookmill.web.api import budget
-from hookmill.web.api.budget import Budget, one_client
+from hookmill.web.api.budget import Budget
 from tests.api.client import Api, living_api
 from tests.support.world import Clock
 

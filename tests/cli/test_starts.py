@@ -89,6 +89,18 @@ def test_lost_database_is_noticed_by_every_trace(
     assert not (lost / "hookmill.db").exists()
 
 
+def test_first_start_on_a_new_volume_for_runs_is_allowed(
+    tmp_path: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
+):
+    data = tmp_path / "new"
+    (data / "runs" / "lost+found").mkdir(parents=True)
+    monkeypatch.setenv("HOOKMILL_DATA_DIR", str(data))
+
+    hookmill("migrate")
+
+    assert (data / "hookmill.db").exists()
+
+
 @pytest.mark.parametrize("content", ["nothing", "no tables"])
 def test_emptied_database_is_refused_like_a_lost_one(lost: Path, hookmill: Hookmill, content: str):
     path = lost / "hookmill.db"

@@ -525,7 +525,7 @@ def test_a_form_has_the_size_that_its_sender_may_use(dashboard: Dashboard):
     sizes = [
         (dashboard.stranger, "/sign-in", 16_384),
         (dashboard.stranger, "/welcome/unknown", 16_384),
-        (dashboard.stranger, "/account", 1_048_576),
+        (dashboard.stranger, "/account", 65_536),
         (member, "/account", 1_048_576),
     ]
     for who, path, most in sizes:

@@ -329,6 +329,29 @@ def test_a_process_without_the_runs_environment_is_ended_with_it(package, start)
     assert not is_alive(pid_in(package.directory / "left"))
 
 
+HEADLESS = """
+import ctypes, os, threading, time
+if not os.fork():
+    os.setsid()
+    threading.Thread(target=lambda: time.sleep(60)).start()
+    os.environ.clear()
+    open("left", "w").write(str(os.getpid()))
+    os.close(1); os.close(2)
+    ctypes.CDLL(None).pthread_exit(None)
+while not (os.path.exists("left") and os.path.getsize("left")):
+    time.sleep(0.05)
+"""
+"""Of what it leaves, the first thread has ended, so that it looks like a zombie."""
+
+
+def test_a_process_whose_first_thread_has_ended_is_ended_with_the_run(package):
+    ended = end_of(CommandRunner(argv=(sys.executable, "-c", HEADLESS)), package)
+
+    pid = pid_in(package.directory / "left")
+    assert ended.state is RunState.SUCCEEDED
+    until(lambda: not Path(f"/proc/{pid}/task").exists(), "it is gone", seconds=20)
+
+
 def test_many_processes_without_the_runs_environment_are_all_ended(package):
     script = "for number in 1 2 3 4 5 6 7 8; do env -i setsid sh -c 'echo $$ >> left; sleep 60' & done; "
 

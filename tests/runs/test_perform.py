@@ -37,6 +37,9 @@ class Acting:
 DONE = Ended(state=RunState.SUCCEEDED)
 
 
+ATTEMPTS_MAX = 3
+
+
 def performer(backlog: Backlog, failures: list[Any] | None = None, **runners: Runner) -> Performer:
     heard = failures if failures is not None else []
     return Performer(
@@ -47,6 +50,7 @@ def performer(backlog: Backlog, failures: list[Any] | None = None, **runners: Ru
         clock=microseconds,
         leaving=threading.Event(),
         failed=lambda where, error: heard.append((where, error)),
+        attempts_max=ATTEMPTS_MAX,
         giving_back=lambda key, fault: heard.append((key, fault)),
     )
 
@@ -141,6 +145,23 @@ def test_a_fault_of_the_host_gives_the_run_back_and_never_ends_it(on_sqlite, err
     run = on_sqlite.run(key)
     assert (run.state, run.attempt, run.reason) == (RunState.QUEUED, attempt, None)
     assert [(told_of, type(fault)) for told_of, fault in failures] == [(key, HostFault)]
+
+
+def test_a_command_that_breaks_its_guard_each_time_ends_its_run(on_sqlite):
+    key = taken(on_sqlite, runner="acting")
+
+    def act(*_: object) -> Ended:
+        raise HostFault("The process that guards a command ended with a fault.", acted=True)
+
+    performing = performer(on_sqlite, acting=Acting(act))
+    for _ in range(ATTEMPTS_MAX):
+        assert on_sqlite.run(key).state is RunState.QUEUED
+        performing.perform(key)
+        take(on_sqlite)
+
+    run = on_sqlite.run(key)
+    assert (run.state, run.attempt) == (RunState.INTERRUPTED, ATTEMPTS_MAX)
+    assert run.reason == "The process that guards a command ended with a fault. It was attempt 3, the last."
 
 
 def test_a_payload_is_read_as_soon_as_the_database_is_back(on_sqlite, monkeypatch):

@@ -22,6 +22,8 @@ WRITE_SECONDS: Final = 30.0
 PROGRESS_BYTES: Final = 65_536
 CROWDED_SECONDS: Final = 2.0
 """The same while most of the places are taken. So long may a new connection stay silent, too."""
+REQUEST_BYTES_MIN: Final = 32
+"""No request is shorter."""
 CROWDED_SHARE: Final = 0.75
 LOOK_SECONDS: Final = 0.5
 LOOK_AT_ALL_SECONDS: Final = 5.0
@@ -110,7 +112,7 @@ def _only_holds_a_place(known: _Connection, descriptor: int, now: float, is_crow
     if taken >= known.taken + min(known.waiting, PROGRESS_BYTES):
         known.since, known.taken, known.waiting = now, taken, _bytes_waiting(descriptor)
     seconds = CROWDED_SECONDS if is_crowded else WRITE_SECONDS
-    is_silent = is_crowded and not received and now - known.seen_at >= seconds
+    is_silent = is_crowded and received < REQUEST_BYTES_MIN and now - known.seen_at >= seconds
     return state in _OPEN_STATES and (is_silent or now - known.since >= seconds)
 
 

@@ -57,6 +57,6 @@ def _traces(settings: Settings, database: Database) -> list[Path]:
         paths.append(database.path.with_name(f"{database.path.name}-wal"))
     traces = [path for path in paths if path.exists()]
     packages = settings.data_dir / "runs"
-    if packages.is_dir() and any(packages.iterdir()):
+    if packages.is_dir() and any(each.name.startswith("run_") for each in packages.iterdir()):
         traces.append(packages)
     return traces

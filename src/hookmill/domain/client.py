@@ -36,3 +36,11 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 def _is_in(address: IPv4Address | IPv6Address, networks: Sequence[Network]) -> bool:
     return any(address in network for network in networks)
+
+
+def one_client(address: str | None) -> str:
+    """Whom an address stands for. Of IPv6 everybody has a whole /64 to choose from."""
+    if address is None:
+        return "unknown"
+    found = ip_address(address)
+    return address if found.version == 4 else found.packed[:8].hex()

@@ -115,6 +115,7 @@ class Engine:
             clock=clock,
             leaving=self._leaving,
             failed=failed,
+            attempts_max=settings.attempts_max,
             giving_back=self._forget_before_it_is_given_back,
         )
 

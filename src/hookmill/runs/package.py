@@ -74,6 +74,11 @@ def let_others_pass(packages: Path) -> None:
 
     They can't list what is in either directory.
     """
+    # First: who may write in there could put a link in an entry's place.
+    for directory in (packages.parent, packages):
+        mode = directory.stat().st_mode & 0o7777
+        if (passable := mode & 0o700 | 0o011) != mode:
+            directory.chmod(passable)
     for entry in os.scandir(packages.parent):
         if entry.name == packages.name or entry.is_symlink():
             continue
@@ -81,10 +86,6 @@ def let_others_pass(packages: Path) -> None:
             mode = entry.stat(follow_symlinks=False).st_mode & 0o7777
             if mode & 0o077:
                 Path(entry).chmod(mode & ~0o077)
-    for directory in (packages.parent, packages):
-        mode = directory.stat().st_mode & 0o7777
-        if mode & 0o011 != 0o011:
-            directory.chmod(mode | 0o011)
 
 
 def make_durable(package: Package) -> None:

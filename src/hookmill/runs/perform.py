@@ -38,6 +38,7 @@ class Performer:
     """Set when the service stops and can't wait any longer."""
     failed: Callable[[str, BaseException], None]
     """Hears of what nobody foresaw."""
+    attempts_max: int
     giving_back: Callable[[RunKey, HostFault], None]
     """Hears of a fault of the host before the run goes back to the backlog."""
 
@@ -53,6 +54,10 @@ class Performer:
         try:
             ended = self._act(run)
         except HostFault as fault:
+            if fault.acted and run.attempt >= self.attempts_max:
+                # What the command does to its guard must not make the run begin again without an end.
+                ended = Ended(state=RunState.INTERRUPTED, reason=f"{fault} It was attempt {run.attempt}, the last.")
+                return ended if self._record(run, ended) else Left()
             self.giving_back(key, fault)
             self._give_back(run, fault)
             return Left()

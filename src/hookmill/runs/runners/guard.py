@@ -81,7 +81,7 @@ def _kill(processes: Collection[int]) -> None:
 def _processes() -> list[int]:
     try:
         names = os.listdir("/proc")  # noqa: PTH208 - pathlib loads slowly
-    except FileNotFoundError:
+    except OSError:
         return []
     return [pid for name in names if name.isdecimal() and (pid := int(name)) != os.getpid()]
 
@@ -109,10 +109,12 @@ def _descendants_of(ancestor: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for pid in _processes():
         # The name, which stands in parentheses, may hold any character.
-        state, _, rest = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].partition(b" ")
-        # What a process leaves when it ends goes to its ancestor, so nothing is below a zombie.
-        if state not in (b"", b"Z", b"X"):
-            children.setdefault(int(rest.split()[0]), []).append(pid)
+        # From the state on, as proc(5) lists them: the parent is the next field, the number of threads the 18th.
+        fields = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
+        # A process whose first thread has ended looks like a zombie, and its other threads run on. What a process
+        # leaves when it ends goes to its ancestor, so nothing is below a real one.
+        if fields and (fields[0] not in (b"Z", b"X") or int(fields[17]) > 1):
+            children.setdefault(int(fields[1]), []).append(pid)
     found: list[int] = []
     generation = children.get(ancestor, [])
     while generation:

@@ -7,10 +7,10 @@ from fastapi import Depends, Request
 from fastapi.dependencies.models import Dependant
 from starlette.concurrency import run_in_threadpool
 
-from hookmill.domain.client import Network, client_address
+from hookmill.domain.client import Network, client_address, one_client
 from hookmill.domain.permission import Caller, MayAdminister, MayManage, MayView
 from hookmill.management import Management
-from hookmill.web.api.budget import Budget, Spent, one_client
+from hookmill.web.api.budget import Budget, Spent
 from hookmill.web.api.fields import FactoryInPath
 from hookmill.web.api.problems import Refusal, not_authentic
 from hookmill.web.ingress import Scope

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Final
 
 WINDOW_US: Final = 60_000_000
@@ -51,11 +50,3 @@ class Budget:
             reset_seconds=max(1, -(-(began + WINDOW_US - now) // 1_000_000)),
             is_over=count > self._per_minute,
         )
-
-
-def one_client(address: str | None) -> str:
-    """Whom an address stands for. Of IPv6 everybody has a whole /64 to choose from."""
-    if address is None:
-        return "unknown"
-    found = ip_address(address)
-    return address if found.version == 4 else found.packed[:8].hex()

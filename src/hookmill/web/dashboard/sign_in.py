@@ -5,6 +5,7 @@ from typing import Final
 
 from starlette.responses import PlainTextResponse, Response
 
+from hookmill.domain.client import one_client
 from hookmill.domain.errors import Invalid
 from hookmill.domain.limits import SESSION_HOURS
 from hookmill.domain.permission import Caller
@@ -30,7 +31,7 @@ def form(visit: Visit) -> Response:
 
 async def sign_in(visit: Visit) -> Response:
     email = visit.form["email"]
-    account, client = email.strip().lower()[:200], visit.client or "unknown"
+    account, client = email.strip().lower()[:200], one_client(visit.client)
     try:
         async with visit.service.sign_ins.wait(account, client):
             token = await _verified(visit, email, account, client)
