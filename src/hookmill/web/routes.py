@@ -16,7 +16,7 @@ DASHBOARD: Final = frozenset({b"f", b"team", b"account", b"settings", b"sign-in"
 MANAGEMENT_REQUESTS_MAX: Final = 1_024
 PLACE_SECONDS: Final = 0.5
 """How long a request waits for others to end when so many are under way."""
-_CREDENTIALS: Final = frozenset({b"cookie", b"authorization"})
+_IDENTIFYING_HEADERS: Final = frozenset({b"cookie", b"authorization"})
 _OK: Final = b"ok\n"
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -96,7 +96,7 @@ class Routes:
 
     async def _within_bound(self, application: Application, scope: Scope, receive: Receive, send: Send) -> None:
         # Anybody can bear something, but must: what asks without it keeps nobody out who has a session or a key.
-        places = self._places[any(name in _CREDENTIALS for name, _ in scope["headers"])]
+        places = self._places[any(name in _IDENTIFYING_HEADERS for name, _ in scope["headers"])]
         if not await places.take():
             await send_problem(send, errors.BUSY)
             return
