@@ -96,6 +96,15 @@ def test_a_full_line_of_one_address_lets_others_in():
     assert MEMBER in found.verified
 
 
+def test_a_flood_from_many_addresses_keeps_no_new_one_out():
+    guesses = [(f"account {number}", f"198.51.100.{number % 16}") for number in range(2 * WAITING_MAX)]
+
+    found = crowd([*guesses, ("ada", MEMBER)])
+
+    assert MEMBER in found.verified
+    assert len(found.refused) == len(guesses) + 1 - WAITING_MAX
+
+
 def test_what_is_over_is_forgotten():
     found = Crowd()
 
@@ -109,7 +118,7 @@ def test_what_is_over_is_forgotten():
     asyncio.run(cancelled())
 
     assert found.verified == [MEMBER, ATTACKER]
-    assert (found.line._waiting, found.line._accounts, found.line._addresses) == (0, {}, {})
+    assert (found.line._waiting, found.line._accounts, found.line._addresses) == ({}, {}, {})
 
 
 def test_guesses_at_the_same_time_are_counted_before_they_are_verified(

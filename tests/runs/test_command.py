@@ -426,6 +426,14 @@ def test_a_command_with_a_user_reaches_its_package_and_nothing_else(reachable_pa
     assert (reachable_package.directory / "output.log").read_text() == output
 
 
+def test_a_command_with_a_user_may_open_its_output_by_name(reachable_package):
+    account = account_of("nobody" if os.geteuid() == 0 else os.geteuid())
+
+    assert output_of(shell("echo out > /dev/stdout; echo err > /dev/stderr", account=account), reachable_package) == (
+        "out\nerr\n"
+    )
+
+
 def test_the_account_of_the_service_itself_may_always_be_the_user(package):
     ours = account_of(os.geteuid())
 

@@ -105,6 +105,21 @@ def test_a_run_that_nobody_announced_is_found(backlog):
     assert run.state is RunState.SUCCEEDED
 
 
+@pytest.mark.parametrize("is_no_database", [True, False], ids=["no database", "damaged pages"])
+def test_a_damaged_ledger_is_moved_aside_and_runs_are_performed(on_sqlite, is_no_database):
+    with running(on_sqlite):
+        on_sqlite.wait_for_end(on_sqlite.queue(on_sqlite.automation()))
+    ledger = on_sqlite.data / "engine.db"
+    content = ledger.read_bytes()
+    ledger.write_bytes(b"x" * 20_000 if is_no_database else content[:4096] + b"x" * (len(content) - 4096))
+
+    with running(on_sqlite, complains=True):
+        (run,) = on_sqlite.wait_for_end(on_sqlite.queue(on_sqlite.automation()))
+
+    assert run.state is RunState.SUCCEEDED
+    assert ledger.with_name("engine.db.damaged").exists()
+
+
 def test_runs_that_waited_before_the_start_are_found(backlog):
     keys = backlog.queue_many(backlog.automation(), 9)
 

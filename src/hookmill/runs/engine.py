@@ -381,7 +381,7 @@ def _launch_dbos(
             # The end of the engine waits for this long; nothing listens.
             "notification_listener_polling_interval_sec": 0.1,
             "scheduler_polling_interval_sec": 3600.0,
-            **_engine_database(database, settings),
+            **_engine_database(database, settings, failed),
         }
     )
 
@@ -398,7 +398,9 @@ def _launch_dbos(
     return start
 
 
-def _engine_database(database: Database, settings: EngineSettings) -> DBOSConfig:
+def _engine_database(
+    database: Database, settings: EngineSettings, failed: Callable[[str, BaseException], None]
+) -> DBOSConfig:
     if not database.on_sqlite:
         return {
             "system_database_url": database.url,
@@ -408,7 +410,9 @@ def _engine_database(database: Database, settings: EngineSettings) -> DBOSConfig
             "db_engine_kwargs": {"pool_size": 4, "max_overflow": settings.concurrency},
         }
     ledger = settings.data / "engine.db"
-    prepare_ledger(ledger)
+    if (damaged := prepare_ledger(ledger)) is not None:
+        # What it knew stands in the runs' rows, too.
+        failed("engine", EngineTrouble(f"{ledger} was damaged. It was moved to {damaged}, and a new one is made."))
     return {
         "system_database_url": f"sqlite:///{ledger}",
         # One connection: two that checkpoint at once can corrupt a WAL in SQLite up to 3.51.2.

@@ -32,6 +32,8 @@ Send = Callable[[Message], Awaitable[None]]
 PREFIX: Final = b"/webhooks/w/"
 BODY_SECONDS: Final = 30.0
 """How long a whole body may take. Its first byte and its last are under the same deadline."""
+UNFINISHED_BYTES_MAX: Final = 256 * 1024 * 1024
+"""What one process holds of bodies that are not complete: those of signed webhooks come from anybody."""
 
 _LOGGED_SIZE_MAX: Final = 2**31 - 1
 """The log shows no more of a declared length than its column holds."""
@@ -48,6 +50,10 @@ _NONE: Final[frozenset[bytes]] = frozenset()
 
 class TooSlow(Exception):
     """The body's deadline passed."""
+
+
+class GaveWay(Exception):
+    """The body was given up, as the unfinished ones together held too much memory."""
 
 
 class IngressDoor:
@@ -68,6 +74,9 @@ class IngressDoor:
             outcome = await self._ingress.receive(read, body.read)
         except TooSlow:
             await send_problem(send, errors.BODY_TOO_SLOW)
+            return
+        except GaveWay:
+            await send_problem(send, errors.BUSY)
             return
         match outcome:
             case Accepted(delivery) | Duplicate(delivery):
@@ -204,14 +213,16 @@ class _BodyReader:
         self._deadlines = deadlines
 
     async def read(self) -> Body:
-        """Raises `TooSlow` when the body is not there in time."""
+        """Raises `TooSlow` when the body is not there in time, and `GaveWay` when it made room for others."""
         length = _declared_length(self._headers)
         if isinstance(length, Broken | TooLarge):
             return length
         reading = self._deadlines.begin()
         try:
-            return await self._gather(length)
+            return await self._gather(length, reading)
         except asyncio.CancelledError:
+            if self._deadlines.has_given_way(reading):
+                raise GaveWay from None
             if self._deadlines.is_past(reading):
                 raise TooSlow from None
             raise
@@ -221,7 +232,7 @@ class _BodyReader:
         finally:
             self._deadlines.end(reading)
 
-    async def _gather(self, length: int | None) -> Body:
+    async def _gather(self, length: int | None, reading: "asyncio.Task[Any] | None") -> Body:
         parts: list[bytes] = []
         size = 0
         more = True
@@ -237,6 +248,8 @@ class _BodyReader:
                 return TooLarge(size)
             parts.append(part)
             more = message.get("more_body", False)
+            if more and size != length:
+                self._deadlines.hold(reading, size)
         return b"".join(parts)
 
 
@@ -260,6 +273,9 @@ class _Deadlines:
     def __init__(self) -> None:
         self._since: dict[asyncio.Task[Any] | None, float] = {}
         self._past: set[asyncio.Task[Any]] = set()
+        self._held: dict[asyncio.Task[Any] | None, int] = {}
+        self._bytes_held = 0
+        self._given_way: set[asyncio.Task[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self) -> "asyncio.Task[Any] | None":
@@ -273,8 +289,29 @@ class _Deadlines:
 
     def end(self, reading: "asyncio.Task[Any] | None") -> None:
         del self._since[reading]
+        if reading in self._held:
+            self._bytes_held -= self._held.pop(reading)
+            if reading is not None:
+                self._given_way.discard(reading)
         if self._past and reading is not None:
             self._past.discard(reading)
+
+    def hold(self, reading: "asyncio.Task[Any] | None", size: int) -> None:
+        """So many bytes of a body have come, and more are to come. The oldest bodies give way while all of these
+        together hold too much."""
+        self._bytes_held += size - self._held.get(reading, 0)
+        self._held[reading] = size
+        if self._bytes_held > UNFINISHED_BYTES_MAX:
+            oldest = next((each for each in self._held if each is not None and each not in self._given_way), None)
+            if oldest is not None:
+                self._given_way.add(oldest)
+                oldest.cancel()
+
+    def has_given_way(self, reading: "asyncio.Task[Any] | None") -> bool:
+        if reading not in self._given_way or reading is None:
+            return False
+        reading.uncancel()
+        return True
 
     def is_past(self, reading: "asyncio.Task[Any] | None") -> bool:
         if reading not in self._past or reading is None:

@@ -233,6 +233,8 @@ def _become_the_command(order: Mapping[str, Any], writing: int, reporting: int) 
         os.dup2(writing, 2)
         if (user := order["user"]) is not None:
             step = "account"
+            # So that it may open /dev/stdout and /dev/stderr.
+            os.fchown(writing, user["uid"], user["gid"])
             os.initgroups(user["name"], user["gid"])
             os.setgid(user["gid"])
             os.setuid(user["uid"])

@@ -7,7 +7,7 @@ bounded length.
 
 import asyncio
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
@@ -62,30 +62,42 @@ class SignInLine:
     """Lets attempts through one at a time, for one event loop."""
 
     def __init__(self) -> None:
-        self._waiting = 0
+        self._waiting: dict[asyncio.Timeout, str] = {}
         self._accounts: dict[str, _Lock] = {}
         self._addresses: dict[str, _Lock] = {}
         self._verifying = asyncio.Lock()
 
     @asynccontextmanager
     async def wait(self, account: str, address: str) -> AsyncIterator[None]:
-        """Attempts at one account from one address follow each other. Raises `TooManyWaiting`."""
+        """Attempts at one account from one address follow each other. Raises `TooManyWaiting`, also for one that has
+        waited and gives way to another address."""
         # A slash can stand in no address.
         of_account = _lock_of(self._accounts, f"{address}/{account}")
         of_address = _lock_of(self._addresses, address)
-        if (
-            self._waiting >= WAITING_MAX
-            or of_address.users >= WAITING_PER_ADDRESS
-            or of_account.users > WAITING_PER_ACCOUNT
-        ):
+        if of_address.users >= WAITING_PER_ADDRESS or of_account.users > WAITING_PER_ACCOUNT:
             raise TooManyWaiting
-        self._waiting += 1
+        if len(self._waiting) >= WAITING_MAX:
+            self._make_room()
         try:
-            with of_account.used(), of_address.used():
-                async with of_account.lock:
-                    yield
-        finally:
-            self._waiting -= 1
+            async with asyncio.timeout(None) as place:
+                self._waiting[place] = address
+                try:
+                    with of_account.used(), of_address.used():
+                        async with of_account.lock:
+                            yield
+                finally:
+                    self._waiting.pop(place, None)
+        except TimeoutError:
+            raise TooManyWaiting from None
+
+    def _make_room(self) -> None:
+        """The address with the most attempts gives up its last one: many addresses can't keep a new one out."""
+        address, attempts = Counter(self._waiting.values()).most_common(1)[0]
+        if attempts == 1:
+            raise TooManyWaiting
+        last = [place for place, its in self._waiting.items() if its == address][-1]
+        del self._waiting[last]
+        last.reschedule(asyncio.get_running_loop().time())
 
     @asynccontextmanager
     async def verifying(self, address: str) -> AsyncIterator[None]:
