@@ -135,6 +135,23 @@ def test_one_process_sweeps_at_a_time(postgres_store, tmp_path):
         world.close()
 
 
+def test_every_host_removes_its_own_packages(postgres_store, tmp_path):
+    world = World(postgres_store)
+    try:
+        left = tmp_path / "run_01a1fd956cd87af0bc1d26ba1931dc98"
+        left.mkdir()
+        filled(world, world.webhook(), 60)
+        world.clock.advance(days=8)
+        with world.beside().database.write() as tx:
+            tx.run("SELECT pg_advisory_xact_lock(:lock)", lock=0x73776570)
+
+            sweep(world.database, tmp_path, world.clock())
+
+        assert not left.exists()
+    finally:
+        world.close()
+
+
 def test_the_files_of_a_run_go_when_its_row_has_gone(world, tmp_path):
     made = world.webhook()
     world.automation("triage", made)

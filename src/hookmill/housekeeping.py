@@ -14,7 +14,7 @@ from hookmill.domain.ids import run_key
 from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS, SESSION_IDLE_HOURS
 from hookmill.store import deliveries, idempotency, runs, sessions
 from hookmill.store.database import Database, Transaction
-from hookmill.store.directories import PROBE_PREFIX, remove_directory
+from hookmill.store.directories import PROBE_PREFIX, SET_ASIDE_PREFIX, remove_directory
 
 HOUR_US: Final = 3_600_000_000
 FIRST_SWEEP_SECONDS: Final = 5.0
@@ -115,6 +115,14 @@ def sweep(
 ) -> int:
     """One pass of retention. Returns how many rows of the log went. `rest` is called between steps; True from it ends
     the pass. `failed` hears of files that can't be removed, once for all of them."""
+    removed = _sweep_rows(database, now, rest)
+    if not rest():
+        # Also where another host sweeps the database: these lie on this one.
+        _remove_orphaned_packages(database, packages, failed)
+    return removed
+
+
+def _sweep_rows(database: Database, now: int, rest: Callable[[], bool]) -> int:
     with database.read() as tx:
         webhook_numbers = deliveries.webhooks_with_old_rows(tx, now)
     removed = steps = 0
@@ -141,7 +149,6 @@ def sweep(
     with database.write() as tx:
         deliveries.forget_refusals(tx, now)
         _forget_what_is_over(tx, now)
-    _remove_orphaned_packages(database, packages, failed)
     return removed
 
 
@@ -183,7 +190,7 @@ def _remove_orphaned_packages(database: Database, packages: Path, failed: Callab
 
 
 def _is_left_over(database: Database, place: Path) -> bool:
-    if place.name.startswith(PROBE_PREFIX):
+    if place.name.startswith((PROBE_PREFIX, SET_ASIDE_PREFIX)):
         return _is_old(place)
     is_draft = place.name.startswith(".")
     try:

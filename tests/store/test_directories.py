@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from hookmill.store.directories import remove_directory
+from hookmill.store.directories import SET_ASIDE_PREFIX, clear_place, remove_directory
 from tests.support.loaded import Forked
 from tests.support.waiting import LONG_SECONDS
 
@@ -83,5 +83,32 @@ def test_directories_that_were_made_read_only_go_for_any_account():
 
         assert process.wait(LONG_SECONDS) == 0, (top / "out").read_text()
         assert not place.exists()
+    finally:
+        shutil.rmtree(top)
+
+
+def clear_as_nobody(place: str) -> None:
+    if os.geteuid() == 0:
+        os.setuid(pwd.getpwnam("nobody").pw_uid)
+    clear_place(Path(place))
+
+
+def test_what_only_another_account_can_remove_is_set_aside():
+    top = Path(tempfile.mkdtemp())
+    place = top / "run_1"
+    try:
+        place.mkdir()
+        if os.geteuid() == 0:
+            for each in (top, place):
+                shutil.chown(each, "nobody")
+        (place / "of another account").mkdir(mode=0o700)
+        (place / "of another account" / "file").write_text("x")
+        process = Forked(clear_as_nobody, (str(place),), os.environ, top, top / "out")
+
+        assert process.wait(LONG_SECONDS) == 0, (top / "out").read_text()
+        assert not place.exists()
+        if os.geteuid() == 0:
+            [aside] = top.glob(f"{SET_ASIDE_PREFIX}*-run_1")
+            assert (aside / "of another account" / "file").exists()
     finally:
         shutil.rmtree(top)

@@ -12,7 +12,7 @@ from typing import Final
 
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import PAYLOAD_FILE, Run, envelope, envelope_text, full_prompt
-from hookmill.store.directories import remove_directory
+from hookmill.store.directories import clear_place
 
 PROMPT_FILE: Final = "prompt.md"
 ENVELOPE_FILE: Final = "envelope.json"
@@ -54,11 +54,11 @@ def write_package(packages: Path, run: Run, payload: bytes) -> Package:
     place = directory_of(packages, run)
     draft = packages / f".{place.name}"
     make_packages_directory(packages)
-    remove_directory(draft)
+    clear_place(draft)
     draft.mkdir(mode=0o700)
     for name, content in _files(run, payload):
         _write(draft / name, content)
-    remove_directory(place)
+    clear_place(place)
     draft.rename(place)
     return Package(run=run, directory=place)
 

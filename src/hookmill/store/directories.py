@@ -11,6 +11,19 @@ PROBE_PREFIX: Final = ".probe-"
 """How the name of a worker's test write among the packages begins."""
 
 
+SET_ASIDE_PREFIX: Final = ".left-"
+"""How the name of what could not be removed, and is in nobody's way any more, begins."""
+
+
+def clear_place(place: Path) -> None:
+    """Have nothing there: what can't be removed is set aside in the same directory. Raises `OSError`."""
+    try:
+        remove_directory(place)
+    except OSError:
+        # A command that had more rights than the service may have left what only those can remove.
+        place.rename(place.with_name(f"{SET_ASIDE_PREFIX}{secrets.token_hex(4)}-{place.name.lstrip('.')}"))
+
+
 def remove_directory(place: Path) -> None:
     """Remove the directory with all that is in it. Links are removed, never followed, the one in its own place too.
 
