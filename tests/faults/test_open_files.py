@@ -12,7 +12,7 @@ from tests.faults.parts import Part, parts_of, wait_until_announced
 from tests.faults.senders import request
 from tests.http.wire import Wire, WireAnswer
 from tests.support.loaded import Forked
-from tests.support.service import Service, operator, serving
+from tests.support.service import operator, serving
 from tests.support.waiting import LONG_SECONDS, until
 
 
@@ -22,7 +22,8 @@ def test_service_without_files_to_open_answers_503_and_heals(tmp_path: Path):
             webhook = management.webhooks.create(operator(management), "source")
         wait_until_announced(service)
         ingress = parts_of(service)[Part.INGRESS][0]
-        wires = [connections.enter_context(wire) for wire in connected(service, ingress, 7)]
+        wires = [connections.enter_context(Wire(service.port, seconds=LONG_SECONDS)) for _ in range(7)]
+        until(lambda: are_accepted(wires, ingress), "the service has accepted them")
         _, most = resource.prlimit(ingress.pid, resource.RLIMIT_NOFILE)
 
         resource.prlimit(ingress.pid, resource.RLIMIT_NOFILE, (3, most))
@@ -44,12 +45,11 @@ def test_service_without_files_to_open_answers_503_and_heals(tmp_path: Path):
     assert sorted(fault["where"] for fault in faults) == ["api", "dashboard"]
 
 
-def connected(service: Service, ingress: psutil.Process, count: int) -> list[Wire]:
-    """Connections that the service has accepted."""
-    before = ingress.num_fds()
-    wires = [Wire(service.port, seconds=LONG_SECONDS) for _ in range(count)]
-    until(lambda: ingress.num_fds() >= before + count, "the service has accepted them")
-    return wires
+def are_accepted(wires: list[Wire], ingress: psutil.Process) -> bool:
+    """Whether the process has each connection's other end open. Others come and go meanwhile."""
+    found = ingress.net_connections(kind="tcp")
+    theirs = {each.raddr.port for each in found if each.status == psutil.CONN_ESTABLISHED}
+    return theirs >= {wire.own_port for wire in wires}
 
 
 def asked(wire: Wire, path: bytes) -> WireAnswer:

@@ -34,6 +34,10 @@ class Wire:
         self.interim: list[int] = []
         """The 1xx answers seen so far."""
 
+    @property
+    def own_port(self) -> int:
+        return int(self._socket.getsockname()[1])
+
     def send(self, sent: bytes) -> bool:
         """False when the other side has closed already, which it may do at any time."""
         self._socket.settimeout(self._remaining())

@@ -81,6 +81,9 @@ class Connections:
                 if is_crowded or now - looked_at >= LOOK_AT_ALL_SECONDS:
                     looked_at = now
                     self._look(descriptors, now, is_crowded)
+            except OSError:
+                # No file can be opened, not even to look at those that are.
+                continue
             except Exception as error:
                 self._failed("connections", error)
                 self._closing.wait(LOOK_AT_ALL_SECONDS)
