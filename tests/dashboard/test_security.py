@@ -539,6 +539,16 @@ def test_a_form_has_the_size_that_its_sender_may_use(dashboard: Dashboard):
             assert statuses[1] == 413, (path, declared)
 
 
+def test_a_form_of_nobodys_session_is_sent_back_at_a_bounded_size(dashboard: Dashboard):
+    body = b"csrf=x&a=" + b"'" * 65_000
+
+    answer = dashboard.stranger.ask("POST", "/account", headers=SENT_FROM_HERE, body=body)
+
+    # Once, escaped, for the form; and the beginning of it to be read.
+    assert answer.status == 401
+    assert len(answer.body) < 6 * len(body)
+
+
 def test_a_form_that_breaks_off_is_answered_and_not_logged(dashboard: Dashboard):
     def broken() -> Iterator[bytes]:
         yield b"email=a"

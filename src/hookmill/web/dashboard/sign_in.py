@@ -16,10 +16,7 @@ from hookmill.web.dashboard.access import cookie_name, everybody, somebody
 from hookmill.web.dashboard.door import Page
 from hookmill.web.dashboard.visit import Visit
 
-BUSY: Final = (
-    "Too many sign-ins from your network, or to this account, are waiting. Your password was not checked. "
-    "Go back and try again in a few seconds.\n"
-)
+BUSY: Final = "Too many sign-ins are waiting. Your password was not checked. Go back and try again in a few seconds.\n"
 BUSY_SECONDS: Final = 2
 
 
