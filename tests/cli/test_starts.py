@@ -19,6 +19,7 @@ import pytest
 from pydantic import SecretStr
 
 from hookmill import app
+from hookmill.runs.package import let_others_pass
 from hookmill.settings import Settings, read_settings
 from hookmill.store import postgres_engine
 from tests.cli.conftest import Hookmill
@@ -181,6 +182,41 @@ def test_start_with_too_few_open_files_is_refused(data_dir: Path):
     assert "`ulimit -n 4096`" in error
     assert "LimitNOFILE=4096" in error
     assert not data_dir.exists()
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_user_that_cannot_reach_its_packages_is_refused(
+    data_dir: Path, on: Callable[..., None], postgres_url: str, monkeypatch: pytest.MonkeyPatch, command: str
+):
+    on(postgres_url)
+    monkeypatch.setenv("HOOKMILL_RUNNERS", '{"agent": {"argv": ["true"], "user": "nobody"}}')
+    data_dir.parent.chmod(0o700)
+
+    error = refused(command, data_dir.parent / "output")
+
+    if os.geteuid() == 0:
+        assert error.startswith(
+            f"The runner 'agent': Its user 'nobody' can't reach {data_dir}/runs: Permission denied."
+        )
+        assert "run chmod o+x on those" in error
+    else:
+        assert error.startswith("The runner 'agent': Commands can run as 'nobody' only if the service runs as root")
+
+
+def test_data_directory_is_passable_for_users_and_the_rest_in_it_closed(tmp_path: Path):
+    packages = tmp_path / "data" / "runs"
+    packages.mkdir(parents=True)
+    (tmp_path / "data").chmod(0o777)
+    (tmp_path / "outside").write_text("")
+    (tmp_path / "outside").chmod(0o644)
+    (tmp_path / "data" / "hookmill.db").write_text("")
+    (tmp_path / "data" / "hookmill.db").chmod(0o644)
+    (tmp_path / "data" / "link").symlink_to(tmp_path / "outside")
+
+    let_others_pass(packages)
+
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (packages.parent, *packages.parent.iterdir())}
+    assert modes == {"data": 0o711, "runs": 0o711, "hookmill.db": 0o600, "link": 0o644}
 
 
 def test_what_a_service_creates_is_for_its_owner_only(tmp_path: Path):

@@ -17,7 +17,7 @@ import pytest
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import RunKey, delivery_id, run_id
 from hookmill.domain.run import Ended, RunState
-from hookmill.runs.package import Package, write_package
+from hookmill.runs.package import Package, let_others_pass, write_package
 from hookmill.runs.runner import HostFault, Left, Verdict, Watch
 from hookmill.runs.runners import CommandRunner, command
 from hookmill.runs.runners.command import account_of
@@ -387,7 +387,9 @@ def reachable_package() -> Iterator[Package]:
     (top / "data").mkdir(mode=0o700)
     (top / "data" / "hookmill.db").write_text("others' payloads")
     try:
-        yield write_package(top / "data" / "runs", a_run(), b'{"a": 1}')
+        package = write_package(top / "data" / "runs", a_run(), b'{"a": 1}')
+        let_others_pass(package.directory.parent)
+        yield package
     finally:
         shutil.rmtree(top)
 

@@ -19,6 +19,7 @@ from hookmill.runs.runner import HostFault
 from hookmill.runs.runners import CommandRunner, PackageRunner
 from tests.runs.backlog import Backlog, Worker
 from tests.runs.samples import a_run, go_on
+from tests.support.waiting import until
 
 
 @contextmanager
@@ -104,6 +105,20 @@ def test_a_worker_that_starts_on_a_full_disk_waits_until_there_is_room(backlog: 
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 1)
     (failure,) = told["failures"]
     assert "Free disk space or inodes" in failure
+
+
+def test_a_fault_of_one_runner_stops_no_other(backlog: Backlog):
+    faulty = [backlog.queue(backlog.automation(runner="faulty")) for _ in range(6)]
+
+    with Worker(backlog) as worker:
+        until(lambda: any(backlog.column(key, "handed_at") for key in faulty))
+        others = backlog.wait_for_end(*backlog.queue_many(backlog.automation(), 20))
+        told = worker.stop()
+
+    assert {(run.state, run.attempt) for run in others} == {(RunState.SUCCEEDED, 1)}
+    assert {(backlog.run(key).state, backlog.run(key).attempt) for key in faulty} == {(RunState.QUEUED, 0)}
+    (failure,) = told["failures"]
+    assert "No process left. This worker claims no run for the runner 'faulty' for a while" in failure
 
 
 # Runners
@@ -204,12 +219,38 @@ def test_runs_that_fail_after_every_good_probe_are_claimed_ever_more_slowly(
     for _ in range(7):
         told.health.report_fault(HostFault("Over quota."))
         waits.append(told.seconds_until_it_claims(clock))
-    told.health.report_performed()
+    told.health.report_performed("package")
     told.health.report_fault(HostFault("Over quota."))
 
     assert waits == [1, 2, 4, 8, 16, 30, 30]
     assert told.seconds_until_it_claims(clock) == 1
     assert len(told.said) == 4, "twice in a minute and a half"
+
+
+def test_a_runner_that_meets_faults_is_tried_ever_more_slowly_until_it_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    clock, told = Clock(monkeypatch), Told(tmp_path)
+    waits = []
+
+    for _ in range(7):
+        told.health.report_fault(HostFault("No process left.", runner="agent"))
+        began = clock.now
+        while told.health.runners_at_fault():
+            clock.now += 1
+        waits.append(clock.now - began)
+    told.health.report_performed("other")
+    told.health.report_performed("agent")
+    told.health.report_performed("agent")
+
+    assert waits == [1, 2, 4, 8, 16, 30, 30]
+    assert told.health.may_claim()
+    *faults, recovery = told.said
+    assert set(faults) == {
+        "No process left. This worker claims no run for the runner 'agent' for a while, and then tries again."
+    }
+    assert len(faults) == 2, "twice in a minute and a half"
+    assert recovery == "A run was performed with the runner 'agent': it works again."
 
 
 def test_a_disk_that_stays_bad_is_probed_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -11,6 +11,7 @@ import pytest
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.domain.ids import FactoryId, RunKey
 from hookmill.domain.run import Ended, RunState
+from hookmill.runs.health import HostHealth, WaitingForHost
 from hookmill.runs.package import Package
 from hookmill.runs.perform import Performer
 from hookmill.runs.runner import HostFault, Left, Runner, Verdict, Watch
@@ -51,8 +52,14 @@ def performer(backlog: Backlog, failures: list[Any] | None = None, **runners: Ru
         leaving=threading.Event(),
         failed=lambda where, error: heard.append((where, error)),
         attempts_max=ATTEMPTS_MAX,
-        giving_back=lambda key, fault: heard.append((key, fault)),
+        health=HostHealth(
+            backlog.data / "runs", failed=lambda where, error: heard.append((where, error)), recovered=ignore
+        ),
+        forget=lambda key: heard.append(key),
     )
+
+
+def ignore(_where: str, _what: str) -> None: ...
 
 
 def taken(backlog: Backlog, runner: str = "package", payload: bytes = b"{}") -> RunKey:
@@ -116,8 +123,8 @@ def test_a_run_whose_package_cannot_be_written_goes_back_uncounted(backlog):
     run = backlog.run(key)
     assert ended == Left()
     assert (run.state, run.attempt, run.started_at, run.handed_at) == (RunState.QUEUED, 0, None, None)
-    ((told_of, fault),) = failures
-    assert told_of == key
+    (_, fault), forgotten = failures
+    assert forgotten == key
     assert str(fault).startswith(f"A run's package could not be written to {backlog.data}/runs: File exists.")
 
 
@@ -136,15 +143,18 @@ def test_a_fault_of_the_host_gives_the_run_back_and_never_ends_it(on_sqlite, err
     failures: list[Any] = []
 
     def act(*_: object) -> Ended:
-        # Whoever hears of it does so before another worker can take the run.
-        assert failures == []
         raise error
 
-    performer(on_sqlite, failures, acting=Acting(act)).perform(key)
+    performing = performer(on_sqlite, failures, acting=Acting(act))
+    performing.perform(key)
 
     run = on_sqlite.run(key)
     assert (run.state, run.attempt, run.reason) == (RunState.QUEUED, attempt, None)
-    assert [(told_of, type(fault)) for told_of, fault in failures] == [(key, HostFault)]
+    (_, fault), forgotten = failures
+    assert isinstance(fault, WaitingForHost)
+    assert forgotten == key
+    assert performing.health.may_claim()
+    assert list(performing.health.runners_at_fault()) == ["acting"]
 
 
 def test_a_command_that_breaks_its_guard_each_time_ends_its_run(on_sqlite):

@@ -3,12 +3,15 @@
 import sys
 import time
 import traceback
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from hookmill.domain.run import Ended
 from hookmill.runs.engine import Engine, EngineSettings
-from hookmill.runs.runner import Runner
+from hookmill.runs.package import Package
+from hookmill.runs.runner import HostFault, Left, Runner, Watch
 from hookmill.runs.runners import CommandRunner, PackageRunner
 from hookmill.store.database import open_database
 
@@ -17,13 +20,23 @@ def microseconds() -> int:
     return time.time_ns() // 1000
 
 
+@dataclass(frozen=True, slots=True)
+class Faulty:
+    """A runner that never has what it needs."""
+
+    grace_seconds: float = 0.0
+
+    def run(self, package: Package, watch: Watch) -> Ended | Left:
+        raise HostFault("No process left.")
+
+
 def perform_until_told(order: dict[str, Any], control: Connection) -> None:
     """Says its executor's id first, and, when it stops in good order, where it connected to and what failed."""
     connections = _note_connections()
     failures: list[str] = []
     recoveries: list[str] = []
     database = open_database(order["url"])
-    runners: dict[str, Runner] = {"package": PackageRunner()}
+    runners: dict[str, Runner] = {"package": PackageRunner(), "faulty": Faulty()}
     if command := order["command"]:
         runners["command"] = CommandRunner(argv=tuple(command), grace_seconds=order["grace"])
     settings = EngineSettings(data=Path(order["data"]), runners=runners, **order["settings"])

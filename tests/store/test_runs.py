@@ -23,9 +23,14 @@ def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
         yield backlog
 
 
-def take(backlog, most=10, *, after="", executor=US):
+def take(backlog, most=10, *, after="", executor=US, skipped=()):
     with backlog.database.write() as tx:
-        return store.take(tx, executor=executor, most=most, after=FactoryId(after), now=5)
+        return store.take(tx, executor=executor, most=most, after=FactoryId(after), skipped=skipped, now=5)
+
+
+def is_anything_waiting(backlog, skipped=()):
+    with backlog.database.read() as tx:
+        return store.is_anything_waiting(tx, skipped=skipped)
 
 
 def begin(backlog, key, executor=US):
@@ -63,6 +68,22 @@ def test_the_oldest_of_a_factory_comes_first(backlog):
     keys = backlog.queue_many(backlog.automation(), 5)
 
     assert [taken.run for taken in take(backlog, 3)] == keys[:3]
+
+
+def test_runs_for_a_skipped_runner_hold_up_no_other(backlog):
+    for factory in ("fac_a", "fac_b"):
+        backlog.queue_many(backlog.automation(factory, runner="broken"), 3, factory=factory)
+    keys = [
+        *backlog.queue_many(backlog.automation("fac_b"), 1, factory="fac_b"),
+        *backlog.queue_many(backlog.automation("fac_c", runner="other"), 2, factory="fac_c"),
+    ]
+
+    taken = take(backlog, 2, skipped=["broken"]) + take(backlog, 2, skipped=["broken"])
+
+    assert [each.run for each in taken] == keys
+    assert not is_anything_waiting(backlog, skipped=["broken"])
+    assert is_anything_waiting(backlog)
+    assert len(take(backlog)) == 6
 
 
 def test_a_run_is_taken_once(backlog):

@@ -101,16 +101,32 @@ def _engine(settings: Settings, store: Store) -> "Engine":
     )
 
 
-def refuse_unusable_accounts(settings: Settings) -> None:
-    """Raises `Invalid` for a runner whose user this service can't run commands as."""
-    from hookmill.runs.runners.command import account_of
+def admit_accounts(settings: Settings) -> None:
+    """Let the accounts that runners name reach their packages, before a database is open: its locks end with any file.
 
+    Raises `Invalid` for an account that this service can't run commands as, or that can't reach its packages.
+    """
+    from hookmill.runs.package import let_others_pass, make_packages_directory
+    from hookmill.runs.runner import reason_of
+    from hookmill.runs.runners.command import account_of, refuse_unreachable
+
+    packages = settings.data_dir.absolute() / "runs"
     for name, runner in settings.runners.items():
-        if runner.user is not None:
-            try:
-                account_of(runner.user)
-            except Invalid as error:
-                raise Invalid(f"The runner {name!r}: {error}") from None
+        if runner.user is None:
+            continue
+        try:
+            account = account_of(runner.user)
+            if not account.is_ours:
+                make_packages_directory(packages)
+                let_others_pass(packages)
+                refuse_unreachable(packages, account)
+        except OSError as error:
+            raise Invalid(
+                f"The runner {name!r}: {packages.parent} can't be prepared for its user: {reason_of(error)} "
+                f"({error.filename}). Repair it, or take the runner's user away."
+            ) from None
+        except Invalid as error:
+            raise Invalid(f"The runner {name!r}: {error}") from None
 
 
 def work_until_told() -> None:

@@ -60,11 +60,11 @@ def serve(
 
     from hookmill import app
     from hookmill.app.open_files import raise_limit
-    from hookmill.app.worker_process import refuse_unusable_accounts
+    from hookmill.app.worker_process import admit_accounts
 
     raise_limit()
     if settings.performs_runs:
-        refuse_unusable_accounts(settings)
+        admit_accounts(settings)
     _refuse_taken_port(settings)
     store = app.open_store(settings, create=True)
     try:
@@ -91,12 +91,12 @@ def worker(json: options.AsJson = False) -> None:
         )
 
     from hookmill.app.open_files import raise_limit
-    from hookmill.app.worker_process import refuse_unusable_accounts, work_until_told
+    from hookmill.app.worker_process import admit_accounts, work_until_told
     from hookmill.store.database import open_database
     from hookmill.store.rights import refuse_missing_rights
 
     raise_limit()
-    refuse_unusable_accounts(settings)
+    admit_accounts(settings)
     with open_database(settings.store_url()) as database, database.read() as tx:
         refuse_missing_rights(tx, creates_tables=False, performs_runs=True)
 

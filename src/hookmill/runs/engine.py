@@ -19,7 +19,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,11 +31,10 @@ from dbos import error as dbos_error
 
 from hookmill.domain.errors import Conflict, HookmillError, StoreUnavailable
 from hookmill.domain.ids import FactoryId, RunKey, run_id, run_key
-from hookmill.domain.run import Ended
 from hookmill.runs.hands import Hands, Heartbeats
 from hookmill.runs.health import HostHealth
 from hookmill.runs.perform import Performer
-from hookmill.runs.runner import HostFault, Left, Runner
+from hookmill.runs.runner import Left, Runner
 from hookmill.runs.runners.guard import end_processes_of
 from hookmill.store import runs as store
 from hookmill.store.database import Database, Transaction
@@ -104,6 +103,7 @@ class Engine:
         self._lock: IO[bytes] | None = None
         self._watch = Watch(database)
         self._found_nothing = False
+        self._skipped: Collection[str] = ()
         self._start: Callable[[str], None] = _not_launched
         packages = settings.data.absolute() / "runs"
         self._health = HostHealth(packages, failed=failed, recovered=recovered)
@@ -116,7 +116,8 @@ class Engine:
             leaving=self._leaving,
             failed=failed,
             attempts_max=settings.attempts_max,
-            giving_back=self._forget_before_it_is_given_back,
+            health=self._health,
+            forget=self._forget,
         )
 
     def launch(self) -> None:
@@ -202,16 +203,21 @@ class Engine:
             return ()
         if not self._health.may_claim():
             return ()
-        if self._found_nothing and not self._watch.has_news():
+        skipped = self._health.runners_at_fault()
+        if self._found_nothing and skipped == self._skipped and not self._watch.has_news():
             return ()
         self._found_nothing = False
+        self._skipped = skipped
         with self._database.read() as tx:
-            self._found_nothing = not store.is_anything_waiting(tx)
+            self._found_nothing = not store.is_anything_waiting(tx, skipped=skipped)
         if self._found_nothing:
+            if skipped:
+                # To pass over what waits for them takes time.
+                self._stopping.wait(RETRY_SECONDS)
             return ()
         with self._database.write() as tx:
             store.beat(tx, self.executor, self._clock())
-            taken = store.take(tx, executor=self.executor, most=free, after=after, now=self._clock())
+            taken = store.take(tx, executor=self.executor, most=free, after=after, skipped=skipped, now=self._clock())
         for one in taken:
             self._hands.hold(one.run)
         return taken
@@ -233,8 +239,6 @@ class Engine:
         key = run_key(name)
         try:
             ended = self._performer.perform(key)
-            if isinstance(ended, Ended):
-                self._health.report_performed()
         except StoreUnavailable as error:
             self._failed("runs", error)
             ended = Left()
@@ -244,9 +248,7 @@ class Engine:
         if isinstance(ended, Left):
             raise _LeftOpen
 
-    def _forget_before_it_is_given_back(self, key: RunKey, fault: HostFault) -> None:
-        # In this order: this process must not claim it again at once, and others may start it once it is given back.
-        self._health.report_fault(fault)
+    def _forget(self, key: RunKey) -> None:
         try:
             # Of what a workflow calls itself the engine would take notes, under the name that is being forgotten.
             _aside(lambda: DBOS.delete_workflows([run_id(key)]))

@@ -1,10 +1,16 @@
-"""Whether this host can perform runs: after a fault of it, this worker claims none until a test write succeeds."""
+"""Whether this host can perform runs, with each of its runners.
+
+After a fault of the host, this worker claims no runs until a test write succeeds. After a fault that one runner met, it
+claims none for that runner for a while, and then tries again.
+"""
 
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +20,39 @@ from hookmill.runs.runner import HostFault, reason_of
 from hookmill.store.directories import PROBE_PREFIX, remove_directory
 
 PROBE_SECONDS: Final = 1.0
-"""Between two test writes, and between a fault and the first one."""
+"""Between two test writes, and between a fault and the next try."""
 PROBE_SECONDS_MAX: Final = 30.0
-"""Where test writes succeed and runs still don't, the first one comes later each time, up to this."""
+"""Where each try meets a fault again, the next one comes later each time, up to this."""
 PROBE_FILES: Final = 8
 PROBE_FILE_BYTES: Final = 131_072
 """Together more files and bytes than any package has: what has room for these has room for a package."""
 LOG_AGAIN_SECONDS: Final = 60.0
 """A fault that comes and goes is logged this often."""
+
+
+@dataclass(slots=True)
+class _Pause:
+    """Between a fault and the next try."""
+
+    is_on: bool = False
+    until: float = 0.0
+    """By the monotonic clock, in seconds."""
+    seconds: float = PROBE_SECONDS
+    has_performed: bool = True
+    """Whether a run was performed since the last fault."""
+    logged: tuple[str, float] = ("", 0.0)
+    """The last fault that was logged, and when."""
+    is_logged: bool = False
+    """Whether its end is to be logged, too."""
+
+    def begin(self, fault: str) -> None:
+        now = time.monotonic()
+        self.seconds = PROBE_SECONDS if self.has_performed else min(2 * self.seconds, PROBE_SECONDS_MAX)
+        self.is_on, self.until, self.has_performed = True, now + self.seconds, False
+        logged, logged_at = self.logged
+        self.is_logged = fault != logged or now - logged_at > LOG_AGAIN_SECONDS
+        if self.is_logged:
+            self.logged = (fault, now)
 
 
 class HostHealth:
@@ -38,12 +69,8 @@ class HostHealth:
         self._failed = failed
         self._recovered = recovered
         self._lock = threading.Lock()
-        self._is_faulty = False
-        self._wait_seconds = PROBE_SECONDS
-        self._has_performed = True
-        self._probe_at = 0.0
-        self._logged = ("", 0.0)
-        self._was_logged = False
+        self._host = _Pause()
+        self._runners: defaultdict[str, _Pause] = defaultdict(_Pause)
 
     def check(self) -> None:
         """Probe now, as a start does."""
@@ -53,47 +80,61 @@ class HostHealth:
             self.report_fault(_not_writable(self._packages, error))
 
     def may_claim(self) -> bool:
-        """False after a fault, until a probe succeeds. Probes when one is due, so it may take a while."""
+        """False after a fault of the host, until a probe succeeds. Probes when one is due, so it may take a while."""
         with self._lock:
-            if not self._is_faulty:
+            if not self._host.is_on:
                 return True
-            if time.monotonic() < self._probe_at:
+            if time.monotonic() < self._host.until:
                 return False
         try:
             probe(self._packages)
         except (OSError, MemoryError):
             with self._lock:
-                self._probe_at = time.monotonic() + PROBE_SECONDS
+                self._host.until = time.monotonic() + PROBE_SECONDS
             return False
         with self._lock:
-            self._is_faulty = False
-            was_logged = self._was_logged
-        if was_logged:
+            self._host.is_on = False
+            is_logged = self._host.is_logged
+        if is_logged:
             self._recovered("runs", f"A test write in {self._packages} succeeded: this worker claims runs again.")
         return True
 
+    def runners_at_fault(self) -> Collection[str]:
+        """The names of the runners for which no runs are to be claimed now."""
+        now = time.monotonic()
+        with self._lock:
+            for pause in self._runners.values():
+                if pause.is_on and now >= pause.until:
+                    pause.is_on = False
+            return frozenset(name for name, pause in self._runners.items() if pause.is_on)
+
     def report_fault(self, fault: HostFault) -> None:
         with self._lock:
-            if self._is_faulty:
+            pause = self._host if fault.runner is None else self._runners[fault.runner]
+            if pause.is_on:
                 return
-            self._is_faulty = True
-            self._wait_seconds = (
-                PROBE_SECONDS if self._has_performed else min(2 * self._wait_seconds, PROBE_SECONDS_MAX)
+            pause.begin(str(fault))
+            is_logged = pause.is_logged
+        if is_logged:
+            until = (
+                "runs until a test write succeeds"
+                if fault.runner is None
+                else f"run for the runner {fault.runner!r} for a while, and then tries again"
             )
-            self._has_performed = False
-            now = time.monotonic()
-            self._probe_at = now + self._wait_seconds
-            logged, logged_at = self._logged
-            self._was_logged = str(fault) != logged or now - logged_at > LOG_AGAIN_SECONDS
-            if self._was_logged:
-                self._logged = (str(fault), now)
-            was_logged = self._was_logged
-        if was_logged:
-            self._failed("runs", WaitingForHost(f"{fault} This worker claims no runs until a test write succeeds."))
+            self._failed("runs", WaitingForHost(f"{fault} This worker claims no {until}."))
 
-    def report_performed(self) -> None:
+    def report_performed(self, runner: str) -> None:
         with self._lock:
-            self._has_performed = True
+            self._host.has_performed = True
+            if (pause := self._runners.get(runner)) is None:
+                return
+            pause.has_performed = True
+            # While it is on, another run of the same time met the fault.
+            has_recovered = pause.is_logged and not pause.is_on
+            if has_recovered:
+                pause.is_logged = False
+        if has_recovered:
+            self._recovered("runs", f"A run was performed with the runner {runner!r}: it works again.")
 
 
 class WaitingForHost(HookmillError):

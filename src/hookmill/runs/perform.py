@@ -10,7 +10,7 @@ from typing import Final, TypeVar, assert_never
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.run import Ended, Run, RunState
-from hookmill.runs.health import WHAT_TO_DO
+from hookmill.runs.health import WHAT_TO_DO, HostHealth
 from hookmill.runs.package import write_package
 from hookmill.runs.runner import HostFault, Left, Runner, Verdict, reason_of
 from hookmill.runs.runners.guard import end_processes_of
@@ -39,8 +39,9 @@ class Performer:
     failed: Callable[[str, BaseException], None]
     """Hears of what nobody foresaw."""
     attempts_max: int
-    giving_back: Callable[[RunKey, HostFault], None]
-    """Hears of a fault of the host before the run goes back to the backlog."""
+    health: HostHealth
+    forget: Callable[[RunKey], None]
+    """Makes the engine forget a run that is about to go back to the backlog."""
 
     def perform(self, key: RunKey) -> Ended | Left | None:
         """How it ended; `Left` when it is not over; None when it was not ours to begin.
@@ -54,15 +55,18 @@ class Performer:
         try:
             ended = self._act(run)
         except HostFault as fault:
+            # First, so that this process does not claim the run again at once.
+            self.health.report_fault(fault)
             if fault.acted and run.attempt >= self.attempts_max:
                 # What the command does to its guard must not make the run begin again without an end.
                 ended = Ended(state=RunState.INTERRUPTED, reason=f"{fault} It was attempt {run.attempt}, the last.")
                 return ended if self._record(run, ended) else Left()
-            self.giving_back(key, fault)
+            self.forget(key)
             self._give_back(run, fault)
             return Left()
         if isinstance(ended, Left):
             return ended
+        self.health.report_performed(run.runner)
         return ended if self._record(run, ended) else Left()
 
     def _begin(self, key: RunKey) -> Run | None:
@@ -90,10 +94,12 @@ class Performer:
             ) from error
         try:
             return runner.run(package, lambda: self._verdict(run))
-        except HostFault:
-            raise
+        except HostFault as fault:
+            raise HostFault(str(fault), acted=fault.acted, runner=run.runner) from fault
         except (OSError, MemoryError) as error:
-            raise HostFault(f"The runner {run.runner!r} had no means: {reason_of(error)}.", acted=True) from error
+            raise HostFault(
+                f"The runner {run.runner!r} had no means: {reason_of(error)}.", acted=True, runner=run.runner
+            ) from error
         except Exception as error:
             self.failed(f"runner {run.runner}", error)
             return _failed(f"The runner {run.runner!r} has a fault. The service's log says more.")

@@ -33,11 +33,13 @@ class HostFault(HookmillError):
     """A fault of the service or its host (disk, memory, open files, processes), so never the run's failure.
 
     Its run goes back to the backlog. `acted`: the command may have done something by then, so the attempt counts.
+    `runner`: the name of the only runner that met it, where others may work; None: no run can be performed.
     """
 
-    def __init__(self, message: str, *, acted: bool = False) -> None:
+    def __init__(self, message: str, *, acted: bool = False, runner: str | None = None) -> None:
         super().__init__(message)
         self.acted = acted
+        self.runner = runner
 
 
 def reason_of(error: OSError | MemoryError) -> str:

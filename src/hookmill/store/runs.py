@@ -8,7 +8,7 @@ effect.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from itertools import chain, product, zip_longest
+from itertools import chain, islice, product, zip_longest
 from typing import Final, NewType
 
 from hookmill.domain.automation import Automation
@@ -302,6 +302,8 @@ def add_replay(
 # ── The backlog ──────────────────────────────────────────────────────────────────────────────────────────────
 
 _WAITING: Final = "finished_at IS NULL AND handed_at IS NULL"
+FACTORIES_MAX: Final = 1_000
+"""Of which the backlog is looked through at a time for runs whose runner is not skipped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,16 +314,29 @@ class Taken:
     factory: FactoryId
 
 
-def is_anything_waiting(tx: Transaction) -> bool:
-    return tx.one(f"SELECT 1 FROM runs WHERE {_WAITING} LIMIT 1") is not None
+def is_anything_waiting(tx: Transaction, *, skipped: Collection[str] = ()) -> bool:
+    """Whether there are runs in the backlog for other runners than the `skipped` ones."""
+    condition, runners = _for_other_runners(skipped)
+    return tx.one(f"SELECT 1 FROM runs WHERE {_WAITING} {condition} LIMIT 1", **runners) is not None
 
 
-def take(tx: Transaction, *, executor: ExecutorId, most: int, after: FactoryId, now: int) -> list[Taken]:
+def take(
+    tx: Transaction,
+    *,
+    executor: ExecutorId,
+    most: int,
+    after: FactoryId,
+    now: int,
+    skipped: Collection[str] = (),
+) -> list[Taken]:
     """Up to `most` runs out of the backlog into this executor's hands: a factory's oldest first, factories in turn.
 
-    `after` is the factory that was served last: the next one in the alphabet is served first.
+    `after` is the factory that was served last: the next one in the alphabet is served first. Runs for the `skipped`
+    runners stay where they are.
     """
-    turns = [_oldest_waiting(tx, factory, most) for factory in _factories_waiting(tx, after=after, most=most)]
+    # All that waits for a factory may be for runners that are skipped, and then others have its turn.
+    factories = _factories_waiting(tx, after=after, most=FACTORIES_MAX if skipped else most)
+    turns = list(islice(filter(None, (_oldest_waiting(tx, factory, most, skipped) for factory in factories)), most))
     in_turn = [taken for taken in chain.from_iterable(zip_longest(*turns)) if taken is not None]
     for taken in in_turn[:most]:
         tx.run(
@@ -354,18 +369,36 @@ def _factories_waiting(tx: Transaction, *, after: FactoryId, most: int) -> list[
     return ahead + [factory for factory in around if factory <= after]
 
 
-def _oldest_waiting(tx: Transaction, factory: FactoryId, most: int) -> list[Taken]:
+def _for_other_runners(skipped: Collection[str]) -> tuple[str, dict[str, str]]:
+    """A condition on runs, and the values in it."""
+    if not skipped:
+        return "", {}
+    runners = {f"skipped_{number}": runner for number, runner in enumerate(skipped)}
+    condition = f"""
+        AND NOT EXISTS (
+            SELECT 1 FROM automation_versions
+            WHERE automation_versions.automation_id = runs.automation_id
+                AND automation_versions.version = runs.automation_version
+                AND automation_versions.runner IN ({", ".join(f":{name}" for name in runners)})
+        )
+    """
+    return condition, runners
+
+
+def _oldest_waiting(tx: Transaction, factory: FactoryId, most: int, skipped: Collection[str]) -> list[Taken]:
+    condition, runners = _for_other_runners(skipped)
     rows = tx.all(
         f"""
         SELECT id
         FROM runs
-        WHERE {_WAITING} AND factory_id = :factory
+        WHERE {_WAITING} AND factory_id = :factory {condition}
         ORDER BY id
         LIMIT :most
         {_for_us_alone(tx)}
         """,
         factory=factory,
         most=most,
+        **runners,
     )
     return [Taken(run=RunKey(bytes(row["id"])), factory=factory) for row in rows]
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.run import Ended, RunState
-from hookmill.runs.package import Package, let_others_pass
+from hookmill.runs.package import Package
 from hookmill.runs.runner import HostFault, Left, Verdict, Watch, reason_of
 from hookmill.runs.runners.guard import CHUNK_BYTES, GONE_SECONDS, RUN_VARIABLE, end_descendants_of, end_processes_of
 
@@ -62,6 +62,41 @@ def account_of(user: str | int) -> Account:
     return account
 
 
+_SEARCHES: Final = """
+import os, sys
+name, uid, gid, directory = sys.argv[1:]
+os.initgroups(name, int(gid))
+os.setgid(int(gid))
+os.setuid(int(uid))
+try:
+    os.chdir(directory)
+except OSError as error:
+    print(error.strerror)
+"""
+SEARCHES_SECONDS: Final = 30.0
+
+
+def refuse_unreachable(packages: Path, account: Account) -> None:
+    """Raises `Invalid` if another account can't search the directory of the packages."""
+    try:
+        tried = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _SEARCHES, account.name, str(account.uid), str(account.gid), packages],
+            capture_output=True,
+            text=True,
+            timeout=SEARCHES_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise Invalid(
+            f"It was not found out in {SEARCHES_SECONDS:g} s whether its user can reach {packages}."
+        ) from None
+    trouble = tried.stdout.strip() or (tried.stderr.strip().splitlines() or [""])[-1]
+    if trouble:
+        raise Invalid(
+            f"Its user {account.name!r} can't reach {packages}: {trouble}. The account must be able to search each "
+            "directory above: run chmod o+x on those, or set HOOKMILL_DATA_DIR to another place."
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRunner:
     """Runs `argv`, without a shell, in the package's directory, with an environment of its own.
@@ -90,8 +125,6 @@ class CommandRunner:
 
     def run(self, package: Package, watch: Watch) -> Ended | Left:
         try:
-            if self._other_account is not None:
-                let_others_pass(package.directory.parent)
             guard = self._start_guard(package)
         except (OSError, MemoryError) as error:
             if isinstance(error, OSError) and error.errno == errno.E2BIG:
