@@ -3,8 +3,11 @@
 import os
 import pwd
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
+
+import pytest
 
 from hookmill.store.directories import SET_ASIDE_PREFIX, clear_place, remove_directory
 from tests.support.loaded import Forked
@@ -43,6 +46,30 @@ def test_links_are_removed_and_never_followed(tmp_path: Path):
 
     assert [path.name for path in tmp_path.iterdir()] == ["outside"]
     assert (outside / "inner" / "precious").read_text() == "x"
+
+
+@pytest.mark.parametrize("where", ["mount", "deep/er/mount"])
+def test_what_is_mounted_in_a_directory_stays(tmp_path: Path, where: str):
+    place, outside = tmp_path / "place", tmp_path / "outside"
+    (place / where).mkdir(parents=True)
+    (outside / "inner").mkdir(parents=True)
+    (outside / "inner" / "precious").write_text("x")
+    (outside / "precious").write_text("x")
+    if subprocess.call(["mount", "--bind", outside, place / where], stderr=subprocess.DEVNULL):
+        # Where nothing can be mounted there is nothing to protect.
+        return
+    try:
+        with pytest.raises(OSError, match="busy"):
+            remove_directory(place)
+    finally:
+        for mount in [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]:
+            if mount.startswith(str(place)):
+                subprocess.check_call(["umount", mount])
+
+    assert (outside / "precious").read_text() == "x"
+    assert (outside / "inner" / "precious").read_text() == "x"
+    remove_directory(place)
+    assert [path.name for path in tmp_path.iterdir()] == ["outside"]
 
 
 def test_a_directory_deeper_than_any_limit_goes(tmp_path: Path):

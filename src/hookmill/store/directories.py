@@ -27,7 +27,8 @@ def clear_place(place: Path) -> None:
 def remove_directory(place: Path) -> None:
     """Remove the directory with all that is in it. Links are removed, never followed, the one in its own place too.
 
-    However deep it is, two directories are open at a time. Raises `OSError` when something of it stays.
+    However deep it is, two directories are open at a time. Raises `OSError` when something of it stays, as what is
+    mounted in it does.
     """
     try:
         mode = place.lstat().st_mode
@@ -46,8 +47,14 @@ def remove_directory(place: Path) -> None:
 
 
 def _empty(top: int) -> None:
-    """Each round takes one level away: what is in the directories below moves up and is gone through next."""
+    """Each round takes one level away: what is in the directories below moves up and is gone through next.
+
+    Each directory is renamed before anything in it is removed, which no system allows for a mount point: what a command
+    mounted in its package is not in the package.
+    """
     names = (f".{secrets.token_hex(8)}-{number}" for number in count())
+    for name in _remove_files(top):
+        os.rename(name, next(names), src_dir_fd=top, dst_dir_fd=top)
     while directories := _remove_files(top):
         for name in directories:
             below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
