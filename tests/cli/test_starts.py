@@ -22,6 +22,7 @@ from hookmill import app
 from hookmill.runs.package import let_others_pass
 from hookmill.settings import Settings, read_settings
 from hookmill.store import postgres_engine
+from hookmill.store.rights import ENGINE_SCHEMA
 from tests.cli.conftest import Hookmill
 from tests.faults.parts import wait_until_announced
 from tests.support.loaded import Command, Forked
@@ -364,6 +365,29 @@ def test_start_asks_for_the_right_to_perform_runs_only_where_it_does(
     for error in refused:
         assert "GRANT CREATE ON DATABASE" in error
         assert "GRANT USAGE, CREATE ON SCHEMA public" not in error
+
+
+def test_start_asks_for_rights_on_each_table_of_the_engine(
+    data_dir: Path, hookmill: Hookmill, on: Callable[..., None], weak: str, postgres_url: str
+):
+    role = urlsplit(weak).username
+    on(postgres_url)
+    hookmill("migrate")
+    with psycopg.connect(postgres_url, autocommit=True) as superuser:
+        superuser.execute(
+            f"""
+            GRANT ALL ON ALL TABLES IN SCHEMA public TO {role};
+            CREATE SCHEMA {ENGINE_SCHEMA}; GRANT USAGE ON SCHEMA {ENGINE_SCHEMA} TO {role};
+            CREATE TABLE {ENGINE_SCHEMA}.open (id int); GRANT ALL ON {ENGINE_SCHEMA}.open TO {role};
+            CREATE TABLE {ENGINE_SCHEMA}.closed (id int); GRANT SELECT, INSERT ON {ENGINE_SCHEMA}.closed TO {role};
+            """.encode()
+        )
+        on(weak)
+        refused = hookmill("migrate", ends=1)
+        superuser.execute(refused.err.splitlines()[1].encode())
+
+    assert f"GRANT ALL ON ALL TABLES IN SCHEMA {ENGINE_SCHEMA} TO {role};" in refused.err
+    hookmill("migrate")
 
 
 def test_command_without_rights_to_the_tables_is_told_so(

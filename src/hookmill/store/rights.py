@@ -23,7 +23,14 @@ def refuse_missing_rights(tx: Transaction, *, creates_tables: bool, performs_run
                coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) AS creates_tables,
                has_database_privilege(current_database(), 'CREATE') AS creates_schemas,
                to_regnamespace(:engine) IS NOT NULL AS has_engine,
-               has_schema_privilege(to_regnamespace(:engine)::oid, 'USAGE') AS uses_engine
+               has_schema_privilege(to_regnamespace(:engine)::oid, 'USAGE') AND (
+                   SELECT coalesce(bool_and(
+                       has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')
+                       AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE')
+                   ), true)
+                   FROM pg_class
+                   WHERE relnamespace = to_regnamespace(:engine)::oid AND relkind IN ('r', 'p')
+               ) AS uses_engine
         """,
         engine=ENGINE_SCHEMA,
     )
@@ -35,6 +42,7 @@ def refuse_missing_rights(tx: Transaction, *, creates_tables: bool, performs_run
         grants.append(f"CREATE ON DATABASE {row['database']}")
     if performs_runs and row["has_engine"] and not row["uses_engine"]:
         grants += [f"USAGE, CREATE ON SCHEMA {ENGINE_SCHEMA}", f"ALL ON ALL TABLES IN SCHEMA {ENGINE_SCHEMA}"]
+        grants.append(f"ALL ON ALL SEQUENCES IN SCHEMA {ENGINE_SCHEMA}")
     if grants:
         statements = " ".join(f"GRANT {grant} TO {row['role']};" for grant in grants)
         raise Conflict(
