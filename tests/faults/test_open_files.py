@@ -67,19 +67,21 @@ def test_limit_is_raised_and_leaves_files_to_the_store(tmp_path: Path):
     measured = [_measured(soft, most, tmp_path / f"{most}") for soft, most in limits]
 
     assert len(limits) >= 2
-    for (_, most), (soft, connections) in zip(limits, measured, strict=True):
+    for (found, most), (soft, connections, before) in zip(limits, measured, strict=True):
         assert soft == most
+        assert before == found
         assert connections == min(open_files.CONNECTIONS_MAX, most - open_files.FILES_KEPT_BACK)
 
 
-def _measured(soft: int, hard: int, output: Path) -> tuple[int, int]:
+def _measured(soft: int, hard: int, output: Path) -> tuple[int, int, int]:
     process = Forked(_measure, (soft, hard), {}, output.parent, output)
     assert process.wait(LONG_SECONDS) == 0, output.read_text()
-    raised, connections = json.loads(output.read_text())
-    return raised, connections
+    raised, connections, before = json.loads(output.read_text())
+    return raised, connections, before
 
 
 def _measure(soft: int, hard: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     open_files.raise_limit()
-    print(json.dumps([resource.getrlimit(resource.RLIMIT_NOFILE)[0], open_files.connections_max()]), flush=True)
+    raised, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    print(json.dumps([raised, open_files.connections_max(), open_files.limit_before()]), flush=True)

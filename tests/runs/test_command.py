@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+import resource
 import shutil
 import signal
 import sys
@@ -144,6 +145,13 @@ def test_a_command_has_a_session_of_its_own_and_the_usual_signals(package):
     )
 
     assert end_of(python(program), package).output_tail == "True []\n"
+
+
+def test_a_command_may_have_fewer_files_open_than_the_service(package):
+    program = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    assert end_of(python(program, open_files_max=128), package).output_tail == f"(128, {hard})\n"
 
 
 def test_a_command_dies_of_a_broken_pipe_like_any_other(package):

@@ -14,10 +14,15 @@ CONNECTIONS_MAX: Final = 16_384
 """How many connections one process holds; an idle one costs it 3 KB. Whoever comes then waits until another ends."""
 
 
+_found: int | None = None
+
+
 def raise_limit() -> None:
     """Let this process and those it starts open as many files as the system allows. Raises `Conflict` when that is too
     few to serve with."""
+    global _found
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _found = soft
     if soft != resource.RLIM_INFINITY:
         # Not every system accepts an unlimited soft limit.
         most = hard if hard != resource.RLIM_INFINITY else max(soft, CONNECTIONS_MAX + FILES_KEPT_BACK)
@@ -29,6 +34,12 @@ def raise_limit() -> None:
             f"The service may have {soft} files open at most, and needs {FILES_MIN}: each connection is one. Raise the "
             "limit with `ulimit -n 4096` in the shell that starts it, or LimitNOFILE=4096 in its systemd unit."
         )
+
+
+def limit_before() -> int | None:
+    """The soft limit that `raise_limit` found, for what is no part of the service: a program that calls select() must
+    not get descriptors above 1,023. None if it was not raised."""
+    return _found
 
 
 def connections_max() -> int:

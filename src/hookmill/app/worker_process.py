@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from hookmill.app import Store, log, now_us, open_store
 from hookmill.app.companion import DRAIN_SECONDS, LEAVE, READY
+from hookmill.app.open_files import limit_before
 from hookmill.app.prctl import protect_memory
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run import PACKAGE_RUNNER
@@ -84,6 +85,7 @@ def _engine(settings: Settings, store: Store) -> "Engine":
             pass_environment=runner.pass_environment,
             output_bytes_max=runner.output_bytes_max,
             account=account_of(runner.user) if runner.user is not None else None,
+            open_files_max=limit_before(),
         )
         for name, runner in settings.runners.items()
     }

@@ -115,6 +115,8 @@ class CommandRunner:
     output_bytes_max: int = 1_048_576
     account: Account | None = None
     """What the command runs as; None: as the service does."""
+    open_files_max: int | None = None
+    """The soft limit of the command's open files; None: as the service has it."""
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:
@@ -173,6 +175,7 @@ class CommandRunner:
             "time_limit_seconds": self.time_limit_seconds,
             "grace_seconds": self.grace_seconds,
             "output_bytes_max": self.output_bytes_max,
+            "open_files_max": self.open_files_max,
         }
         return subprocess.Popen(
             [sys.executable, "-I", "-S", str(GUARD), run_id(package.run.id), json.dumps(order)],

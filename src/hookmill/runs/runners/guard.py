@@ -10,6 +10,7 @@ import ctypes
 import errno
 import json
 import os
+import resource
 import select
 import signal
 import sys
@@ -145,7 +146,7 @@ def guard(run: str, order: Mapping[str, Any]) -> dict[str, Any]:
     """Carry out `order`, and tell how the command ended: `exit_status`, or why it did not start.
 
     The order: argv, directory, user (uid, gid and name of another account, or None), time_limit_seconds,
-    grace_seconds, output_bytes_max.
+    grace_seconds, output_bytes_max, open_files_max (the soft limit, or None).
     """
     _ask_the_kernel(_PR_SET_DUMPABLE, 0)
     # What loses its parent becomes this process's child, whatever it dropped of its environment.
@@ -231,6 +232,8 @@ def _become_the_command(order: Mapping[str, Any], writing: int, reporting: int) 
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(writing, 1)
         os.dup2(writing, 2)
+        if (files := order["open_files_max"]) is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         if (user := order["user"]) is not None:
             step = "account"
             # So that it may open /dev/stdout and /dev/stderr.
