@@ -22,8 +22,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from hookmill.cli import service as cli_service
-from hookmill.settings import read_settings
+from hookmill.app import port
+from hookmill.domain.errors import Conflict
 from hookmill.store.key_file import KeyFile
 from tests.cli.conftest import Hookmill
 from tests.support.loaded import Command
@@ -247,23 +247,32 @@ def test_the_log_says_that_another_master_key_was_taken_up_and_that_the_service_
 
 def test_a_taken_port_is_told_before_anything_is_made(data_dir: Path, hookmill: Hookmill):
     with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        printed = hookmill("serve", "--port", str(port), ends=1)
+        number = other.getsockname()[1]
+        printed = hookmill("serve", "--port", str(number), ends=1)
 
-    assert printed.err.startswith(f"The service can't listen on 127.0.0.1 port {port}: Address already in use.")
+    assert printed.err.startswith(f"The service can't listen on 127.0.0.1 port {number}: Address already in use.")
     assert not data_dir.exists()
 
 
-def test_a_port_that_a_dying_service_still_holds_is_waited_for(data_dir: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_port_that_a_dying_service_still_holds_is_waited_for(monkeypatch: pytest.MonkeyPatch):
     with socket.create_server(("127.0.0.1", 0)) as dying:
-        monkeypatch.setenv("HOOKMILL_PORT", str(dying.getsockname()[1]))
         # The first look finds it taken; it is gone by the next one.
         rests = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: dying.close())
-        monkeypatch.setattr(cli_service, "time", rests)
+        monkeypatch.setattr(port, "time", rests)
 
-        cli_service._refuse_taken_port(read_settings())
+        with port.hold_port(*dying.getsockname()):
+            assert dying.fileno() == -1
 
-        assert dying.fileno() == -1
+
+def test_of_two_services_that_start_at_once_one_has_the_port():
+    number = free_port()
+
+    with port.hold_port("127.0.0.1", number):
+        # Neither listens yet.
+        with pytest.raises(Conflict, match="Address already in use"), port.hold_port("127.0.0.1", number):
+            pass
+    with port.hold_port("127.0.0.1", number):
+        pass
 
 
 def test_every_problem_of_the_settings_is_told_at_once(

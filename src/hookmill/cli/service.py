@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shlex
-import socket
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -34,8 +31,6 @@ if TYPE_CHECKING:
     from hookmill.settings import Settings
 
 NAMES_SHOWN: Final = 5
-PORT_SECONDS: Final = 1.0
-"""How long a start waits for its port."""
 
 
 def serve(
@@ -60,25 +55,26 @@ def serve(
 
     from hookmill import app
     from hookmill.app.open_files import raise_limit
+    from hookmill.app.port import hold_port
     from hookmill.app.worker_process import admit_accounts
 
     raise_limit()
     if settings.performs_runs:
         admit_accounts(settings)
-    _refuse_taken_port(settings)
-    store = app.open_store(settings, create=True)
-    try:
-        found = _set_up(app.management(settings, store), settings)
-    finally:
-        store.close()
+    with hold_port(settings.host, settings.port):
+        store = app.open_store(settings, create=True)
+        try:
+            found = _set_up(app.management(settings, store), settings)
+        finally:
+            store.close()
 
-    def announce() -> None:
-        _announce(found, settings, " ".join([*_found_by(settings), how_to_call()]), json)
-        sys.stdout.flush()
+        def announce() -> None:
+            _announce(found, settings, " ".join([*_found_by(settings), how_to_call()]), json)
+            sys.stdout.flush()
 
-    from hookmill.app.serve import serve as serve_until_told
+        from hookmill.app.serve import serve as serve_until_told
 
-    serve_until_told(settings, announce)
+        serve_until_told(settings, announce)
 
 
 def worker(json: options.AsJson = False) -> None:
@@ -148,30 +144,6 @@ def _found_by(settings: Settings) -> list[str]:
     if "HOOKMILL_CONFIG" in said:
         said["HOOKMILL_CONFIG"] = str(Path(said["HOOKMILL_CONFIG"]).absolute())
     return [f"{variable}={shlex.quote(value)}" for variable, value in said.items()]
-
-
-def _refuse_taken_port(settings: Settings) -> None:
-    """Raises `Conflict` for an address that can't be listened on, before anything is made for this start."""
-    give_up = time.monotonic() + PORT_SECONDS
-    while (trouble := _trouble_with_port(settings)) is not None:
-        # A service that was killed this moment lets go of its port as it dies.
-        if trouble.errno != errno.EADDRINUSE or time.monotonic() > give_up:
-            raise Conflict(
-                f"The service can't listen on {settings.host} port {settings.port}: {trouble.strerror}. "
-                "Choose another with --host and --port, or stop what listens there."
-            )
-        time.sleep(0.02)
-
-
-def _trouble_with_port(settings: Settings) -> OSError | None:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as attempt:
-        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            attempt.bind((settings.host, settings.port))
-        except OSError as error:
-            return error
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
