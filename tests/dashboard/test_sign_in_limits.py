@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +18,7 @@ from hookmill.web.dashboard.sign_in_limits import (
 )
 from tests.dashboard.client import PASSWORD, Dashboard, living
 from tests.support.passwords import quick_passwords
+from tests.support.service import Answer
 
 __all__ = ["quick_passwords"]
 
@@ -151,6 +153,70 @@ def test_the_right_password_is_not_counted_as_a_guess(dashboard: Dashboard, monk
 
     assert statuses == {303}
     assert waited == []
+
+
+def test_a_known_browser_signs_in_while_unknown_clients_flood_its_account_and_address(
+    dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
+):
+    waited: list[float] = []
+
+    async def note(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(sign_in, "asyncio", SimpleNamespace(sleep=note))
+    dashboard.member("ada@example.com")
+    browser = browser_of(signing_in(dashboard, "ada@example.com"))
+    for _ in range(40):
+        guess(dashboard, "ada@example.com", MEMBER)
+    waited.clear()
+    wait = SignInLine.wait
+
+    def is_full(line: SignInLine, account: str, address: str) -> AbstractAsyncContextManager[None]:
+        if not address.startswith("browser "):
+            raise TooManyWaiting
+        return wait(line, account, address)
+
+    monkeypatch.setattr(SignInLine, "wait", is_full)
+
+    unknown = signing_in(dashboard, "ada@example.com")
+    others = signing_in(dashboard, "grace@example.com", browser)
+    known = signing_in(dashboard, "ada@example.com", browser)
+
+    assert (unknown.status, others.status, known.status) == (429, 429, 303)
+    assert waited == []
+
+
+def test_a_known_browser_that_guesses_is_slowed_down(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
+    waited: list[float] = []
+
+    async def note(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(sign_in, "asyncio", SimpleNamespace(sleep=note))
+    dashboard.member("ada@example.com")
+    browser = browser_of(signing_in(dashboard, "ada@example.com"))
+
+    statuses = [signing_in(dashboard, "ada@example.com", browser, "a wrong one").status for _ in range(32)]
+
+    assert statuses == [401] * 30 + [429] * 2
+    assert waited[:6] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0]
+
+
+@pytest.mark.parametrize("forged", ["", "x", "AAAA" * 20, "é"])
+def test_what_no_browser_was_given_makes_none_known(dashboard: Dashboard, forged: str):
+    assert dashboard.management.sessions.known_browser(forged, "ada@example.com") is None
+
+
+def browser_of(answer: Answer) -> str:
+    """The cookie by which the browser is known, as it sends it."""
+    (cookie,) = [cookie for cookie in answer.cookies if cookie.startswith("hookmill-browser=")]
+    assert "HttpOnly" in cookie
+    return cookie.partition(";")[0]
+
+
+def signing_in(dashboard: Dashboard, account: str, browser: str = "", password: str = PASSWORD) -> Answer:
+    headers = [("X-Forwarded-For", MEMBER), *([("Cookie", browser)] if browser else [])]
+    return dashboard.stranger.post("/sign-in", {"email": account, "password": password}, headers=headers)
 
 
 def guess(dashboard: Dashboard, account: str, address: str, password: str = "not the right one") -> int:

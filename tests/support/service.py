@@ -30,6 +30,8 @@ class Answer:
     status: int
     headers: Mapping[str, str]
     body: bytes
+    cookies: tuple[str, ...] = ()
+    """All that the answer sets: `headers` has the last one."""
 
     @property
     def delivery_id(self) -> str:

@@ -263,7 +263,8 @@ class World:
         await self.routes(scope, receive, send)
         start, *rest = sent
         answered = {name.decode(): value.decode() for name, value in start["headers"]}
-        return Answer(start["status"], answered, b"".join(message.get("body", b"") for message in rest))
+        cookies = tuple(value.decode() for name, value in start["headers"] if name == b"set-cookie")
+        return Answer(start["status"], answered, b"".join(message.get("body", b"") for message in rest), cookies)
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)

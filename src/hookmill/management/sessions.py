@@ -1,6 +1,8 @@
 """Signing in: links that let somebody choose a password, passwords, and sessions. There is no default account."""
 
+import base64
 import os
+import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -16,11 +18,14 @@ from hookmill.management.members import usable_address
 from hookmill.store import factories, members, sessions
 from hookmill.store.database import Transaction
 from hookmill.store.members import Member
+from hookmill.store.sealing import WrongKey
 from hookmill.store.sessions import Account, Session, SignInLink
 
 HOUR_US: Final = 3_600_000_000
 LINK_HOURS: Final = 24
 SEEN_TO_US: Final = 60_000_000
+_BROWSER: Final = "known browser"
+"""In the place of a row: nothing that is sealed for one opens as what a browser keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +154,23 @@ class Sessions:
             own = _of_their_own(tx, account.member_id, client, now)
             own.change.record("sign_in", "member", account.member_id, own.email)
         return token
+
+    # Browsers
+
+    def remember_browser(self, email: str) -> SecretValue:
+        """What a browser keeps from which the account with this address was signed in to. It opens nothing."""
+        key = self._at.key.newest
+        browser = SecretValue(f"{secrets.token_hex(8)} {email.strip().lower()}")
+        return SecretValue(base64.urlsafe_b64encode(key.seal(browser, _BROWSER)).decode())
+
+    def known_browser(self, token: str, email: str) -> str | None:
+        """The name of the browser, if this account was signed in to from it under the newest master key."""
+        try:
+            sealed = base64.b64decode(token, altchars=b"-_", validate=True)
+            name, _, account = self._at.key.newest.open(sealed, _BROWSER).reveal().partition(" ")
+        except (ValueError, WrongKey):
+            return None
+        return name if account == email.strip().lower() else None
 
     def by_token(self, token: str, *, client: str | None, is_visit: bool = True) -> SignedIn | None:
         """Who is signed in by this; None when it is nobody, or no longer. What is no visit doesn't keep it alive."""

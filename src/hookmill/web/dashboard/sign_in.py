@@ -18,6 +18,7 @@ from hookmill.web.dashboard.visit import Visit
 
 BUSY: Final = "Too many sign-ins are waiting. Your password was not checked. Go back and try again in a few seconds.\n"
 BUSY_SECONDS: Final = 2
+BROWSER_REMEMBERED_DAYS: Final = 365
 
 
 def form(visit: Visit) -> Response:
@@ -29,20 +30,27 @@ def form(visit: Visit) -> Response:
 async def sign_in(visit: Visit) -> Response:
     email = visit.form["email"]
     account, client = email.strip().lower()[:200], one_client(visit.client)
+    line = visit.service.sign_ins
+    known = visit.management.sessions.known_browser(visit.request.cookies.get(_browser_cookie(visit), ""), email)
+    if known is not None:
+        # What unknown clients do to this account, or from this address, slows it down no more than their own.
+        account, client, line = f"{account} of {known}", f"browser {known}", visit.service.known_sign_ins
     try:
-        async with visit.service.sign_ins.wait(account, client):
-            token = await _verified(visit, email, account, client)
+        async with line.wait(account, client):
+            token = await _verified(visit, line, email, account, client)
     except limits.TooManyWaiting:
         # No page: while many guess, most are answered here.
         return PlainTextResponse(BUSY, 429, {"Retry-After": str(BUSY_SECONDS)})
     if token is not None:
-        return await visit.in_thread(_welcome, visit, token, visit.form["next"])
+        return await visit.in_thread(_welcome, visit, token, visit.form["next"], email)
     if visit.service.guesses.count(f"client {client}", visit.service.now_us()) > limits.GUESSES_PER_ADDRESS:
         return await _refused(visit, 429, limits.WINDOW_SECONDS)
     return await _refused(visit, 401)
 
 
-async def _verified(visit: Visit, email: str, account: str, address: str) -> SecretValue | None:
+async def _verified(
+    visit: Visit, line: limits.SignInLine, email: str, account: str, address: str
+) -> SecretValue | None:
     """A new session, if the password is right. A wrong one makes the next guess take longer, and locks nobody out."""
     guesses, now = visit.service.guesses, visit.service.now_us()
     counted = f"account {account}", f"client {address}"
@@ -52,13 +60,13 @@ async def _verified(visit: Visit, email: str, account: str, address: str) -> Sec
         guesses.add(by, now)
     if wrong_before >= limits.FREE_GUESSES:
         await asyncio.sleep(min(limits.DELAY_SECONDS_MAX, 0.1 * 2 ** (wrong_before - limits.FREE_GUESSES)))
-    async with visit.service.sign_ins.verifying(address):
+    async with line.verifying(address):
         token = await visit.in_thread(
             visit.management.sessions.sign_in,
             email,
             visit.form["password"],
             client=visit.client,
-            limiter=visit.service.guessing,
+            limiter=line.thread,
         )
     if token is not None:
         for by in counted:
@@ -106,25 +114,40 @@ def _accept(visit: Visit, target: LinkTarget) -> Response:
             "welcome.html", status=422, target=target, email=target.email or email, name=target.name or name,
             problem=str(error),
         )  # fmt: skip
-    return _welcome(visit, session, "")
+    return _welcome(visit, session, "", target.email or email)
 
 
-def _welcome(visit: Visit, session: SecretValue, wanted: str) -> Response:
+def _welcome(visit: Visit, session: SecretValue, wanted: str, email: str) -> Response:
     # Only a path of ours: "//host" and "/\host" are other sites.
     ours = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and wanted.isascii() and wanted.isprintable()
     answer = visit.go()
     if ours:
         answer.headers["Location"] = wanted
+    _set_cookie(
+        visit,
+        answer,
+        _browser_cookie(visit),
+        visit.management.sessions.remember_browser(email),
+        BROWSER_REMEMBERED_DAYS * 86_400,
+    )
     set_session(visit, answer, session)
     return answer
 
 
+def _browser_cookie(visit: Visit) -> str:
+    return f"{cookie_name(visit.service.is_https)}-browser"
+
+
 def set_session(visit: Visit, answer: Response, session: SecretValue) -> None:
     """Let the browser hold the session, out of reach of scripts and of other sites."""
+    _set_cookie(visit, answer, cookie_name(visit.service.is_https), session, SESSION_HOURS * 3600)
+
+
+def _set_cookie(visit: Visit, answer: Response, name: str, value: SecretValue, seconds: int) -> None:
     answer.set_cookie(
-        cookie_name(visit.service.is_https),
-        session.reveal(),
-        max_age=SESSION_HOURS * 3600,
+        name,
+        value.reveal(),
+        max_age=seconds,
         path="/",
         secure=visit.service.is_https,
         httponly=True,

@@ -2,7 +2,8 @@
 
 Verifying a password takes a tenth of a second of a processor and 64 MiB, and an address and a guess are all that a
 client needs to ask for it. So attempts are verified one at a time, addresses take turns, and each waits in a line of
-bounded length.
+bounded length. A browser from which the account was signed in to before has a line of its own: no flood of unknown
+clients keeps a member out.
 """
 
 import asyncio
@@ -11,6 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
+
+import anyio
 
 FREE_GUESSES: Final = 5
 """Wrong guesses at one account in a window that cost nothing but their time."""
@@ -62,6 +65,8 @@ class SignInLine:
     """Lets attempts through one at a time, for one event loop."""
 
     def __init__(self) -> None:
+        self.thread = anyio.CapacityLimiter(1)
+        """Where its passwords are verified."""
         self._waiting: dict[asyncio.Timeout, str] = {}
         self._accounts: dict[str, _Lock] = {}
         self._addresses: dict[str, _Lock] = {}

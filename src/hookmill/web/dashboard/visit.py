@@ -80,10 +80,10 @@ class Service:
     open_threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(OPEN_THREADS))
     hashing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     """Where members and bearers of a link have a password hashed."""
-    guessing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
-    """Where the passwords of those who sign in are verified: nobody else waits for them."""
     guesses: Guesses = field(default_factory=Guesses)
     sign_ins: SignInLine = field(default_factory=SignInLine)
+    known_sign_ins: SignInLine = field(default_factory=SignInLine)
+    """Of browsers from which the account was signed in to before: they wait for no others."""
 
 
 @dataclass(slots=True, kw_only=True)
