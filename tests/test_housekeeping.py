@@ -14,7 +14,7 @@ import pytest
 from hookmill import housekeeping
 from hookmill.domain.errors import NotFound
 from hookmill.domain.ids import run_id
-from hookmill.housekeeping import DiskGuard, Housekeeping, sweep
+from hookmill.housekeeping import DiskGuard, Housekeeping, believed_time, sweep
 from hookmill.management import WebhookWithSecret
 from hookmill.store.database import open_database, sqlite_url
 from tests.support.loaded import Forked
@@ -341,6 +341,42 @@ def test_a_pass_that_fails_is_told_of_and_is_not_the_last(world, tmp_path, monke
         keeping.close()
 
     assert set(failures) == {"retention"}
+
+
+def test_a_clock_that_is_wrong_for_an_hour_removes_nothing(world, tmp_path):
+    made = world.webhook()
+    hour = 3_600_000_000
+    believed_time(world.database, world.clock(), 0)
+    world.post(made, headers={"X-Service-Delivery-Id": "event-1"})
+    right = world.clock()
+
+    wrong = [believed_time(world.database, right + 40 * 24 * hour, hour // 6) for _ in range(6)]
+    sweep(world.database, tmp_path, wrong[-1])
+
+    assert wrong == [right + passes * 5 * hour for passes in range(1, 7)]
+    assert rows(world, "identities") == 1
+    assert believed_time(world.database, right, hour // 6) == right
+    assert believed_time(world.database, right + hour // 6, hour // 6) == right + hour // 6
+
+
+def test_a_clock_that_is_far_ahead_is_told_of_once(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(housekeeping, "FIRST_SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(housekeeping, "RETENTION_SECONDS", 0.01)
+    heard: list[tuple[str, BaseException]] = []
+    passes = count(1)
+    begun: list[int] = []
+
+    def now() -> int:
+        begun.append(next(passes))
+        return int(world.clock()) + (40 * 24 * 3_600_000_000 if begun[-1] > 1 else 0)
+
+    kept = Housekeeping(world.database, tmp_path, now, failed=lambda *told: heard.append(told))
+    until(lambda: len(begun) > 4)
+    kept.close()
+
+    ((where, error),) = heard
+    assert where == "retention"
+    assert "The clock is more than a day ahead" in str(error)
 
 
 def test_housekeeping_that_has_much_to_do_stops_when_told(world, tmp_path, monkeypatch):

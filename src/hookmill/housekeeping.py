@@ -12,11 +12,18 @@ from typing import Final
 from hookmill.domain.errors import HookmillError
 from hookmill.domain.ids import run_key
 from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS, SESSION_IDLE_HOURS
-from hookmill.store import deliveries, idempotency, runs, sessions
+from hookmill.store import deliveries, facts, idempotency, runs, sessions
 from hookmill.store.database import Database, Transaction
 from hookmill.store.directories import PROBE_PREFIX, SET_ASIDE_PREFIX, remove_directory
 
 HOUR_US: Final = 3_600_000_000
+DAY_US: Final = 24 * HOUR_US
+FASTER_THAN_TIME: Final = 24
+"""Retention follows a clock that was set forward by a day an hour."""
+CLOCK_AHEAD: Final = (
+    "The clock is more than a day ahead of the last pass of retention. If it is right, because the service was stopped "
+    "for so long, nothing needs to be done: retention catches up by a day in each hour. If it is wrong, correct it."
+)
 FIRST_SWEEP_SECONDS: Final = 5.0
 RETENTION_SECONDS: Final = 600.0
 ROWS_PER_STEP: Final = 100
@@ -61,6 +68,23 @@ class PackagesKept(HookmillError):
     """Files that retention should have removed are still there."""
 
 
+class ClockAhead(HookmillError):
+    """The clock has moved further than the time that passed."""
+
+
+def believed_time(database: Database, now: int, elapsed: int) -> int:
+    """What retention takes for the time, in microseconds, when the clock says `now` and `elapsed` have passed since the
+    last pass: what a clock that is wrong for an hour would remove is gone permanently.
+
+    After a pause the clock is right, and retention reaches it in a 24th of the pause.
+    """
+    with database.write() as tx:
+        last = facts.retention_time(tx)
+        believed = now if last is None else min(now, last + FASTER_THAN_TIME * elapsed + HOUR_US)
+        facts.set_retention_time(tx, believed)
+    return believed
+
+
 class Housekeeping:
     """A thread that keeps house until it is closed."""
 
@@ -87,10 +111,16 @@ class Housekeeping:
 
     def _keep(self) -> None:
         wait = FIRST_SWEEP_SECONDS
+        last = time.monotonic()
         while not self._stop.wait(wait):
             wait = RETENTION_SECONDS
+            elapsed, last = time.monotonic() - last, time.monotonic()
             try:
-                sweep(self._database, self._packages, self._now(), rest=self._rest, failed=self._tell_once)
+                now = self._now()
+                believed = believed_time(self._database, now, int(elapsed * 1_000_000))
+                if believed < now - DAY_US:
+                    self._tell_once("retention", ClockAhead(CLOCK_AHEAD))
+                sweep(self._database, self._packages, believed, rest=self._rest, failed=self._tell_once)
             except Exception as error:
                 # A pass that failed, for whatever reason, must not be the last one.
                 self._failed("retention", error)

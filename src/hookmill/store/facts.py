@@ -1,4 +1,5 @@
-"""What the database knows of itself: which master key seals its secrets, and which ones are on their way out.
+"""What the database knows of itself: which master key seals its secrets, which ones are on their way out, and how far
+retention has come.
 
 The database has the only word on which key seals. Processes may have read their keys before or after a rotation began;
 by asking here, in the transaction that seals, none of them uses a key that is about to go.
@@ -12,6 +13,7 @@ from hookmill.store.sealing import MasterKey, MasterKeys, WrongKey
 
 _MASTER_KEY = "master key"
 _RETIRING = "retiring master keys"
+_RETENTION_TIME = "retention time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,20 @@ def begin_rotation(tx: Transaction, old_id: str, new_id: str) -> None:
 def end_rotation(tx: Transaction) -> None:
     """Nothing is sealed with the retiring keys any more."""
     tx.run("DELETE FROM facts WHERE name = :name", name=_RETIRING)
+
+
+def retention_time(tx: Transaction) -> int | None:
+    """What the last pass of retention took for the time, in microseconds since 1970. None before the first one."""
+    kept = _value(tx, _RETENTION_TIME)
+    return int(kept) if kept is not None else None
+
+
+def set_retention_time(tx: Transaction, time_us: int) -> None:
+    tx.run(
+        "INSERT INTO facts (name, value) VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = :value",
+        name=_RETENTION_TIME,
+        value=str(time_us).encode(),
+    )
 
 
 def _value(tx: Transaction, name: str) -> str | None:
