@@ -24,6 +24,7 @@ from tests.faults.parts import (
     wait_until_announced,
 )
 from tests.faults.senders import Event, Fleet, Line, ask, request
+from tests.support.loaded import Command
 from tests.support.service import Service, operator, serving
 from tests.support.waiting import until
 
@@ -158,6 +159,22 @@ def test_a_killed_supervisor_leaves_nobody_behind_and_a_new_start_works(service,
 
         assert service.post(webhook, b'{"after": 1}').status == 202
         assert sqlite_is_whole(service.data_dir / "hookmill.db")
+
+
+def test_a_supervisor_killed_during_its_start_leaves_nobody_behind(service, webhook):
+    service.stop()
+    for _ in range(3):
+        service.process = Command(["serve"], service.environment(), service.data_dir, service.log_path)
+        until(lambda: parts_of(service)[Part.INGRESS], "the ingress is being started")
+        processes = everything_of(service)
+        with taken_away_afterwards(processes):
+            service.process.kill()
+            service.process.wait()
+
+            until(lambda: not everything_of(service), "all its processes have ended", seconds=STOPPED_SECONDS)
+
+    service.start()
+    assert service.post(webhook).status == 202
 
 
 @pytest.mark.parametrize("part", [Part.WRITER, Part.INGRESS])

@@ -36,8 +36,10 @@ SWITCH_SECONDS: Final = 0.002
 class IngressService:
     """The service's ASGI application, from start to stop."""
 
-    def __init__(self, settings: Settings, forks: ForkServer) -> None:
+    def __init__(self, settings: Settings, forks: ForkServer, supervisor: int) -> None:
+        """`supervisor`: the number of the process that starts this one, and must not end before it."""
         self._settings = settings
+        self._supervisor = supervisor
         self._forks = forks
         self._routes: Routes | None = None
         self._managed_store: Store | None = None
@@ -64,6 +66,7 @@ class IngressService:
     async def _start(self) -> None:
         settings = self._settings
         log.configure(settings)
+        self._orphaned = asyncio.create_task(self._end_with(self._supervisor))
         self._store = store = open_store(settings)
         self._snapshot = Snapshot(store.database, store.key, failed=log.failure)
         self._group_commit = GroupCommit(self._start_writer, failed=log.trouble)
@@ -92,7 +95,6 @@ class IngressService:
         self._connections = Connections(settings.port, connections_max(), log.failure)
         self._counting = asyncio.create_task(self._write_down_refusals())
         self._noticing = asyncio.create_task(self._tell_of_master_keys())
-        self._orphaned = asyncio.create_task(self._end_with(os.getppid()))
         _tune_the_interpreter()
 
     def _start_writer(self, line: socket.socket) -> None:

@@ -2,6 +2,7 @@
 
 import fcntl
 import multiprocessing
+import os
 import stat
 import threading
 import time
@@ -60,6 +61,7 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
 def _serve_until_told(settings: Settings, forks: ForkServer, has_served: threading.Event) -> None:
     """The server gives up when one of its processes ends twice within seconds. A service that has served does not: a
     request that can end a process must not be able to end them all."""
+    supervisor = os.getpid()
     # What the ingress is made of is handed on by forking, which is no longer the default everywhere.
     multiprocessing.set_start_method("fork", force=True)
     while True:
@@ -83,7 +85,7 @@ def _serve_until_told(settings: Settings, forks: ForkServer, has_served: threadi
             workers_kill_timeout=DRAIN_SECONDS + 5,
         )
         try:
-            server.serve(target_loader=lambda: IngressService(settings, forks), wrap_loader=False)
+            server.serve(target_loader=lambda: IngressService(settings, forks, supervisor), wrap_loader=False)
         except SystemExit:
             if not has_served.is_set() and not server.interrupt_signal:
                 raise
