@@ -246,6 +246,13 @@ def test_a_command_that_cannot_be_started_has_failed_with_the_reason(package, pr
     assert ended.reason == f"The command {program!r} could not be started: {trouble}."
 
 
+def test_an_argument_that_no_system_takes_fails_the_run_with_the_reason(package):
+    ended = end_of(CommandRunner(argv=("true", "a\0b")), package)
+
+    assert ended.state is RunState.FAILED
+    assert ended.reason == "The command 'true' could not be started: embedded null byte."
+
+
 @pytest.mark.parametrize("argv", [(), ("",), ("./agent.sh",), ("bin/agent",)])
 def test_a_command_without_a_program_of_the_operators_is_refused(argv):
     with pytest.raises(Invalid):

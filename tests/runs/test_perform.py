@@ -231,6 +231,23 @@ def test_a_runner_at_work_is_told_of_a_cancel_by_anybody(backlog):
     assert told == [Verdict.GO_ON, Verdict.CANCEL]
 
 
+def test_a_runner_at_work_goes_on_whatever_keeps_its_run_from_being_looked_up(on_sqlite, monkeypatch):
+    key = taken(on_sqlite, runner="acting")
+    failures: list[Any] = []
+
+    def act(_: Package, watch: Watch) -> Ended:
+        with monkeypatch.context() as patched:
+            patched.setattr(store, "standing_of", lambda *_, **__: 1 / 0)
+            assert watch() is Verdict.GO_ON
+        return DONE
+
+    performer(on_sqlite, failures, acting=Acting(act)).perform(key)
+
+    assert on_sqlite.run(key).state is RunState.SUCCEEDED
+    ((where, error),) = failures
+    assert (where, type(error)) == ("runs", ZeroDivisionError)
+
+
 def test_a_runner_that_was_declared_dead_is_told_to_leave_and_its_end_has_no_effect(backlog):
     key = taken(backlog, runner="acting")
     told = []

@@ -119,6 +119,10 @@ class Performer:
                 standing = store.standing_of(tx, run.id, executor=self.executor, attempt=run.attempt)
         except StoreUnavailable:
             return Verdict.GO_ON
+        except Exception as error:
+            # Whatever keeps it from being looked up, the command has done nothing wrong.
+            self.failed("runs", error)
+            return Verdict.GO_ON
         match standing:
             case Standing.OURS:
                 return Verdict.GO_ON

@@ -10,7 +10,7 @@ from psycopg.abc import RV, PQGen
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
-from hookmill.domain.errors import Invalid
+from hookmill.domain.errors import Invalid, StoreUnavailable
 from hookmill.store import waiting
 
 OLDEST_VERSION: Final = 15
@@ -56,17 +56,19 @@ def postgres_engine(url: str) -> Engine:
         },
     )
 
+    has_connected = False
+
     @event.listens_for(engine, "do_connect")
     def _connect(_dialect: object, _record: object, given: Sequence[Any], named: dict[str, Any]) -> PostgresConnection:
+        nonlocal has_connected
         try:
-            connection = PostgresConnection.connect(*given, **named)
-        except psycopg.ProgrammingError as error:
-            raise Invalid(f"HOOKMILL_DATABASE_URL can't be used: {str(error).strip()}.") from None
-        try:
-            _refuse_unsuitable(connection)
-        except Invalid:
-            connection.close()
+            connection = _suitable(given, named)
+        except Invalid as error:
+            if has_connected:
+                # The settings were right: something else answers in the database's place, for now.
+                raise StoreUnavailable(str(error)) from None
             raise
+        has_connected = True
         return connection
 
     @event.listens_for(engine, "checkin")
@@ -87,6 +89,19 @@ def _parsed(url: str) -> URL:
         "HOOKMILL_DATABASE_URL can't be read. Use postgresql://USER:PASSWORD@HOST:PORT/NAME, with the characters "
         "@ : / ? # % of the user and the password as %40 %3A %2F %3F %23 %25."
     )
+
+
+def _suitable(given: Sequence[Any], named: dict[str, Any]) -> PostgresConnection:
+    try:
+        connection = PostgresConnection.connect(*given, **named)
+    except psycopg.ProgrammingError as error:
+        raise Invalid(f"HOOKMILL_DATABASE_URL can't be used: {str(error).strip()}.") from None
+    try:
+        _refuse_unsuitable(connection)
+    except Invalid:
+        connection.close()
+        raise
+    return connection
 
 
 def _refuse_unsuitable(connection: PostgresConnection) -> None:

@@ -249,6 +249,9 @@ def _become_the_command(order: Mapping[str, Any], writing: int, reporting: int) 
         os.write(reporting, json.dumps([step, error.errno, error.strerror]).encode())
     except MemoryError:
         os.write(reporting, json.dumps([step, errno.ENOMEM, os.strerror(errno.ENOMEM)]).encode())
+    except ValueError as error:
+        # What no system takes as an argument.
+        os.write(reporting, json.dumps([step, errno.EINVAL, str(error)]).encode())
     finally:
         os._exit(127)
 
