@@ -9,7 +9,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
@@ -60,6 +60,16 @@ class RunnerSettings(BaseModel):
         "root. Unset: the service's own.",
     )
 
+    @field_validator("argv", "environment", "pass_environment")
+    @classmethod
+    def _can_be_passed(cls, given: Any) -> Any:
+        values = given.values() if isinstance(given, dict) else ()
+        if any("\0" in text for text in (*given, *values)):
+            raise ValueError("must not hold a NUL character")
+        if isinstance(given, dict) and any(not name or "=" in name for name in given):
+            raise ValueError("must name variables without =, and not with an empty name")
+        return given
+
 
 class Settings(BaseSettings):
     """What an operator may decide. Frozen, and complete: a `Settings` that exists is a valid one."""
@@ -75,8 +85,8 @@ class Settings(BaseSettings):
         default=None,
         description="postgresql://USER:PASSWORD@HOST/NAME for several processes. Unset: SQLite in the data directory.",
     )
-    host: str = Field(default="127.0.0.1", description="The address to listen on.")
-    port: int = Field(default=8420, ge=0, le=65_535, description="The port to listen on.")
+    host: str = Field(default="127.0.0.1", description="The IP address to listen on.")
+    port: int = Field(default=8420, ge=1, le=65_535, description="The port to listen on.")
     base_url: str | None = Field(
         default=None,
         description="How senders reach this service, such as https://hooks.example.com. Unset: host and port.",
@@ -130,6 +140,22 @@ class Settings(BaseSettings):
         description="Below this much free disk, deliveries are answered 503 instead of risking the log.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="How much is logged.")
+
+    @field_validator("data_dir")
+    @classmethod
+    def _is_data_directory(cls, given: Path) -> Path:
+        if given == Path() or given.absolute() == Path("/"):
+            raise ValueError("must name a directory of the service's own, such as /var/lib/hookmill")
+        return given
+
+    @field_validator("host")
+    @classmethod
+    def _is_ip_address(cls, given: str) -> str:
+        try:
+            ip_address(given)
+        except ValueError:
+            raise ValueError("must be an IP address, such as 127.0.0.1, or 0.0.0.0 for every interface") from None
+        return given
 
     @field_validator("trusted_proxies", mode="before")
     @classmethod
@@ -229,13 +255,21 @@ def read_settings() -> Settings:
     path = Path(named or CONFIG_FILE)
     problems: list[str] = []
     written: dict[str, Any] = {}
-    if path.is_file():
+    # A link to nothing, or a directory that a container made in a missing file's place, is there, too.
+    if named or os.path.lexists(path):
         try:
             written = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            problems.append(f"{'HOOKMILL_CONFIG' if named else path}: there is no file {path.absolute()}")
+        except OSError as error:
+            problems.append(f"{path}: can't be read: {error.strerror}")
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             problems.append(f"{path}: not valid TOML: {error}")
-    elif named:
-        problems.append(f"HOOKMILL_CONFIG: there is no file {path}")
+    problems += [
+        f"{name}: not valid UTF-8"
+        for name, value in sorted(environment.items())
+        if name.startswith("HOOKMILL_") and not _is_text(value)
+    ]
     known = set(Settings.model_fields)
     problems += [f"{path}: unknown setting {name!r}" for name in written if name not in known]
     problems += [
@@ -256,6 +290,15 @@ def read_settings() -> Settings:
     if problems or settings is None:
         raise Invalid("The settings can't be used:\n" + "\n".join(f"  {problem}" for problem in problems))
     return settings
+
+
+def _is_text(value: str) -> bool:
+    """Whether a variable of the environment was UTF-8. What was not holds surrogates in the place of its bytes."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _problem(found: Mapping[str, Any], path: Path, environment: Mapping[str, str]) -> str:

@@ -19,6 +19,7 @@ import pytest
 from pydantic import SecretStr
 
 from hookmill import app
+from hookmill.domain.errors import Invalid
 from hookmill.runs.package import let_others_pass
 from hookmill.settings import Settings, read_settings
 from hookmill.store import postgres_engine
@@ -208,16 +209,73 @@ def test_data_directory_is_passable_for_users_and_the_rest_in_it_closed(tmp_path
     packages = tmp_path / "data" / "runs"
     packages.mkdir(parents=True)
     (tmp_path / "data").chmod(0o777)
-    (tmp_path / "outside").write_text("")
-    (tmp_path / "outside").chmod(0o644)
-    (tmp_path / "data" / "hookmill.db").write_text("")
-    (tmp_path / "data" / "hookmill.db").chmod(0o644)
-    (tmp_path / "data" / "link").symlink_to(tmp_path / "outside")
+    for ours in ("data/hookmill.db", "data/hookmill.db-wal", "data/master.key", "outside", "data/notes"):
+        (tmp_path / ours).write_text("")
+        (tmp_path / ours).chmod(0o644)
+    (tmp_path / "data" / "engine.db").symlink_to(tmp_path / "outside")
 
     let_others_pass(packages)
 
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (packages.parent, *packages.parent.iterdir())}
-    assert modes == {"data": 0o711, "runs": 0o711, "hookmill.db": 0o600, "link": 0o644}
+    assert modes == {
+        "data": 0o755, "runs": 0o711, "hookmill.db": 0o600, "hookmill.db-wal": 0o600, "master.key": 0o600,
+        "engine.db": 0o644, "notes": 0o644,
+    }  # fmt: skip
+
+
+def test_refused_start_changes_no_mode_in_the_data_directory(
+    data_dir: Path, on: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOOKMILL_RUNNERS", json.dumps({"agent": {"argv": ["true"], "user": "nobody"}}))
+    data_dir.mkdir(mode=0o755)
+    (data_dir / "hookmill.db").write_text("somebody else's")
+    (data_dir / "hookmill.db").chmod(0o644)
+
+    refused("serve", data_dir.parent / "output")
+
+    assert stat.S_IMODE((data_dir / "hookmill.db").stat().st_mode) == 0o644
+    assert [path.name for path in data_dir.iterdir()] == ["hookmill.db"]
+
+
+@pytest.mark.parametrize("data_dir", ["/", "", "."])
+def test_data_directory_that_is_no_directory_of_its_own_is_refused(monkeypatch: pytest.MonkeyPatch, data_dir: str):
+    monkeypatch.setenv("HOOKMILL_DATA_DIR", data_dir)
+
+    with pytest.raises(Invalid, match="HOOKMILL_DATA_DIR: must name a directory of the service's own"):
+        read_settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("HOST", "localhost", "HOOKMILL_HOST: must be an IP address, such as 127.0.0.1"),
+        ("HOST", "", "HOOKMILL_HOST: must be an IP address, such as 127.0.0.1"),
+        ("PORT", "0", "HOOKMILL_PORT: "),
+        ("DATA_DIR", "data-\udcff", "HOOKMILL_DATA_DIR: not valid UTF-8"),
+        ("RUNNERS", '{"a": {"argv": ["x\\u0000y"]}}', "HOOKMILL_RUNNERS: must not hold a NUL character"),
+        ("RUNNERS", '{"a": {"argv": ["x"], "environment": {"A": "\\u0000"}}}', "must not hold a NUL character"),
+        ("RUNNERS", '{"a": {"argv": ["x"], "environment": {"A=B": ""}}}', "must name variables without ="),
+    ],
+)
+def test_setting_that_no_service_can_use_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, problem: str
+):
+    monkeypatch.setenv(f"HOOKMILL_{name}", value)
+
+    with pytest.raises(Invalid, match=re.escape(problem)):
+        read_settings()
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+def test_settings_file_that_cannot_be_read_is_no_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_link: bool
+):
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "hookmill.toml"
+    place.symlink_to(tmp_path / "nowhere") if is_link else place.mkdir()
+
+    with pytest.raises(Invalid, match=r"hookmill.toml: (there is no file|can't be read: Is a directory)"):
+        read_settings()
 
 
 def test_what_a_service_creates_is_for_its_owner_only(tmp_path: Path):

@@ -20,6 +20,7 @@ from hookmill.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     from hookmill.runs.engine import Engine
+    from hookmill.runs.runners.command import Account
 
 
 STANDS_BACK: Final = 10
@@ -103,25 +104,26 @@ def _engine(settings: Settings, store: Store) -> "Engine":
     )
 
 
-def admit_accounts(settings: Settings) -> None:
-    """Let the accounts that runners name reach their packages, before a database is open: its locks end with any file.
+def refuse_unusable_accounts(settings: Settings) -> None:
+    """Raises `Invalid` for a runner whose user this service can't run commands as. Changes nothing."""
+    _accounts(settings)
 
-    Raises `Invalid` for an account that this service can't run commands as, or that can't reach its packages.
-    """
+
+def admit_accounts(settings: Settings) -> None:
+    """Let the accounts that runners name reach their packages. Changes modes, so the data directory must be known to be
+    the service's. Raises `Invalid` for an account that can't reach its packages."""
     from hookmill.runs.package import let_others_pass, make_packages_directory
     from hookmill.runs.runner import reason_of
-    from hookmill.runs.runners.command import account_of, refuse_unreachable
+    from hookmill.runs.runners.command import refuse_unreachable
 
     packages = settings.data_dir.absolute() / "runs"
-    for name, runner in settings.runners.items():
-        if runner.user is None:
+    for name, account in _accounts(settings).items():
+        if account.is_ours:
             continue
         try:
-            account = account_of(runner.user)
-            if not account.is_ours:
-                make_packages_directory(packages)
-                let_others_pass(packages)
-                refuse_unreachable(packages, account)
+            make_packages_directory(packages)
+            let_others_pass(packages)
+            refuse_unreachable(packages, account)
         except OSError as error:
             raise Invalid(
                 f"The runner {name!r}: {packages.parent} can't be prepared for its user: {reason_of(error)} "
@@ -129,6 +131,20 @@ def admit_accounts(settings: Settings) -> None:
             ) from None
         except Invalid as error:
             raise Invalid(f"The runner {name!r}: {error}") from None
+
+
+def _accounts(settings: Settings) -> "dict[str, Account]":
+    """By the names of the runners that have a user."""
+    from hookmill.runs.runners.command import account_of
+
+    accounts = {}
+    for name, runner in settings.runners.items():
+        if runner.user is not None:
+            try:
+                accounts[name] = account_of(runner.user)
+            except Invalid as error:
+                raise Invalid(f"The runner {name!r}: {error}") from None
+    return accounts
 
 
 def work_until_told() -> None:

@@ -69,18 +69,23 @@ def make_packages_directory(packages: Path) -> None:
     packages.mkdir(mode=0o700, exist_ok=True)
 
 
-def let_others_pass(packages: Path) -> None:
-    """Let other accounts pass through to a package whose name they know, and open nothing else in the data directory.
+OURS_IN_DATA: Final = ("hookmill.db", "engine.db", "master.key", "serve.lock", "engine.lock")
+"""How the names of the files that the service makes in the data directory begin."""
 
-    They can't list what is in either directory.
+
+def let_others_pass(packages: Path) -> None:
+    """Let other accounts pass through to a package whose name they know, and open nothing else of the service's.
+
+    They can't list the packages. What is not the service's in the data directory stays as it is.
     """
+    data = packages.parent
     # First: who may write in there could put a link in an entry's place.
-    for directory in (packages.parent, packages):
+    for directory, kept in ((data, 0o755), (packages, 0o700)):
         mode = directory.stat().st_mode & 0o7777
-        if (passable := mode & 0o700 | 0o011) != mode:
+        if (passable := mode & kept | 0o011) != mode:
             directory.chmod(passable)
-    for entry in os.scandir(packages.parent):
-        if entry.name == packages.name or entry.is_symlink():
+    for entry in os.scandir(data):
+        if not entry.name.startswith(OURS_IN_DATA) or not entry.is_file(follow_symlinks=False):
             continue
         with suppress(FileNotFoundError):  # Databases have files that come and go.
             mode = entry.stat(follow_symlinks=False).st_mode & 0o7777
