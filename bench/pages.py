@@ -16,7 +16,7 @@ from bench.load import LoadFailed
 from bench.service import NotMeasured, Service, Storage, serving
 from bench.table import Row
 from hookmill import app
-from hookmill.domain.delivery import Budget, IdentityKind, Label
+from hookmill.domain.delivery import IdentityKind, Label, RateLimit
 from hookmill.domain.ids import delivery_id, time_ordered
 from hookmill.management import Management
 from hookmill.store.bulk import RowStatement
@@ -80,7 +80,7 @@ def fill(database: Database, *, deliveries: int = DELIVERIES, now: int) -> None:
             # The last webhook has few of its own.
             no = webhooks[-1] if number % 10_000 == 0 else chance.choice(webhooks[:-1])
             label = Label.REJECTED_TOO_LARGE if number in range(1_000, 1_000 + RARE) else _label(chance)
-            budget = Budget.FAILED_AUTHENTICATIONS if label is Label.REJECTED_AUTH else Budget.DELIVERIES
+            budget = RateLimit.FAILED_AUTHENTICATIONS if label is Label.REJECTED_AUTH else RateLimit.DELIVERIES
             event = DUPLICATE if label is Label.DUPLICATE or number < WEBHOOKS * 10 else f"event-{number}"
             digest = bytearray(sha256(b"sender\0" + event.encode()).digest()[:16])
             kept = label in (Label.ACCEPTED, Label.DUPLICATE)

@@ -1,9 +1,10 @@
-"""What the ingress does with a sender who has not proven itself, however it came to that."""
+"""The ingress accepts nothing from a sender that did not prove itself, however it came to that."""
 
 import pytest
 
 from hookmill.domain.delivery import Attempt, Label
 from hookmill.domain.webhook import AuthMode
+from hookmill.store.admission.plan import Rejection
 from tests.support.world import World, living
 
 
@@ -16,10 +17,10 @@ def test_a_delivery_without_a_proof_is_refused(sqlite_store: str, mode: AuthMode
         webhook = world.ingress._snapshot.get(made.webhook.uid)
         assert webhook is not None
 
-        plan = world.ingress._judge(webhook, attempt(world, made.webhook.uid), None, b"{}")
+        plan = world.ingress._evaluate(webhook, attempt(world, made.webhook.uid), None, b"{}")
 
+        assert isinstance(plan, Rejection)
         assert plan.label is Label.REJECTED_AUTH
-        assert (plan.body, plan.runs) == (None, ())
 
 
 def attempt(world: World, uid: str) -> Attempt:

@@ -23,7 +23,7 @@ SECRET = b"S3cret-value_of.43~characters"
     ],
 )
 def test_the_secret_behind_the_word_bearer_is_authentic(authorization):
-    assert judge(AuthMode.TOKEN, authorization) == Authentic()
+    assert judge(AuthMode.TOKEN, authorization) == Authentic(AuthMode.TOKEN)
 
 
 @for_each(
@@ -63,7 +63,7 @@ def test_more_than_one_authorization_header_is_refused_even_if_the_first_is_righ
 
 
 def test_the_secret_as_the_urls_last_segment_is_authentic():
-    assert judge(AuthMode.URL_TOKEN, url_token=SECRET) == Authentic()
+    assert judge(AuthMode.URL_TOKEN, url_token=SECRET) == Authentic(AuthMode.URL_TOKEN)
 
 
 @for_each(
@@ -88,7 +88,7 @@ def test_a_bearer_token_is_no_proof_at_a_url_token_webhook():
 
 
 def test_what_authorization_says_does_not_matter_to_a_url_token_webhook():
-    assert judge(AuthMode.URL_TOKEN, b"Basic eDp5", url_token=SECRET) == Authentic()
+    assert judge(AuthMode.URL_TOKEN, b"Basic eDp5", url_token=SECRET) == Authentic(AuthMode.URL_TOKEN)
 
 
 def test_a_webhook_whose_scheme_is_not_known_refuses_everybody():
@@ -113,8 +113,8 @@ def test_of_a_thousand_near_misses_none_is_authentic():
     # One space more between the scheme and the token is not a wrong token.
     near = {each for each in (altered(chance) for _ in range(1_000)) if each.lstrip(b" ") != SECRET}
 
-    assert [each for each in near if judge(AuthMode.TOKEN, b"Bearer " + each) == Authentic()] == []
-    assert [each for each in near if judge(AuthMode.URL_TOKEN, url_token=each) == Authentic()] == []
+    assert [each for each in near if judge(AuthMode.TOKEN, b"Bearer " + each) == Authentic(AuthMode.TOKEN)] == []
+    assert [each for each in near if judge(AuthMode.URL_TOKEN, url_token=each) == Authentic(AuthMode.URL_TOKEN)] == []
 
 
 def altered(chance: random.Random) -> bytes:

@@ -242,18 +242,18 @@ def test_an_automation_that_goes_while_a_delivery_is_on_its_way_does_not_get_it(
 
 
 def test_a_webhook_that_never_stops_changing_is_a_503_and_not_a_wrong_answer(world, monkeypatch):
-    monkeypatch.setattr(ingress, "JUDGED_AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(ingress, "EVALUATED_AGAIN_SECONDS", 0.2)
     made = world.webhook()
     world.post(made, b"0")
     world.clock.advance(seconds=1)
-    confirmed = world.snapshot.confirmed
+    confirmed = world.snapshot.revalidated
 
     def confirmed_and_changed_again(uid):
         answer = confirmed(uid)
         answer.add_done_callback(lambda _: disable_and_enable(world))
         return answer
 
-    world.snapshot.confirmed = confirmed_and_changed_again
+    world.snapshot.revalidated = confirmed_and_changed_again
 
     assert world.post(made, in_the_middle(lambda: disable_and_enable(world))).status == 503
     assert world.labels(made) == ["Accepted"]

@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from hashlib import sha256
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from hookmill.domain.delivery import Budget, IdentityKind, Label
+from hookmill.domain.authentication import Authentic
+from hookmill.domain.delivery import Identity, IdentityKind, Label, RateLimit
 from hookmill.domain.ids import DeliveryKey, time_ordered
-from hookmill.domain.webhook import Webhook
+from hookmill.domain.webhook import AuthMode, Webhook
 from hookmill.management import House, Management
-from hookmill.store.admission import Attempted, Plan, RunToStart, admit
+from hookmill.store.admission.plan import Acceptance, Plan, Rejection, RunToStart
+from hookmill.store.admission.transaction import Tried, admit
 from hookmill.store.database import Database, Row
 from hookmill.store.sealing import MasterKey
 from tests.support.stores import opened
@@ -52,42 +54,66 @@ class Shelf:
         event: str | None = None,
         *,
         at: float = 0.0,
-        label: Label = Label.ACCEPTED,
-        budget: Budget | None = None,
-        budget_size: int = MANY,
+        per_minute: int = MANY,
+        revision: int | None = None,
         body: bytes = b"{}",
         kind: IdentityKind = IdentityKind.SENDER,
         runs: Sequence[RunToStart] = (),
-        **otherwise: Any,
-    ) -> Plan:
-        """An attempt `at` seconds after the clock. Without an event named it is one that was never seen."""
-        strangers = label is Label.REJECTED_AUTH
+        signed: bytes | None = None,
+    ) -> Acceptance:
+        """A delivery `at` seconds after the clock. Without an event named it is one that was never seen.
+
+        `signed`: what only a replay of the same signed request has again.
+        """
         received_at = self.clock.now + round(at * 1_000_000)
-        plan = Plan(
+        digest = sha256(event.encode() if event is not None else os.urandom(16)).digest()[:16]
+        return Acceptance(
+            proof=Authentic(AuthMode.TOKEN, fingerprint=signed),
             delivery=DeliveryKey(time_ordered(received_at, os.urandom(8))),
             webhook_no=webhook.no,
             factory_id=webhook.factory_id,
+            revision=webhook.revision if revision is None else revision,
+            received_at=received_at,
+            per_minute=per_minute,
+            identity=Identity(kind, digest, event),
+            body=body,
+            runs=tuple(runs),
+        )
+
+    def plan_with(self, label: Label, webhook: Webhook, event: str | None = None, *, at: float = 0.0) -> Plan:
+        """The plan that is recorded under this label; what becomes a duplicate is only known in the transaction."""
+        if label in (Label.ACCEPTED, Label.DUPLICATE):
+            return self.plan(webhook, event, at=at)
+        return self.rejection(webhook, label, at=at)
+
+    def rejection(
+        self,
+        webhook: Webhook,
+        label: Label = Label.REJECTED_AUTH,
+        *,
+        at: float = 0.0,
+        per_minute: int = MANY,
+        reason: str | None = None,
+    ) -> Rejection:
+        """An attempt that is rejected, `at` seconds after the clock."""
+        is_authentic = label is not Label.REJECTED_AUTH
+        received_at = self.clock.now + round(at * 1_000_000)
+        return Rejection(
+            delivery=DeliveryKey(time_ordered(received_at, os.urandom(8))),
+            webhook_no=webhook.no,
             revision=webhook.revision,
             received_at=received_at,
             label=label,
-            budget=int(budget or (Budget.FAILED_AUTHENTICATIONS if strangers else Budget.DELIVERIES)),
-            budget_size=budget_size,
-            size=len(body),
+            rate_limit=int(RateLimit.DELIVERIES if is_authentic else RateLimit.FAILED_AUTHENTICATIONS),
+            per_minute=per_minute,
+            size=2,
+            reason=reason,
         )
-        if label is Label.ACCEPTED:
-            plan.body = body
-            plan.identity_kind = int(kind)
-            plan.identity_digest = sha256(event.encode() if event is not None else os.urandom(16)).digest()[:16]
-            plan.identity_shown = event
-            plan.runs = tuple(runs)
-        for name, value in otherwise.items():
-            setattr(plan, name, value)
-        return plan
 
     def run(self, automation: str) -> RunToStart:
         return RunToStart(time_ordered(self.clock.now, os.urandom(8)), automation, 1)  # type: ignore[arg-type]
 
-    def admit(self, *plans: Plan) -> list[Attempted]:
+    def admit(self, *plans: Plan) -> list[Tried]:
         """All of them in one transaction."""
         with self.database.write() as tx:
             return admit(tx, plans)

@@ -5,13 +5,16 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 import pytest
 from sqlalchemy.exc import IntegrityError
 
+from hookmill.domain.authentication import Authentic
 from hookmill.domain.delivery import Accepted, Duplicate, Label, RateLimited, Rejected
-from hookmill.store.admission import WINDOW_US, Attempted, Plan, Stale, add_refusals
+from hookmill.store.admission.plan import Acceptance, Plan, Rejection
+from hookmill.store.admission.transaction import WINDOW_US, Stale, Tried, add_dropped
 from tests.store.shelf import Shelf
 
 REJECTED = [Label.REJECTED_AUTH, Label.REJECTED_INVALID_JSON, Label.REJECTED_TOO_LARGE]
@@ -40,7 +43,7 @@ def test_an_accepted_attempt_has_a_row_a_body_an_identity_and_its_runs(shelf):
 def test_a_rejected_attempt_has_a_row_with_its_reason_and_nothing_else(shelf, label):
     webhook = shelf.webhook()
 
-    outcomes = shelf.admit(shelf.plan(webhook, label=label, reason="because"))
+    outcomes = shelf.admit(shelf.rejection(webhook, label, reason="because"))
 
     assert outcomes == [Rejected(label)]
     [row] = shelf.rows("deliveries")
@@ -57,10 +60,10 @@ def test_outcomes_come_in_the_order_of_the_plans(shelf):
         shelf.plan(other, "a"),
         shelf.plan(one, revision=99),
         shelf.plan(one, "a"),
-        shelf.plan(other, label=Label.REJECTED_AUTH),
+        shelf.rejection(other),
         shelf.plan(one, "a"),
-        shelf.plan(full, budget_size=1),
-        shelf.plan(full, budget_size=1, label=Label.REJECTED_AUTH),
+        shelf.plan(full, per_minute=1),
+        shelf.rejection(full, per_minute=1),
     )
 
     assert [type(each) for each in outcomes] == [Accepted, Stale, Accepted, Rejected, Duplicate, RateLimited, Rejected]
@@ -111,10 +114,8 @@ def test_a_duplicate_keeps_its_identity_but_no_body(shelf):
 
 def test_a_replay_under_another_id_is_a_duplicate_and_claims_none(shelf):
     webhook = shelf.webhook()
-    first, in_the_batch, later, own = [shelf.plan(webhook, event) for event in ("a", "b", "c", "c")]
-    for plan in (first, in_the_batch, later):
-        plan.replay_digest = b"signed content 1"
-    own.replay_digest = b"signed content 2"
+    first, in_the_batch, later = [shelf.plan(webhook, event, signed=b"content 1") for event in ("a", "b", "c")]
+    own = shelf.plan(webhook, "c", signed=b"content 2")
 
     outcomes = [*shelf.admit(first, in_the_batch), *shelf.admit(later), *shelf.admit(own)]
 
@@ -127,9 +128,7 @@ def test_a_replay_under_another_id_is_a_duplicate_and_claims_none(shelf):
 
 
 def test_the_same_signed_content_at_two_webhooks_is_no_replay(shelf):
-    plans = [shelf.plan(shelf.webhook(name), "a") for name in ("one", "other")]
-    for plan in plans:
-        plan.replay_digest = b"signed content 1"
+    plans = [shelf.plan(shelf.webhook(name), "a", signed=b"content 1") for name in ("one", "other")]
 
     assert shelf.admit(*plans) == [Accepted(plan.delivery) for plan in plans]
 
@@ -147,9 +146,9 @@ def test_one_event_of_two_webhooks_is_two_events(shelf):
 def test_the_61st_in_a_minute_is_over_the_limit_however_they_are_batched(shelf, batches):
     webhook = shelf.webhook()
 
-    outcomes: list[Attempted] = []
+    outcomes: list[Tried] = []
     for count in batches:
-        outcomes += shelf.admit(*(shelf.plan(webhook, budget_size=60) for _ in range(count)))
+        outcomes += shelf.admit(*(shelf.plan(webhook, per_minute=60) for _ in range(count)))
 
     assert [type(outcome) for outcome in outcomes] == [Accepted] * 60 + [RateLimited]
     assert outcomes[-1] == RateLimited(60, shelf.clock.now + WINDOW_US)
@@ -158,10 +157,10 @@ def test_the_61st_in_a_minute_is_over_the_limit_however_they_are_batched(shelf, 
 
 def test_a_batch_that_spans_the_edge_of_a_window_is_judged_attempt_by_attempt(shelf):
     webhook = shelf.webhook()
-    shelf.admit(*(shelf.plan(webhook, budget_size=60, at=0.0) for _ in range(59)))
+    shelf.admit(*(shelf.plan(webhook, per_minute=60, at=0.0) for _ in range(59)))
 
     times = [59.0, 59.5, 59.999_999, 60.0, 60.1]
-    outcomes = shelf.admit(*(shelf.plan(webhook, budget_size=60, at=at) for at in times))
+    outcomes = shelf.admit(*(shelf.plan(webhook, per_minute=60, at=at) for at in times))
 
     assert [type(outcome) for outcome in outcomes] == [Accepted, RateLimited, RateLimited, Accepted, Accepted]
     assert [outcome.retry_after_seconds for outcome in outcomes if isinstance(outcome, RateLimited)] == [1, 1]
@@ -169,26 +168,24 @@ def test_a_batch_that_spans_the_edge_of_a_window_is_judged_attempt_by_attempt(sh
 
 def test_an_attempt_that_was_received_earlier_than_what_is_written_already_makes_no_61st(shelf):
     webhook = shelf.webhook()
-    shelf.admit(*(shelf.plan(webhook, budget_size=60, at=30.0) for _ in range(60)))
+    shelf.admit(*(shelf.plan(webhook, per_minute=60, at=30.0) for _ in range(60)))
 
-    [outcome] = shelf.admit(shelf.plan(webhook, budget_size=60, at=0.0))
+    [outcome] = shelf.admit(shelf.plan(webhook, per_minute=60, at=0.0))
 
     assert outcome == RateLimited(90, shelf.clock.now + 90_000_000)
 
 
 def test_rows_from_far_ahead_of_a_clock_that_was_set_back_do_not_count(shelf):
     webhook = shelf.webhook()
-    shelf.admit(*(shelf.plan(webhook, budget_size=60, at=3_600.0) for _ in range(60)))
+    shelf.admit(*(shelf.plan(webhook, per_minute=60, at=3_600.0) for _ in range(60)))
 
-    assert [type(each) for each in shelf.admit(shelf.plan(webhook, budget_size=60))] == [Accepted]
+    assert [type(each) for each in shelf.admit(shelf.plan(webhook, per_minute=60))] == [Accepted]
 
 
 def test_the_two_budgets_of_a_webhook_do_not_touch_each_other(shelf):
     webhook = shelf.webhook()
     mixed = [
-        shelf.plan(webhook, budget_size=5, label=label)
-        for _ in range(6)
-        for label in (Label.ACCEPTED, Label.REJECTED_AUTH)
+        plan for _ in range(6) for plan in (shelf.plan(webhook, per_minute=5), shelf.rejection(webhook, per_minute=5))
     ]
 
     outcomes = shelf.admit(*mixed)
@@ -198,9 +195,14 @@ def test_the_two_budgets_of_a_webhook_do_not_touch_each_other(shelf):
 
 def test_what_the_sender_sent_counts_whatever_its_label(shelf):
     webhook = shelf.webhook()
-    labels = [Label.ACCEPTED, Label.ACCEPTED, Label.REJECTED_INVALID_JSON, Label.REJECTED_TOO_LARGE, Label.ACCEPTED]
 
-    outcomes = shelf.admit(*(shelf.plan(webhook, "same", budget_size=4, label=label) for label in labels))
+    outcomes = shelf.admit(
+        shelf.plan(webhook, "same", per_minute=4),
+        shelf.plan(webhook, "same", per_minute=4),
+        shelf.rejection(webhook, Label.REJECTED_INVALID_JSON, per_minute=4),
+        shelf.rejection(webhook, Label.REJECTED_TOO_LARGE, per_minute=4),
+        shelf.plan(webhook, "same", per_minute=4),
+    )
 
     assert [type(outcome) for outcome in outcomes] == [Accepted, Duplicate, Rejected, Rejected, RateLimited]
 
@@ -208,7 +210,7 @@ def test_what_the_sender_sent_counts_whatever_its_label(shelf):
 def test_an_attempt_over_the_limit_writes_nothing_and_claims_nothing(shelf):
     webhook = shelf.webhook()
     shelf.admit(shelf.plan(webhook))
-    shelf.admit(shelf.plan(webhook, "a", budget_size=1, runs=[shelf.run("aut_a")]))
+    shelf.admit(shelf.plan(webhook, "a", per_minute=1, runs=[shelf.run("aut_a")]))
 
     assert [shelf.count(table) for table in ("deliveries", "payloads", "identities", "runs")] == [1, 1, 1, 0]
     later = shelf.plan(webhook, "a")
@@ -300,7 +302,7 @@ def test_counts_of_refusals_add_up_by_webhook_minute_and_kind(shelf):
         [],
     ):
         with shelf.database.write() as tx:
-            add_refusals(tx, counts)
+            add_dropped(tx, counts)
 
     kept = {(row["webhook_no"], row["minute"], row["kind"]): row["count"] for row in shelf.rows("refusals")}
     assert kept == {
@@ -315,7 +317,7 @@ def test_a_count_that_is_handed_over_twice_at_once_is_added_twice(shelf):
     no = shelf.webhook().no
 
     with shelf.database.write() as tx:
-        add_refusals(tx, [(no, 0, "not_found", 2), (no, 0, "not_found", 3)])
+        add_dropped(tx, [(no, 0, "not_found", 2), (no, 0, "not_found", 3)])
 
     assert [row["count"] for row in shelf.rows("refusals")] == [5]
 
@@ -330,17 +332,17 @@ def test_random_batches_are_admitted_as_if_one_by_one(shelf):
     now = 0.0
     for _ in range(60):
         now += chance.choice([0.0, 0.0, 1.0, 7.5, 60.0])
-        plans = []
+        plans: list[Plan] = []
         for _ in range(chance.randrange(1, 9)):
-            plan = shelf.plan(
-                chance.choice(webhooks),
-                chance.choice("vwxyz"),
-                at=now - chance.choice([0.0, 0.0, 0.0, 3.0, 59.999_999, 60.0]),
-                label=chance.choice([Label.ACCEPTED, Label.ACCEPTED, *REJECTED]),
-                budget_size=5,
-            )
-            plan.revision += chance.random() < 0.1
-            plans.append(plan)
+            webhook = chance.choice(webhooks)
+            if chance.random() < 0.1:
+                webhook = replace(webhook, revision=webhook.revision + 1)
+            at = now - chance.choice([0.0, 0.0, 0.0, 3.0, 59.999_999, 60.0])
+            label = chance.choice([None, None, *REJECTED])
+            if label is None:
+                plans.append(shelf.plan(webhook, chance.choice("vwxyz"), at=at, per_minute=5))
+            else:
+                plans.append(shelf.rejection(webhook, label, at=at, per_minute=5))
         assert shelf.admit(*plans) == [model.admit(plan) for plan in plans]
     assert shelf.count("deliveries") == len(model.log)
 
@@ -353,19 +355,19 @@ class Model:
         self.owners: dict[tuple[int, bytes], bytes] = {}
         self.counted: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
 
-    def admit(self, plan: Plan) -> Attempted:
+    def admit(self, plan: Plan) -> Tried:
         if plan.revision != 1:
             return Stale()
-        counted = self.counted[plan.webhook_no, plan.budget]
+        counted = self.counted[plan.webhook_no, plan.rate_limit]
         live = sorted(at for at in counted if abs(at - plan.received_at) < WINDOW_US)
-        if len(live) >= plan.budget_size:
-            opens_at = live[-plan.budget_size] + WINDOW_US
+        if len(live) >= plan.per_minute:
+            opens_at = live[-plan.per_minute] + WINDOW_US
             return RateLimited(max(1, -(-(opens_at - plan.received_at) // 1_000_000)), opens_at)
         counted.append(plan.received_at)
         self.log.append(plan)
-        if plan.identity_digest is None:
+        if isinstance(plan, Rejection):
             return Rejected(plan.label)
-        owner = self.owners.setdefault((plan.webhook_no, plan.identity_digest), plan.delivery)
+        owner = self.owners.setdefault((plan.webhook_no, plan.identity.digest), plan.delivery)
         return Accepted(plan.delivery) if owner == plan.delivery else Duplicate(plan.delivery, owner)  # type: ignore[arg-type]
 
 
@@ -376,7 +378,7 @@ def test_no_minute_of_the_log_ever_holds_more_than_the_limit(shelf):
     webhook = shelf.webhook()
     for batch in range(40):
         times = [batch * 4 + chance.random() * 60 for _ in range(chance.randrange(1, 12))]
-        shelf.admit(*(shelf.plan(webhook, at=at, budget_size=10) for at in times))
+        shelf.admit(*(shelf.plan(webhook, at=at, per_minute=10) for at in times))
 
     times = sorted(row["received_at"] for row in shelf.rows("deliveries"))
 
@@ -395,6 +397,20 @@ def test_the_admission_of_a_deleted_webhook_is_stale_and_not_an_error(shelf):
 
 
 def test_plans_travel_as_they_are(shelf: Shelf):
-    plan = shelf.plan(shelf.webhook(), "event-1", body=b"\x00\xff", runs=[shelf.run("aut_a")])
+    webhook = shelf.webhook()
+    plans: list[Plan] = [
+        shelf.plan(webhook, "event-1", body=b"\x00\xff", runs=[shelf.run("aut_a")], signed=b"content"),
+        shelf.rejection(webhook, Label.REJECTED_TOO_LARGE, reason="because"),
+    ]
 
-    assert msgspec.msgpack.Decoder(Plan).decode(msgspec.msgpack.Encoder().encode(plan)) == plan
+    assert msgspec.msgpack.Decoder(list[Plan]).decode(msgspec.msgpack.Encoder().encode(plans)) == plans
+
+
+def test_an_acceptance_without_a_proof_cannot_be_made(shelf: Shelf):
+    fields = msgspec.structs.asdict(shelf.plan(shelf.webhook()))
+    del fields["proof"]
+
+    with pytest.raises(TypeError, match="proof"):
+        Acceptance(**fields)
+    with pytest.raises(TypeError, match="mode"):
+        Authentic()  # type: ignore[call-arg]

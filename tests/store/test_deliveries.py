@@ -1,13 +1,15 @@
 """Retention: what the log promises to keep it keeps, what it does not it lets go in small steps, and identities go
 their own way."""
 
+from typing import Any
+
 import pytest
 
 from hookmill.domain.delivery import Accepted, Duplicate, IdentityKind, Label
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.webhook import Webhook
 from hookmill.store import deliveries
-from hookmill.store.admission import add_refusals
+from hookmill.store.admission.transaction import add_dropped
 from hookmill.store.deliveries import Stretch
 from tests.store.shelf import Shelf
 
@@ -197,7 +199,7 @@ def test_identities_are_walked_a_stretch_at_a_time_and_each_is_looked_at(shelf, 
 def test_counters_of_refusals_go_with_the_logs_days(shelf):
     no = shelf.webhook().no
     with shelf.database.write() as tx:
-        add_refusals(tx, [(no, shelf.clock.now + day * 86_400_000_000, "not_found", 1) for day in range(10)])
+        add_dropped(tx, [(no, shelf.clock.now + day * 86_400_000_000, "not_found", 1) for day in range(10)])
     shelf.clock.advance(days=10)
 
     with shelf.database.write() as tx:
@@ -241,7 +243,7 @@ def test_a_page_of_the_log_goes_on_where_the_last_one_ended(shelf):
 
 def test_a_row_is_read_as_it_was_written(shelf):
     webhook = shelf.webhook()
-    plan = shelf.plan(webhook, label=Label.REJECTED_INVALID_JSON, reason="because ü")
+    plan = shelf.rejection(webhook, Label.REJECTED_INVALID_JSON, reason="because ü")
     shelf.admit(plan)
 
     with shelf.database.read() as tx:
@@ -253,9 +255,22 @@ def test_a_row_is_read_as_it_was_written(shelf):
     assert (row.received_at, row.size, row.reason) == (shelf.clock.now, 2, "because ü")
 
 
-def logged(shelf: Shelf, webhook: Webhook, count: int, *, at: float, event: str | None = None, **choices):
+def logged(
+    shelf: Shelf,
+    webhook: Webhook,
+    count: int,
+    *,
+    at: float,
+    event: str | None = None,
+    label: Label = Label.ACCEPTED,
+    **choices,
+):
     """So many rows from `at` seconds after the clock, a second apart."""
-    plans = [shelf.plan(webhook, event, at=at + no, **choices) for no in range(count)]
+    plans: list[Any]
+    if label is Label.ACCEPTED:
+        plans = [shelf.plan(webhook, event, at=at + no, **choices) for no in range(count)]
+    else:
+        plans = [shelf.plan_with(label, webhook, event, at=at + no) for no in range(count)]
     shelf.admit(*plans)
     return plans
 

@@ -20,11 +20,15 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from hookmill.domain.delivery import Accepted, Duplicate, Label, RateLimited, Rejected, Unavailable
-from hookmill.store import group_commit, waiting
-from hookmill.store.admission import Plan, Stale
+from hookmill.domain.ids import DeliveryKey
+from hookmill.store import waiting
+from hookmill.store.admission import group_commit
+from hookmill.store.admission.group_commit import GroupCommit
+from hookmill.store.admission.plan import Plan, Rejection
+from hookmill.store.admission.protocol import NumberedPlan, Report, Unframer, Work, frame
+from hookmill.store.admission.transaction import Stale
+from hookmill.store.admission.writer import write
 from hookmill.store.database import open_database
-from hookmill.store.group_commit import GroupCommit, Numbered, Report, Unframer, Work, frame
-from hookmill.store.writer import write
 from tests.store.shelf import Shelf
 
 
@@ -73,8 +77,8 @@ def test_everybody_is_told_what_became_of_their_own(shelf):
         shelf.plan(webhook, "a"),
         shelf.plan(webhook, "a"),
         shelf.plan(webhook, "b", revision=7),
-        shelf.plan(webhook, label=Label.REJECTED_INVALID_JSON, reason="because"),
-        shelf.plan(webhook, budget_size=3),
+        shelf.rejection(webhook, Label.REJECTED_INVALID_JSON, reason="because"),
+        shelf.plan(webhook, per_minute=3),
     ]
 
     async def scene():
@@ -187,7 +191,7 @@ def test_closing_writes_down_what_was_counted(shelf):
 
     async def scene():
         async with line_to(shelf) as line:
-            line.group.count_refusals([(no, 0, "not_found", 2)])
+            line.group.count_dropped([(no, 0, "not_found", 2)])
 
     asyncio.run(scene())
 
@@ -201,7 +205,7 @@ def test_what_is_counted_twice_while_the_writer_is_busy_adds_up_and_fails_nobody
     async def scene():
         async with line_to(shelf) as line:
             for _ in range(3):
-                line.group.count_refusals([(webhook.no, 0, "not_found", 2)])
+                line.group.count_dropped([(webhook.no, 0, "not_found", 2)])
             return await line.admit(plan)
 
     assert asyncio.run(scene()) == [Accepted(plan.delivery)]
@@ -249,12 +253,12 @@ def test_a_plan_whose_sender_was_answered_already_is_not_begun(shelf):
 
     with ours, theirs:
         now = time.monotonic()
-        ours.sendall(frame(Work([Numbered(1, now - 1, late), Numbered(2, now + 60, in_time)], [])))
+        ours.sendall(frame(Work([NumberedPlan(1, now - 1, late), NumberedPlan(2, now + 60, in_time)], [])))
         ours.shutdown(socket.SHUT_WR)
         write(theirs, shelf.database)
         _ready, report = reports(ours)
 
-    assert [became.number for became in report.became] == [2]
+    assert [result.number for result in report.results] == [2]
     assert [row["identity"] for row in shelf.rows("deliveries")] == ["in time"]
 
 
@@ -280,21 +284,23 @@ def test_a_queue_that_does_not_drain_is_unavailable_at_once(monkeypatch):
     assert afterwards is False
 
 
-def test_a_writer_that_reads_no_more_is_unavailable_at_once_until_it_does(monkeypatch):
+def test_a_writer_that_reads_no_more_is_unavailable_at_once_until_it_does(shelf, monkeypatch):
     monkeypatch.setattr(group_commit, "OUTSTANDING_BYTES_MAX", 100_000)
     monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 0.1)
     monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.05)
     held: list[socket.socket] = []
 
+    plan = shelf.plan(shelf.webhook(), body=b"x" * 90_000)
+
     async def scene():
         async with opened(lambda theirs: held.append(theirs.dup())) as line:
             # Their senders were answered, but the plans lie in the line.
             sent = 0
-            while await line.group.admit(a_plan(b"x" * 90_000)) == Unavailable() and not line.group._clogged:
+            while await line.group.admit(plan) == Unavailable() and not line.group._backpressured:
                 sent += 1
             at_once = line.group.admit(a_plan()).done()
             await asyncio.to_thread(drained, held[0], sent)
-            while line.group._clogged:
+            while line.group._backpressured:
                 await asyncio.sleep(0.01)
             return at_once, line.group.admit(a_plan()).done()
 
@@ -302,11 +308,8 @@ def test_a_writer_that_reads_no_more_is_unavailable_at_once_until_it_does(monkey
     held[0].close()
 
 
-def test_a_strangers_claim_of_a_size_takes_no_room():
-    plan = a_plan()
-    plan.size = 10**9
-
-    assert group_commit.held_bytes(plan) == group_commit.PLAN_OVERHEAD_BYTES
+def test_a_declared_size_takes_no_room():
+    assert group_commit.held_bytes(a_plan(size=10**9)) == group_commit.PLAN_OVERHEAD_BYTES
 
 
 def test_a_database_that_somebody_else_holds_is_unavailable_and_then_goes_on(shelf, monkeypatch):
@@ -414,7 +417,7 @@ def test_frames_are_whole_again_however_they_were_cut():
     unframer, whole = Unframer(), []
     while stream:
         cut = chance.choice([1, 2, 3, 4, 5, 100, 65_536])
-        whole += unframer.frames(stream[:cut])
+        whole += unframer.messages(stream[:cut])
         stream = stream[cut:]
 
     assert whole == frames
@@ -425,39 +428,37 @@ def drained(line: socket.socket, plans: int) -> None:
     line.setblocking(True)
     unframer = Unframer()
     while plans > 0:
-        frames = unframer.frames(line.recv(1 << 20))
+        frames = unframer.messages(line.recv(1 << 20))
         plans -= sum(len(msgspec.msgpack.decode(each, type=Work).plans) for each in frames)
 
 
-def a_plan(body: bytes | None = None) -> Plan:
-    return Plan(
-        delivery=bytes(16),  # type: ignore[arg-type]
+def a_plan(size: int = 0) -> Plan:
+    return Rejection(
+        delivery=DeliveryKey(bytes(16)),
         webhook_no=1,
-        factory_id="fac_1",  # type: ignore[arg-type]
         revision=1,
         received_at=0,
         label=Label.REJECTED_AUTH,
-        budget=2,
-        budget_size=60,
-        size=0,
-        body=body,
+        rate_limit=2,
+        per_minute=60,
+        size=size,
     )
 
 
 def works(line: socket.socket) -> list[Work]:
     unframer = Unframer()
-    while not (frames := unframer.frames(line.recv(1 << 20))):
+    while not (frames := unframer.messages(line.recv(1 << 20))):
         pass
     return [msgspec.msgpack.decode(each, type=Work) for each in frames]
 
 
 def reports(line: socket.socket) -> list[Report]:
-    return [msgspec.msgpack.decode(each, type=Report) for each in Unframer().frames(line.recv(1 << 20))]
+    return [msgspec.msgpack.decode(each, type=Report) for each in Unframer().messages(line.recv(1 << 20))]
 
 
 def writing_process(line: socket.socket, url: str) -> "subprocess.Popen[bytes]":
     program = (
-        "import socket, sys; from hookmill.store.writer import main; "
+        "import socket, sys; from hookmill.store.admission.writer import main; "
         "main(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])"
     )
     return subprocess.Popen([sys.executable, "-c", program, str(line.fileno()), url], pass_fds=[line.fileno()])

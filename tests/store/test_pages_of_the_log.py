@@ -12,7 +12,7 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.ids import RunKey, time_of, time_ordered
 from hookmill.domain.run import RunState
 from hookmill.store import deliveries, runs
-from hookmill.store.admission import add_refusals
+from hookmill.store.admission.transaction import add_dropped
 from hookmill.store.deliveries import Delivery, Stretch
 from tests.store.shelf import Shelf
 
@@ -28,7 +28,7 @@ def log(shelf: Shelf) -> list[Delivery]:
     times = sorted(chance.uniform(-40 * DAY, 0) for _ in range(200))
     for at in times:
         label = chance.choices(list(Label), [12, 0, 4, 2, 1])[0]
-        shelf.admit(shelf.plan(chance.choice(webhooks), chance.choice(EVENTS), at=at, label=label))
+        shelf.admit(shelf.plan_with(label, chance.choice(webhooks), chance.choice(EVENTS), at=at))
     with shelf.database.write() as tx:
         deliveries.forget_identities(tx, (0, b""), shelf.clock.now, 1_000)
     with shelf.database.read() as tx:
@@ -96,7 +96,7 @@ def test_refusals_belong_to_the_page_in_whose_time_their_minute_ends(shelf: Shel
     webhook = shelf.webhook()
     minute = 60_000_000
     with shelf.database.write() as tx:
-        add_refusals(tx, [(webhook.no, number * minute, "rate_limited", number) for number in range(1, 7)])
+        add_dropped(tx, [(webhook.no, number * minute, "rate_limited", number) for number in range(1, 7)])
 
     with shelf.database.read() as tx:
         pages = [

@@ -12,8 +12,8 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.webhook import AuthMode
 from hookmill.store import facts, secrets
+from hookmill.store.admission.snapshot import Snapshot, read_live
 from hookmill.store.sealing import KeyRing, MasterKey, WrongKey, as_text, master_key_from_text
-from hookmill.store.snapshot import Snapshot, read_live
 from tests.store.shelf import Shelf
 from tests.support.waiting import LONG_SECONDS
 

@@ -11,19 +11,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hookmill import app
-from hookmill.domain.delivery import Budget, Label
+from hookmill.domain.delivery import Label
 from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.permission import MayManage
 from hookmill.ingress import Ingress, Limits
 from hookmill.management import House, Management, WebhookWithSecret
-from hookmill.store.admission import Plan, Stale
+from hookmill.store.admission.group_commit import GroupCommit
+from hookmill.store.admission.plan import Rejection
+from hookmill.store.admission.snapshot import Snapshot
+from hookmill.store.admission.transaction import Stale
+from hookmill.store.admission.writer import write
 from hookmill.store.database import open_database, sqlite_url
 from hookmill.store.deliveries import Delivery
-from hookmill.store.group_commit import GroupCommit
 from hookmill.store.migrate import migrate
 from hookmill.store.sealing import MasterKey, MasterKeys
-from hookmill.store.snapshot import Snapshot
-from hookmill.store.writer import write
 from hookmill.web.ingress import IngressDoor
 from hookmill.web.routes import Routes
 from tests.support.service import Answer
@@ -157,7 +158,7 @@ class World:
 
     def counted(self, made: WebhookWithSecret) -> dict[str, int]:
         """Attempts that have no row in the webhook's log: how many, by kind."""
-        self._do(self._write_down_refusals(made))
+        self._do(self._write_dropped(made))
         total: dict[str, int] = {}
         for minute in self.management.log.refusals(self.may, made.webhook.uid):
             total[minute.kind] = total.get(minute.kind, 0) + minute.count
@@ -193,22 +194,21 @@ class World:
         self.routes = Routes(IngressDoor(self.ingress, self.clock), lambda: True, public_url=PUBLIC_URL)
 
     async def _shut(self) -> None:
-        self.ingress.write_down_refusals()
+        self.ingress.write_dropped()
         await self.group_commit.close()
         self.snapshot.close()
 
-    async def _write_down_refusals(self, made: WebhookWithSecret) -> None:
-        self.ingress.write_down_refusals()
+    async def _write_dropped(self, made: WebhookWithSecret) -> None:
+        self.ingress.write_dropped()
         # What was handed over before is written by the time that this plan, which no webhook stands for, is answered.
-        outdated = Plan(
+        outdated = Rejection(
             delivery=DeliveryKey(bytes(16)),
             webhook_no=made.webhook.no,
-            factory_id=made.webhook.factory_id,
             revision=0,
             received_at=0,
             label=Label.REJECTED_AUTH,
-            budget=Budget.DELIVERIES,
-            budget_size=1,
+            rate_limit=1,
+            per_minute=1,
             size=0,
         )
         assert isinstance(await self.group_commit.admit(outdated), Stale)

@@ -18,8 +18,8 @@ from hookmill.domain.errors import StoreUnavailable
 from hookmill.housekeeping import DiskGuard
 from hookmill.ingress import Ingress, Limits
 from hookmill.settings import Settings
-from hookmill.store.group_commit import GroupCommit
-from hookmill.store.snapshot import Snapshot
+from hookmill.store.admission.group_commit import GroupCommit
+from hookmill.store.admission.snapshot import Snapshot
 from hookmill.web.ingress import IngressDoor, Receive, Scope, Send
 from hookmill.web.routes import MANAGEMENT_REQUESTS_MAX, Application, Routes
 
@@ -93,17 +93,17 @@ class IngressService:
             management_requests_max=min(MANAGEMENT_REQUESTS_MAX, connections_max() // 2),
         )
         self._connections = Connections(settings.port, connections_max(), log.failure)
-        self._counting = asyncio.create_task(self._write_down_refusals())
+        self._counting = asyncio.create_task(self._write_dropped())
         self._noticing = asyncio.create_task(self._tell_of_master_keys())
         _tune_the_interpreter()
 
     def _start_writer(self, line: socket.socket) -> None:
         self._forks.start(WRITER, line)
 
-    async def _write_down_refusals(self) -> None:
+    async def _write_dropped(self) -> None:
         while True:
             await asyncio.sleep(REFUSALS_SECONDS)
-            self._ingress.write_down_refusals()
+            self._ingress.write_dropped()
 
     async def _tell_of_master_keys(self) -> None:
         """A key that is rotated to is taken up by whoever first meets it: deliveries, the API or the dashboard."""
@@ -128,7 +128,7 @@ class IngressService:
         self._noticing.cancel()
         self._orphaned.cancel()
         self._connections.close()
-        self._ingress.write_down_refusals()
+        self._ingress.write_dropped()
         await self._group_commit.close()
         self._snapshot.close()
         self._store.close()

@@ -26,7 +26,7 @@ from hookmill.app.prctl import protect_memory
 from hookmill.app.worker_process import work_beside_serve
 from hookmill.domain.errors import Conflict
 from hookmill.settings import Settings
-from hookmill.store import writer
+from hookmill.store.admission import writer
 from hookmill.store.private_file import open_lock_file
 
 HEADER_MILLISECONDS: Final = 10_000

@@ -6,6 +6,8 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Final, assert_never
 
+import msgspec
+
 from hookmill.domain.delivery import Attempt
 from hookmill.domain.signatures.doctor import diagnose
 from hookmill.domain.signatures.handshake import Reply, answer
@@ -28,10 +30,11 @@ class Reason(StrEnum):
     NO_RULE = "the webhook has no signature scheme that this version knows"
 
 
-@dataclass(frozen=True, slots=True)
-class Authentic:
-    """The sender holds the webhook's secret. The rest is what a provider's signature says beside."""
+class Authentic(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The sender holds the webhook's secret."""
 
+    mode: AuthMode
+    """How it proved that."""
     event_id: bytes | None = None
     """The provider's own id of the event, from its header or from the signed body."""
     fingerprint: bytes | None = None
@@ -47,17 +50,18 @@ class Refused:
     reason: str
 
 
-Verdict = Authentic | Refused
-_AUTHENTIC: Final = Authentic()
+Authentication = Authentic | Refused
+_BY_BEARER_TOKEN: Final = Authentic(AuthMode.TOKEN)
+_BY_URL_TOKEN: Final = Authentic(AuthMode.URL_TOKEN)
 
 
 def needs_body(webhook: LiveWebhook) -> bool:
-    """Whether the proof covers the body. A stranger's body is not read where it doesn't."""
+    """Whether the proof covers the body. Where it doesn't, the body of an unauthenticated client is not read."""
     return webhook.auth_mode is AuthMode.SIGNATURE
 
 
-def authenticate(webhook: LiveWebhook, attempt: Attempt, body: bytes = b"", *, public_url: str = "") -> Verdict:
-    """Judge the sender by the webhook's mode. Total: whatever was sent, the answer is a verdict.
+def authenticate(webhook: LiveWebhook, attempt: Attempt, body: bytes = b"", *, public_url: str = "") -> Authentication:
+    """Verify the sender by the webhook's mode. Total: every request is either authentic or refused.
 
     `public_url` is the configured one, without a path: some providers sign the URL that they were given.
     """
@@ -81,16 +85,17 @@ def diagnosis(webhook: LiveWebhook, attempt: Attempt, body: bytes, *, public_url
     return rule.trouble or diagnose(rule.scheme, rule.keys, rule.previous_keys, request, attempt.received_at)
 
 
-def _signature(webhook: LiveWebhook, request: SignedRequest, now_us: int) -> Verdict:
+def _signature(webhook: LiveWebhook, request: SignedRequest, now_us: int) -> Authentication:
     rule = webhook.signature
     if rule is None:
         return Refused(Reason.NO_RULE)
-    verdict = verify(rule.scheme, rule.keys, request, now_us)
-    if isinstance(verdict, Unverified):
-        return Refused(verdict.reason)
+    result = verify(rule.scheme, rule.keys, request, now_us)
+    if isinstance(result, Unverified):
+        return Refused(result.reason)
     return Authentic(
+        mode=AuthMode.SIGNATURE,
         event_id=delivery_id(rule.scheme, request),
-        fingerprint=verdict.fingerprint,
+        fingerprint=result.fingerprint,
         reply=answer(rule.scheme, rule.keys, request) if rule.answers_handshakes else None,
     )
 
@@ -99,7 +104,7 @@ def _signed_request(attempt: Attempt, body: bytes, public_url: str) -> SignedReq
     return SignedRequest(attempt.headers, attempt.conflicting, body, public_url + attempt.target.decode("latin-1"))
 
 
-def _bearer(webhook: LiveWebhook, attempt: Attempt) -> Verdict:
+def _bearer(webhook: LiveWebhook, attempt: Attempt) -> Authentication:
     given = attempt.authorization
     if given is None:
         return Refused(Reason.NO_AUTHORIZATION)
@@ -109,13 +114,13 @@ def _bearer(webhook: LiveWebhook, attempt: Attempt) -> Verdict:
     credential = rest.lstrip(b" ")
     if not space or not credential or scheme.lower() != b"bearer" or len(given) > _CREDENTIAL_BYTES_MAX:
         return Refused(Reason.NOT_BEARER)
-    return _AUTHENTIC if _is_secret(webhook, credential) else Refused(Reason.WRONG_TOKEN)
+    return _BY_BEARER_TOKEN if _is_secret(webhook, credential) else Refused(Reason.WRONG_TOKEN)
 
 
-def _url_token(webhook: LiveWebhook, attempt: Attempt) -> Verdict:
+def _url_token(webhook: LiveWebhook, attempt: Attempt) -> Authentication:
     if attempt.url_token is None:
         return Refused(Reason.NO_URL_TOKEN)
-    return _AUTHENTIC if _is_secret(webhook, attempt.url_token) else Refused(Reason.WRONG_URL_TOKEN)
+    return _BY_URL_TOKEN if _is_secret(webhook, attempt.url_token) else Refused(Reason.WRONG_URL_TOKEN)
 
 
 def _is_secret(webhook: LiveWebhook, given: bytes) -> bool:

@@ -60,8 +60,11 @@ _SHOWN: Final = {
 }
 
 
-class Budget(IntEnum):
-    """Which of the webhook's two budgets an attempt spends. Strangers can only ever spend the second."""
+class RateLimit(IntEnum):
+    """Which of the webhook's two rate limits an attempt counts against. The numbers are stored.
+
+    Unauthenticated clients can only ever use up the second.
+    """
 
     DELIVERIES = 1
     FAILED_AUTHENTICATIONS = 2
@@ -131,15 +134,13 @@ def _digest(kind: bytes, value: bytes) -> bytes:
     return sha256(kind + b"\x00" + value).digest()[:16]
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """Durably recorded, with a run for every automation that it matches."""
 
     delivery: DeliveryKey
 
 
-@dataclass(frozen=True, slots=True)
-class Duplicate:
+class Duplicate(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """The same event was accepted before, as `original`. Recorded; starts nothing."""
 
     delivery: DeliveryKey
@@ -155,16 +156,14 @@ class Challenged:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """Recorded, and refused for what `label` says."""
 
     label: Label
 
 
-@dataclass(frozen=True, slots=True)
-class RateLimited:
-    """Over a budget: counted, not recorded. The next slot is free at `opens_at` (µs since 1970)."""
+class RateLimited(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+    """Over a rate limit: counted, not recorded. The next slot is free at `opens_at` (µs since 1970)."""
 
     retry_after_seconds: int
     opens_at: int
@@ -180,9 +179,8 @@ class NotFound:
     """Unknown, disabled or deleted: nobody outside can tell which."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unavailable:
-    """Our fault. Nothing is promised, and a repeat is safe."""
+class Unavailable(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+    """Our fault. Nothing is promised, and a retry is safe."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hookmill.domain import ids
-from hookmill.domain.delivery import Budget, IdentityKind, Label
+from hookmill.domain.delivery import IdentityKind, Label, RateLimit
 from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
 from hookmill.domain.limits import IDENTITIES_KEPT_DAYS, LOG_KEEPS_DAYS, LOG_KEEPS_ROWS
 from hookmill.store.database import Row, Transaction
@@ -107,7 +107,7 @@ def newest(
     if label is not None:
         # Words of the statement, not parameters: only so does a partial index serve it.
         conditions += f" AND label = {label:d}"
-        conditions += f" AND budget = {Budget.DELIVERIES:d}" if label is Label.ACCEPTED else " AND label <> 1"
+        conditions += f" AND budget = {RateLimit.DELIVERIES:d}" if label is Label.ACCEPTED else " AND label <> 1"
     walks = [
         f"SELECT id FROM deliveries WHERE webhook_no = {no:d} AND {conditions} "
         "ORDER BY received_at DESC, id DESC LIMIT :limit"

@@ -115,7 +115,7 @@ def _trace_the_writer(command: list[str], line: socket.socket, url: str) -> None
     """Begin the writing process again under strace."""
     os.set_inheritable(line.fileno(), True)
     again = (
-        "import socket, sys; from hookmill.store.writer import main; "
+        "import socket, sys; from hookmill.store.admission.writer import main; "
         "main(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])"
     )
     os.execvp(command[0], [*command, sys.executable, "-c", again, str(line.fileno()), url])
@@ -137,7 +137,7 @@ def _hold_up_the_api(gate: Path) -> None:
 
 
 def _plant_in_the_writer() -> None:
-    from hookmill.store import writer
+    from hookmill.store.admission import writer
 
     main = writer.main
 

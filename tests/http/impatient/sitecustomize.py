@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from hookmill.app import connections, serve
-from hookmill.store import writer
+from hookmill.store.admission import writer
 from hookmill.web import ingress
 
 # While a start waits until it is ready, an hour passes every second.

@@ -1,7 +1,8 @@
-"""Webhooks as the ingress judges by them, in memory. A cache that can't be stale where it matters.
+"""The webhooks in memory, as the ingress evaluates deliveries against them. A cache that can't be stale where it
+matters.
 
-What is accepted is checked against the stored revision by the admission itself. What is refused is confirmed here
-first: one reading thread asks the database for everybody who waits, and brings what has changed up to date.
+An acceptance is compared with the stored revision by the admission transaction. Before a refusal the webhook is
+revalidated here: one reading thread asks the database for all that wait, and refreshes the webhooks that have changed.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ Answer = LiveWebhook | None
 
 
 class Snapshot:
-    """The webhooks of one event loop's ingress. `get` costs a dictionary look-up; `confirmed` a shared query."""
+    """The webhooks of one event loop's ingress. `get` costs a dictionary look-up; `revalidated` a shared query."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class Snapshot:
         """The webhook as last read, or None when it never was."""
         return self._webhooks.get(uid)
 
-    def confirmed(self, uid: str) -> "asyncio.Future[Answer]":
+    def revalidated(self, uid: str) -> "asyncio.Future[Answer]":
         """The webhook as stored now, or None when there is none. Raises `StoreUnavailable`."""
         answer: asyncio.Future[Answer] = self._loop.create_future()
         if len(self._questions) > QUESTIONS_WAITING_MAX:
