@@ -10,7 +10,7 @@ from hookmill.domain.permission import MayManage, Role
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import WebhookWithSecret
 from hookmill.web.api import build
-from hookmill.web.ingress import IngressDoor
+from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import Routes
 from tests.support.service import Answer
 from tests.support.world import PUBLIC_URL, World
@@ -41,7 +41,7 @@ class Api:
             )
 
         self.make = make
-        world.routes = Routes(IngressDoor(world.ingress, world.clock), lambda: True, make, public_url=PUBLIC_URL)
+        world.routes = Routes(IngressEndpoint(world.ingress, world.clock), lambda: True, make, public_url=PUBLIC_URL)
         self.admin = self.key("an admin", Role.ADMIN)
         self.manager = self.key("a manager", Role.MANAGER, "default")
         self.viewer = self.key("a viewer", Role.VIEWER, "default")

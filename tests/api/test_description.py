@@ -24,7 +24,7 @@ from schemathesis.specs.openapi.checks import (
 
 from hookmill.web.api import application, build
 from hookmill.web.api.document import document
-from hookmill.web.ingress import Receive, Scope, Send
+from hookmill.web.asgi import Receive, Scope, Send
 from hookmill.web.routes import Application
 from tests.api.client import ENOUGH, Api, Stocked
 from tests.support.counts import count

@@ -11,7 +11,7 @@ from hookmill.domain.permission import Role
 from hookmill.web.dashboard import build
 from hookmill.web.dashboard.access import cookie_name
 from hookmill.web.dashboard.visit import csrf_of
-from hookmill.web.ingress import IngressDoor
+from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import Application, Routes
 from tests.support.service import Answer
 from tests.support.world import PUBLIC_URL, Body, World
@@ -43,7 +43,9 @@ class Dashboard:
             )
 
         self.make = make
-        world.routes = Routes(IngressDoor(world.ingress, world.clock), lambda: True, None, make, public_url=PUBLIC_URL)
+        world.routes = Routes(
+            IngressEndpoint(world.ingress, world.clock), lambda: True, None, make, public_url=PUBLIC_URL
+        )
         self.stranger = Visitor(self, None)
 
     def member(

@@ -16,7 +16,7 @@ from hookmill.app import connections, serve
 from hookmill.domain.limits import BODY_BYTES_MAX
 from hookmill.domain.permission import Role
 from hookmill.management import Management
-from hookmill.web import ingress
+from hookmill.web import delivery_body
 from tests.http.conftest import new_target
 from tests.http.hostile import Target, honest
 from tests.http.impatience import BODY_SECONDS, HEADER_SECONDS, serving_impatiently
@@ -80,7 +80,7 @@ def test_two_hundred_slow_clients_are_dropped_while_honest_ones_are_served(tmp_p
 
 def test_nobody_may_take_longer_than_a_minute():
     assert serve.HEADER_MILLISECONDS <= 60_000
-    assert ingress.BODY_SECONDS <= 60
+    assert delivery_body.BODY_SECONDS <= 60
     assert connections.WRITE_SECONDS <= 60
 
 

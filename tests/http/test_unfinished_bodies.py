@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hookmill.web import ingress
-from hookmill.web.ingress import GaveWay, _BodyReader, _Deadlines
+from hookmill.web import delivery_body
+from hookmill.web.delivery_body import BodyGaveWay, DeliveryBodies
 
 PART = 400
 
@@ -15,7 +15,7 @@ PART = 400
 @pytest.fixture(autouse=True)
 def little_memory() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ingress, "UNFINISHED_BYTES_MAX", 2 * PART)
+        patch.setattr(delivery_body, "UNFINISHED_BYTES_MAX", 2 * PART)
         yield
 
 
@@ -35,34 +35,34 @@ class Sender:
 
 def test_the_oldest_unfinished_body_gives_way():
     async def read_three() -> list[Any]:
-        deadlines = _Deadlines()
+        bodies = DeliveryBodies()
         senders = [Sender() for _ in range(3)]
         reading = []
         for sender in senders:
-            reading.append(asyncio.ensure_future(_BodyReader(sender, {}, deadlines).read()))
+            reading.append(asyncio.ensure_future(bodies.read(sender, {})))
             await asyncio.sleep(0)
         for _ in range(5):
             await asyncio.sleep(0)
         for sender in senders:
             sender.goes_on.set()
         ended = await asyncio.gather(*reading, return_exceptions=True)
-        assert (deadlines._bytes_held, deadlines._held, deadlines._given_way, deadlines._since) == (0, {}, set(), {})
+        assert (bodies._bytes_held, bodies._held, bodies._given_way, bodies._began) == (0, {}, set(), {})
         return ended
 
     first, *others = asyncio.run(read_three())
 
-    assert isinstance(first, GaveWay)
+    assert isinstance(first, BodyGaveWay)
     assert others == [b"x" * 2 * PART] * 2
 
 
 def test_bodies_that_are_completed_hold_nothing_of_the_bound():
     async def read_many() -> list[Any]:
-        deadlines = _Deadlines()
+        bodies = DeliveryBodies()
         ended = []
         for _ in range(20):
             sender = Sender()
             sender.goes_on.set()
-            ended.append(await _BodyReader(sender, {}, deadlines).read())
+            ended.append(await bodies.read(sender, {}))
         return ended
 
     assert asyncio.run(read_many()) == [b"x" * 2 * PART] * 20

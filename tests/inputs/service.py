@@ -6,7 +6,7 @@ from typing import Final
 
 from hookmill.runs.package import write_package
 from hookmill.web import api, dashboard
-from hookmill.web.ingress import IngressDoor
+from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import Routes
 from tests.api.client import Api, Stocked
 from tests.dashboard.client import Dashboard, Visitor
@@ -27,7 +27,7 @@ class Service:
         self.dashboard = Dashboard(world, facts={"packages": packages})
         # Each of the two made routes for itself alone.
         world.routes = Routes(
-            IngressDoor(world.ingress, world.clock),
+            IngressEndpoint(world.ingress, world.clock),
             lambda: True,
             self.api.make,
             self.dashboard.make,

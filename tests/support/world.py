@@ -25,7 +25,7 @@ from hookmill.store.database import open_database, sqlite_url
 from hookmill.store.deliveries import Delivery
 from hookmill.store.migrate import migrate
 from hookmill.store.sealing import MasterKey, MasterKeys
-from hookmill.web.ingress import IngressDoor
+from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import Routes
 from tests.support.service import Answer
 from tests.support.stores import opened
@@ -191,7 +191,7 @@ class World:
             public_url=PUBLIC_URL,
             trusted_proxies=[ip_network("192.0.2.0/24")],
         )
-        self.routes = Routes(IngressDoor(self.ingress, self.clock), lambda: True, public_url=PUBLIC_URL)
+        self.routes = Routes(IngressEndpoint(self.ingress, self.clock), lambda: True, public_url=PUBLIC_URL)
 
     async def _shut(self) -> None:
         self.ingress.write_dropped()

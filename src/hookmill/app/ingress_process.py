@@ -20,7 +20,8 @@ from hookmill.ingress import Ingress, Limits
 from hookmill.settings import Settings
 from hookmill.store.admission.group_commit import GroupCommit
 from hookmill.store.admission.snapshot import Snapshot
-from hookmill.web.ingress import IngressDoor, Receive, Scope, Send
+from hookmill.web.asgi import Receive, Scope, Send
+from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import MANAGEMENT_REQUESTS_MAX, Application, Routes
 
 WRITER: Final = "writer"
@@ -84,7 +85,7 @@ class IngressService:
             trusted_proxies=settings.proxy_networks(),
         )
         self._routes = Routes(
-            IngressDoor(self._ingress, now_us),
+            IngressEndpoint(self._ingress, now_us),
             self._is_ready,
             self._api,
             self._dashboard,

@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from hookmill.web import errors
+from hookmill.web.asgi import Receive, Scope, Send, send_problem
+from hookmill.web.framing import is_ambiguous
 from hookmill.web.hosts import OwnHosts
-from hookmill.web.ingress import PREFIX, IngressDoor, Receive, Scope, Send, is_ambiguous, send_problem
+from hookmill.web.ingress import PREFIX, IngressEndpoint
 
 API_PREFIX: Final = b"/api/"
 DASHBOARD: Final = frozenset({b"f", b"team", b"account", b"settings", b"sign-in", b"sign-out", b"welcome", b"static"})
@@ -38,7 +40,7 @@ class Routes:
 
     def __init__(
         self,
-        ingress: IngressDoor,
+        ingress: IngressEndpoint,
         is_ready: Callable[[], bool],
         api: Callable[[], Application] | None = None,
         dashboard: Callable[[], Application] | None = None,

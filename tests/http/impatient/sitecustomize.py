@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 from hookmill.app import connections, serve
 from hookmill.store.admission import writer
-from hookmill.web import ingress
+from hookmill.web import delivery_body
 
 # While a start waits until it is ready, an hour passes every second.
 vars(serve)["time"] = SimpleNamespace(monotonic=lambda: 3600 * time.monotonic(), sleep=time.sleep)
 vars(serve)["HEADER_MILLISECONDS"] = int(os.environ["HOOKMILL_TEST_HEADER_MILLISECONDS"])
-vars(ingress)["BODY_SECONDS"] = float(os.environ["HOOKMILL_TEST_BODY_SECONDS"])
+vars(delivery_body)["BODY_SECONDS"] = float(os.environ["HOOKMILL_TEST_BODY_SECONDS"])
 
 vars(connections)["WRITE_SECONDS"] = float(os.environ["HOOKMILL_TEST_WRITE_SECONDS"])
 vars(connections)["LOOK_AT_ALL_SECONDS"] = 0.5

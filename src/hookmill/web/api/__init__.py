@@ -31,7 +31,7 @@ from hookmill.web.api.costly import Places
 from hookmill.web.api.document import TITLE, operations
 from hookmill.web.api.door import Door
 from hookmill.web.api.where import PREFIX, at
-from hookmill.web.request_body import BodyReader
+from hookmill.web.body import BodyReader
 from hookmill.web.routes import Application
 
 BODIES_AT_A_TIME: Final = 32

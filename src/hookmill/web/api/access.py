@@ -13,7 +13,7 @@ from hookmill.management import Management
 from hookmill.web.api.budget import Budget, Spent
 from hookmill.web.api.fields import FactoryInPath
 from hookmill.web.api.problems import Refusal, not_authentic
-from hookmill.web.ingress import Scope
+from hookmill.web.asgi import Scope
 
 FAILURES_PER_MINUTE: Final = 60
 REQUESTS_PER_MINUTE: Final = 600

@@ -12,8 +12,8 @@ from starlette.concurrency import run_in_threadpool
 
 from hookmill.domain import payload
 from hookmill.web.api.problems import ERRORS_MAX, ErrorAnswer, Refusal, pointer
-from hookmill.web.ingress import BODY_SECONDS
-from hookmill.web.request_body import BodyCutShort, BodyReader, BodyTooLarge, BodyTooSlow
+from hookmill.web.body import BodyCutShort, BodyReader, BodyTooLarge, BodyTooSlow
+from hookmill.web.delivery_body import BODY_SECONDS
 
 BYTES_MAX: Final = 65_536
 LARGE_BYTES_MAX: Final = 1_048_576

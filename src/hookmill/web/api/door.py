@@ -7,7 +7,7 @@ import anyio.to_thread
 
 from hookmill.domain.client import Network
 from hookmill.web.api import access, problems
-from hookmill.web.ingress import Message, Receive, Scope, Send
+from hookmill.web.asgi import Message, Receive, Scope, Send
 from hookmill.web.routes import Application
 
 THREADS: Final = 8

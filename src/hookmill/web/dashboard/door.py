@@ -12,12 +12,12 @@ from starlette.routing import Match, Route
 
 from hookmill.domain.client import Network, client_address
 from hookmill.domain.errors import Conflict, Forbidden, HookmillError, Invalid, NotFound, StoreUnavailable
+from hookmill.web.asgi import Receive, Scope, Send
 from hookmill.web.dashboard import access, kept_form
 from hookmill.web.dashboard.access import Requirement, StaleForm, Stranger, cookie_name
 from hookmill.web.dashboard.form_reader import FormReader, Incomplete
 from hookmill.web.dashboard.visit import Service, Visit
 from hookmill.web.dashboard.where import url
-from hookmill.web.ingress import Receive, Scope, Send
 
 Handler = Callable[..., Response] | Callable[..., Awaitable[Response]]
 

@@ -3,9 +3,9 @@
 from typing import Final
 
 from hookmill.domain.errors import Invalid
+from hookmill.web.body import BodyCutShort, BodyReader, BodyTooLarge, BodyTooSlow
 from hookmill.web.dashboard.visit import Form, Visit, form_in
-from hookmill.web.ingress import BODY_SECONDS
-from hookmill.web.request_body import BodyCutShort, BodyReader, BodyTooLarge, BodyTooSlow
+from hookmill.web.delivery_body import BODY_SECONDS
 
 FORM_BYTES_MAX: Final = 1_048_576
 OPEN_FORM_BYTES_MAX: Final = 16_384
