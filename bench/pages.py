@@ -105,7 +105,7 @@ def fill(database: Database, *, deliveries: int = DELIVERIES, now: int) -> None:
     if not database.on_sqlite:
         with database.write() as tx:
             # The server does so by itself, a minute after so many rows.
-            tx.be_patient(60)
+            tx.set_timeouts(60)
             tx.run("ANALYZE")
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from hookmill.domain.errors import HookmillError
 from hookmill.domain.ids import run_key
 from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS, SESSION_IDLE_HOURS
-from hookmill.store import deliveries, facts, idempotency, runs, sessions
+from hookmill.store import deliveries, dialect, facts, idempotency, runs, sessions
 from hookmill.store.database import Database, Transaction
 from hookmill.store.directories import PROBE_PREFIX, SET_ASIDE_PREFIX, remove_directory
 
@@ -159,7 +159,8 @@ def _sweep_rows(database: Database, now: int, rest: Callable[[], bool]) -> int:
     for webhook_no in webhook_numbers:
         while steps < STEPS_PER_PASS:
             with database.write() as tx:
-                if not tx.on_sqlite and not _has_the_sweep(tx):
+                # One process sweeps at a time; the others have nothing to add.
+                if not dialect.try_lock(tx, _RETENTION_LOCK):
                     return removed
                 gone = deliveries.thin_out(tx, webhook_no, now, ROWS_PER_STEP)
             removed += gone
@@ -189,12 +190,6 @@ def _forget_what_is_over(tx: Transaction, now: int) -> None:
         tx, created_before=now - SESSION_HOURS * HOUR_US, seen_before=now - SESSION_IDLE_HOURS * HOUR_US
     )
     sessions.forget_old_links(tx, now)
-
-
-def _has_the_sweep(tx: Transaction) -> bool:
-    """One process sweeps at a time; the others have nothing to add."""
-    row = tx.one("SELECT pg_try_advisory_xact_lock(:lock) AS mine", lock=_RETENTION_LOCK)
-    return bool(row and row["mine"])
 
 
 def _remove_orphaned_packages(database: Database, packages: Path, failed: Callable[[str, BaseException], None]) -> None:

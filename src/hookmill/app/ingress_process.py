@@ -18,6 +18,7 @@ from hookmill.domain.errors import StoreUnavailable
 from hookmill.housekeeping import DiskGuard
 from hookmill.ingress import Ingress, Limits
 from hookmill.settings import Settings
+from hookmill.store import dialect
 from hookmill.store.admission.group_commit import GroupCommit
 from hookmill.store.admission.snapshot import Snapshot
 from hookmill.web.asgi import Receive, Scope, Send
@@ -182,7 +183,7 @@ class IngressService:
         if not self._group_commit.is_ready:
             return False
         try:
-            return self._store.database.takes_writes()
+            return dialect.takes_writes(self._store.database)
         except StoreUnavailable:
             return False
 

@@ -58,8 +58,8 @@ class Transaction:
                 raise Invalid("A text holds a NUL, or half of a surrogate pair. Leave that out.") from None
             raise
 
-    def be_patient(self, seconds: int) -> None:
-        """On PostgreSQL, let every statement of this transaction take so long, and wait so long for a lock."""
+    def set_timeouts(self, seconds: int) -> None:
+        """Of PostgreSQL: let every statement of this transaction take so long, and wait so long for a lock."""
         self.run(f"SET LOCAL statement_timeout = '{seconds}s'")
         self.run(f"SET LOCAL lock_timeout = '{seconds}s'")
         from hookmill.store.postgres_engine import PostgresConnection
@@ -129,18 +129,6 @@ class Database:
                 return
             with self._turn, self._writing.begin() as connection:
                 yield Transaction(connection)
-
-    def takes_writes(self) -> bool:
-        """Whether a write would be taken, as far as can be told without one: a PostgreSQL may be a standby, or told to
-        take none. Raises `StoreUnavailable` when it does not answer."""
-        refuses = "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean AS refuses"
-        with self.read() as tx:
-            row = tx.one("SELECT false AS refuses" if tx.on_sqlite else refuses)
-        if row is not None and not row["refuses"]:
-            return True
-        # A connection goes on with what it was told when it was made.
-        self.forget_connections()
-        return False
 
     def _grow_wal(self) -> None:
         """A transaction too large for the cache spills into the WAL; rolled back, it leaves the file grown and

@@ -8,6 +8,7 @@ from hookmill.domain import ids
 from hookmill.domain.delivery import IdentityKind, Label, RateLimit
 from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
 from hookmill.domain.limits import IDENTITIES_KEPT_DAYS, LOG_KEEPS_DAYS, LOG_KEEPS_ROWS
+from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
 
 DAY_US: Final = 86_400_000_000
@@ -133,7 +134,7 @@ def of_identities(
     numbers = _numbers(tx, factory, webhooks)
     if not numbers or not digests:
         return []
-    _plan_for_what_is_asked(tx)
+    dialect.plan_for_values(tx)
     of_ours = f"webhook_no IN ({', '.join(map(str, numbers))})"
     any_digest = ", ".join(f":{digest}" for digest in digests)
     walks = []
@@ -192,7 +193,7 @@ def _newest_of(tx: Transaction, walks: Sequence[str], asked: dict[str, Any], lim
     """The newest rows among those that the walks find, each once. Every walk finds `limit` keys at most, so that a
     page takes as long in a log of millions as in a short one."""
     found: dict[DeliveryKey, Delivery] = {}
-    _plan_for_what_is_asked(tx)
+    dialect.plan_for_values(tx)
     for start in range(0, len(walks), _WALKS_AT_ONCE):
         some = walks[start : start + _WALKS_AT_ONCE]
         united = " UNION ".join(f"SELECT id FROM ({walk}) AS walk_{number}" for number, walk in enumerate(some))
@@ -209,12 +210,6 @@ def _newest_of(tx: Transaction, walks: Sequence[str], asked: dict[str, Any], lim
         )
         found.update((delivery.key, delivery) for delivery in map(_delivery, rows))
     return sorted(found.values(), key=lambda delivery: delivery.key, reverse=True)[:limit]
-
-
-def _plan_for_what_is_asked(tx: Transaction) -> None:
-    # PostgreSQL's plan for any times at all expects half of the log to lie between them: 100 times as slow.
-    if not tx.on_sqlite:
-        tx.run("SET LOCAL plan_cache_mode = force_custom_plan")
 
 
 def oldest(
@@ -262,9 +257,8 @@ def payload(tx: Transaction, key: DeliveryKey) -> bytes | None:
 
 
 def keep_from_retention(tx: Transaction, key: DeliveryKey) -> None:
-    """Let nobody thin this row out until the transaction ends. On SQLite nobody could."""
-    if not tx.on_sqlite:
-        tx.one("SELECT id FROM deliveries WHERE id = :id FOR KEY SHARE", id=key)
+    """Keep retention from removing this row until the transaction ends."""
+    dialect.lock_row(tx, "deliveries", key, "FOR KEY SHARE")
 
 
 def refusals(
@@ -293,7 +287,7 @@ def refusals(
         "limit": REFUSALS_MAX,
     }
     found: list[Row] = []
-    _plan_for_what_is_asked(tx)
+    dialect.plan_for_values(tx)
     for start in range(0, len(walks), _WALKS_AT_ONCE):
         found += tx.all(
             f"""
@@ -336,8 +330,7 @@ def thin_out(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
     """
     newest_kept = _nth_newest(tx, webhook_no, accepted_only=False)
     newest_accepted_kept = _nth_newest(tx, webhook_no, accepted_only=True)
-    # Whoever replays one of them right now holds it: it stays.
-    theirs = "" if tx.on_sqlite else "FOR UPDATE OF d SKIP LOCKED"
+    # A transaction that replays one of them right now has locked it: it stays.
     chosen = tx.all(
         f"""
         SELECT d.id, d.label, d.identity_kind, d.identity_digest
@@ -348,7 +341,7 @@ def thin_out(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
           AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.delivery_id = d.id AND r.finished_at IS NULL)
         ORDER BY d.received_at
         LIMIT :at_most
-        {theirs}
+        {dialect.lock_clause(tx, "FOR UPDATE", of="d", skip_locked=True)}
         """,
         webhook=webhook_no,
         cutoff=now - LOG_KEEPS_DAYS * DAY_US,

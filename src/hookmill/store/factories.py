@@ -4,6 +4,7 @@ from typing import Final
 
 from hookmill.domain.factory import Factory
 from hookmill.domain.ids import FactoryId, TeamId
+from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
 
 _SET_UP_LOCK: Final = 0x66616374
@@ -51,9 +52,8 @@ def define_by_files(tx: Transaction, factory: FactoryId) -> None:
 
 
 def hold_all(tx: Transaction) -> None:
-    """Let nobody else make a first team or factory until this transaction ends: there is no row yet to hold."""
-    if not tx.on_sqlite:
-        tx.run("SELECT pg_advisory_xact_lock(:lock)", lock=_SET_UP_LOCK)
+    """Let no other transaction make a first team or factory until this one ends: there is no row yet to lock."""
+    dialect.lock(tx, _SET_UP_LOCK)
 
 
 def hold(tx: Transaction, team: TeamId) -> None:
@@ -61,8 +61,7 @@ def hold(tx: Transaction, team: TeamId) -> None:
 
     Limits and versions are counted, and names and states looked at, before they are written.
     """
-    if not tx.on_sqlite:
-        tx.one("SELECT id FROM teams WHERE id = :id FOR NO KEY UPDATE", id=team)
+    dialect.lock_row(tx, "teams", team, "FOR NO KEY UPDATE")
 
 
 def _factory(row: Row) -> Factory:

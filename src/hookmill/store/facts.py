@@ -8,6 +8,7 @@ by asking here, in the transaction that seals, none of them uses a key that is a
 from dataclasses import dataclass
 
 from hookmill.domain.errors import Conflict
+from hookmill.store import dialect
 from hookmill.store.database import Transaction
 from hookmill.store.sealing import MasterKey, MasterKeys, WrongKey
 
@@ -35,10 +36,7 @@ def keys_in_use(tx: Transaction) -> KeysInUse | None:
 
 def is_set_up(tx: Transaction) -> bool:
     """Whether the database has this table: before a first start it has none."""
-    if tx.on_sqlite:
-        return tx.one("SELECT 1 AS one FROM sqlite_master WHERE type = 'table' AND name = 'facts'") is not None
-    found = tx.one("SELECT to_regclass('facts') IS NOT NULL AS found")
-    return found is not None and bool(found["found"])
+    return dialect.has_table(tx, "facts")
 
 
 def check_master_key(in_use: KeysInUse, keys: MasterKeys) -> None:
@@ -81,9 +79,8 @@ def sealing_key(tx: Transaction, keys: MasterKeys) -> MasterKey:
 
 def sealing_key_id(tx: Transaction) -> str | None:
     """The key that seals, and that no rotation changes before this transaction ends."""
-    # SQLite's only writer needs no lock.
     row = tx.one(
-        f"SELECT value FROM facts WHERE name = :name {'' if tx.on_sqlite else 'FOR SHARE'}",
+        f"SELECT value FROM facts WHERE name = :name {dialect.lock_clause(tx, 'FOR SHARE')}",
         name=_MASTER_KEY,
     )
     return bytes(row["value"]).decode() if row is not None else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import Connection, inspect
 
 from hookmill.domain.errors import Conflict, Invalid
+from hookmill.store import dialect
 from hookmill.store.database import Database, close_to_strangers, is_sqlite_file
 from hookmill.store.rights import refuse_missing_rights
 
@@ -33,10 +34,9 @@ def migrate(database: Database, *, to: str = "head", performs_runs: bool = False
             database.path.touch(mode=0o600)
     with database.write() as tx:
         connection = tx.connection
-        if not tx.on_sqlite:
-            # Waiting for another process's migration may take longer than a statement usually may.
-            tx.be_patient(WAIT_SECONDS)
-            tx.run("SELECT pg_advisory_xact_lock(:lock)", lock=_LOCK)
+        # To wait for another process's migration may take longer than a statement may.
+        dialect.allow_long_statements(tx, WAIT_SECONDS)
+        dialect.lock(tx, _LOCK)
         current = _revision_of(connection)
         if current is not None and current not in revisions():
             raise Conflict(

@@ -4,6 +4,7 @@ so that the operator reads all that is missing at once."""
 from typing import Final
 
 from hookmill.domain.errors import Conflict
+from hookmill.store import dialect
 from hookmill.store.database import Transaction
 
 ENGINE_SCHEMA: Final = "hookmill_engine"
@@ -12,7 +13,7 @@ ENGINE_SCHEMA: Final = "hookmill_engine"
 
 def refuse_missing_rights(tx: Transaction, *, creates_tables: bool, performs_runs: bool) -> None:
     """Raises `Conflict` that lists the missing rights as statements. SQLite has no roles."""
-    if tx.on_sqlite:
+    if not dialect.has_roles(tx):
         return
     row = tx.one(
         """

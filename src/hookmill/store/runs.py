@@ -14,6 +14,7 @@ from typing import Final, NewType
 from hookmill.domain.automation import Automation
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid
 from hookmill.domain.run import Ended, Run, RunState
+from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
 
 ExecutorId = NewType("ExecutorId", str)
@@ -71,9 +72,7 @@ def page_of_runs(
         )
     ]
     found: list[Run] = []
-    if not tx.on_sqlite:
-        # A plan for any key at all expects half of the runs to lie before it.
-        tx.run("SET LOCAL plan_cache_mode = force_custom_plan")
+    dialect.plan_for_values(tx)
     for start in range(0, len(walks), _WALKS_AT_ONCE):
         rows = tx.all(
             f"""
@@ -147,17 +146,10 @@ def _places(
 
 def _of_automation(tx: Transaction, no: int, state: RunState | None) -> _Place:
     """The runs that one webhook gave one automation."""
-    if tx.on_sqlite:
-        return _Place(f"automation_id = :automation AND webhook_no = {no:d}")
-    # Asked for columns one by one, PostgreSQL may walk through all runs by their keys, in the hope that soon enough of
-    # them are the automation's. Asked for whole entries of the index, in their order, it has no other way.
-    narrowed = state not in (None, RunState.SUCCEEDED)
-    columns = ["automation_id", "webhook_no", *(["state"] if narrowed else []), "id"]
-    entry = f":automation, {no:d}" + (f", '{state}'" if narrowed else "")
-    return _Place(
-        f"({', '.join(columns)}) > ({entry}, ''::bytea) AND ({', '.join(columns)}) < ({entry}, :before)",
-        ", ".join(f"{column} DESC" for column in columns),
-    )
+    prefix = {"automation_id": ":automation", "webhook_no": str(int(no))}
+    if state not in (None, RunState.SUCCEEDED):
+        prefix["state"] = f"'{state}'"
+    return _Place(*dialect.index_range(tx, prefix, "id", ":before"))
 
 
 def newest_by_automation(tx: Transaction, factory: FactoryId) -> dict[AutomationId, Run]:
@@ -394,18 +386,13 @@ def _oldest_waiting(tx: Transaction, factory: FactoryId, most: int, skipped: Col
         WHERE {_WAITING} AND factory_id = :factory {condition}
         ORDER BY id
         LIMIT :most
-        {_for_us_alone(tx)}
+        {dialect.lock_clause(tx, "FOR UPDATE", skip_locked=True)}
         """,
         factory=factory,
         most=most,
         **runners,
     )
     return [Taken(run=RunKey(bytes(row["id"])), factory=factory) for row in rows]
-
-
-def _for_us_alone(tx: Transaction) -> str:
-    # Two workers that take at once take different runs. On SQLite a writer is alone as it is.
-    return "" if tx.on_sqlite else "FOR UPDATE SKIP LOCKED"
 
 
 # ── One attempt ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -577,7 +564,7 @@ def runs_in_dead_hands(tx: Transaction) -> list[RunKey]:
         FROM runs
         WHERE finished_at IS NULL AND executor IS NOT NULL AND executor NOT IN (SELECT id FROM executors)
         ORDER BY id
-        {_for_us_alone(tx)}
+        {dialect.lock_clause(tx, "FOR UPDATE", skip_locked=True)}
         """
     )
     return [RunKey(bytes(row["id"])) for row in rows]

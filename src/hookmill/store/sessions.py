@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from hookmill.domain.ids import FactoryId, TeamId
 from hookmill.domain.permission import Role
+from hookmill.store import dialect
 from hookmill.store.database import Transaction
 
 
@@ -121,7 +122,7 @@ def has_password(tx: Transaction, member: str, password_hash: str) -> bool:
         f"""
         SELECT id FROM members
         WHERE id = :member AND password_hash = :hash AND removed_at IS NULL
-        {"" if tx.on_sqlite else "FOR NO KEY UPDATE"}
+        {dialect.lock_clause(tx, "FOR NO KEY UPDATE")}
         """,
         member=member,
         hash=password_hash,

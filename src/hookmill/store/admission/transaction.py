@@ -24,6 +24,7 @@ from hookmill.domain.delivery import (
 from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.limits import WINDOW_SECONDS
 from hookmill.domain.run import RunState
+from hookmill.store import dialect
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection, RunToStart
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Transaction
@@ -245,7 +246,7 @@ def _revalidate(tx: Transaction, plans: Sequence[Plan], outcomes: list[Tried | N
     """Decide the plans whose webhook has changed, or is locked by another process."""
     evaluated = {(plan.webhook_no, plan.revision) for plan in plans}
     contended: set[int] = set()
-    if not tx.on_sqlite:
+    if dialect.has_row_locks(tx):
         wanted = {no for no, _ in evaluated}
         contended = wanted - {row[0] for row in _LOCK.select(tx, [(no,) for no in sorted(wanted)])}
     changed = {(row[0], row[1]) for row in _CHANGED.select(tx, sorted(evaluated))}
