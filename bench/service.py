@@ -53,7 +53,7 @@ from hookmill.settings import Settings
 from hookmill.store import automations, factories, secrets
 from hookmill.store import webhooks as webhooks_
 from hookmill.store.database import Transaction
-from hookmill.store.sealing import KeyRing
+from hookmill.store.keys.sealing import KeyRing
 from tests.support.postgres import PostgresServer
 
 WEBHOOKS_PER_FACTORY = 20

@@ -12,7 +12,7 @@ from typing import Final
 from hookmill.domain.errors import HookmillError
 from hookmill.domain.ids import run_key
 from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS, SESSION_IDLE_HOURS
-from hookmill.store import deliveries, dialect, facts, idempotency, runs, sessions
+from hookmill.store import deliveries, dialect, idempotency, metadata, runs, sessions
 from hookmill.store.database import Database, Transaction
 from hookmill.store.directories import PROBE_PREFIX, SET_ASIDE_PREFIX, remove_directory
 
@@ -79,9 +79,9 @@ def believed_time(database: Database, now: int, elapsed: int) -> int:
     After a pause the clock is right, and retention reaches it in a 24th of the pause.
     """
     with database.write() as tx:
-        last = facts.retention_time(tx)
+        last = metadata.retention_time(tx)
         believed = now if last is None else min(now, last + FASTER_THAN_TIME * elapsed + HOUR_US)
-        facts.set_retention_time(tx, believed)
+        metadata.set_retention_time(tx, believed)
     return believed
 
 

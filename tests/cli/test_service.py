@@ -24,7 +24,7 @@ import pytest
 
 from hookmill.app import port
 from hookmill.domain.errors import Conflict
-from hookmill.store.key_file import KeyFile
+from hookmill.store.keys.key_file import KeyFile
 from tests.cli.conftest import Hookmill
 from tests.support.loaded import Command
 from tests.support.ports import free_port

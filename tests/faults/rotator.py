@@ -15,8 +15,8 @@ from typing import Any
 
 from hookmill import app
 from hookmill.settings import read_settings
-from hookmill.store import rotation
 from hookmill.store.database import Database, Transaction
+from hookmill.store.keys import rotation
 
 
 class Steps:

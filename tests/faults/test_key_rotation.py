@@ -20,11 +20,12 @@ from hookmill.domain.secret import SecretValue
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import Management, WebhookWithSecret
 from hookmill.settings import Settings
-from hookmill.store import facts, rotation, secrets
+from hookmill.store import secrets
 from hookmill.store.database import open_database
-from hookmill.store.key_file import KeyFile
-from hookmill.store.rotation import Rotated
-from hookmill.store.sealing import KeyRing, MasterKey
+from hookmill.store.keys import binding, rotation
+from hookmill.store.keys.key_file import KeyFile
+from hookmill.store.keys.rotation import Rotated
+from hookmill.store.keys.sealing import KeyRing, MasterKey
 from tests.faults.rotator import rotate_when_told
 from tests.faults.senders import Line, request
 from tests.support.loaded import Command, Forked
@@ -322,7 +323,7 @@ def test_a_webhook_whose_secret_was_damaged_is_open_again_with_a_new_one(world: 
 def test_processes_that_are_restarted_one_by_one_with_the_next_key_all_take_deliveries(store_url: str):
     old, new = MasterKey(b"o" * 32), MasterKey(b"n" * 32)
     with open_database(store_url) as database, database.write() as tx:
-        facts.bind_master_key(tx, old)
+        binding.bind_master_key(tx, old)
     not_yet, both = World(store_url, key=KeyRing([old])), World(store_url, key=KeyRing([new, old]))
     for world, name in ((not_yet, "not yet"), (both, "both")):
         made = world.webhook(name)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from hookmill.store.sealing import as_text, new_master_key
+from hookmill.store.keys.sealing import as_text, new_master_key
 from tests.inputs.commands import LISTS, Place, places, run
 from tests.inputs.service import Service
 from tests.inputs.slots import PageSlot, Slot, page_slots, slots

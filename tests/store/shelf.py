@@ -15,7 +15,7 @@ from hookmill.management import House, Management
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection, RunToStart
 from hookmill.store.admission.transaction import Tried, admit
 from hookmill.store.database import Database, Row
-from hookmill.store.sealing import MasterKey
+from hookmill.store.keys.sealing import MasterKey
 from tests.support.stores import opened
 from tests.support.world import Clock
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hookmill.domain.errors import Conflict, Invalid
-from hookmill.store.key_file import KeyFile
-from hookmill.store.sealing import MasterKey, as_text
+from hookmill.store.keys.key_file import KeyFile
+from hookmill.store.keys.sealing import MasterKey, as_text
 
 OLD, NEW = MasterKey(b"o" * 32), MasterKey(b"n" * 32)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hookmill.store.key_file import KeyFile
+from hookmill.store.keys.key_file import KeyFile
 from hookmill.store.private_file import open_lock_file
 
 

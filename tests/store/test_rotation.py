@@ -15,13 +15,13 @@ from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management import Management
 from hookmill.settings import Settings
-from hookmill.store import facts, rotation
 from hookmill.store.database import Row, open_database
-from hookmill.store.key_file import KeyFile
+from hookmill.store.keys import binding, rotation
+from hookmill.store.keys.key_file import KeyFile
+from hookmill.store.keys.rotation import Rotated
+from hookmill.store.keys.sealing import MasterKey, WrongKey, as_text, new_master_key
 from hookmill.store.migrate import migrate
-from hookmill.store.rotation import Rotated
 from hookmill.store.schema import metadata
-from hookmill.store.sealing import MasterKey, WrongKey, as_text, new_master_key
 
 NAMES = ("token", "other", "third")
 ANSWER = b'{"secret": "shown once"}'
@@ -99,9 +99,9 @@ class Vault:
         assert planned is not None
         self.management.master_keys.begin(self.team, planned)
 
-    def in_use(self) -> facts.KeysInUse:
+    def in_use(self) -> binding.KeysInUse:
         with self.store.database.read() as tx:
-            in_use = facts.keys_in_use(tx)
+            in_use = binding.keys_in_use(tx)
         assert in_use is not None
         return in_use
 
@@ -252,7 +252,7 @@ def test_who_has_begun_to_seal_with_the_old_key_is_waited_for(vault):
 
 def test_a_sealing_that_holds_no_team_is_waited_for_too(vault):
     with vault.store.database.write() as tx:
-        facts.sealing_key(tx, vault.store.key)
+        binding.sealing_key(tx, vault.store.key)
         rotating = threading.Thread(target=vault.rotate)
         rotating.start()
         rotating.join(0.3)
@@ -326,7 +326,7 @@ def test_a_rotation_that_was_cut_off_is_finished_with_the_key_it_had_begun_with(
     assert (rotated.key_id, rotated.began, rotated.sealed_again) == (new.id, False, 3)
     assert vault.file.read() == [new]
     assert vault.sealed_with() == {new.id}
-    assert vault.in_use() == facts.KeysInUse(new.id, ())
+    assert vault.in_use() == binding.KeysInUse(new.id, ())
 
 
 def test_a_rotation_that_was_cut_off_before_its_end_takes_the_old_key_away(vault):
@@ -529,7 +529,7 @@ def test_a_start_with_the_wrong_key_migrates_nothing(empty_url, tmp_path):
     with open_database(empty_url) as database:
         migrate(database, to="0002")
         with database.write() as tx:
-            facts.bind_master_key(tx, new_master_key())
+            binding.bind_master_key(tx, new_master_key())
     settings = Settings(data_dir=tmp_path, database_url=empty_url, master_key=as_text(new_master_key()))  # type: ignore[arg-type]
 
     with pytest.raises(WrongKey, match="Nothing was changed"):

@@ -11,9 +11,10 @@ import pytest
 from hookmill.domain.errors import Invalid
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.webhook import AuthMode
-from hookmill.store import facts, secrets
+from hookmill.store import secrets
 from hookmill.store.admission.snapshot import Snapshot, read_live
-from hookmill.store.sealing import KeyRing, MasterKey, WrongKey, as_text, master_key_from_text
+from hookmill.store.keys import binding
+from hookmill.store.keys.sealing import KeyRing, MasterKey, WrongKey, as_text, master_key_from_text
 from tests.store.shelf import Shelf
 from tests.support.waiting import LONG_SECONDS
 
@@ -136,10 +137,10 @@ def test_a_ring_whose_source_can_not_be_read_goes_on_with_what_it_has(trouble):
 def test_a_database_remembers_the_first_key_and_refuses_any_other(shelf):
     for key in (KEY, KEY):
         with shelf.database.write() as tx:
-            facts.bind_master_key(tx, key)
+            binding.bind_master_key(tx, key)
 
     with pytest.raises(WrongKey, match=f"set up with master key {KEY.id}"), shelf.database.write() as tx:
-        facts.bind_master_key(tx, MasterKey(b"l" * 32))
+        binding.bind_master_key(tx, MasterKey(b"l" * 32))
 
 
 def test_of_first_starts_at_once_with_different_keys_one_key_stays(shelf):
@@ -148,7 +149,7 @@ def test_of_first_starts_at_once_with_different_keys_one_key_stays(shelf):
     def start(key: MasterKey) -> bool:
         try:
             with shelf.database.write() as tx:
-                facts.bind_master_key(tx, key)
+                binding.bind_master_key(tx, key)
         except WrongKey:
             return False
         return True

@@ -23,8 +23,8 @@ from hookmill.store.admission.transaction import Stale
 from hookmill.store.admission.writer import write
 from hookmill.store.database import open_database, sqlite_url
 from hookmill.store.deliveries import Delivery
+from hookmill.store.keys.sealing import MasterKey, MasterKeys
 from hookmill.store.migrate import migrate
-from hookmill.store.sealing import MasterKey, MasterKeys
 from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import Routes
 from tests.support.service import Answer

@@ -13,7 +13,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.management import House, Management
 from hookmill.settings import Settings
 from hookmill.store.database import Database, open_database
-from hookmill.store.sealing import KeyRing
+from hookmill.store.keys.sealing import KeyRing
 
 
 def now_us() -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hookmill.domain.errors import Conflict
 from hookmill.settings import Settings
-from hookmill.store import facts
+from hookmill.store import metadata
 from hookmill.store.database import Database, is_sqlite_file
 
 
@@ -45,7 +45,7 @@ def _is_set_up(database: Database) -> bool:
         if not is_sqlite_file(path):
             return True
     with database.read() as tx:
-        return facts.is_set_up(tx)
+        return metadata.is_set_up(tx)
 
 
 def _traces(settings: Settings, database: Database) -> list[Path]:

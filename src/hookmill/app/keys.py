@@ -8,12 +8,13 @@ from typing import Final
 from hookmill.domain.errors import Conflict
 from hookmill.management import Management
 from hookmill.settings import Settings
-from hookmill.store import facts, rotation
+from hookmill.store import metadata
 from hookmill.store.database import Database, is_sqlite_file
-from hookmill.store.facts import KeysInUse
-from hookmill.store.key_file import KeyFile
-from hookmill.store.rotation import Plan, Rotated
-from hookmill.store.sealing import KeyRing, MasterKey, master_key_from_text
+from hookmill.store.keys import binding, rotation
+from hookmill.store.keys.binding import KeysInUse
+from hookmill.store.keys.key_file import KeyFile
+from hookmill.store.keys.rotation import Plan, Rotated
+from hookmill.store.keys.sealing import KeyRing, MasterKey, master_key_from_text
 
 NO_OTHER_KEY: Final = (
     "HOOKMILL_MASTER_KEY is the only key there is, so there is none to rotate to. Make another, such as with `openssl "
@@ -59,11 +60,11 @@ def checked_ring(settings: Settings, database: Database) -> KeyRing | None:
     if database.path is not None and not is_sqlite_file(database.path):
         return None
     with database.read() as tx:
-        in_use = facts.keys_in_use(tx) if facts.is_set_up(tx) else None
+        in_use = binding.keys_in_use(tx) if metadata.is_set_up(tx) else None
     if in_use is None:
         return None
     ring = key_ring(settings)
-    facts.check_master_key(in_use, ring)
+    binding.check_master_key(in_use, ring)
     return ring
 
 
@@ -73,13 +74,13 @@ def bound_ring(settings: Settings, database: Database, *, create: bool) -> KeyRi
         file.make()
     ring = key_ring(settings)
     with database.write() as tx:
-        facts.bind_master_key(tx, ring)
+        binding.bind_master_key(tx, ring)
     return ring
 
 
 def shown(settings: Settings, database: Database) -> KeysShown:
     with database.read() as tx:
-        in_use = _bound(facts.keys_in_use(tx))
+        in_use = _bound(binding.keys_in_use(tx))
         counted = rotation.rows_by_key(tx)
     return KeysShown(
         sealing=in_use.sealing,
@@ -140,7 +141,7 @@ def _plan(settings: Settings, database: Database, file: KeyFile | None, before_a
 
 def _read_in_use(database: Database) -> KeysInUse:
     with database.read() as tx:
-        return _bound(facts.keys_in_use(tx))
+        return _bound(binding.keys_in_use(tx))
 
 
 def _bound(in_use: KeysInUse | None) -> KeysInUse:

@@ -17,8 +17,8 @@ from hookmill.domain.text import shown
 if TYPE_CHECKING:
     from hookmill.app.keys import KeysShown
     from hookmill.settings import Settings
-    from hookmill.store.key_file import KeyFile
-    from hookmill.store.rotation import Rotated
+    from hookmill.store.keys.key_file import KeyFile
+    from hookmill.store.keys.rotation import Rotated
 
 commands = typer.Typer(no_args_is_help=True, help="Master keys, which seal the secrets at rest.")
 

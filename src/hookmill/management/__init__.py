@@ -35,8 +35,8 @@ from hookmill.store.api_keys import ApiKey
 from hookmill.store.audit import AuditEntry
 from hookmill.store.database import Database
 from hookmill.store.definition_runs import DefinitionAct, DefinitionOutcome, DefinitionRun
+from hookmill.store.keys.sealing import MasterKeys
 from hookmill.store.members import Member
-from hookmill.store.sealing import MasterKeys
 
 
 class Management:

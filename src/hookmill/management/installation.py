@@ -17,7 +17,7 @@ from hookmill.domain.ids import TeamId
 from hookmill.domain.permission import ActorKind, Door, MayAdminister, MayManage, Role
 from hookmill.store import api_keys, audit, factories, sessions
 from hookmill.store.database import Database, Transaction
-from hookmill.store.sealing import MasterKeys
+from hookmill.store.keys.sealing import MasterKeys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

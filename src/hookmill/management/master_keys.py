@@ -3,9 +3,9 @@ is only work."""
 
 from hookmill.domain.permission import MayAdminister
 from hookmill.management.installation import Installation
-from hookmill.store import rotation
 from hookmill.store.database import retried
-from hookmill.store.rotation import Plan
+from hookmill.store.keys import rotation
+from hookmill.store.keys.rotation import Plan
 
 
 class MasterKeyRotations:

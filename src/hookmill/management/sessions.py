@@ -17,8 +17,8 @@ from hookmill.management.installation import Change, Installation, random_name
 from hookmill.management.members import usable_address
 from hookmill.store import factories, members, sessions
 from hookmill.store.database import Transaction
+from hookmill.store.keys.sealing import WrongKey
 from hookmill.store.members import Member
-from hookmill.store.sealing import WrongKey
 from hookmill.store.sessions import Account, Session, SignInLink
 
 HOUR_US: Final = 3_600_000_000

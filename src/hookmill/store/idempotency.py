@@ -3,9 +3,9 @@
 from hashlib import sha256
 
 from hookmill.domain.secret import SecretValue
-from hookmill.store import facts
 from hookmill.store.database import Transaction
-from hookmill.store.sealing import MasterKeys
+from hookmill.store.keys import binding
+from hookmill.store.keys.sealing import MasterKeys
 
 
 def row_id(caller: str, key: str) -> str:
@@ -27,7 +27,7 @@ def kept(tx: Transaction, row: str, keys: MasterKeys, *, since: int) -> tuple[by
 
 
 def keep(tx: Transaction, row: str, request_digest: bytes, answer: bytes, keys: MasterKeys, now: int) -> None:
-    key = facts.sealing_key(tx, keys)
+    key = binding.sealing_key(tx, keys)
     tx.run("DELETE FROM idempotency_keys WHERE id = :id", id=row)
     tx.run(
         """

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from hookmill.domain.ids import FactoryId, SecretId, TeamId
 from hookmill.domain.secret import SecretValue
-from hookmill.store import facts
 from hookmill.store.database import Transaction
-from hookmill.store.sealing import MasterKeys
+from hookmill.store.keys import binding
+from hookmill.store.keys.sealing import MasterKeys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ def add_secret(
 
 def add_version(tx: Transaction, secret: SecretId, value: SecretValue, keys: MasterKeys, now: int) -> str:
     """Keep `value` as the secret's newest version. Returns the version's id."""
-    key = facts.sealing_key(tx, keys)
+    key = binding.sealing_key(tx, keys)
     newest = tx.one("SELECT COALESCE(MAX(version), 0) AS newest FROM secret_versions WHERE secret_id = :id", id=secret)
     version = newest["newest"] + 1 if newest else 1
     version_id = f"{secret}.{version}"

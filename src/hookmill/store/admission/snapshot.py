@@ -20,7 +20,7 @@ from hookmill.domain.webhook import AuthMode, LiveWebhook, WebhookState
 from hookmill.store.automations import parsed_triggers
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Database, Row, Transaction
-from hookmill.store.sealing import MasterKeys, WrongKey
+from hookmill.store.keys.sealing import MasterKeys, WrongKey
 from hookmill.store.webhooks import options_from
 
 if TYPE_CHECKING:

@@ -71,7 +71,7 @@ class MasterKey:
 
 
 class MasterKeys(Protocol):
-    """The master keys at hand, by their ids. Which of them seals is the database's word: `facts.sealing_key`."""
+    """The master keys at hand, by their ids. Which of them seals is the database's word: `binding.sealing_key`."""
 
     @property
     def newest(self) -> MasterKey: ...

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hookmill.domain.errors import Conflict, Invalid
+from hookmill.store.keys.sealing import MasterKey, as_text, master_key_from_text, new_master_key
 from hookmill.store.private_file import OWNER_ONLY, open_lock_file
-from hookmill.store.sealing import MasterKey, as_text, master_key_from_text, new_master_key
 
 
 @dataclass(frozen=True, slots=True)

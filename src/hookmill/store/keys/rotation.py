@@ -4,7 +4,7 @@ new one.
 The order makes it safe to be cut off anywhere, and to be begun again:
 
 1. the new key is in the key file, on the disk, before anything is sealed with it;
-2. the database names it, and from then on everybody seals with it (`facts.sealing_key`);
+2. the database names it, and from then on everybody seals with it (`binding.sealing_key`);
 3. every row is opened, and sealed again unless the new key opens it;
 4. the database forgets that the old key was needed;
 5. the old key leaves the key file.
@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from hookmill.domain.errors import Conflict
-from hookmill.store import facts
 from hookmill.store.database import Database, Row, Transaction, retried
-from hookmill.store.facts import KeysInUse
-from hookmill.store.key_file import KeyFile
-from hookmill.store.sealing import KeyRing, MasterKey, WrongKey, new_master_key
+from hookmill.store.keys import binding
+from hookmill.store.keys.binding import KeysInUse
+from hookmill.store.keys.key_file import KeyFile
+from hookmill.store.keys.sealing import KeyRing, MasterKey, WrongKey, new_master_key
 
 SEALED: Final = ("secret_versions", "idempotency_keys")
 """Every table with something sealed in it. Each has `id`, `key_id` and `sealed`, and is sealed to the row's id."""
@@ -65,7 +65,7 @@ def plan(in_use: KeysInUse, keys: Sequence[MasterKey]) -> Plan | None:
 
     Raises `WrongKey` when one that is in use is missing.
     """
-    facts.check_master_key(in_use, KeyRing(keys))
+    binding.check_master_key(in_use, KeyRing(keys))
     place = [key.id for key in keys].index(in_use.sealing)
     # What stands before the key in use was put there to follow it.
     new = keys[0]
@@ -81,7 +81,7 @@ def add_key(file: KeyFile, in_use: KeysInUse) -> tuple[MasterKey, bool]:
     For who holds the file.
     """
     keys = file.read()
-    facts.check_master_key(in_use, KeyRing(keys))
+    binding.check_master_key(in_use, KeyRing(keys))
     if keys[0].id != in_use.sealing:
         return keys[0], False
     new = new_master_key()
@@ -91,9 +91,9 @@ def add_key(file: KeyFile, in_use: KeysInUse) -> tuple[MasterKey, bool]:
 
 def begin(tx: Transaction, planned: Plan) -> bool:
     """Step 2. False when it was done before. Raises `Conflict` when another rotation was faster."""
-    if facts.sealing_key_id(tx) == planned.new.id:
+    if binding.sealing_key_id(tx) == planned.new.id:
         return False
-    facts.begin_rotation(tx, planned.in_use.sealing, planned.new.id)
+    binding.begin_rotation(tx, planned.in_use.sealing, planned.new.id)
     return True
 
 
@@ -138,11 +138,11 @@ def rows_by_key(tx: Transaction) -> dict[str, int]:
 
 def _end(tx: Transaction, planned: Plan) -> None:
     _refuse_if_overtaken(tx, planned)
-    facts.end_rotation(tx)
+    binding.end_rotation(tx)
 
 
 def _refuse_if_overtaken(tx: Transaction, planned: Plan) -> None:
-    if facts.sealing_key_id(tx) != planned.new.id:
+    if binding.sealing_key_id(tx) != planned.new.id:
         raise Conflict("Another rotation has begun elsewhere. This one has left the rest to it.")
 
 

@@ -1,0 +1,87 @@
+"""Which master key seals in this database, and which ones an unfinished rotation still needs.
+
+The database decides which key seals. Processes may have read their keys before or after a rotation began; they ask here
+in the transaction that seals, so none of them uses a key that is about to go.
+"""
+
+from dataclasses import dataclass
+
+from hookmill.domain.errors import Conflict
+from hookmill.store import metadata
+from hookmill.store.database import Transaction
+from hookmill.store.keys.sealing import MasterKey, MasterKeys, WrongKey
+
+_MASTER_KEY = "master key"
+_RETIRING = "retiring master keys"
+
+
+@dataclass(frozen=True, slots=True)
+class KeysInUse:
+    """By their ids: the key that seals, and those that an unfinished rotation still needs."""
+
+    sealing: str
+    retiring: tuple[str, ...]
+
+
+def keys_in_use(tx: Transaction) -> KeysInUse | None:
+    """None before the first key."""
+    sealing = metadata.value(tx, _MASTER_KEY)
+    if sealing is None:
+        return None
+    retiring = metadata.value(tx, _RETIRING)
+    return KeysInUse(sealing, tuple(retiring.split(",")) if retiring else ())
+
+
+def check_master_key(in_use: KeysInUse, keys: MasterKeys) -> None:
+    """Raises `WrongKey` unless every key that is in use is available."""
+    try:
+        keys.named(in_use.sealing)
+    except WrongKey as missing:
+        raise WrongKey(
+            f"This database was set up with master key {in_use.sealing}, and that is not at hand: {missing} "
+            "A backup needs the key of its time. Nothing was changed."
+        ) from None
+    for key_id in in_use.retiring:
+        try:
+            keys.named(key_id)
+        except WrongKey as missing:
+            raise WrongKey(
+                f"A rotation of the master key is unfinished, and needs the earlier key too: {missing} "
+                "Then run `hookmill keys rotate` again. Nothing was changed."
+            ) from None
+
+
+def bind_master_key(tx: Transaction, keys: MasterKeys) -> None:
+    """Remember the first key, and raise `WrongKey` for any other: with a wrong key nothing is changed."""
+    metadata.set_first_value(tx, _MASTER_KEY, keys.newest.id)
+    # Another process may have been first, with another key.
+    in_use = keys_in_use(tx)
+    assert in_use is not None
+    check_master_key(in_use, keys)
+
+
+def sealing_key(tx: Transaction, keys: MasterKeys) -> MasterKey:
+    """The key to seal with in this transaction. Raises `WrongKey` when it is not available."""
+    key_id = sealing_key_id(tx)
+    return keys.named(key_id) if key_id is not None else keys.newest
+
+
+def sealing_key_id(tx: Transaction) -> str | None:
+    """The key that seals. No rotation changes it before this transaction ends."""
+    return metadata.value(tx, _MASTER_KEY, locked=True)
+
+
+def begin_rotation(tx: Transaction, old_id: str, new_id: str) -> None:
+    """From here on every process seals with the new key. Raises `Conflict` when another rotation was faster."""
+    if not metadata.replace_value(tx, _MASTER_KEY, old_id, new_id):
+        raise Conflict("Another rotation has begun elsewhere. `hookmill keys show` tells how far it is.")
+    in_use = keys_in_use(tx)
+    assert in_use is not None
+    retiring = dict.fromkeys([old_id, *in_use.retiring])
+    retiring.pop(new_id, None)
+    metadata.set_value(tx, _RETIRING, ",".join(retiring))
+
+
+def end_rotation(tx: Transaction) -> None:
+    """Nothing is sealed with the retiring keys any longer."""
+    metadata.remove_value(tx, _RETIRING)

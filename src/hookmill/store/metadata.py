@@ -1,0 +1,59 @@
+"""What the database knows about itself, by name. The table is called `facts`."""
+
+from hookmill.store import dialect
+from hookmill.store.database import Transaction
+
+_RETENTION_TIME = "retention time"
+
+
+def is_set_up(tx: Transaction) -> bool:
+    """Whether the database has this table: before a first start it has none."""
+    return dialect.has_table(tx, "facts")
+
+
+def value(tx: Transaction, name: str, *, locked: bool = False) -> str | None:
+    """The value, or None. `locked`: no other transaction changes it before this one ends."""
+    lock = dialect.lock_clause(tx, "FOR SHARE") if locked else ""
+    row = tx.one(f"SELECT value FROM facts WHERE name = :name {lock}", name=name)
+    return bytes(row["value"]).decode() if row is not None else None
+
+
+def set_value(tx: Transaction, name: str, text: str) -> None:
+    tx.run(
+        "INSERT INTO facts (name, value) VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = :value",
+        name=name,
+        value=text.encode(),
+    )
+
+
+def set_first_value(tx: Transaction, name: str, text: str) -> None:
+    """Set it if it has no value yet."""
+    tx.run(
+        "INSERT INTO facts (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING",
+        name=name,
+        value=text.encode(),
+    )
+
+
+def replace_value(tx: Transaction, name: str, old: str, new: str) -> bool:
+    """False, and nothing is written, when the value is another than `old`."""
+    return tx.run(
+        "UPDATE facts SET value = :new WHERE name = :name AND value = :old",
+        name=name,
+        new=new.encode(),
+        old=old.encode(),
+    ) == 1  # fmt: skip
+
+
+def remove_value(tx: Transaction, name: str) -> None:
+    tx.run("DELETE FROM facts WHERE name = :name", name=name)
+
+
+def retention_time(tx: Transaction) -> int | None:
+    """The time up to which retention has come, in microseconds since 1970. None before the first pass."""
+    time_us = value(tx, _RETENTION_TIME)
+    return int(time_us) if time_us is not None else None
+
+
+def set_retention_time(tx: Transaction, time_us: int) -> None:
+    set_value(tx, _RETENTION_TIME, str(time_us))
