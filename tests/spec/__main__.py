@@ -1,10 +1,17 @@
-"""Prints how far the contract is covered: `python -m tests.spec`."""
+"""Prints how far tests show the requirements (`python -m tests.spec`), or lists them all, or writes their page."""
 
-from tests.spec import shown_by_every_module
-from tests.spec.sentences import NOT_YET_COVERED, SENTENCES
+import argparse
 
-shown = shown_by_every_module()
-print(f"{len(shown)} of {len(SENTENCES)} sentences are shown by a test. Not yet:")
-for sentence in SENTENCES:
-    if sentence not in shown:
-        print(f"- {sentence}\n  ({NOT_YET_COVERED.get(sentence, 'without a reason')})")
+from tests.spec import report, shown_by_every_module
+
+parser = argparse.ArgumentParser(prog="python -m tests.spec", description=__doc__)
+parser.add_argument("--list", action="store_true", help="print every requirement with the tests that show it")
+parser.add_argument("--write", action="store_true", help="write docs/requirements.md")
+options = parser.parse_args()
+
+if options.write:
+    report.PAGE.write_text(report.page())
+elif options.list:
+    print(report.listing(shown_by_every_module()))
+else:
+    print(report.coverage(shown_by_every_module()))

@@ -8,12 +8,12 @@ import pytest
 
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.webhook import AuthMode
-from tests.spec import spec
+from tests.spec import shows
 
 BOTH_MODES = pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
 
 
-@spec("Bearer token (default): `token`")
+@shows("AUTH-1")
 def test_the_generated_secret_in_the_authorization_header_authenticates(world):
     made = world.webhook()
 
@@ -21,7 +21,7 @@ def test_the_generated_secret_in_the_authorization_header_authenticates(world):
     assert world.labels(made) == ["Accepted"]
 
 
-@spec("URL token: `url_token`")
+@shows("AUTH-2")
 def test_the_url_alone_is_the_credential_of_a_url_token_webhook(world):
     made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
 
@@ -30,7 +30,7 @@ def test_the_url_alone_is_the_credential_of_a_url_token_webhook(world):
     assert answer.status == 202
 
 
-@spec("401: Authentication fails (log label Rejected (auth))")
+@shows("AUTH-3", "AUTH-4")
 @pytest.mark.parametrize(
     ("headers", "reason"),
     [
@@ -117,6 +117,7 @@ def test_another_webhooks_secret_does_not_open_this_one(world):
     assert world.post(one, token=other.reveal()).status == 401
 
 
+@shows("AUTH-3")
 def test_a_url_token_webhook_without_its_segment_or_with_a_wrong_one_is_a_401(world):
     made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
     path = f"/webhooks/w/{made.webhook.uid}"
@@ -139,6 +140,7 @@ def test_a_token_segment_is_compared_as_it_stands_in_the_url(world):
     assert world.post(made, token=f"%{ord(first):02X}{rest}").status == 401
 
 
+@shows("AUTH-4")
 def test_a_401_is_the_same_whatever_was_wrong(world):
     made = world.webhook()
     path = f"/webhooks/w/{made.webhook.uid}"
@@ -160,7 +162,7 @@ def test_a_strangers_body_is_not_read(world, mode):
     assert (answer.status, read) == (401, [])
 
 
-@spec("After rotation only the new secret is valid.", "enabled: rotate secret: none: enabled")
+@shows("AUTH-5", "STATE-7")
 @BOTH_MODES
 def test_rotating_the_secret_shuts_out_the_old_one_at_once(world, mode):
     old = world.webhook(auth_mode=mode)
@@ -172,6 +174,7 @@ def test_rotating_the_secret_shuts_out_the_old_one_at_once(world, mode):
     assert new.webhook.state == "enabled"
 
 
+@shows("AUTH-5")
 def test_rotation_holds_in_every_process_before_it_returns(world):
     other = world.beside()
     old = world.webhook()
@@ -200,6 +203,7 @@ def test_rotation_to_a_secret_of_ones_own(world):
     assert world.post(new).status == 202
 
 
+@shows("STATE-7")
 def test_a_disabled_webhook_can_be_rotated_and_stays_disabled(world):
     old = world.webhook()
     world.management.webhooks.set_enabled(world.may, "source", False)
@@ -235,9 +239,7 @@ def test_a_refusal_that_a_change_overtakes_is_judged_again(world):
     assert world.post(made, b"1", token="the new value").status == 202
 
 
-@spec(
-    "Failed authentication attempts count against a separate rate budget", "Budget for failed authentication attempts"
-)
+@shows("LIMIT-5")
 @BOTH_MODES
 def test_after_60_failures_in_a_minute_a_failure_is_429_and_says_when_to_come_again(world, mode):
     made = world.webhook(auth_mode=mode)
@@ -250,6 +252,7 @@ def test_after_60_failures_in_a_minute_a_failure_is_429_and_says_when_to_come_ag
     assert (answer.status, answer.headers["retry-after"]) == (429, "48")
 
 
+@shows("LIMIT-6")
 @BOTH_MODES
 def test_a_flood_of_failures_never_shuts_out_the_real_sender(world, mode):
     made = world.webhook(auth_mode=mode)
@@ -259,6 +262,7 @@ def test_a_flood_of_failures_never_shuts_out_the_real_sender(world, mode):
     assert [world.post(made, b"%d" % i).status for i in range(60)] == [202] * 60
 
 
+@shows("LOG-2")
 def test_a_flood_of_failures_leaves_no_more_rows_than_the_budget_and_a_count_of_the_rest(world):
     made = world.webhook()
 
@@ -269,6 +273,7 @@ def test_a_flood_of_failures_leaves_no_more_rows_than_the_budget_and_a_count_of_
     assert world.counted(made) == {"failed_authentications": 140}
 
 
+@shows("LIMIT-6")
 def test_failures_do_not_spend_the_senders_budget_nor_deliveries_the_strangers(world):
     made = world.webhook()
     for i in range(60):

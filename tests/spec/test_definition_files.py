@@ -7,7 +7,7 @@ import pytest
 from hookmill import definitions
 from hookmill.domain.errors import Conflict
 from hookmill.domain.permission import Door
-from tests.spec import spec
+from tests.spec import shows
 from tests.support.service import Answer
 from tests.support.world import World
 
@@ -24,10 +24,7 @@ def apply(world: World, folder: Path, **files: str) -> None:
     definitions.apply(world.management, may, definitions.definitions_for(world.management, may, folder))
 
 
-@spec(
-    "One file per webhook at `webhooks/<name>.yaml` with keys",
-    "uid: For file-defined webhooks it is assigned when the file is first applied.",
-)
+@shows("FILES-1", "FILES-2")
 def test_a_file_makes_a_webhook_and_applying_it_again_keeps_its_uid(world, tmp_path):
     world.management.secrets.create(world.may, "CI_TOKEN", VALUE)
     world.management.secrets.create(world.may, "GITHUB", VALUE)
@@ -53,7 +50,7 @@ def test_a_file_makes_a_webhook_and_applying_it_again_keeps_its_uid(world, tmp_p
     assert answer.status == 202
 
 
-@spec("name: Cannot be renamed on a factory whose webhooks are defined by files.")
+@shows("FILES-4")
 def test_a_webhook_of_a_file_is_not_renamed_elsewhere(world, tmp_path):
     world.management.secrets.create(world.may, "CI_TOKEN", VALUE)
     apply(world, tmp_path, ci="secretName: CI_TOKEN\n")
@@ -62,11 +59,7 @@ def test_a_webhook_of_a_file_is_not_renamed_elsewhere(world, tmp_path):
         world.management.webhooks.rename(world.may, "ci", "another name")
 
 
-@spec(
-    "secretName: For file-defined webhooks it must name an existing team secret",
-    "The managed secret named by `secretName` must exist first.",
-    "Applying a definition fails when `secretName` names no existing team secret",
-)
+@shows("FILES-3")
 @pytest.mark.parametrize("mode", ["token", "url_token"])
 def test_a_file_that_names_no_usable_secret_changes_nothing(world, tmp_path, mode):
     world.management.secrets.create(world.may, "NOT_URL_SAFE", "not/safe in a URL?")
@@ -79,7 +72,7 @@ def test_a_file_that_names_no_usable_secret_changes_nothing(world, tmp_path, mod
     assert world.management.webhooks.all(world.may) == []
 
 
-@spec("A change of the secret value is picked up on the webhook's next sync.")
+@shows("FILES-5")
 def test_a_new_value_is_picked_up_on_the_next_sync(world, tmp_path):
     world.management.secrets.create(world.may, "CI_TOKEN", VALUE)
     apply(world, tmp_path, ci="secretName: CI_TOKEN\n")

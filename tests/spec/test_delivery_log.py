@@ -11,15 +11,13 @@ from hookmill.domain.ids import delivery_id
 from hookmill.domain.webhook import AuthMode
 from hookmill.housekeeping import sweep
 from hookmill.store.schema import metadata
-from tests.spec import spec
+from tests.spec import shows
 from tests.support.world import World
 
 BODY_MAX = 262_144
 
 
-@spec("Every delivery attempt is recorded in the webhook's delivery log, whether or not it starts a run.")
-@spec("label: One of: Accepted, Duplicate, Rejected (auth), Rejected (invalid JSON), Rejected (too large).")
-@spec("are assigned at receipt; the rules are under Endpoints and Errors.")
+@shows("LOG-1", "LOG-3")
 @pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
 def test_every_attempt_has_a_row_with_its_label(world, mode):
     made = world.webhook(auth_mode=mode)
@@ -35,6 +33,7 @@ def test_every_attempt_has_a_row_with_its_label(world, mode):
     ]
 
 
+@shows("LOG-1")
 def test_an_attempt_that_starts_a_run_and_one_that_does_not_are_both_in_the_log(world):
     made = world.webhook()
     world.automation("triage", made, payload={"wanted": [True]})
@@ -45,7 +44,7 @@ def test_an_attempt_that_starts_a_run_and_one_that_does_not_are_both_in_the_log(
     assert (world.labels(made), len(world.runs(made))) == (["Accepted", "Accepted"], 1)
 
 
-@spec("delivery id: Returned in the 202 body as `delivery_id`.")
+@shows("LOG-4")
 def test_the_id_that_was_answered_is_the_one_in_the_log(world):
     made = world.webhook()
 
@@ -55,7 +54,7 @@ def test_the_id_that_was_answered_is_the_one_in_the_log(world):
     assert world.management.log.get(world.may, answers[0].delivery_id).label is Label.ACCEPTED
 
 
-@spec("delivery id: Format: not shown.")
+@shows("LOG-5")
 def test_a_delivery_id_is_a_prefix_and_a_time_ordered_id(world):
     made = world.webhook()
 
@@ -68,7 +67,7 @@ def test_a_delivery_id_is_a_prefix_and_a_time_ordered_id(world):
     assert ids == sorted(ids)
 
 
-@spec("size: Size of the body.")
+@shows("LOG-6")
 def test_a_row_tells_the_size_of_the_body(world):
     made = world.webhook()
 
@@ -80,7 +79,7 @@ def test_a_row_tells_the_size_of_the_body(world):
     assert [row.size for row in world.log(made)[::-1]] == [2, 7, 4, BODY_MAX + 1, 9]
 
 
-@spec("time: When received.")
+@shows("LOG-7")
 def test_a_row_tells_when_the_attempt_was_received(world):
     made = world.webhook()
     received = [world.clock.now]
@@ -92,6 +91,7 @@ def test_a_row_tells_when_the_attempt_was_received(world):
     assert [row.received_at for row in world.log(made)[::-1]] == received
 
 
+@shows("LOG-7")
 def test_a_slow_body_was_received_when_it_began(world):
     made = world.webhook()
     began = world.clock.now
@@ -106,8 +106,7 @@ def test_a_slow_body_was_received_when_it_began(world):
     assert [row.received_at for row in world.log(made)] == [began]
 
 
-@spec("stored payload: Kept and readable for Accepted deliveries only.")
-@spec("stored payload: Rejected and Duplicate entries record metadata only.")
+@shows("LOG-8", "LOG-9")
 def test_only_an_accepted_delivery_has_a_payload_to_read(world):
     made = world.webhook()
 
@@ -121,6 +120,7 @@ def test_only_an_accepted_delivery_has_a_payload_to_read(world):
     assert counted(world, "payloads") == 1
 
 
+@shows("LOG-9")
 def test_no_byte_of_a_refused_body_is_stored_anywhere(world):
     made = world.webhook()
 
@@ -139,6 +139,7 @@ def test_a_stored_secret_can_not_be_read_in_the_database(world):
     assert "canary" not in everything_stored(world)
 
 
+@shows("LOG-8")
 @pytest.mark.parametrize(
     "body",
     [b'{"a":1,"a":2}', b' { "a" : 1.0 } ', rb'"\ud83d"', b"1e400", b'"\xc3\xbc"', b'"\\u0000"', b"\n[]\r\n"],
@@ -212,6 +213,7 @@ def test_the_log_of_a_factory_is_that_of_all_its_webhooks(world):
     assert {row.webhook_name for row in world.log(one)} == {"one"}
 
 
+@shows("WEBHOOK-1")
 def test_another_factorys_log_is_not_found(world):
     stranger = world.elsewhere()
     made = world.webhook()

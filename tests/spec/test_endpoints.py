@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from hookmill.domain.webhook import AuthMode
-from tests.spec import spec
+from tests.spec import shows
 from tests.support.world import World
 
 METHODS = ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "post", "PROPFIND"]
 
 
-@spec("Method: `POST` only")
+@shows("ENDPOINT-1")
 def test_every_method_but_post_is_answered_405_with_the_method_to_use(world):
     path = f"/webhooks/w/{world.webhook().webhook.uid}"
 
@@ -24,7 +24,7 @@ def test_every_method_but_post_is_answered_405_with_the_method_to_use(world):
     assert {answer.headers["allow"] for answer in answers.values()} == {"POST"}
 
 
-@spec("Method: `POST` only")
+@shows("ENDPOINT-1")
 def test_another_method_leaves_no_row_in_the_log(world):
     made = world.webhook()
 
@@ -54,7 +54,7 @@ def test_a_405_says_the_same_of_every_webhook_and_of_none(world):
     assert answers[0] == answers[1] == answers[2]
 
 
-@spec("Path shape: `{base_url}/webhooks/w/<webhook_uid>`", "Versioning: not shown.")
+@shows("ENDPOINT-2", "ENDPOINT-4")
 def test_a_webhooks_url_is_the_base_url_the_frozen_path_and_its_uid(world):
     made = world.webhook()
 
@@ -62,7 +62,7 @@ def test_a_webhooks_url_is_the_base_url_the_frozen_path_and_its_uid(world):
     assert world.post(made).status == 202
 
 
-@spec("Path shape: `{base_url}/webhooks/w/<webhook_uid>`")
+@shows("ENDPOINT-3")
 def test_a_url_token_follows_the_uid_as_the_last_segment(world):
     made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
 
@@ -70,6 +70,7 @@ def test_a_url_token_follows_the_uid_as_the_last_segment(world):
     assert world.request("POST", made.url.removeprefix("https://hooks.test"), body=b"{}").status == 202
 
 
+@shows("ENDPOINT-2")
 @pytest.mark.parametrize(
     "shape",
     [
@@ -120,7 +121,7 @@ def test_a_uid_that_none_could_have_is_not_found(world, uid):
     assert world.request("POST", f"/webhooks/w/{uid}", body=b"{}").status == 404
 
 
-@spec("Request headers: `Authorization: Bearer <WEBHOOK_SECRET>` for `token` mode")
+@shows("AUTH-1")
 def test_the_secret_is_sent_as_a_bearer_token(world):
     made = world.webhook()
 
@@ -134,7 +135,7 @@ def test_the_secret_is_sent_as_a_bearer_token(world):
     assert answer.status == 202
 
 
-@spec("`Content-Type` is not enforced.")
+@shows("ENDPOINT-5")
 def test_the_content_type_may_be_anything_or_missing(world):
     made = world.webhook()
     kinds = ["application/json", "text/plain", "application/x-www-form-urlencoded", "image/png", "", "???"]
@@ -155,7 +156,7 @@ def test_a_content_encoding_is_never_undone(world):
     assert world.management.log.payload(world.may, as_it_is.delivery_id) == b'{"a": 1}'
 
 
-@spec("Request body: Valid JSON (object, array or scalar), at most 256 KB")
+@shows("ENDPOINT-6", "LOG-8")
 @pytest.mark.parametrize(
     "body",
     [
@@ -184,7 +185,7 @@ def test_json_of_every_kind_is_taken_and_kept_to_the_byte(sqlite_world, body):
     assert sqlite_world.management.log.payload(sqlite_world.may, answer.delivery_id) == body
 
 
-@spec("Request body: Valid JSON (object, array or scalar), at most 256 KB")
+@shows("ENDPOINT-6", "ERROR-1")
 @pytest.mark.parametrize(
     "body",
     [
@@ -218,7 +219,7 @@ def test_what_is_not_json_is_refused_with_400(sqlite_world, body):
     assert sqlite_world.labels(made) == ["Rejected (invalid JSON)"]
 
 
-@spec("Success response: 202, JSON object with `delivery_id` (string)")
+@shows("ENDPOINT-7")
 def test_an_accepted_delivery_is_answered_202_with_its_id_as_json(world):
     made = world.webhook()
 

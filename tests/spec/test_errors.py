@@ -9,14 +9,14 @@ import pytest
 
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import WebhookWithSecret
-from tests.spec import spec
+from tests.spec import shows
 from tests.support.service import Answer
 from tests.support.world import World
 
 BODY_MAX = 262_144
 
 
-@spec("404: Webhook unknown, disabled, or deleted (identical response in all three cases)")
+@shows("ERROR-2")
 @pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
 def test_unknown_disabled_and_deleted_are_the_same_404_to_the_byte(world, mode):
     disabled, deleted = [world.webhook(name, auth_mode=mode) for name in ("disabled", "deleted")]
@@ -49,6 +49,7 @@ def test_a_token_segment_where_none_belongs_is_that_404_although_the_header_is_r
     assert world.log(made) == []
 
 
+@shows("LOG-2")
 def test_a_404_leaves_no_row_and_is_counted_where_there_is_an_owner_to_see_it(world):
     made = world.webhook()
     world.management.webhooks.set_enabled(world.may, "source", False)
@@ -66,7 +67,7 @@ def test_a_404_does_not_wait_for_the_body(world):
     assert world.post(made, never_read()).status == 404
 
 
-@spec("400: Body is not valid JSON (log label Rejected (invalid JSON))")
+@shows("ERROR-1")
 def test_a_body_that_is_no_json_is_a_400_and_the_owner_reads_what_is_wrong(world):
     made = world.webhook()
 
@@ -78,7 +79,7 @@ def test_a_body_that_is_no_json_is_a_400_and_the_owner_reads_what_is_wrong(world
     ]
 
 
-@spec("413: Body exceeds 256 KB (log label Rejected (too large))")
+@shows("ERROR-3")
 def test_a_body_of_one_byte_more_than_256_kb_is_a_413(world):
     made = world.webhook()
 
@@ -118,7 +119,7 @@ def test_a_body_that_says_nothing_of_its_length_is_counted_and_no_more_of_it_is_
     assert world.labels(made) == ["Rejected (too large)"]
 
 
-@spec("202: Accepted (including duplicates)")
+@shows("ENDPOINT-7", "IDENTITY-6")
 def test_a_delivery_and_its_repetition_are_both_202(world):
     made = world.webhook()
 
@@ -126,7 +127,7 @@ def test_a_delivery_and_its_repetition_are_both_202(world):
     assert sorted(world.labels(made)) == ["Accepted", "Duplicate"]
 
 
-@spec("Response body shape of the non-202 errors: not shown.")
+@shows("ERROR-4")
 def test_every_error_has_the_one_shape(world):
     for status, answer in every_error(world).items():
         assert answer.status == status
@@ -137,6 +138,7 @@ def test_every_error_has_the_one_shape(world):
         assert (answer.json["type"], answer.json["status"]) == ("about:blank", status)
 
 
+@shows("ERROR-4")
 def test_every_error_has_a_code_of_its_own(world):
     codes = {status: answer.json["code"] for status, answer in every_error(world).items()}
 
@@ -173,16 +175,19 @@ def test_a_refused_sender_is_told_how_to_authenticate(world):
 # The order of judgement: each is decided although what comes later is wrong too.
 
 
+@shows("ERROR-6")
 def test_framing_is_judged_before_the_method(sqlite_world):
     twice = [("Host", "a"), ("Host", "b")]
 
     assert sqlite_world.request("GET", "/webhooks/w/wh_unknown", headers=twice).status == 400
 
 
+@shows("ERROR-6")
 def test_the_method_is_judged_before_the_webhook(world):
     assert world.request("PUT", "/webhooks/w/wh_unknown").status == 405
 
 
+@shows("ERROR-6")
 def test_the_webhook_is_judged_before_the_credential(world):
     made = world.webhook()
     world.management.webhooks.set_enabled(world.may, "source", False)
@@ -190,6 +195,7 @@ def test_the_webhook_is_judged_before_the_credential(world):
     assert world.post(made, token="wrong").status == 404
 
 
+@shows("ERROR-6")
 def test_the_credential_is_judged_before_the_size(world):
     made = world.webhook()
 
@@ -197,6 +203,7 @@ def test_the_credential_is_judged_before_the_size(world):
     assert world.labels(made) == ["Rejected (auth)"]
 
 
+@shows("ERROR-6")
 def test_the_size_is_judged_before_the_json(world):
     made = world.webhook()
 
@@ -211,6 +218,7 @@ def test_the_rate_is_judged_before_the_json(world):
     assert "Rejected (invalid JSON)" not in world.labels(made)
 
 
+@shows("ERROR-6")
 def test_the_json_is_judged_before_the_identity(world):
     made = world.webhook()
     headers = {"X-Service-Delivery-Id": "event-1"}
@@ -222,6 +230,7 @@ def test_the_json_is_judged_before_the_identity(world):
 # Our faults are never the sender's.
 
 
+@shows("ERROR-5")
 @pytest.mark.parametrize("table", ["webhooks", "deliveries", "identities", "payloads"])
 def test_a_database_that_fails_is_a_503_and_the_repetition_is_accepted(world, table):
     made = world.webhook()
@@ -239,6 +248,7 @@ def test_a_database_that_fails_is_a_503_and_the_repetition_is_accepted(world, ta
     world.failures.clear()
 
 
+@shows("ERROR-5")
 @pytest.mark.parametrize("token", [None, "wrong"], ids=["right secret", "wrong secret"])
 def test_a_database_that_fails_never_looks_like_a_refusal(world, token):
     made = world.webhook()
@@ -252,6 +262,7 @@ def test_a_database_that_fails_never_looks_like_a_refusal(world, token):
     world.failures.clear()
 
 
+@shows("ERROR-5")
 @pytest.mark.parametrize("token", [None, "wrong"], ids=["right secret", "wrong secret"])
 def test_a_disk_that_is_nearly_full_is_a_503_and_nothing_is_written(world, token):
     made = world.webhook()

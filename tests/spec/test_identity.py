@@ -7,14 +7,12 @@ import pytest
 
 from hookmill.domain.errors import Invalid, NotFound
 from hookmill.housekeeping import sweep
-from tests.spec import spec
+from tests.spec import shows
 
 SENDERS = "X-Service-Delivery-Id"
 
 
-@spec(
-    "When a delivery's identity was already accepted, the response is 202, no run starts, and the log entry is labeled"
-)
+@shows("IDENTITY-6")
 def test_an_event_that_was_accepted_is_a_duplicate_ever_after_and_starts_nothing(world):
     made = world.webhook()
     world.automation("triage", made)
@@ -29,8 +27,7 @@ def test_an_event_that_was_accepted_is_a_duplicate_ever_after_and_starts_nothing
     assert len(world.runs(made)) == 1
 
 
-@spec("When the sender sets no delivery ID, identical bodies are duplicates.")
-@spec("4. a hash of the body (hash algorithm: not shown).")
+@shows("IDENTITY-4")
 def test_without_an_id_identical_bodies_are_duplicates_and_others_are_not(world):
     made = world.webhook()
 
@@ -41,7 +38,7 @@ def test_without_an_id_identical_bodies_are_duplicates_and_others_are_not(world)
     assert world.labels(made)[::-1] == ["Accepted", "Duplicate", "Accepted", "Accepted"]
 
 
-@spec("3. the `X-Service-Delivery-Id` header set by the sender")
+@shows("IDENTITY-3")
 def test_the_senders_id_tells_identical_bodies_apart_and_different_ones_together(world):
     made = world.webhook()
 
@@ -52,8 +49,7 @@ def test_the_senders_id_tells_identical_bodies_apart_and_different_ones_together
     assert world.labels(made)[::-1] == ["Accepted", "Accepted", "Duplicate"]
 
 
-@spec("1. the header named by the webhook's `deliveryIdHeader`")
-@spec("deliveryIdHeader: Name of a request header in which the sender puts its own event ID.")
+@shows("IDENTITY-1", "WEBHOOK-8")
 def test_the_webhooks_own_header_comes_before_the_senders(world):
     made = world.webhook(delivery_id_header="X-Event-Id")
 
@@ -64,7 +60,7 @@ def test_the_webhooks_own_header_comes_before_the_senders(world):
     assert world.labels(made)[::-1] == ["Accepted", "Accepted", "Duplicate"]
 
 
-@spec("Request headers: optional delivery identity headers (below).")
+@shows("IDENTITY-5")
 def test_identity_headers_are_optional_and_their_names_may_be_in_any_case(world):
     made = world.webhook(delivery_id_header="x-EVENT-id")
 
@@ -75,6 +71,7 @@ def test_identity_headers_are_optional_and_their_names_may_be_in_any_case(world)
     assert world.labels(made)[::-1] == ["Accepted", "Accepted", "Duplicate", "Duplicate"]
 
 
+@shows("IDENTITY-5")
 @pytest.mark.parametrize("blank", ["", "   ", "\t"])
 def test_a_blank_header_falls_through_to_the_next_identity(world, blank):
     made = world.webhook(delivery_id_header="X-Event-Id")
@@ -90,6 +87,7 @@ def test_a_blank_header_falls_through_to_the_next_identity(world, blank):
     assert world.labels(made)[:2] == ["Duplicate", "Duplicate"]
 
 
+@shows("IDENTITY-10")
 def test_one_value_in_two_places_is_two_events(world):
     made = world.webhook(delivery_id_header="X-Event-Id")
 
@@ -99,6 +97,7 @@ def test_one_value_in_two_places_is_two_events(world):
     assert world.labels(made) == ["Accepted", "Accepted"]
 
 
+@shows("IDENTITY-10")
 @pytest.mark.parametrize("posing", ["hex", "digest"])
 def test_an_id_can_not_pose_as_a_body(world, posing):
     made = world.webhook()
@@ -111,6 +110,7 @@ def test_an_id_can_not_pose_as_a_body(world, posing):
     assert world.labels(made) == ["Accepted", "Accepted"]
 
 
+@shows("IDENTITY-10")
 def test_identities_are_each_webhooks_own(world):
     one, other = world.webhook("one"), world.webhook("other")
 
@@ -121,6 +121,7 @@ def test_identities_are_each_webhooks_own(world):
     assert (world.labels(one), world.labels(other)) == (["Accepted"] * 2, ["Accepted"] * 2)
 
 
+@shows("IDENTITY-7")
 @pytest.mark.parametrize(
     ("body", "token", "headers"),
     [
@@ -142,6 +143,7 @@ def test_a_refused_attempt_claims_no_identity(world, body, token, headers):
     assert (accepted.status, world.labels(made)[0]) == (202, "Accepted")
 
 
+@shows("IDENTITY-7")
 def test_an_attempt_over_the_rate_claims_no_identity(world):
     made = world.webhook()
     world.post_many([(made, b"%d" % i) for i in range(60)])
@@ -153,6 +155,7 @@ def test_an_attempt_over_the_rate_claims_no_identity(world):
     assert (refused.status, world.labels(made)[0]) == (429, "Accepted")
 
 
+@shows("IDENTITY-7")
 def test_an_attempt_that_met_our_fault_claims_no_identity(world):
     made = world.webhook()
     world.has_room = False
@@ -172,6 +175,7 @@ def test_each_duplicate_has_an_id_of_its_own(world):
     assert len(ids) == 5
 
 
+@shows("IDENTITY-8")
 @pytest.mark.parametrize("copies", [2, 16, 50])
 def test_of_simultaneous_copies_one_is_accepted(world, copies):
     made = world.webhook()
@@ -184,6 +188,7 @@ def test_of_simultaneous_copies_one_is_accepted(world, copies):
     assert len(world.runs(made)) == 1
 
 
+@shows("IDENTITY-8")
 def test_of_simultaneous_copies_at_several_processes_one_is_accepted(world):
     everywhere = [world, world.beside(), world.beside()]
     made = world.webhook()
@@ -233,6 +238,7 @@ def test_long_identities_that_differ_only_at_the_end_are_two_events(world):
     assert world.labels(made) == ["Accepted", "Accepted"]
 
 
+@shows("WEBHOOK-9")
 @pytest.mark.parametrize("name", ["Authorization", "cookie", "Host", "X Y", ""])
 def test_a_header_that_can_hold_no_id_is_refused_when_the_webhook_is_made(world, name):
     with pytest.raises(Invalid):
@@ -241,6 +247,7 @@ def test_a_header_that_can_hold_no_id_is_refused_when_the_webhook_is_made(world,
     assert world.management.webhooks.all(world.may) == []
 
 
+@shows("IDENTITY-9")
 @pytest.mark.parametrize(("days", "label"), [(29.9, "Duplicate"), (30.1, "Accepted")])
 def test_an_id_of_the_senders_is_remembered_for_30_days_although_the_log_has_forgotten_it(world, tmp_path, days, label):
     made = world.webhook()
@@ -257,6 +264,7 @@ def test_an_id_of_the_senders_is_remembered_for_30_days_although_the_log_has_for
     assert world.labels(made)[0] == label
 
 
+@shows("IDENTITY-9")
 def test_a_body_is_remembered_as_long_as_the_log_keeps_its_delivery(world, tmp_path):
     made = world.webhook()
     world.post(made, b"[1]")

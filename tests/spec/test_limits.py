@@ -9,7 +9,7 @@ import pytest
 from hookmill.domain.errors import LimitReached
 from hookmill.housekeeping import sweep
 from hookmill.management import WebhookWithSecret
-from tests.spec import spec
+from tests.spec import shows
 from tests.support.world import World
 
 BODY_MAX = 262_144
@@ -17,7 +17,7 @@ HOUR = 3_600.0
 DAY = 24 * HOUR
 
 
-@spec("Limits: Body size: 256 KB maximum")
+@shows("LIMIT-1", "ERROR-3")
 @pytest.mark.parametrize(
     ("size", "status"), [(BODY_MAX - 1, 202), (BODY_MAX, 202), (BODY_MAX + 1, 413), (BODY_MAX * 4, 413)]
 )
@@ -40,7 +40,7 @@ def test_an_accepted_body_of_the_greatest_size_is_kept_whole(world):
     assert world.management.log.payload(world.may, answer.delivery_id) == body
 
 
-@spec("Delivery rate: 60 per minute per webhook", "429: More than 60 deliveries per minute for the webhook")
+@shows("LIMIT-2")
 def test_the_61st_delivery_in_a_minute_is_429_and_says_when_to_come_again(world):
     made = world.webhook()
 
@@ -51,6 +51,7 @@ def test_the_61st_delivery_in_a_minute_is_429_and_says_when_to_come_again(world)
     assert (answer.status, answer.headers["retry-after"]) == (429, "60")
 
 
+@shows("LIMIT-3")
 def test_a_minute_after_the_first_delivery_and_not_a_microsecond_earlier_there_is_room_for_one(world):
     made = world.webhook()
     world.post(made, b"first")
@@ -68,6 +69,7 @@ def test_a_minute_after_the_first_delivery_and_not_a_microsecond_earlier_there_i
     assert (too_many.status, too_many.headers["retry-after"]) == (429, "10")
 
 
+@shows("LIMIT-3")
 def test_there_are_no_120_at_the_edge_of_a_minute(world):
     made = world.webhook()
     world.clock.now -= world.clock.now % 60_000_000
@@ -81,6 +83,7 @@ def test_there_are_no_120_at_the_edge_of_a_minute(world):
     assert world.post(made, b"0").headers["retry-after"] == "58"
 
 
+@shows("LIMIT-3")
 def test_the_window_slides(world):
     made = world.webhook()
     sent(world, made, 30)
@@ -105,6 +108,7 @@ def test_a_429_does_not_extend_the_window(world):
     assert sent(world, made, 60) == [202] * 60
 
 
+@shows("LOG-2")
 def test_a_429_leaves_no_row_and_is_counted(world):
     made = world.webhook()
     sent(world, made, 60)
@@ -114,6 +118,7 @@ def test_a_429_leaves_no_row_and_is_counted(world):
     assert (len(world.log(made)), world.counted(made)) == (60, {"rate_limited": 14})
 
 
+@shows("LOG-2")
 def test_the_counts_are_kept_by_the_minute(world):
     made = world.webhook()
     sent(world, made, 60)
@@ -129,6 +134,7 @@ def test_the_counts_are_kept_by_the_minute(world):
     assert counts == {minutes[0]: 3, minutes[1]: 4}
 
 
+@shows("LIMIT-4")
 def test_the_senders_duplicates_and_junk_spend_its_budget(world):
     made = world.webhook()
     for i in range(15):
@@ -141,6 +147,7 @@ def test_the_senders_duplicates_and_junk_spend_its_budget(world):
     assert len(world.log(made)) == 60
 
 
+@shows("LIMIT-4")
 def test_what_leaves_no_row_spends_nothing(world):
     made = world.webhook()
     path = f"/webhooks/w/{made.webhook.uid}"
@@ -173,6 +180,7 @@ def test_of_200_at_one_instant_60_are_taken(world):
     assert len(world.log(made)) == 60
 
 
+@shows("LIMIT-3")
 def test_of_200_at_two_processes_at_one_instant_60_are_taken(world):
     other = world.beside()
     made = world.webhook()
@@ -324,7 +332,7 @@ def test_both_budgets_are_the_operators_to_set(store_url):
     assert (failures, deliveries) == ([401, 401, 429], [202, 202, 202, 429])
 
 
-@spec("Webhooks per factory: 20")
+@shows("LIMIT-7")
 def test_a_factory_has_20_webhooks_and_no_21st(world):
     for i in range(20):
         world.webhook(f"source {i}")
@@ -335,6 +343,7 @@ def test_a_factory_has_20_webhooks_and_no_21st(world):
     assert len(world.management.webhooks.all(world.may)) == 20
 
 
+@shows("LIMIT-7")
 def test_of_40_webhooks_made_at_once_20_are_made(world):
     with ThreadPoolExecutor(40) as people:
         made = [people.submit(world.webhook, f"source {i}") for i in range(40)]
@@ -344,6 +353,7 @@ def test_of_40_webhooks_made_at_once_20_are_made(world):
     assert len(world.management.webhooks.all(world.may)) == 20
 
 
+@shows("LIMIT-7")
 def test_disabled_webhooks_count_and_deleted_ones_do_not(world):
     for i in range(20):
         world.webhook(f"source {i}")
@@ -364,7 +374,7 @@ def test_another_factory_has_20_of_its_own(world):
     world.management.webhooks.create(world.elsewhere(), "source 0")
 
 
-@spec("Delivery log retention")
+@shows("LIMIT-8")
 def test_seven_days_of_the_log_are_kept_however_many_rows_that_is(world, tmp_path):
     made = world.webhook()
     for _ in range(3):
@@ -377,7 +387,7 @@ def test_seven_days_of_the_log_are_kept_however_many_rows_that_is(world, tmp_pat
     assert len(world.log(made)) == 180
 
 
-@spec("Delivery log retention")
+@shows("LIMIT-8")
 def test_of_older_rows_the_most_recent_50_are_kept(world, tmp_path):
     made = world.webhook()
     ids = []
@@ -391,6 +401,7 @@ def test_of_older_rows_the_most_recent_50_are_kept(world, tmp_path):
     assert [f"dlv_{row.key.hex()}" for row in world.log(made)] == ids[:9:-1]
 
 
+@shows("LIMIT-9")
 def test_payloads_are_not_pushed_out_by_refusals(world, tmp_path):
     made = world.webhook()
     ids = [world.post(made, b"%d" % i).delivery_id for i in range(50)]

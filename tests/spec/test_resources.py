@@ -8,13 +8,13 @@ import pytest
 from hookmill.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from hookmill.domain.permission import Role
 from hookmill.domain.webhook import AuthMode
-from tests.spec import spec
+from tests.spec import shows
 from tests.store.shelf import Shelf
 
 SECRET_OF_THE_TEAM = "value-of-the-team-0123456789"
 
 
-@spec("The service gives a factory HTTPS URLs that external systems POST JSON to.")
+@shows("WEBHOOK-2")
 def test_a_factorys_webhook_has_an_https_url_that_takes_json(world):
     made = world.webhook()
 
@@ -22,7 +22,7 @@ def test_a_factorys_webhook_has_an_https_url_that_takes_json(world):
     assert world.post(made, b'{"a": 1}').status == 202
 
 
-@spec("A webhook is a factory resource.")
+@shows("WEBHOOK-1")
 def test_a_webhook_belongs_to_its_factory_and_is_not_found_in_another(world):
     stranger = world.elsewhere()
     made = world.webhook()
@@ -42,7 +42,7 @@ def test_a_webhook_belongs_to_its_factory_and_is_not_found_in_another(world):
     assert world.post(made).status == 202
 
 
-@spec("uid: Assigned by the service.", "uid: Format: not shown.")
+@shows("WEBHOOK-3")
 def test_a_uid_is_a_prefix_and_at_least_128_random_bits_fit_for_a_url(world):
     uids = {world.webhook(f"source {i}").webhook.uid for i in range(20)}
 
@@ -50,7 +50,7 @@ def test_a_uid_is_a_prefix_and_at_least_128_random_bits_fit_for_a_url(world):
     assert all(re.fullmatch(r"wh_[0-9a-z]{27}", uid) for uid in uids)
 
 
-@spec("uid: Appears in the ingress URL.", "ingress URL: Contains the uid.")
+@shows("WEBHOOK-4")
 @pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
 def test_the_uid_appears_in_the_url(sqlite_world, mode):
     made = sqlite_world.webhook(auth_mode=mode)
@@ -59,19 +59,30 @@ def test_the_uid_appears_in_the_url(sqlite_world, mode):
     assert f"/webhooks/w/{made.webhook.uid}" in sqlite_world.management.webhooks.url(made.webhook)
 
 
-@spec("authMode: enum: `token` (default), `url_token`, `signature`")
+@shows("WEBHOOK-6")
 def test_the_modes_are_these_three_and_token_is_the_default(world):
     assert [mode.value for mode in AuthMode] == ["token", "url_token", "signature"]
     assert world.webhook().webhook.auth_mode is AuthMode.TOKEN
 
 
-@spec("secret: Generated for `token` and `url_token`; shown once at creation and never again.")
-@pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
-def test_a_generated_secret_is_shown_once(world, mode):
-    made = world.webhook(auth_mode=mode)
+@shows("SECRET-1", "SECRET-2")
+@pytest.mark.parametrize(
+    ("choices", "form"),
+    [
+        ({"auth_mode": AuthMode.TOKEN}, r"[A-Za-z0-9_-]{43}"),
+        ({"auth_mode": AuthMode.URL_TOKEN}, r"[A-Za-z0-9_-]{43}"),
+        (
+            {"auth_mode": AuthMode.SIGNATURE, "signature_scheme": "standard_webhooks"},
+            r"whsec_[A-Za-z0-9+/]{43}=",
+        ),
+    ],
+    ids=["token", "url_token", "signature"],
+)
+def test_a_generated_secret_is_shown_once(world, choices, form):
+    made = world.webhook(**choices)
     secret = made.reveal()
 
-    assert re.fullmatch(r"[A-Za-z0-9_-]{43}", secret)
+    assert re.fullmatch(form, secret)
     shown_later = [
         made.webhook,
         world.management.webhooks.get(world.may, "source"),
@@ -93,7 +104,7 @@ def test_printing_a_webhook_with_its_secret_shows_no_secret(world):
     assert made.reveal() not in f"{made} {made!r}"
 
 
-@spec("ingress URL: For a `url_token` webhook it also contains the token; after creation it renders the token as a")
+@shows("WEBHOOK-5")
 def test_the_url_of_a_url_token_webhook_shows_its_token_once_and_a_placeholder_ever_after(world):
     made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
     rotated = world.management.webhooks.rotate(world.may, "source")
@@ -105,7 +116,7 @@ def test_the_url_of_a_url_token_webhook_shows_its_token_once_and_a_placeholder_e
     )
 
 
-@spec("secretName: Name of a managed secret that stores the credential.")
+@shows("SECRET-6")
 def test_the_webhook_names_the_secret_that_stores_its_credential(world):
     made = world.webhook(secret_name="OUR_OWN_NAME")
 
@@ -113,7 +124,7 @@ def test_the_webhook_names_the_secret_that_stores_its_credential(world):
     assert world.post(made).status == 202
 
 
-@spec("secretName: A suggested name is offered at creation; an existing team secret may be named instead.")
+@shows("SECRET-7")
 def test_a_name_is_suggested_for_the_secret_or_an_existing_one_is_named(world):
     first = world.webhook("Build status")
     second = world.webhook("other", secret_name="WEBHOOK_BUILD_STATUS_SECRET")
@@ -122,6 +133,7 @@ def test_a_name_is_suggested_for_the_secret_or_an_existing_one_is_named(world):
     assert world.post(second, token=first.reveal()).status == 202
 
 
+@shows("SECRET-7")
 def test_a_suggested_name_that_is_taken_gets_a_number(world):
     names = []
     for _ in range(3):
@@ -143,7 +155,7 @@ def test_a_shared_secret_that_is_rotated_through_one_webhook_waits_for_the_other
     assert current == {"first": True, "second": False}
 
 
-@spec("an existing secret referenced by name is never displayed.")
+@shows("SECRET-5")
 def test_a_team_secret_that_was_there_is_never_displayed(world):
     world.management.secrets.create(world.may, "SHARED", SECRET_OF_THE_TEAM)
 
@@ -183,6 +195,7 @@ def test_a_supplied_secret_that_would_let_anybody_in_is_refused(sqlite_world, se
     assert sqlite_world.management.webhooks.all(sqlite_world.may) == []
 
 
+@shows("SECRET-8")
 @pytest.mark.parametrize("secret", ["a/b", "a b", "..", "a?b", "ü", "a%2Fb"])
 def test_a_url_tokens_secret_must_be_fit_for_a_url(world, secret):
     with pytest.raises(Invalid, match="url_token"):
@@ -269,7 +282,7 @@ def test_webhooks_made_at_once_in_several_factories_may_name_the_same_new_secret
     assert {world.post(each, token=shown).status for each in made} == {202}
 
 
-@spec("Managing webhooks requires permission to manage the factory.")
+@shows("MANAGE-1")
 def test_webhooks_are_managed_by_those_who_may(world):
     made = world.webhook("source")
     team = world.management.access.operator_of_team()

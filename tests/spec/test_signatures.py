@@ -17,7 +17,7 @@ from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.signatures.rule import allowed_names
 from hookmill.domain.webhook import AuthMode, WebhookState
 from hookmill.management import WebhookWithSecret
-from tests.spec import spec
+from tests.spec import shows
 from tests.support.world import Answer, World
 
 GITHUB_SECRET = "It's a Secret to Everybody"
@@ -65,7 +65,7 @@ def seconds(world: World) -> int:
     return world.clock() // 1_000_000
 
 
-@spec("Provider signature: `signature`", "provider signature headers for `signature` mode")
+@shows("SIGNATURE-4", "SECRET-3")
 def test_a_request_that_the_provider_signed_is_accepted_and_starts_its_run(world):
     made = signed(world, "github", secret=GITHUB_SECRET)
     world.automation("triage", made)
@@ -76,7 +76,7 @@ def test_a_request_that_the_provider_signed_is_accepted_and_starts_its_run(world
     assert (world.labels(made), len(world.runs(made))) == (["Accepted"], 1)
 
 
-@spec("An unsigned request to a `signature` webhook")
+@shows("SIGNATURE-5")
 def test_an_unsigned_request_is_refused_whatever_else_it_bears(world):
     made = signed(world, "github", secret=GITHUB_SECRET)
 
@@ -86,6 +86,7 @@ def test_an_unsigned_request_is_refused_whatever_else_it_bears(world):
     assert world.labels(made) == ["Rejected (auth)"]
 
 
+@shows("SIGNATURE-4")
 def test_a_body_that_was_changed_on_the_way_is_refused_even_by_a_space(world):
     made = signed(world, "github", secret=GITHUB_SECRET)
 
@@ -101,6 +102,7 @@ def test_what_is_kept_is_what_was_signed_byte_for_byte(world):
     assert world.management.log.payload(world.may, answer.delivery_id) == body
 
 
+@shows("AUTH-4")
 def test_a_stranger_learns_nothing_of_the_reason_and_the_owner_reads_it(world):
     made = signed(world, "github", secret=GITHUB_SECRET)
     wrong = [
@@ -139,7 +141,7 @@ def test_the_same_header_twice_with_different_values_is_refused_and_with_the_sam
     assert (given(right + wrong[:1]), given(wrong[:1] + right), given(right + right)) == (401, 401, 202)
 
 
-@spec("Signatures of the Standard Webhooks kind", "Signature age")
+@shows("SIGNATURE-6")
 @pytest.mark.parametrize(("age", "status"), [(0, 202), (300, 202), (301, 401), (-300, 202), (-301, 401)])
 def test_a_signature_counts_for_five_minutes(world, age, status):
     by_standard = signed(world, "standard_webhooks")
@@ -150,7 +152,7 @@ def test_a_signature_counts_for_five_minutes(world, age, status):
     assert send(world, by_stripe, of_stripe(at)).status == status
 
 
-@spec("A Standard Webhooks scheme is supported")
+@shows("SIGNATURE-3")
 @pytest.mark.parametrize("family", ["webhook", "svix"])
 def test_standard_webhooks_come_with_either_family_of_headers(world, family):
     made = signed(world, "standard_webhooks")
@@ -160,7 +162,7 @@ def test_standard_webhooks_come_with_either_family_of_headers(world, family):
     assert send(world, made, headers).status == 202
 
 
-@spec("For `signature`, the provider's signing secret")
+@shows("SECRET-4")
 def test_a_blank_secret_of_standard_webhooks_is_made_to_be_handed_to_the_sender(world):
     made = signed(world, "standard_webhooks")
 
@@ -169,10 +171,12 @@ def test_a_blank_secret_of_standard_webhooks_is_made_to_be_handed_to_the_sender(
     assert send(world, made, of_standard_webhooks(made.reveal(), seconds(world))).status == 202
 
 
+@shows("SECRET-4")
 def test_a_provider_that_signs_like_standard_webhooks_still_makes_its_own_secret(world):
     assert signed(world, "openai").secret is None
 
 
+@shows("SECRET-4")
 def test_where_the_provider_makes_the_secret_the_webhook_waits_for_it_disabled(world):
     made = signed(world, "github")
     assert (made.webhook.state, made.webhook.has_secret, made.secret) == (WebhookState.DISABLED, False, None)
@@ -190,7 +194,7 @@ def test_where_the_provider_makes_the_secret_the_webhook_waits_for_it_disabled(w
     assert send(world, made, of_github()).status == 202
 
 
-@spec("signatureScheme: Only for `signature`")
+@shows("SIGNATURE-1")
 def test_a_scheme_goes_with_the_mode_signature_and_the_mode_with_a_scheme(world):
     with pytest.raises(Invalid, match="signatureScheme goes with authMode signature alone"):
         world.webhook(signature_scheme="github")
@@ -199,7 +203,7 @@ def test_a_scheme_goes_with_the_mode_signature_and_the_mode_with_a_scheme(world)
     assert all(name in str(refused.value) for name in allowed_names())
 
 
-@spec("signatureScheme: Allowed values: not shown.", "Per-provider signature header names")
+@shows("SIGNATURE-2")
 def test_an_unknown_scheme_is_refused_with_all_that_are_allowed(world):
     with pytest.raises(Invalid, match="no signature scheme") as refused:
         signed(world, "github-2")
@@ -213,7 +217,7 @@ def test_a_secret_that_can_never_verify_is_refused_at_once(world):
         signed(world, "standard_webhooks", secret="whsec_not base64!")
 
 
-@spec("the provider's own delivery header")
+@shows("IDENTITY-2", "SIGNATURE-7")
 @pytest.mark.parametrize(
     ("scheme", "secret", "headers", "shown"),
     [
@@ -259,6 +263,7 @@ def test_a_repeat_that_was_signed_anew_is_a_duplicate_by_its_id(world):
     assert world.labels(made) == ["Duplicate", "Accepted"]
 
 
+@shows("AUTH-5")
 def test_the_old_secret_is_worth_nothing_after_a_rotation_and_the_log_says_that_it_was_used(world):
     made = signed(world, "github", secret=GITHUB_SECRET)
     assert send(world, made, of_github()).status == 202
@@ -299,12 +304,14 @@ def test_a_flood_of_wrong_signatures_does_not_shut_the_provider_out(world):
     assert len(world.log(made)) == 61
 
 
+@shows("WEBHOOK-9")
 @pytest.mark.parametrize("header", ["Stripe-Signature", "stripe-signature"])
 def test_a_header_that_proves_the_sender_can_not_be_the_delivery_id(world, header):
     with pytest.raises(Invalid, match="holds Stripe's proof"):
         signed(world, "stripe", secret=STRIPE_SECRET, delivery_id_header=header)
 
 
+@shows("SIGNATURE-7")
 def test_a_scheme_that_its_user_describes_verifies_as_described(world):
     options = {
         "header": "X-Signature",

@@ -13,7 +13,7 @@ from hookmill import ingress
 from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import WebhookWithSecret
-from tests.spec import spec
+from tests.spec import shows
 from tests.support.world import World
 
 
@@ -37,7 +37,7 @@ def disable_and_enable(world: World) -> None:
 STOPPING = pytest.mark.parametrize("stop", [disable, delete])
 
 
-@spec("Webhook states: enabled, disabled, deleted.")
+@shows("STATE-1")
 def test_a_webhook_is_enabled_when_it_is_made_and_then_disabled_or_deleted(world):
     made = world.webhook()
     states = [made.webhook.state]
@@ -48,7 +48,7 @@ def test_a_webhook_is_enabled_when_it_is_made_and_then_disabled_or_deleted(world
     assert states == ["enabled", "disabled", "enabled", "disabled", "deleted"]
 
 
-@spec("Deliveries stop immediately; senders get 404.")
+@shows("STATE-2")
 @pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
 def test_a_disabled_webhook_answers_404_at_once(world, mode):
     made = world.webhook(auth_mode=mode)
@@ -59,7 +59,7 @@ def test_a_disabled_webhook_answers_404_at_once(world, mode):
     assert (before, world.post(made, b"2").status, len(world.log(made))) == (202, 404, 1)
 
 
-@spec("disabled: enable (toggle on): none: enabled: Deliveries resume.", "enabled: Toggle.")
+@shows("STATE-4")
 def test_an_enabled_webhook_takes_deliveries_again(world):
     made = world.webhook()
     disable(world)
@@ -80,7 +80,7 @@ def test_a_toggle_that_stands_already_stays(world):
     assert (still_enabled, world.post(made).status) == (202, 404)
 
 
-@spec("disable (Enabled toggle off): Automations and delivery history untouched.")
+@shows("STATE-3")
 def test_disabling_touches_neither_automations_nor_history(world):
     made = world.webhook()
     world.automation("triage", made)
@@ -93,7 +93,7 @@ def test_disabling_touches_neither_automations_nor_history(world):
     assert world.management.log.payload(world.may, answer.delivery_id) == b"[1]"
 
 
-@spec("enabled or disabled: delete: none: deleted: Senders get 404 immediately.")
+@shows("STATE-5")
 @pytest.mark.parametrize("before", [enable, disable])
 def test_a_deleted_webhook_answers_404_at_once_whatever_it_was(world, before):
     made = world.webhook()
@@ -105,7 +105,7 @@ def test_a_deleted_webhook_answers_404_at_once_whatever_it_was(world, before):
     assert world.post(made).status == 404
 
 
-@spec("Automations selecting it stay visible but stop firing.")
+@shows("STATE-6", "AUTOMATION-8")
 def test_automations_that_select_a_deleted_webhook_stay_visible_warn_and_start_nothing(world):
     made, other = world.webhook(), world.webhook("other")
     automation = world.automation("triage", made, other)
@@ -132,6 +132,7 @@ def test_a_deleted_webhooks_history_stays_readable(world):
     assert len(world.runs(made)) == 1
 
 
+@shows("STATE-5")
 def test_a_deleted_webhook_stays_deleted(world):
     made = world.webhook()
     delete(world)
@@ -149,6 +150,7 @@ def test_a_deleted_webhook_stays_deleted(world):
     assert world.management.webhooks.get(world.may, uid).state == "deleted"
 
 
+@shows("WEBHOOK-3")
 def test_a_deleted_webhooks_name_is_free_and_its_uid_is_never_used_again(world):
     old = world.webhook()
     delete(world)
@@ -170,6 +172,7 @@ def test_a_deleted_webhook_is_not_found_by_its_name_and_not_listed_unless_asked_
     assert [each.uid for each in world.management.webhooks.all(world.may, with_deleted=True)] == [made.webhook.uid]
 
 
+@shows("STATE-2", "STATE-5")
 @STOPPING
 def test_what_is_stopped_in_one_process_is_stopped_in_all(world, stop):
     other = world.beside()
@@ -182,6 +185,7 @@ def test_what_is_stopped_in_one_process_is_stopped_in_all(world, stop):
     assert [each.post(made, b"2").status for each in (world, other)] == [404, 404]
 
 
+@shows("STATE-4")
 def test_what_is_enabled_in_one_process_takes_deliveries_in_all(world):
     other = world.beside()
     made = world.webhook()
@@ -262,6 +266,7 @@ def test_a_webhook_that_never_stops_changing_is_a_503_and_not_a_wrong_answer(wor
 ROUNDS = 15
 
 
+@shows("STATE-2", "STATE-5")
 @STOPPING
 def test_of_deliveries_that_race_a_stop_none_is_taken_after_it(world, stop):
     """From the moment `stop` has returned: 404, and no row, in this process and in another."""
@@ -273,6 +278,7 @@ def test_of_deliveries_that_race_a_stop_none_is_taken_after_it(world, stop):
         delete_if_there(world)
 
 
+@shows("AUTH-5")
 def test_of_deliveries_that_race_a_rotation_the_old_secret_is_good_for_none_after_it(world):
     other = world.beside()
     rotated: list[WebhookWithSecret] = []

@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from hookmill.domain.errors import Conflict, Invalid, InvalidFilter, NotFound
-from tests.spec import spec
+from tests.spec import shows
 
 
-@spec("An automation subscribes to one or more webhooks through a Webhook trigger.")
+@shows("AUTOMATION-1")
 def test_an_automation_gets_the_deliveries_of_every_webhook_it_selects_and_of_no_other(world):
     one, two, other = [world.webhook(name) for name in ("one", "two", "other")]
     world.automation("triage", one, two)
@@ -19,9 +19,7 @@ def test_an_automation_gets_the_deliveries_of_every_webhook_it_selects_and_of_no
     assert [len(world.runs(made)) for made in (one, two, other)] == [1, 1, 0]
 
 
-@spec("For each accepted delivery the service checks which enabled automations have a matching Webhook trigger")
-@spec("starts one run per matching automation, with the payload attached as `event-payload.json`.")
-@spec("The service consumes inbound deliveries; each is an event for automations.")
+@shows("AUTOMATION-2")
 def test_a_delivery_starts_a_run_of_each_enabled_automation_that_matches(world):
     made, other = world.webhook(), world.webhook("other")
     world.automation("all of it", made)
@@ -36,7 +34,7 @@ def test_a_delivery_starts_a_run_of_each_enabled_automation_that_matches(world):
     assert sorted(run.automation_name for run in started) == ["all of it", "opened ones"]
 
 
-@spec("Without a payload filter, every delivery from the selected webhooks starts a run.")
+@shows("AUTOMATION-5")
 def test_without_a_payload_filter_every_delivery_starts_a_run(world):
     made = world.webhook()
     world.automation("triage", made)
@@ -47,8 +45,7 @@ def test_without_a_payload_filter_every_delivery_starts_a_run(world):
     assert len(world.runs(made)) == 6
 
 
-@spec("A delivery that matches no automation is still accepted and logged.")
-@spec("A 202 response means accepted for evaluation, not that a run started.")
+@shows("AUTOMATION-6", "AUTOMATION-7")
 def test_a_delivery_that_nobody_waits_for_is_accepted_and_logged(world):
     made = world.webhook()
     world.automation("triage", made, payload={"action": ["opened"]})
@@ -58,8 +55,7 @@ def test_a_delivery_that_nobody_waits_for_is_accepted_and_logged(world):
     assert (answer.status, world.labels(made), world.runs(made)) == (202, ["Accepted"], [])
 
 
-@spec("Each accepted delivery starts new runs or nothing.")
-@spec("Deliveries are independent: no ordering guarantee, no reply, no thread continuation.")
+@shows("RUN-5", "RUN-6")
 def test_every_accepted_delivery_starts_a_run_of_its_own(world):
     made = world.webhook()
     world.automation("triage", made)
@@ -72,6 +68,7 @@ def test_every_accepted_delivery_starts_a_run_of_its_own(world):
     assert {tuple(answer.json) for answer in answers} == {("delivery_id",)}
 
 
+@shows("AUTOMATION-2")
 def test_only_an_accepted_delivery_starts_runs(world):
     made = world.webhook()
     world.automation("triage", made)
@@ -85,6 +82,7 @@ def test_only_an_accepted_delivery_starts_runs(world):
     assert len(world.runs(made)) == 1
 
 
+@shows("AUTOMATION-2")
 def test_several_triggers_that_match_start_one_run_of_their_automation(world):
     made = world.webhook()
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
@@ -95,8 +93,7 @@ def test_several_triggers_that_match_start_one_run_of_their_automation(world):
     assert len(world.runs(made)) == 1
 
 
-@spec("provider: the value `webhook`", "event: the value `received`")
-@spec("The automation trigger is `provider: webhook`, `event: received`.")
+@shows("AUTOMATION-3")
 @pytest.mark.parametrize("change", [{"provider": "email"}, {"event": "sent"}, {"provider": None}, {"event": ""}])
 def test_there_is_one_kind_of_trigger(world, change):
     made = world.webhook()
@@ -110,7 +107,7 @@ def test_there_is_one_kind_of_trigger(world, change):
     assert [each.name for each in world.management.automations.all(world.may)] == ["this kind"]
 
 
-@spec("filter.webhook_ids: list of webhook UIDs (not file names)")
+@shows("AUTOMATION-4")
 @pytest.mark.parametrize("ids", [["source"], ["webhooks/source.yaml"], "wh_1", [], None])
 def test_webhooks_are_selected_by_uid_and_not_by_name(world, ids):
     world.webhook()
@@ -120,6 +117,7 @@ def test_webhooks_are_selected_by_uid_and_not_by_name(world, ids):
         world.management.automations.create(world.may, "triage", prompt="Look.", triggers=[trigger])
 
 
+@shows("AUTOMATION-8")
 def test_a_uid_that_is_unknown_or_anothers_or_disabled_is_a_warning_and_not_silence(world):
     made, disabled = world.webhook(), world.webhook("disabled")
     world.management.webhooks.set_enabled(world.may, "disabled", False)
@@ -148,8 +146,7 @@ def test_an_automation_starts_nothing_from_another_factorys_webhook(world):
     assert (world.runs(made), world.management.runs.newest(stranger)) == ([], [])
 
 
-@spec("filter.payload: optional payload filter (below)")
-@spec("A JSON object mirroring the delivery body's shape.")
+@shows("FILTER-1")
 def test_a_payload_filter_mirrors_the_bodys_shape(world):
     made = world.webhook()
     world.automation("triage", made, payload={"repository": {"owner": {"login": ["ada"]}}})
@@ -161,7 +158,7 @@ def test_a_payload_filter_mirrors_the_bodys_shape(world):
     assert len(world.runs(made)) == 1
 
 
-@spec("Each key names a payload field; every key must match.")
+@shows("FILTER-2")
 @pytest.mark.parametrize(
     ("body", "runs"),
     [(b'{"a": 1, "b": 2}', 1), (b'{"a": 1, "b": 3}', 0), (b'{"a": 0, "b": 2}', 0), (b'{"a": 1}', 0), (b"{}", 0)],
@@ -175,11 +172,7 @@ def test_every_key_must_match(sqlite_world, body, runs):
     assert len(sqlite_world.runs(made)) == runs
 
 
-@spec(
-    "A key's value is an array of values the field may hold (same as `in`), or an operator object, or a nested object"
-)
-@spec("Operators: `in` (array, same as a bare array), `not_in` (array), `exists` (boolean).")
-@spec("Behavior on missing keys and on array-valued payload fields: not shown.")
+@shows("FILTER-3", "FILTER-4", "FILTER-5", "FILTER-6")
 @pytest.mark.parametrize(
     ("chosen", "body", "runs"),
     [
@@ -219,6 +212,7 @@ def test_a_payload_filter_decides_what_starts_a_run(sqlite_world, chosen, body, 
     assert (answer.status, len(sqlite_world.runs(made))) == (202, runs)
 
 
+@shows("FILTER-7")
 @pytest.mark.parametrize("chosen", [[], "x", {"a": 1}, {"a": []}, {"a": {}}, {"a": {"in": [1], "b": [1]}}])
 def test_a_filter_that_can_not_be_used_is_refused_when_it_is_saved(sqlite_world, chosen):
     made = sqlite_world.webhook()
@@ -347,7 +341,7 @@ def test_a_runner_that_the_operator_did_not_configure_is_refused(sqlite_world):
         sqlite_world.automation("triage", made, runner="/bin/sh")
 
 
-@spec("The editor's Test filter evaluates a filter against a stored delivery and reports Would trigger or Would not")
+@shows("FILTER-8")
 @pytest.mark.parametrize(
     ("chosen", "selects", "verdict"),
     [

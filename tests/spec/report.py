@@ -1,0 +1,51 @@
+"""The requirements for a reader: how far tests show them, which tests do, and the page in docs/."""
+
+import textwrap
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.spec.requirements import NOT_YET_COVERED, REQUIREMENTS, TOPICS
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "requirements.md"
+
+INTRODUCTION: Final = """\
+# Requirements
+
+Look up here what the service must do, and cite a requirement by its id. An id is never reused or
+renumbered. Tests in `tests/spec` show that the service meets the requirements;
+`.venv/bin/python -m tests.spec --list` names the tests of each. [Decisions](decisions.md) gives the
+reasons where several answers were possible.
+
+`.venv/bin/python -m tests.spec --write` writes this page from `tests/spec/requirements.py`.
+"""
+
+
+def coverage(shown: Mapping[str, Collection[str]]) -> str:
+    """How many requirements a test shows, and which none shows yet."""
+    lines = [f"{len(shown)} of {len(REQUIREMENTS)} requirements are shown by a test. Not yet:"]
+    for id_, sentence in REQUIREMENTS.items():
+        if id_ not in shown:
+            lines.append(f"{id_}: {sentence} ({NOT_YET_COVERED.get(id_, 'without a reason')})")
+    return "\n".join(lines)
+
+
+def listing(shown: Mapping[str, Collection[str]]) -> str:
+    """Every requirement with the tests that show it."""
+    lines = []
+    for id_, sentence in REQUIREMENTS.items():
+        lines.append(f"{id_}: {sentence}")
+        lines += [f"    {test}" for test in sorted(shown.get(id_, ()))]
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """The whole text of docs/requirements.md."""
+    sections = [INTRODUCTION]
+    for title, requirements in TOPICS.items():
+        items = [
+            textwrap.fill(f"- **{id_}** {sentence}", 100, subsequent_indent="  ", break_on_hyphens=False)
+            for id_, sentence in requirements.items()
+        ]
+        sections.append(f"## {title}\n\n" + "\n".join(items) + "\n")
+    return "\n".join(sections)
