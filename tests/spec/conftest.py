@@ -1,5 +1,5 @@
-"""What the contract's tests share. Most take `world`, on both kinds of store; what no store has a part in takes one
-of them."""
+"""Fixtures of the tests that show the requirements. Most tests take `world` and run on both kinds of store; a test
+whose result does not depend on the store takes one of these."""
 
 from collections.abc import Iterator
 
@@ -10,11 +10,11 @@ from tests.support.world import World, living
 
 @pytest.fixture
 def sqlite_world(sqlite_store: str) -> Iterator[World]:
-    """The service on SQLite alone."""
+    """The service in this process, on SQLite only."""
     yield from living(sqlite_store)
 
 
 @pytest.fixture
 def postgres_world(postgres_store: str) -> Iterator[World]:
-    """The service on PostgreSQL alone."""
+    """The service in this process, on PostgreSQL only."""
     yield from living(postgres_store)

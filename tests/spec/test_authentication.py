@@ -1,5 +1,5 @@
-"""How a sender proves itself, what happens to one that does not, and what strangers can never do to the one that
-does."""
+"""Authentication by secret: how a sender authenticates, what an unauthenticated client gets, and why it can never block
+the sender."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +14,7 @@ BOTH_MODES = pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN
 
 
 @shows("AUTH-1")
-def test_the_generated_secret_in_the_authorization_header_authenticates(world):
+def test_secret_in_the_authorization_header_authenticates(world):
     made = world.webhook()
 
     assert world.post(made).status == 202
@@ -22,7 +22,7 @@ def test_the_generated_secret_in_the_authorization_header_authenticates(world):
 
 
 @shows("AUTH-2")
-def test_the_url_alone_is_the_credential_of_a_url_token_webhook(world):
+def test_url_alone_authenticates_at_a_url_token_webhook(world):
     made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
 
     answer = world.request("POST", made.url.removeprefix("https://hooks.test"), body=b"{}")
@@ -44,7 +44,7 @@ def test_the_url_alone_is_the_credential_of_a_url_token_webhook(world):
         ({"Proxy-Authorization": "Bearer {secret}"}, "no Authorization header"),
     ],
 )
-def test_a_request_without_the_secret_is_refused_and_the_owner_reads_why(world, headers, reason):
+def test_request_without_the_secret_is_refused_and_the_log_says_why(world, headers, reason):
     made = world.webhook()
     given = {name: value.format(secret=made.reveal()) for name, value in headers.items()}
 
@@ -55,7 +55,7 @@ def test_a_request_without_the_secret_is_refused_and_the_owner_reads_why(world, 
 
 
 @BOTH_MODES
-def test_a_secret_that_was_rotated_a_moment_ago_elsewhere_is_refused_for_the_right_reason(world, mode):
+def test_secret_rotated_in_another_process_is_refused_with_its_reason(world, mode):
     made = world.webhook(auth_mode=mode)
     other = world.beside()
     assert other.post(made, b"[]").status == 202
@@ -67,7 +67,7 @@ def test_a_secret_that_was_rotated_a_moment_ago_elsewhere_is_refused_for_the_rig
     assert "is not this webhook's secret" in (world.log(made)[0].reason or "")
 
 
-def test_the_owner_reads_where_a_refused_attempt_came_from(world):
+def test_log_states_the_address_of_a_refused_attempt(world):
     made = world.webhook()
     path = f"/webhooks/w/{made.webhook.uid}"
 
@@ -93,7 +93,7 @@ def test_two_authorization_headers_are_refused_although_one_is_right(world):
 
 
 @pytest.mark.parametrize("form", ["bearer {}", "BEARER {}", "Bearer    {}"])
-def test_the_word_bearer_may_be_written_in_any_case_before_any_number_of_spaces(sqlite_world, form):
+def test_bearer_is_accepted_in_any_case_with_any_number_of_spaces(sqlite_world, form):
     made = sqlite_world.webhook()
 
     answer = sqlite_world.post(made, headers={"Authorization": form.format(made.reveal())})
@@ -102,7 +102,7 @@ def test_the_word_bearer_may_be_written_in_any_case_before_any_number_of_spaces(
 
 
 @BOTH_MODES
-def test_a_credential_that_is_almost_right_is_wrong(world, mode):
+def test_almost_right_credential_is_refused(world, mode):
     made = world.webhook(auth_mode=mode)
     secret = made.reveal()
 
@@ -111,14 +111,14 @@ def test_a_credential_that_is_almost_right_is_wrong(world, mode):
     assert {world.post(made, token=each).status for each in near} == {401}
 
 
-def test_another_webhooks_secret_does_not_open_this_one(world):
+def test_another_webhooks_secret_is_refused(world):
     one, other = world.webhook("one"), world.webhook("other")
 
     assert world.post(one, token=other.reveal()).status == 401
 
 
 @shows("AUTH-3")
-def test_a_url_token_webhook_without_its_segment_or_with_a_wrong_one_is_a_401(world):
+def test_missing_or_wrong_token_segment_is_answered_401(world):
     made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
     path = f"/webhooks/w/{made.webhook.uid}"
 
@@ -133,7 +133,7 @@ def test_a_url_token_webhook_without_its_segment_or_with_a_wrong_one_is_a_401(wo
     ]
 
 
-def test_a_token_segment_is_compared_as_it_stands_in_the_url(world):
+def test_token_segment_is_compared_without_percent_decoding(world):
     made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
     first, rest = made.reveal()[0], made.reveal()[1:]
 
@@ -141,7 +141,7 @@ def test_a_token_segment_is_compared_as_it_stands_in_the_url(world):
 
 
 @shows("AUTH-4")
-def test_a_401_is_the_same_whatever_was_wrong(world):
+def test_every_401_is_identical_whatever_was_wrong(world):
     made = world.webhook()
     path = f"/webhooks/w/{made.webhook.uid}"
     given = [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic x"}, {"Authorization": "Bearer \xff"}]
@@ -153,7 +153,7 @@ def test_a_401_is_the_same_whatever_was_wrong(world):
 
 
 @BOTH_MODES
-def test_a_strangers_body_is_not_read(world, mode):
+def test_unauthenticated_body_is_not_read(world, mode):
     made = world.webhook(auth_mode=mode)
     read: list[bytes] = []
 
@@ -164,7 +164,7 @@ def test_a_strangers_body_is_not_read(world, mode):
 
 @shows("AUTH-5", "STATE-7")
 @BOTH_MODES
-def test_rotating_the_secret_shuts_out_the_old_one_at_once(world, mode):
+def test_rotated_secret_is_rejected_immediately(world, mode):
     old = world.webhook(auth_mode=mode)
     world.post(old)
 
@@ -175,7 +175,7 @@ def test_rotating_the_secret_shuts_out_the_old_one_at_once(world, mode):
 
 
 @shows("AUTH-5")
-def test_rotation_holds_in_every_process_before_it_returns(world):
+def test_rotation_takes_effect_in_every_process_before_it_returns(world):
     other = world.beside()
     old = world.webhook()
     assert {world.post(old, b"1").status, other.post(old, b"2").status} == {202}
@@ -186,7 +186,7 @@ def test_rotation_holds_in_every_process_before_it_returns(world):
     assert [each.post(new, b"4").status for each in (world, other)] == [202, 202]
 
 
-def test_a_secret_is_rotated_many_times_and_only_the_last_one_opens(world):
+def test_only_the_last_secret_authenticates_after_many_rotations(world):
     made = [world.webhook()]
     for _ in range(5):
         made.append(world.management.webhooks.rotate(world.may, "source"))
@@ -194,7 +194,7 @@ def test_a_secret_is_rotated_many_times_and_only_the_last_one_opens(world):
     assert [world.post(each).status for each in made] == [401] * 5 + [202]
 
 
-def test_rotation_to_a_secret_of_ones_own(world):
+def test_rotation_accepts_a_supplied_secret(world):
     world.webhook()
 
     new = world.management.webhooks.rotate(world.may, "source", "my own value")
@@ -204,7 +204,7 @@ def test_rotation_to_a_secret_of_ones_own(world):
 
 
 @shows("STATE-7")
-def test_a_disabled_webhook_can_be_rotated_and_stays_disabled(world):
+def test_disabled_webhook_can_be_rotated_and_stays_disabled(world):
     old = world.webhook()
     world.management.webhooks.set_enabled(world.may, "source", False)
 
@@ -216,7 +216,7 @@ def test_a_disabled_webhook_can_be_rotated_and_stays_disabled(world):
     assert (world.post(old).status, world.post(new).status) == (401, 202)
 
 
-def test_a_secret_that_changes_while_a_delivery_is_on_its_way_shuts_it_out(world):
+def test_delivery_is_refused_if_its_secret_is_rotated_meanwhile(world):
     old = world.webhook()
     world.post(old, b"0")
     world.clock.advance(seconds=1)
@@ -230,7 +230,7 @@ def test_a_secret_that_changes_while_a_delivery_is_on_its_way_shuts_it_out(world
     assert world.labels(old) == ["Rejected (auth)", "Accepted"]
 
 
-def test_a_refusal_that_a_change_overtakes_is_judged_again(world):
+def test_new_secret_from_another_process_is_accepted_immediately(world):
     made = world.webhook()
     world.post(made, b"0")
 
@@ -241,7 +241,7 @@ def test_a_refusal_that_a_change_overtakes_is_judged_again(world):
 
 @shows("LIMIT-5")
 @BOTH_MODES
-def test_after_60_failures_in_a_minute_a_failure_is_429_and_says_when_to_come_again(world, mode):
+def test_61st_failed_authentication_in_a_minute_gets_429_and_retry_after(world, mode):
     made = world.webhook(auth_mode=mode)
     failures = [world.post(made, token="wrong").status for _ in range(60)]
     world.clock.advance(seconds=12.5)
@@ -254,7 +254,7 @@ def test_after_60_failures_in_a_minute_a_failure_is_429_and_says_when_to_come_ag
 
 @shows("LIMIT-6")
 @BOTH_MODES
-def test_a_flood_of_failures_never_shuts_out_the_real_sender(world, mode):
+def test_failed_authentications_never_block_the_real_sender(world, mode):
     made = world.webhook(auth_mode=mode)
     for _ in range(200):
         world.post(made, token="wrong")
@@ -263,7 +263,7 @@ def test_a_flood_of_failures_never_shuts_out_the_real_sender(world, mode):
 
 
 @shows("LOG-2")
-def test_a_flood_of_failures_leaves_no_more_rows_than_the_budget_and_a_count_of_the_rest(world):
+def test_failures_over_the_limit_are_counted_and_not_logged(world):
     made = world.webhook()
 
     for _ in range(200):
@@ -274,7 +274,7 @@ def test_a_flood_of_failures_leaves_no_more_rows_than_the_budget_and_a_count_of_
 
 
 @shows("LIMIT-6")
-def test_failures_do_not_spend_the_senders_budget_nor_deliveries_the_strangers(world):
+def test_failures_and_deliveries_have_separate_rate_limits(world):
     made = world.webhook()
     for i in range(60):
         world.post(made, b"%d" % i)
@@ -283,7 +283,7 @@ def test_failures_do_not_spend_the_senders_budget_nor_deliveries_the_strangers(w
     assert [world.post(made, token="wrong").status for _ in range(61)] == [401] * 60 + [429]
 
 
-def test_the_budget_of_failures_slides_and_a_429_does_not_extend_it(world):
+def test_failure_window_slides_and_a_429_does_not_extend_it(world):
     made = world.webhook()
     for _ in range(60):
         world.post(made, token="wrong")
@@ -296,7 +296,7 @@ def test_the_budget_of_failures_slides_and_a_429_does_not_extend_it(world):
     assert (still.status, still.headers["retry-after"], again.status) == (429, "1", 401)
 
 
-def test_each_webhook_has_a_budget_of_failures_of_its_own(world):
+def test_each_webhook_has_its_own_failure_limit(world):
     one, other = world.webhook("one"), world.webhook("other")
     for _ in range(61):
         world.post(one, token="wrong")
@@ -304,7 +304,7 @@ def test_each_webhook_has_a_budget_of_failures_of_its_own(world):
     assert (world.post(one, token="wrong").status, world.post(other, token="wrong").status) == (429, 401)
 
 
-def test_the_budget_of_failures_holds_over_all_processes(world):
+def test_failure_limit_holds_across_all_processes(world):
     other = world.beside()
     made = world.webhook()
 
@@ -313,17 +313,17 @@ def test_the_budget_of_failures_holds_over_all_processes(world):
     assert sorted(answers) == [401] * 60 + [429] * 20
 
 
-def test_a_flood_in_one_instant_leaves_60_rows(world):
+def test_simultaneous_failures_leave_60_rows(world):
     made = world.webhook()
-    stranger = replace(made, secret=SecretValue("wrong"))
+    with_wrong_secret = replace(made, secret=SecretValue("wrong"))
 
-    answers = world.post_many([(stranger, b"{}")] * 403)
+    answers = world.post_many([(with_wrong_secret, b"{}")] * 403)
 
     assert sorted(answer.status for answer in answers) == [401] * 60 + [429] * 343
     assert len(world.log(made)) == 60
 
 
-def test_a_failure_claims_no_more_memory_than_its_headers(world):
+def test_failure_with_an_absurd_content_length_is_logged_with_size_0(world):
     made = world.webhook()
 
     world.post(made, token="wrong", headers={"Content-Length": "99999999999999999999"})

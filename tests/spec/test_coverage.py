@@ -67,7 +67,7 @@ def test_command_lists_every_requirement_with_its_tests(monkeypatch, capsys):
     printed = printed_by_the_command(monkeypatch, capsys, "--list")
 
     assert [each for each in REQUIREMENTS.values() if each not in printed] == []
-    assert "    test_states.test_a_deleted_webhook_stays_deleted\n" in printed
+    assert "    test_states.test_deleted_webhook_stays_deleted\n" in printed
 
 
 def printed_by_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

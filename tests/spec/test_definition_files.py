@@ -1,4 +1,4 @@
-"""Webhooks that files define: what a file says, what it must name, and when it takes effect."""
+"""Webhooks defined by files: the keys of a file, the secret that it must name, and when a change takes effect."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ VALUE = "value-of-the-team-0123456789"
 
 
 def apply(world: World, folder: Path, **files: str) -> None:
-    """Write the webhooks' files, and apply the folder."""
+    """Writes the webhooks' files and applies the folder."""
     (folder / "webhooks").mkdir(exist_ok=True)
     (folder / "automations").mkdir(exist_ok=True)
     for name, text in files.items():
@@ -25,7 +25,7 @@ def apply(world: World, folder: Path, **files: str) -> None:
 
 
 @shows("FILES-1", "FILES-2")
-def test_a_file_makes_a_webhook_and_applying_it_again_keeps_its_uid(world, tmp_path):
+def test_file_defines_a_webhook_and_applying_it_again_keeps_the_uid(world, tmp_path):
     world.management.secrets.create(world.may, "CI_TOKEN", VALUE)
     world.management.secrets.create(world.may, "GITHUB", VALUE)
 
@@ -51,7 +51,7 @@ def test_a_file_makes_a_webhook_and_applying_it_again_keeps_its_uid(world, tmp_p
 
 
 @shows("FILES-4")
-def test_a_webhook_of_a_file_is_not_renamed_elsewhere(world, tmp_path):
+def test_webhook_defined_by_a_file_cannot_be_renamed_elsewhere(world, tmp_path):
     world.management.secrets.create(world.may, "CI_TOKEN", VALUE)
     apply(world, tmp_path, ci="secretName: CI_TOKEN\n")
 
@@ -61,7 +61,7 @@ def test_a_webhook_of_a_file_is_not_renamed_elsewhere(world, tmp_path):
 
 @shows("FILES-3")
 @pytest.mark.parametrize("mode", ["token", "url_token"])
-def test_a_file_that_names_no_usable_secret_changes_nothing(world, tmp_path, mode):
+def test_applying_a_file_without_a_usable_secret_changes_nothing(world, tmp_path, mode):
     world.management.secrets.create(world.may, "NOT_URL_SAFE", "not/safe in a URL?")
     named = {"token": "MISSING", "url_token": "NOT_URL_SAFE"}[mode]
     said = {"token": "No team secret is named MISSING", "url_token": "stands in the URL"}[mode]
@@ -73,7 +73,7 @@ def test_a_file_that_names_no_usable_secret_changes_nothing(world, tmp_path, mod
 
 
 @shows("FILES-5")
-def test_a_new_value_is_picked_up_on_the_next_sync(world, tmp_path):
+def test_new_secret_value_takes_effect_at_the_next_sync(world, tmp_path):
     world.management.secrets.create(world.may, "CI_TOKEN", VALUE)
     apply(world, tmp_path, ci="secretName: CI_TOKEN\n")
     [webhook] = world.management.webhooks.all(world.may)

@@ -1,4 +1,4 @@
-"""The delivery log: every attempt has its row, and what a row says and keeps."""
+"""The delivery log: a row for every attempt, its contents, its payload, and reading it."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +34,7 @@ def test_every_attempt_has_a_row_with_its_label(world, mode):
 
 
 @shows("LOG-1")
-def test_an_attempt_that_starts_a_run_and_one_that_does_not_are_both_in_the_log(world):
+def test_attempts_with_and_without_a_run_are_both_logged(world):
     made = world.webhook()
     world.automation("triage", made, payload={"wanted": [True]})
 
@@ -45,7 +45,7 @@ def test_an_attempt_that_starts_a_run_and_one_that_does_not_are_both_in_the_log(
 
 
 @shows("LOG-4")
-def test_the_id_that_was_answered_is_the_one_in_the_log(world):
+def test_delivery_id_in_the_answer_is_the_one_in_the_log(world):
     made = world.webhook()
 
     answers = [world.post(made) for _ in range(2)]
@@ -55,7 +55,7 @@ def test_the_id_that_was_answered_is_the_one_in_the_log(world):
 
 
 @shows("LOG-5")
-def test_a_delivery_id_is_a_prefix_and_a_time_ordered_id(world):
+def test_delivery_id_is_a_prefix_and_a_time_ordered_id(world):
     made = world.webhook()
 
     ids = []
@@ -68,7 +68,7 @@ def test_a_delivery_id_is_a_prefix_and_a_time_ordered_id(world):
 
 
 @shows("LOG-6")
-def test_a_row_tells_the_size_of_the_body(world):
+def test_row_states_the_size_of_the_body(world):
     made = world.webhook()
 
     for body in (b"{}", b"no json", '"ü"'.encode(), b" " * (BODY_MAX + 1)):
@@ -80,7 +80,7 @@ def test_a_row_tells_the_size_of_the_body(world):
 
 
 @shows("LOG-7")
-def test_a_row_tells_when_the_attempt_was_received(world):
+def test_row_states_when_the_attempt_was_received(world):
     made = world.webhook()
     received = [world.clock.now]
     world.post(made, b"1")
@@ -92,7 +92,7 @@ def test_a_row_tells_when_the_attempt_was_received(world):
 
 
 @shows("LOG-7")
-def test_a_slow_body_was_received_when_it_began(world):
+def test_slow_body_is_logged_with_the_time_at_which_it_began(world):
     made = world.webhook()
     began = world.clock.now
 
@@ -131,7 +131,7 @@ def test_no_byte_of_a_refused_body_is_stored_anywhere(world):
     assert "canary" not in everything_stored(world)
 
 
-def test_a_stored_secret_can_not_be_read_in_the_database(world):
+def test_stored_secret_cannot_be_read_in_the_database(world):
     made = world.webhook(secret="canary-of-the-secret")
     world.post(made)
     world.post(made, token="canary-of-a-guess")
@@ -144,7 +144,7 @@ def test_a_stored_secret_can_not_be_read_in_the_database(world):
     "body",
     [b'{"a":1,"a":2}', b' { "a" : 1.0 } ', rb'"\ud83d"', b"1e400", b'"\xc3\xbc"', b'"\\u0000"', b"\n[]\r\n"],
 )
-def test_a_payload_is_kept_byte_for_byte(world, body):
+def test_payload_is_stored_byte_for_byte(world, body):
     made = world.webhook()
 
     answer = world.post(made, body)
@@ -152,7 +152,7 @@ def test_a_payload_is_kept_byte_for_byte(world, body):
     assert world.management.log.payload(world.may, answer.delivery_id) == body
 
 
-def test_a_duplicates_row_names_the_original(world):
+def test_duplicates_row_names_the_original(world):
     made = world.webhook()
     original, *repeated = [world.post(made) for _ in range(3)]
 
@@ -163,7 +163,7 @@ def test_a_duplicates_row_names_the_original(world):
     assert set(rows) == {answer.delivery_id for answer in repeated}
 
 
-def test_a_row_tells_the_identity_and_where_it_was_found(world):
+def test_row_states_the_identity_and_its_source(world):
     made = world.webhook(delivery_id_header="X-Event-Id")
     world.post(made, b"1", headers={"X-Event-Id": "event-1"})
     world.clock.advance(seconds=1)
@@ -178,7 +178,7 @@ def test_a_row_tells_the_identity_and_where_it_was_found(world):
     assert shown == [("delivery_id_header", "event-1"), ("sender", "sent-1"), ("body_sha256", None), (None, None)]
 
 
-def test_the_log_is_read_newest_first_and_page_by_page(world):
+def test_log_is_read_newest_first_and_page_by_page(world):
     made = world.webhook()
     for i in range(23):
         world.post(made, b"%d" % i)
@@ -195,7 +195,7 @@ def test_the_log_is_read_newest_first_and_page_by_page(world):
     assert [row.received_at for row in whole] == sorted((row.received_at for row in whole), reverse=True)
 
 
-def test_the_log_is_read_by_label(world):
+def test_log_is_filtered_by_label(world):
     made = world.webhook()
     one_of_each(world, made)
 
@@ -204,7 +204,7 @@ def test_the_log_is_read_by_label(world):
     assert {label: [row.label for row in rows] for label, rows in found.items()} == {each: [each] for each in Label}
 
 
-def test_the_log_of_a_factory_is_that_of_all_its_webhooks(world):
+def test_factory_log_lists_the_deliveries_of_all_its_webhooks(world):
     one, other = world.webhook("one"), world.webhook("other")
     world.post(one)
     world.post(other)
@@ -215,37 +215,37 @@ def test_the_log_of_a_factory_is_that_of_all_its_webhooks(world):
 
 @shows("WEBHOOK-1")
 def test_another_factorys_log_is_not_found(world):
-    stranger = world.elsewhere()
+    other_factory = world.elsewhere()
     made = world.webhook()
     world.automation("triage", made)
     answer = world.post(made)
     [run] = world.runs(made)
     world.counted(made)
 
-    assert world.management.log.newest(stranger) == []
-    assert world.management.runs.newest(stranger) == []
-    assert world.management.log.refusals(stranger) == []
+    assert world.management.log.newest(other_factory) == []
+    assert world.management.runs.newest(other_factory) == []
+    assert world.management.log.refusals(other_factory) == []
     for look in (
-        lambda: world.management.log.newest(stranger, webhook=made.webhook.uid),
-        lambda: world.management.log.get(stranger, answer.delivery_id),
-        lambda: world.management.log.payload(stranger, answer.delivery_id),
-        lambda: world.management.filters.test(stranger, answer.delivery_id),
-        lambda: world.management.runs.of_delivery(stranger, answer.delivery_id),
-        lambda: world.management.log.refusals(stranger, made.webhook.uid),
-        lambda: world.management.runs.get(stranger, f"run_{run.id.hex()}"),
-        lambda: world.management.runs.cancel(stranger, f"run_{run.id.hex()}"),
+        lambda: world.management.log.newest(other_factory, webhook=made.webhook.uid),
+        lambda: world.management.log.get(other_factory, answer.delivery_id),
+        lambda: world.management.log.payload(other_factory, answer.delivery_id),
+        lambda: world.management.filters.test(other_factory, answer.delivery_id),
+        lambda: world.management.runs.of_delivery(other_factory, answer.delivery_id),
+        lambda: world.management.log.refusals(other_factory, made.webhook.uid),
+        lambda: world.management.runs.get(other_factory, f"run_{run.id.hex()}"),
+        lambda: world.management.runs.cancel(other_factory, f"run_{run.id.hex()}"),
     ):
         with pytest.raises(NotFound):
             look()
 
 
 @pytest.mark.parametrize("shown", ["", "dlv_", "dlv_" + "0" * 32, "dlv_" + "f" * 33, "x\x00"])
-def test_a_delivery_that_is_not_there_is_not_found(world, shown):
+def test_unknown_delivery_is_not_found(world, shown):
     with pytest.raises(HookmillError):
         world.management.log.get(world.may, shown)
 
 
-def test_the_log_may_be_read_while_it_is_written_and_thinned_out(world, tmp_path):
+def test_log_is_readable_while_it_is_written_and_pruned(world, tmp_path):
     made = world.webhook()
     for age in (8, 1):
         world.post_many([(made, b"[%d, %d]" % (world.clock.now, i)) for i in range(60)])

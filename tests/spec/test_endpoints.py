@@ -1,4 +1,4 @@
-"""The ingress: method, path, headers, body, and the answer to a delivery that is taken."""
+"""The endpoint: method, path, headers, body, and the answer to an accepted delivery."""
 
 import contextlib
 import gzip
@@ -15,7 +15,7 @@ METHODS = ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT
 
 
 @shows("ENDPOINT-1")
-def test_every_method_but_post_is_answered_405_with_the_method_to_use(world):
+def test_every_method_but_post_is_answered_405_with_allow_post(world):
     path = f"/webhooks/w/{world.webhook().webhook.uid}"
 
     answers = {method: world.request(method, path) for method in METHODS}
@@ -25,7 +25,7 @@ def test_every_method_but_post_is_answered_405_with_the_method_to_use(world):
 
 
 @shows("ENDPOINT-1")
-def test_another_method_leaves_no_row_in_the_log(world):
+def test_request_with_another_method_leaves_no_row_in_the_log(world):
     made = world.webhook()
 
     world.request("PUT", f"/webhooks/w/{made.webhook.uid}", body=b"{}")
@@ -33,7 +33,7 @@ def test_another_method_leaves_no_row_in_the_log(world):
     assert world.log(made) == []
 
 
-def test_the_method_is_judged_before_anything_is_looked_up(world):
+def test_method_is_checked_before_any_lookup(world):
     path = f"/webhooks/w/{world.webhook().webhook.uid}"
 
     with nothing_can_be_looked_up(world):
@@ -44,7 +44,7 @@ def test_the_method_is_judged_before_anything_is_looked_up(world):
     world.failures.clear()
 
 
-def test_a_405_says_the_same_of_every_webhook_and_of_none(world):
+def test_405_is_identical_for_every_webhook_and_for_none(world):
     enabled, disabled = world.webhook("enabled"), world.webhook("disabled")
     world.management.webhooks.set_enabled(world.may, "disabled", False)
 
@@ -55,7 +55,7 @@ def test_a_405_says_the_same_of_every_webhook_and_of_none(world):
 
 
 @shows("ENDPOINT-2", "ENDPOINT-4")
-def test_a_webhooks_url_is_the_base_url_the_frozen_path_and_its_uid(world):
+def test_webhook_url_is_the_base_url_the_fixed_path_and_the_uid(world):
     made = world.webhook()
 
     assert made.url == f"https://hooks.test/webhooks/w/{made.webhook.uid}"
@@ -63,7 +63,7 @@ def test_a_webhooks_url_is_the_base_url_the_frozen_path_and_its_uid(world):
 
 
 @shows("ENDPOINT-3")
-def test_a_url_token_follows_the_uid_as_the_last_segment(world):
+def test_url_token_follows_the_uid_as_the_last_segment(world):
     made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
 
     assert made.url == f"https://hooks.test/webhooks/w/{made.webhook.uid}/{made.reveal()}"
@@ -92,7 +92,7 @@ def test_a_url_token_follows_the_uid_as_the_last_segment(world):
         "//webhooks/w/{uid}",
     ],
 )
-def test_a_path_that_is_not_the_webhooks_own_to_the_letter_is_not_found(sqlite_world, shape):
+def test_any_other_spelling_of_the_path_is_not_found(sqlite_world, shape):
     made = sqlite_world.webhook()
     uid = made.webhook.uid
     path = shape.format(uid=uid, upper=uid.upper(), encoded=uid.replace("_", "%5F"))
@@ -102,7 +102,7 @@ def test_a_path_that_is_not_the_webhooks_own_to_the_letter_is_not_found(sqlite_w
     assert (answer.status, sqlite_world.log(made)) == (404, [])
 
 
-def test_a_query_string_is_ignored(world):
+def test_query_string_is_ignored(world):
     made = world.webhook()
 
     answer = world.request("POST", f"/webhooks/w/{made.webhook.uid}?token=x&uid=/y", headers=bearer(made), body=b"{}")
@@ -115,14 +115,14 @@ def test_a_query_string_is_ignored(world):
     ["wh_'; DROP TABLE webhooks; --", "wh_%", "wh__", "wh_\x00", "wh_\xff\xfe", "w" * 8_000],
     ids=["sql", "percent", "underscore", "nul", "no utf-8", "long"],
 )
-def test_a_uid_that_none_could_have_is_not_found(world, uid):
+def test_malformed_uid_is_not_found(world, uid):
     world.webhook()
 
     assert world.request("POST", f"/webhooks/w/{uid}", body=b"{}").status == 404
 
 
 @shows("AUTH-1")
-def test_the_secret_is_sent_as_a_bearer_token(world):
+def test_sender_presents_the_secret_as_a_bearer_token(world):
     made = world.webhook()
 
     answer = world.request(
@@ -136,7 +136,7 @@ def test_the_secret_is_sent_as_a_bearer_token(world):
 
 
 @shows("ENDPOINT-5")
-def test_the_content_type_may_be_anything_or_missing(world):
+def test_any_content_type_is_accepted_and_so_is_none(world):
     made = world.webhook()
     kinds = ["application/json", "text/plain", "application/x-www-form-urlencoded", "image/png", "", "???"]
 
@@ -145,7 +145,7 @@ def test_the_content_type_may_be_anything_or_missing(world):
     assert {answer.status for answer in [world.post(made), *answers]} == {202}
 
 
-def test_a_content_encoding_is_never_undone(world):
+def test_content_encoding_is_never_decoded(world):
     made = world.webhook()
     zipped = gzip.compress(b'{"a": 1}')
 
@@ -176,7 +176,7 @@ def test_a_content_encoding_is_never_undone(world):
         '"Überraschung \N{PARTY POPPER}"'.encode(),
     ],
 )
-def test_json_of_every_kind_is_taken_and_kept_to_the_byte(sqlite_world, body):
+def test_json_of_every_kind_is_accepted_and_stored_byte_for_byte(sqlite_world, body):
     made = sqlite_world.webhook()
 
     answer = sqlite_world.post(made, body)
@@ -212,7 +212,7 @@ def test_json_of_every_kind_is_taken_and_kept_to_the_byte(sqlite_world, body):
         b"<xml/>",
     ],
 )
-def test_what_is_not_json_is_refused_with_400(sqlite_world, body):
+def test_body_that_is_not_json_is_refused_with_400(sqlite_world, body):
     made = sqlite_world.webhook()
 
     assert sqlite_world.post(made, body).status == 400
@@ -220,7 +220,7 @@ def test_what_is_not_json_is_refused_with_400(sqlite_world, body):
 
 
 @shows("ENDPOINT-7")
-def test_an_accepted_delivery_is_answered_202_with_its_id_as_json(world):
+def test_accepted_delivery_is_answered_202_with_its_id_as_json(world):
     made = world.webhook()
 
     answer = world.post(made)
@@ -232,7 +232,7 @@ def test_an_accepted_delivery_is_answered_202_with_its_id_as_json(world):
     assert isinstance(answer.json["delivery_id"], str)
 
 
-def test_a_body_may_arrive_in_pieces_of_any_size(world):
+def test_body_may_arrive_in_pieces_of_any_size(world):
     made = world.webhook()
 
     answer = world.post(made, iter([b'{"a"', b"", b": ", b"[1, 2", b"]}"]))
@@ -240,7 +240,7 @@ def test_a_body_may_arrive_in_pieces_of_any_size(world):
     assert world.management.log.payload(world.may, answer.delivery_id) == b'{"a": [1, 2]}'
 
 
-def test_a_body_that_breaks_off_is_refused_and_leaves_nothing(world):
+def test_body_that_breaks_off_is_refused_and_leaves_no_row(world):
     made = world.webhook()
 
     answer = world.post(made, breaking_off(b'{"a": '))
@@ -250,7 +250,7 @@ def test_a_body_that_breaks_off_is_refused_and_leaves_nothing(world):
 
 
 @pytest.mark.parametrize("pieces", [[b'{"a": 1}'], [b'{"a"', b": 1}"]], ids=["one", "two"])
-def test_a_body_is_whole_with_the_last_byte_that_was_declared(sqlite_world, pieces):
+def test_body_is_complete_with_its_last_declared_byte(sqlite_world, pieces):
     made = sqlite_world.webhook()
 
     answers = [
@@ -271,7 +271,7 @@ def test_a_body_is_whole_with_the_last_byte_that_was_declared(sqlite_world, piec
     ],
     ids=["length and encoding", "two lengths", "two encodings", "two hosts"],
 )
-def test_a_request_whose_framing_is_ambiguous_is_refused_and_the_connection_closed(sqlite_world, headers):
+def test_ambiguous_framing_is_refused_and_closes_the_connection(sqlite_world, headers):
     made = sqlite_world.webhook()
 
     answer = sqlite_world.post(made, b"{}", headers=headers)
@@ -280,7 +280,7 @@ def test_a_request_whose_framing_is_ambiguous_is_refused_and_the_connection_clos
     assert sqlite_world.log(made) == []
 
 
-def test_a_length_that_is_no_number_is_refused(sqlite_world):
+def test_content_length_that_is_not_a_number_is_refused(sqlite_world):
     made = sqlite_world.webhook()
 
     answers = [sqlite_world.post(made, b"{}", headers={"Content-Length": each}) for each in ("-1", "+2", "2, 2", "0x2")]

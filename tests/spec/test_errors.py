@@ -1,4 +1,4 @@
-"""Everything but a 202: its status, its one shape, and the order in which an attempt is judged."""
+"""Every answer but 202: its status, its body, and the order of the checks."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ BODY_MAX = 262_144
 
 @shows("ERROR-2")
 @pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
-def test_unknown_disabled_and_deleted_are_the_same_404_to_the_byte(world, mode):
+def test_unknown_disabled_and_deleted_webhooks_get_identical_404s(world, mode):
     disabled, deleted = [world.webhook(name, auth_mode=mode) for name in ("disabled", "deleted")]
     world.post(disabled)
     world.management.webhooks.set_enabled(world.may, "disabled", False)
@@ -31,7 +31,7 @@ def test_unknown_disabled_and_deleted_are_the_same_404_to_the_byte(world, mode):
     assert all(answer == answers[0] for answer in answers)
 
 
-def test_a_token_segment_where_none_belongs_is_that_404_although_the_header_is_right(world):
+def test_token_segment_at_a_token_webhook_is_answered_404(world):
     made = world.webhook()
     path = f"/webhooks/w/{made.webhook.uid}"
     secret = made.reveal()
@@ -50,7 +50,7 @@ def test_a_token_segment_where_none_belongs_is_that_404_although_the_header_is_r
 
 
 @shows("LOG-2")
-def test_a_404_leaves_no_row_and_is_counted_where_there_is_an_owner_to_see_it(world):
+def test_404_of_a_disabled_webhook_is_counted_and_not_logged(world):
     made = world.webhook()
     world.management.webhooks.set_enabled(world.may, "source", False)
 
@@ -60,7 +60,7 @@ def test_a_404_leaves_no_row_and_is_counted_where_there_is_an_owner_to_see_it(wo
     assert (world.log(made), world.counted(made)) == ([], {"not_found": 3})
 
 
-def test_a_404_does_not_wait_for_the_body(world):
+def test_404_does_not_wait_for_the_body(world):
     made = world.webhook()
     world.management.webhooks.set_enabled(world.may, "source", False)
 
@@ -68,7 +68,7 @@ def test_a_404_does_not_wait_for_the_body(world):
 
 
 @shows("ERROR-1")
-def test_a_body_that_is_no_json_is_a_400_and_the_owner_reads_what_is_wrong(world):
+def test_invalid_json_is_answered_400_and_the_log_says_where(world):
     made = world.webhook()
 
     answer = world.post(made, b'{"a": tru}')
@@ -80,7 +80,7 @@ def test_a_body_that_is_no_json_is_a_400_and_the_owner_reads_what_is_wrong(world
 
 
 @shows("ERROR-3")
-def test_a_body_of_one_byte_more_than_256_kb_is_a_413(world):
+def test_body_one_byte_over_256_kb_is_answered_413(world):
     made = world.webhook()
 
     answer = world.post(made, json_of(BODY_MAX + 1))
@@ -89,7 +89,7 @@ def test_a_body_of_one_byte_more_than_256_kb_is_a_413(world):
     assert [(row.label.shown, row.size) for row in world.log(made)] == [("Rejected (too large)", BODY_MAX + 1)]
 
 
-def test_a_body_that_is_declared_too_large_is_refused_unread(world):
+def test_body_declared_too_large_is_refused_unread(world):
     made = world.webhook()
 
     answer = world.post(made, never_read(), headers={"Content-Length": str(BODY_MAX + 1)})
@@ -99,7 +99,7 @@ def test_a_body_that_is_declared_too_large_is_refused_unread(world):
 
 
 @pytest.mark.parametrize("declared", ["2147483647", "2147483648", "999999999999999", "9" * 30])
-def test_however_large_a_body_is_declared_it_is_a_413_and_harms_nobody_else(world, declared):
+def test_any_declared_length_over_the_limit_is_answered_413(world, declared):
     made, other = world.webhook(), world.webhook("other")
     huge = {"Content-Length": declared}
 
@@ -109,7 +109,7 @@ def test_however_large_a_body_is_declared_it_is_a_413_and_harms_nobody_else(worl
     assert world.post(other).status == 202
 
 
-def test_a_body_that_says_nothing_of_its_length_is_counted_and_no_more_of_it_is_read_than_needed(world):
+def test_body_without_a_length_is_read_only_up_to_the_limit(world):
     made = world.webhook()
     read: list[bytes] = []
 
@@ -120,7 +120,7 @@ def test_a_body_that_says_nothing_of_its_length_is_counted_and_no_more_of_it_is_
 
 
 @shows("ENDPOINT-7", "IDENTITY-6")
-def test_a_delivery_and_its_repetition_are_both_202(world):
+def test_delivery_and_its_duplicate_are_both_answered_202(world):
     made = world.webhook()
 
     assert [world.post(made).status for _ in range(2)] == [202, 202]
@@ -128,7 +128,7 @@ def test_a_delivery_and_its_repetition_are_both_202(world):
 
 
 @shows("ERROR-4")
-def test_every_error_has_the_one_shape(world):
+def test_every_error_is_problem_json_with_the_same_fields(world):
     for status, answer in every_error(world).items():
         assert answer.status == status
         assert answer.headers["content-type"] == "application/problem+json"
@@ -139,7 +139,7 @@ def test_every_error_has_the_one_shape(world):
 
 
 @shows("ERROR-4")
-def test_every_error_has_a_code_of_its_own(world):
+def test_every_error_has_its_own_code(world):
     codes = {status: answer.json["code"] for status, answer in every_error(world).items()}
 
     assert codes == {
@@ -153,7 +153,7 @@ def test_every_error_has_a_code_of_its_own(world):
     }
 
 
-def test_no_error_repeats_anything_that_was_sent(world):
+def test_no_error_echoes_the_request(world):
     made = world.webhook()
     canary = {"Authorization": "Bearer canary", "X-Canary": "canary"}
 
@@ -168,27 +168,27 @@ def test_no_error_repeats_anything_that_was_sent(world):
     assert [answer for answer in answers if b"canary" in answer.body or "canary" in str(answer.headers).lower()] == []
 
 
-def test_a_refused_sender_is_told_how_to_authenticate(world):
+def test_401_names_the_bearer_scheme(world):
     assert world.post(world.webhook(), token="wrong").headers["www-authenticate"] == "Bearer"
 
 
-# The order of judgement: each is decided although what comes later is wrong too.
+# The order of the checks: each of these attempts fails a later check, too.
 
 
 @shows("ERROR-6")
-def test_framing_is_judged_before_the_method(sqlite_world):
+def test_framing_is_checked_before_the_method(sqlite_world):
     twice = [("Host", "a"), ("Host", "b")]
 
     assert sqlite_world.request("GET", "/webhooks/w/wh_unknown", headers=twice).status == 400
 
 
 @shows("ERROR-6")
-def test_the_method_is_judged_before_the_webhook(world):
+def test_method_is_checked_before_the_webhook(world):
     assert world.request("PUT", "/webhooks/w/wh_unknown").status == 405
 
 
 @shows("ERROR-6")
-def test_the_webhook_is_judged_before_the_credential(world):
+def test_webhook_is_checked_before_the_credential(world):
     made = world.webhook()
     world.management.webhooks.set_enabled(world.may, "source", False)
 
@@ -196,7 +196,7 @@ def test_the_webhook_is_judged_before_the_credential(world):
 
 
 @shows("ERROR-6")
-def test_the_credential_is_judged_before_the_size(world):
+def test_credential_is_checked_before_the_size(world):
     made = world.webhook()
 
     assert world.post(made, json_of(BODY_MAX + 1), token="wrong").status == 401
@@ -204,14 +204,14 @@ def test_the_credential_is_judged_before_the_size(world):
 
 
 @shows("ERROR-6")
-def test_the_size_is_judged_before_the_json(world):
+def test_size_is_checked_before_the_json(world):
     made = world.webhook()
 
     assert world.post(made, b"x" * (BODY_MAX + 1)).status == 413
     assert world.labels(made) == ["Rejected (too large)"]
 
 
-def test_the_rate_is_judged_before_the_json(world):
+def test_rate_is_checked_before_the_json(world):
     made = full(world, world.webhook())
 
     assert world.post(made, b"no json").status == 429
@@ -219,7 +219,7 @@ def test_the_rate_is_judged_before_the_json(world):
 
 
 @shows("ERROR-6")
-def test_the_json_is_judged_before_the_identity(world):
+def test_json_is_checked_before_the_identity(world):
     made = world.webhook()
     headers = {"X-Service-Delivery-Id": "event-1"}
     world.post(made, b"{}", headers=headers)
@@ -227,12 +227,12 @@ def test_the_json_is_judged_before_the_identity(world):
     assert world.post(made, b"no json", headers=headers).status == 400
 
 
-# Our faults are never the sender's.
+# A fault of the service is never answered with a 4xx.
 
 
 @shows("ERROR-5")
 @pytest.mark.parametrize("table", ["webhooks", "deliveries", "identities", "payloads"])
-def test_a_database_that_fails_is_a_503_and_the_repetition_is_accepted(world, table):
+def test_database_failure_is_answered_503_and_the_retry_is_accepted(world, table):
     made = world.webhook()
     with world.database.write() as tx:
         tx.run(f"ALTER TABLE {table} RENAME TO gone")
@@ -250,7 +250,7 @@ def test_a_database_that_fails_is_a_503_and_the_repetition_is_accepted(world, ta
 
 @shows("ERROR-5")
 @pytest.mark.parametrize("token", [None, "wrong"], ids=["right secret", "wrong secret"])
-def test_a_database_that_fails_never_looks_like_a_refusal(world, token):
+def test_database_failure_is_never_answered_with_a_refusal(world, token):
     made = world.webhook()
     world.post(made)
     with world.database.write() as tx:
@@ -264,7 +264,7 @@ def test_a_database_that_fails_never_looks_like_a_refusal(world, token):
 
 @shows("ERROR-5")
 @pytest.mark.parametrize("token", [None, "wrong"], ids=["right secret", "wrong secret"])
-def test_a_disk_that_is_nearly_full_is_a_503_and_nothing_is_written(world, token):
+def test_nearly_full_disk_is_answered_503_and_nothing_is_written(world, token):
     made = world.webhook()
     world.has_room = False
 
@@ -275,13 +275,13 @@ def test_a_disk_that_is_nearly_full_is_a_503_and_nothing_is_written(world, token
     assert world.post(made).status == 202
 
 
-def test_a_404_needs_no_room_on_the_disk(world):
+def test_404_is_answered_on_a_nearly_full_disk(world):
     world.has_room = False
 
     assert world.request("POST", "/webhooks/w/wh_unknown", body=b"{}").status == 404
 
 
-def test_a_database_that_is_full_is_a_503_and_smaller_deliveries_go_on(sqlite_world):
+def test_full_database_is_answered_503_and_smaller_deliveries_pass(sqlite_world):
     made = sqlite_world.webhook()
     sqlite_world.post(made, b"0")
     with sqlite_world.database.write() as tx:
@@ -295,28 +295,28 @@ def test_a_database_that_is_full_is_a_503_and_smaller_deliveries_go_on(sqlite_wo
     sqlite_world.failures.clear()
 
 
-def test_a_database_that_may_only_be_read_is_a_503(postgres_world):
+def test_read_only_database_is_answered_503(postgres_world):
     made = postgres_world.webhook()
-    # A connection that is still being made would miss the setting, and the end of all connections.
+    # A connection that is still being opened would miss both the setting and the end of all connections.
     assert postgres_world.post(made).status == 202
 
     with setting(postgres_world, "default_transaction_read_only", "on"):
         while_read_only = [postgres_world.post(made).status for _ in range(3)]
     afterwards = [postgres_world.post(made).status for _ in range(3)]
 
-    # The first after each change meets a connection that has ended.
+    # The first delivery after each change gets a connection that has ended.
     assert (while_read_only, afterwards) == ([503, 503, 503], [503, 202, 202])
     postgres_world.failures.clear()
 
 
-def test_connections_that_the_database_has_ended_are_replaced_by_the_next_delivery_but_one(postgres_world):
+def test_closed_database_connections_fail_at_most_one_delivery(postgres_world):
     made = postgres_world.webhook()
     postgres_world.post(made, b"0")
     ended(postgres_world)
 
     answers = [postgres_world.post(made, b"%d" % i).status for i in range(1, 4)]
 
-    # Whoever meets an ended connection first has them all replaced; it may be somebody who reads ahead.
+    # The first use of an ended connection replaces them all; that may be a background read.
     assert answers[0] in {202, 503}
     assert answers[1:] == [202, 202]
     postgres_world.failures.clear()
@@ -336,7 +336,7 @@ def setting(world: World, name: str, value: str) -> Iterator[None]:
 
 
 def ended(world: World) -> None:
-    """The database has ended every connection to it."""
+    """Makes the database end every connection to it."""
     with psycopg.connect(world.url, autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> %s",

@@ -1,4 +1,4 @@
-"""Which event is this? Who says so, in which order, and who may claim that it has been here."""
+"""Identity and deduplication: where an event's identity comes from, in which order, and which attempts claim it."""
 
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
@@ -13,7 +13,7 @@ SENDERS = "X-Service-Delivery-Id"
 
 
 @shows("IDENTITY-6")
-def test_an_event_that_was_accepted_is_a_duplicate_ever_after_and_starts_nothing(world):
+def test_repeated_event_is_a_duplicate_and_starts_no_run(world):
     made = world.webhook()
     world.automation("triage", made)
 
@@ -28,7 +28,7 @@ def test_an_event_that_was_accepted_is_a_duplicate_ever_after_and_starts_nothing
 
 
 @shows("IDENTITY-4")
-def test_without_an_id_identical_bodies_are_duplicates_and_others_are_not(world):
+def test_only_identical_bodies_are_duplicates_without_an_id(world):
     made = world.webhook()
 
     for body in (b'{"a": 1}', b'{"a": 1}', b'{"a":1}', b'{"a": 1} '):
@@ -39,7 +39,7 @@ def test_without_an_id_identical_bodies_are_duplicates_and_others_are_not(world)
 
 
 @shows("IDENTITY-3")
-def test_the_senders_id_tells_identical_bodies_apart_and_different_ones_together(world):
+def test_senders_id_decides_whatever_the_bodies_are(world):
     made = world.webhook()
 
     for body, event in ((b"1", "a"), (b"1", "b"), (b"2", "a")):
@@ -50,7 +50,7 @@ def test_the_senders_id_tells_identical_bodies_apart_and_different_ones_together
 
 
 @shows("IDENTITY-1", "WEBHOOK-8")
-def test_the_webhooks_own_header_comes_before_the_senders(world):
+def test_delivery_id_header_takes_precedence_over_the_senders_id(world):
     made = world.webhook(delivery_id_header="X-Event-Id")
 
     for own, senders in (("a", "1"), ("b", "1"), ("a", "2")):
@@ -61,7 +61,7 @@ def test_the_webhooks_own_header_comes_before_the_senders(world):
 
 
 @shows("IDENTITY-5")
-def test_identity_headers_are_optional_and_their_names_may_be_in_any_case(world):
+def test_identity_headers_are_optional_and_case_insensitive(world):
     made = world.webhook(delivery_id_header="x-EVENT-id")
 
     for headers in ({}, {"X-Event-Id": "a"}, {"x-event-id": "a"}, {"X-EVENT-ID": "a"}):
@@ -73,7 +73,7 @@ def test_identity_headers_are_optional_and_their_names_may_be_in_any_case(world)
 
 @shows("IDENTITY-5")
 @pytest.mark.parametrize("blank", ["", "   ", "\t"])
-def test_a_blank_header_falls_through_to_the_next_identity(world, blank):
+def test_blank_header_falls_through_to_the_next_identity(world, blank):
     made = world.webhook(delivery_id_header="X-Event-Id")
     world.post(made, b"1", headers={SENDERS: "sent-1"})
     world.post(made, b"2")
@@ -88,7 +88,7 @@ def test_a_blank_header_falls_through_to_the_next_identity(world, blank):
 
 
 @shows("IDENTITY-10")
-def test_one_value_in_two_places_is_two_events(world):
+def test_one_value_in_two_headers_identifies_two_events(world):
     made = world.webhook(delivery_id_header="X-Event-Id")
 
     world.post(made, b"1", headers={"X-Event-Id": "same"})
@@ -99,7 +99,7 @@ def test_one_value_in_two_places_is_two_events(world):
 
 @shows("IDENTITY-10")
 @pytest.mark.parametrize("posing", ["hex", "digest"])
-def test_an_id_can_not_pose_as_a_body(world, posing):
+def test_senders_id_cannot_impersonate_a_body_hash(world, posing):
     made = world.webhook()
     digest = sha256(b'{"a": 1}')
     header = digest.hexdigest() if posing == "hex" else digest.digest().decode("latin-1")
@@ -111,7 +111,7 @@ def test_an_id_can_not_pose_as_a_body(world, posing):
 
 
 @shows("IDENTITY-10")
-def test_identities_are_each_webhooks_own(world):
+def test_each_webhook_has_its_own_identities(world):
     one, other = world.webhook("one"), world.webhook("other")
 
     for made in (one, other):
@@ -132,7 +132,7 @@ def test_identities_are_each_webhooks_own(world):
     ],
     ids=["bad secret", "bad json", "too large", "declared too large"],
 )
-def test_a_refused_attempt_claims_no_identity(world, body, token, headers):
+def test_refused_attempt_claims_no_identity(world, body, token, headers):
     made = world.webhook()
     refused = world.post(made, body, token=token, headers={SENDERS: "event-1", **headers})
     world.clock.advance(seconds=1)
@@ -144,7 +144,7 @@ def test_a_refused_attempt_claims_no_identity(world, body, token, headers):
 
 
 @shows("IDENTITY-7")
-def test_an_attempt_over_the_rate_claims_no_identity(world):
+def test_attempt_over_the_rate_limit_claims_no_identity(world):
     made = world.webhook()
     world.post_many([(made, b"%d" % i) for i in range(60)])
     refused = world.post(made, b"[]", headers={SENDERS: "event-1"})
@@ -156,7 +156,7 @@ def test_an_attempt_over_the_rate_claims_no_identity(world):
 
 
 @shows("IDENTITY-7")
-def test_an_attempt_that_met_our_fault_claims_no_identity(world):
+def test_attempt_answered_503_claims_no_identity(world):
     made = world.webhook()
     world.has_room = False
     refused = world.post(made)
@@ -167,7 +167,7 @@ def test_an_attempt_that_met_our_fault_claims_no_identity(world):
     assert (refused.status, world.labels(made)) == (503, ["Accepted"])
 
 
-def test_each_duplicate_has_an_id_of_its_own(world):
+def test_each_duplicate_has_its_own_delivery_id(world):
     made = world.webhook()
 
     ids = {world.post(made).delivery_id for _ in range(5)}
@@ -177,7 +177,7 @@ def test_each_duplicate_has_an_id_of_its_own(world):
 
 @shows("IDENTITY-8")
 @pytest.mark.parametrize("copies", [2, 16, 50])
-def test_of_simultaneous_copies_one_is_accepted(world, copies):
+def test_exactly_one_of_simultaneous_copies_is_accepted(world, copies):
     made = world.webhook()
     world.automation("triage", made)
 
@@ -189,7 +189,7 @@ def test_of_simultaneous_copies_one_is_accepted(world, copies):
 
 
 @shows("IDENTITY-8")
-def test_of_simultaneous_copies_at_several_processes_one_is_accepted(world):
+def test_exactly_one_copy_is_accepted_across_several_processes(world):
     everywhere = [world, world.beside(), world.beside()]
     made = world.webhook()
     world.automation("triage", made)
@@ -219,7 +219,7 @@ def test_of_simultaneous_copies_at_several_processes_one_is_accepted(world):
     ],
     ids=["long", "control", "no utf-8", "escape", "sql", "markup", "format"],
 )
-def test_an_identity_may_be_anything(world, value, shown):
+def test_any_header_value_identifies_a_delivery(world, value, shown):
     made = world.webhook()
 
     answers = [world.post(made, b"%d" % i, headers={SENDERS: value}).status for i in range(2)]
@@ -229,7 +229,7 @@ def test_an_identity_may_be_anything(world, value, shown):
     assert {row.identity for row in world.log(made)} == {shown}
 
 
-def test_long_identities_that_differ_only_at_the_end_are_two_events(world):
+def test_long_ids_that_differ_at_the_end_identify_two_events(world):
     made = world.webhook()
 
     for end in "ab":
@@ -240,7 +240,7 @@ def test_long_identities_that_differ_only_at_the_end_are_two_events(world):
 
 @shows("WEBHOOK-9")
 @pytest.mark.parametrize("name", ["Authorization", "cookie", "Host", "X Y", ""])
-def test_a_header_that_can_hold_no_id_is_refused_when_the_webhook_is_made(world, name):
+def test_unusable_delivery_id_header_is_refused_at_creation(world, name):
     with pytest.raises(Invalid):
         world.webhook(delivery_id_header=name)
 
@@ -249,7 +249,7 @@ def test_a_header_that_can_hold_no_id_is_refused_when_the_webhook_is_made(world,
 
 @shows("IDENTITY-9")
 @pytest.mark.parametrize(("days", "label"), [(29.9, "Duplicate"), (30.1, "Accepted")])
-def test_an_id_of_the_senders_is_remembered_for_30_days_although_the_log_has_forgotten_it(world, tmp_path, days, label):
+def test_senders_id_is_remembered_for_30_days_without_its_log_row(world, tmp_path, days, label):
     made = world.webhook()
     original = world.post(made, b"[]", headers={SENDERS: "event-1"})
     world.clock.advance(seconds=60)
@@ -265,7 +265,7 @@ def test_an_id_of_the_senders_is_remembered_for_30_days_although_the_log_has_for
 
 
 @shows("IDENTITY-9")
-def test_a_body_is_remembered_as_long_as_the_log_keeps_its_delivery(world, tmp_path):
+def test_body_hash_is_remembered_while_the_log_keeps_its_delivery(world, tmp_path):
     made = world.webhook()
     world.post(made, b"[1]")
     world.clock.advance(seconds=60)

@@ -1,5 +1,5 @@
-"""The limits, to the byte, to the row and to the microsecond: and that nothing locks a webhook for longer than its
-minute."""
+"""The limits, exact to the byte, the row and the microsecond; no full webhook stays blocked for longer than the rate
+limit says."""
 
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ DAY = 24 * HOUR
 @pytest.mark.parametrize(
     ("size", "status"), [(BODY_MAX - 1, 202), (BODY_MAX, 202), (BODY_MAX + 1, 413), (BODY_MAX * 4, 413)]
 )
-def test_a_body_may_have_262144_bytes_however_it_arrives(world, size, status):
+def test_body_of_up_to_262144_bytes_is_accepted_however_it_arrives(world, size, status):
     made = world.webhook()
     whole = b'"' + b"x" * (size - 2) + b'"'
     pieces = [whole[i : i + 60_000] for i in range(0, size, 60_000)]
@@ -31,7 +31,7 @@ def test_a_body_may_have_262144_bytes_however_it_arrives(world, size, status):
     assert answers == [status, status]
 
 
-def test_an_accepted_body_of_the_greatest_size_is_kept_whole(world):
+def test_largest_accepted_body_is_stored_whole(world):
     made = world.webhook()
     body = b'"' + b"x" * (BODY_MAX - 2) + b'"'
 
@@ -41,7 +41,7 @@ def test_an_accepted_body_of_the_greatest_size_is_kept_whole(world):
 
 
 @shows("LIMIT-2")
-def test_the_61st_delivery_in_a_minute_is_429_and_says_when_to_come_again(world):
+def test_61st_delivery_in_a_minute_gets_429_and_retry_after(world):
     made = world.webhook()
 
     first = [world.post(made, b"%d" % i).status for i in range(60)]
@@ -52,7 +52,7 @@ def test_the_61st_delivery_in_a_minute_is_429_and_says_when_to_come_again(world)
 
 
 @shows("LIMIT-3")
-def test_a_minute_after_the_first_delivery_and_not_a_microsecond_earlier_there_is_room_for_one(world):
+def test_oldest_delivery_leaves_the_window_after_exactly_60_seconds(world):
     made = world.webhook()
     world.post(made, b"first")
     world.clock.advance(seconds=10)
@@ -70,7 +70,7 @@ def test_a_minute_after_the_first_delivery_and_not_a_microsecond_earlier_there_i
 
 
 @shows("LIMIT-3")
-def test_there_are_no_120_at_the_edge_of_a_minute(world):
+def test_minute_boundary_does_not_allow_120_deliveries(world):
     made = world.webhook()
     world.clock.now -= world.clock.now % 60_000_000
     world.clock.advance(seconds=59)
@@ -84,7 +84,7 @@ def test_there_are_no_120_at_the_edge_of_a_minute(world):
 
 
 @shows("LIMIT-3")
-def test_the_window_slides(world):
+def test_rate_limit_window_slides(world):
     made = world.webhook()
     sent(world, made, 30)
     world.clock.advance(seconds=30)
@@ -97,7 +97,7 @@ def test_the_window_slides(world):
     assert world.post(made, b"0").headers["retry-after"] == "30"
 
 
-def test_a_429_does_not_extend_the_window(world):
+def test_429_does_not_extend_the_window(world):
     made = world.webhook()
     sent(world, made, 60)
     for _ in range(6):
@@ -109,7 +109,7 @@ def test_a_429_does_not_extend_the_window(world):
 
 
 @shows("LOG-2")
-def test_a_429_leaves_no_row_and_is_counted(world):
+def test_429_is_counted_and_leaves_no_row(world):
     made = world.webhook()
     sent(world, made, 60)
 
@@ -119,7 +119,7 @@ def test_a_429_leaves_no_row_and_is_counted(world):
 
 
 @shows("LOG-2")
-def test_the_counts_are_kept_by_the_minute(world):
+def test_dropped_attempts_are_counted_per_minute(world):
     made = world.webhook()
     sent(world, made, 60)
     minutes = []
@@ -135,7 +135,7 @@ def test_the_counts_are_kept_by_the_minute(world):
 
 
 @shows("LIMIT-4")
-def test_the_senders_duplicates_and_junk_spend_its_budget(world):
+def test_duplicates_and_invalid_bodies_count_toward_the_rate_limit(world):
     made = world.webhook()
     for i in range(15):
         assert world.post(made, b"%d" % i).status == 202
@@ -148,7 +148,7 @@ def test_the_senders_duplicates_and_junk_spend_its_budget(world):
 
 
 @shows("LIMIT-4")
-def test_what_leaves_no_row_spends_nothing(world):
+def test_attempts_without_a_row_do_not_count_toward_the_limit(world):
     made = world.webhook()
     path = f"/webhooks/w/{made.webhook.uid}"
     world.has_room = False
@@ -163,7 +163,7 @@ def test_what_leaves_no_row_spends_nothing(world):
     assert sent(world, made, 61) == [202] * 60 + [429]
 
 
-def test_each_webhook_has_a_rate_of_its_own(world):
+def test_each_webhook_has_its_own_rate_limit(world):
     one, other = world.webhook("one"), world.webhook("other")
 
     answers = world.post_many([(made, b"%d" % i) for i in range(70) for made in (one, other)])
@@ -171,7 +171,7 @@ def test_each_webhook_has_a_rate_of_its_own(world):
     assert sorted(answer.status for answer in answers) == [202] * 120 + [429] * 20
 
 
-def test_of_200_at_one_instant_60_are_taken(world):
+def test_60_of_200_simultaneous_deliveries_are_accepted(world):
     made = world.webhook()
 
     answers = world.post_many([(made, b"%d" % i) for i in range(200)])
@@ -181,7 +181,7 @@ def test_of_200_at_one_instant_60_are_taken(world):
 
 
 @shows("LIMIT-3")
-def test_of_200_at_two_processes_at_one_instant_60_are_taken(world):
+def test_60_of_200_simultaneous_deliveries_to_two_processes_are_accepted(world):
     other = world.beside()
     made = world.webhook()
 
@@ -193,14 +193,14 @@ def test_of_200_at_two_processes_at_one_instant_60_are_taken(world):
     assert len(world.log(made)) == 60
 
 
-def test_the_rate_survives_a_restart(world):
+def test_rate_limit_survives_a_restart(world):
     made = world.webhook()
     sent(world, made, 60)
 
     assert world.beside().post(made, b"0").status == 429
 
 
-def test_a_slow_body_counts_when_it_was_begun_and_makes_no_61st(world):
+def test_slow_body_is_not_accepted_as_the_61st_delivery(world):
     made = world.webhook()
 
     def slowly():
@@ -222,7 +222,7 @@ JUMPS = pytest.mark.parametrize(
 
 
 @JUMPS
-def test_a_clock_that_jumps_opens_a_full_webhook_rather_than_shutting_it(world, jump):
+def test_clock_jump_reopens_a_full_webhook(world, jump):
     made = world.webhook()
     sent(world, made, 60)
 
@@ -232,7 +232,7 @@ def test_a_clock_that_jumps_opens_a_full_webhook_rather_than_shutting_it(world, 
 
 
 @JUMPS
-def test_after_a_jump_of_the_clock_a_full_webhook_is_shut_for_its_minute_as_ever(world, jump):
+def test_full_webhook_waits_for_its_usual_minute_after_a_clock_jump(world, jump):
     made = world.webhook()
     sent(world, made, 60)
     world.clock.advance(seconds=jump)
@@ -246,7 +246,7 @@ def test_after_a_jump_of_the_clock_a_full_webhook_is_shut_for_its_minute_as_ever
 
 
 @JUMPS
-def test_a_clock_that_jumps_and_comes_back_leaves_nothing_shut(world, jump):
+def test_clock_jump_and_return_leave_no_webhook_blocked(world, jump):
     made = world.webhook()
     world.clock.advance(seconds=jump)
     sent(world, made, 60)
@@ -257,7 +257,7 @@ def test_a_clock_that_jumps_and_comes_back_leaves_nothing_shut(world, jump):
 
 
 @pytest.mark.parametrize("back", [0.5, 30.0, 59.0])
-def test_a_clock_set_back_by_less_than_a_minute_shuts_a_full_webhook_for_that_much_longer(world, back):
+def test_clock_set_back_within_a_minute_prolongs_the_wait_by_as_much(world, back):
     made = world.webhook()
     sent(world, made, 60)
 
@@ -270,7 +270,7 @@ def test_a_clock_set_back_by_less_than_a_minute_shuts_a_full_webhook_for_that_mu
 
 
 @JUMPS
-def test_ids_are_never_given_twice_whatever_the_clock_does(world, jump):
+def test_delivery_ids_stay_unique_across_clock_jumps(world, jump):
     made = world.webhook()
 
     ids = []
@@ -283,7 +283,7 @@ def test_ids_are_never_given_twice_whatever_the_clock_does(world, jump):
     assert len(set(ids)) == 80
 
 
-def test_a_full_webhook_that_is_stopped_is_a_404_and_no_longer_a_429(world):
+def test_full_webhook_that_is_disabled_answers_404_instead_of_429(world):
     other = world.beside()
     made = world.webhook()
     sent(world, made, 60)
@@ -297,7 +297,7 @@ def test_a_full_webhook_that_is_stopped_is_a_404_and_no_longer_a_429(world):
     assert [each.post(made, b"0").status for each in (world, other)] == [429, 429]
 
 
-def test_a_full_webhook_that_is_rotated_refuses_the_old_secret_and_stays_full_for_the_new_one(world):
+def test_rotation_does_not_reset_the_rate_limit(world):
     other = world.beside()
     old = world.webhook()
     sent(world, old, 60)
@@ -310,7 +310,7 @@ def test_a_full_webhook_that_is_rotated_refuses_the_old_secret_and_stays_full_fo
     assert [each.post(new, b"0").status for each in (world, other)] == [429, 429]
 
 
-def test_the_body_of_a_delivery_over_the_rate_is_kept_nowhere(world):
+def test_body_over_the_rate_limit_is_not_stored(world):
     made = world.webhook()
     sent(world, made, 60)
 
@@ -320,7 +320,7 @@ def test_the_body_of_a_delivery_over_the_rate_is_kept_nowhere(world):
         assert b"canary" not in b"".join(bytes(row["body"]) for row in tx.all("SELECT body FROM payloads"))
 
 
-def test_both_budgets_are_the_operators_to_set(store_url):
+def test_operator_sets_both_rate_limits(store_url):
     world = World(store_url, deliveries_per_minute=3, failed_authentications_per_minute=2)
     try:
         made = world.webhook()
@@ -333,7 +333,7 @@ def test_both_budgets_are_the_operators_to_set(store_url):
 
 
 @shows("LIMIT-7")
-def test_a_factory_has_20_webhooks_and_no_21st(world):
+def test_21st_webhook_of_a_factory_is_refused(world):
     for i in range(20):
         world.webhook(f"source {i}")
 
@@ -344,7 +344,7 @@ def test_a_factory_has_20_webhooks_and_no_21st(world):
 
 
 @shows("LIMIT-7")
-def test_of_40_webhooks_made_at_once_20_are_made(world):
+def test_20_of_40_simultaneous_webhook_creations_succeed(world):
     with ThreadPoolExecutor(40) as people:
         made = [people.submit(world.webhook, f"source {i}") for i in range(40)]
         refused = [each for each in made if isinstance(each.exception(), LimitReached)]
@@ -354,7 +354,7 @@ def test_of_40_webhooks_made_at_once_20_are_made(world):
 
 
 @shows("LIMIT-7")
-def test_disabled_webhooks_count_and_deleted_ones_do_not(world):
+def test_disabled_webhooks_count_toward_the_20_and_deleted_do_not(world):
     for i in range(20):
         world.webhook(f"source {i}")
     world.management.webhooks.set_enabled(world.may, "source 0", False)
@@ -367,7 +367,7 @@ def test_disabled_webhooks_count_and_deleted_ones_do_not(world):
     assert len(world.management.webhooks.all(world.may)) == 20
 
 
-def test_another_factory_has_20_of_its_own(world):
+def test_each_factory_has_its_own_limit_of_20_webhooks(world):
     for i in range(20):
         world.webhook(f"source {i}")
 
@@ -375,7 +375,7 @@ def test_another_factory_has_20_of_its_own(world):
 
 
 @shows("LIMIT-8")
-def test_seven_days_of_the_log_are_kept_however_many_rows_that_is(world, tmp_path):
+def test_seven_days_of_the_log_are_kept_whatever_their_size(world, tmp_path):
     made = world.webhook()
     for _ in range(3):
         sent(world, made, 60)
@@ -388,7 +388,7 @@ def test_seven_days_of_the_log_are_kept_however_many_rows_that_is(world, tmp_pat
 
 
 @shows("LIMIT-8")
-def test_of_older_rows_the_most_recent_50_are_kept(world, tmp_path):
+def test_newest_50_rows_are_kept_beyond_seven_days(world, tmp_path):
     made = world.webhook()
     ids = []
     for i in range(60):
@@ -402,7 +402,7 @@ def test_of_older_rows_the_most_recent_50_are_kept(world, tmp_path):
 
 
 @shows("LIMIT-9")
-def test_payloads_are_not_pushed_out_by_refusals(world, tmp_path):
+def test_rejected_attempts_do_not_displace_payloads(world, tmp_path):
     made = world.webhook()
     ids = [world.post(made, b"%d" % i).delivery_id for i in range(50)]
     world.clock.advance(days=1)
@@ -422,7 +422,7 @@ def swept(world: World, packages) -> None:
 
 
 def sent(world: World, made: WebhookWithSecret, count: int) -> list[int]:
-    """The statuses of so many different deliveries at one instant, the lowest first: none of them is before another."""
+    """Sends different deliveries simultaneously and returns their statuses, the lowest first."""
     bodies = [b"[%d, %d]" % (world.clock.now, i) for i in range(count)]
     return sorted(answer.status for answer in world.post_many([(made, body) for body in bodies]))
 

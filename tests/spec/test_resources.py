@@ -1,4 +1,4 @@
-"""Webhooks as a factory's resources: their fields, their names, their secrets, and who may not see them."""
+"""Webhooks as resources of a factory: their fields, names and secrets, and who can access them."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +15,7 @@ SECRET_OF_THE_TEAM = "value-of-the-team-0123456789"
 
 
 @shows("WEBHOOK-2")
-def test_a_factorys_webhook_has_an_https_url_that_takes_json(world):
+def test_webhook_has_an_https_url_that_accepts_json(world):
     made = world.webhook()
 
     assert made.url.startswith("https://")
@@ -23,12 +23,12 @@ def test_a_factorys_webhook_has_an_https_url_that_takes_json(world):
 
 
 @shows("WEBHOOK-1")
-def test_a_webhook_belongs_to_its_factory_and_is_not_found_in_another(world):
-    stranger = world.elsewhere()
+def test_webhook_is_not_found_in_another_factory(world):
+    other_factory = world.elsewhere()
     made = world.webhook()
 
     assert [each.uid for each in world.management.webhooks.all(world.may)] == [made.webhook.uid]
-    assert world.management.webhooks.all(stranger) == []
+    assert world.management.webhooks.all(other_factory) == []
     for named in ("source", made.webhook.uid):
         for operation in (
             world.management.webhooks.get,
@@ -38,12 +38,12 @@ def test_a_webhook_belongs_to_its_factory_and_is_not_found_in_another(world):
             lambda factory, uid: world.management.webhooks.set_enabled(factory, uid, False),
         ):
             with pytest.raises(NotFound):
-                operation(stranger, named)
+                operation(other_factory, named)
     assert world.post(made).status == 202
 
 
 @shows("WEBHOOK-3")
-def test_a_uid_is_a_prefix_and_at_least_128_random_bits_fit_for_a_url(world):
+def test_uid_is_a_prefix_and_at_least_128_url_safe_random_bits(world):
     uids = {world.webhook(f"source {i}").webhook.uid for i in range(20)}
 
     assert len(uids) == 20
@@ -52,7 +52,7 @@ def test_a_uid_is_a_prefix_and_at_least_128_random_bits_fit_for_a_url(world):
 
 @shows("WEBHOOK-4")
 @pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
-def test_the_uid_appears_in_the_url(sqlite_world, mode):
+def test_url_contains_the_uid(sqlite_world, mode):
     made = sqlite_world.webhook(auth_mode=mode)
 
     assert f"/webhooks/w/{made.webhook.uid}" in made.url
@@ -60,7 +60,7 @@ def test_the_uid_appears_in_the_url(sqlite_world, mode):
 
 
 @shows("WEBHOOK-6")
-def test_the_modes_are_these_three_and_token_is_the_default(world):
+def test_auth_mode_is_one_of_three_and_token_by_default(world):
     assert [mode.value for mode in AuthMode] == ["token", "url_token", "signature"]
     assert world.webhook().webhook.auth_mode is AuthMode.TOKEN
 
@@ -78,7 +78,7 @@ def test_the_modes_are_these_three_and_token_is_the_default(world):
     ],
     ids=["token", "url_token", "signature"],
 )
-def test_a_generated_secret_is_shown_once(world, choices, form):
+def test_generated_secret_is_shown_once(world, choices, form):
     made = world.webhook(**choices)
     secret = made.reveal()
 
@@ -94,18 +94,18 @@ def test_a_generated_secret_is_shown_once(world, choices, form):
     assert [each for each in shown_later if secret in repr(each)] == []
 
 
-def test_no_two_webhooks_have_the_same_generated_secret(world):
+def test_no_two_webhooks_get_the_same_generated_secret(world):
     assert len({world.webhook(f"source {i}").reveal() for i in range(20)}) == 20
 
 
-def test_printing_a_webhook_with_its_secret_shows_no_secret(world):
+def test_printed_webhook_shows_no_secret(world):
     made = world.webhook()
 
     assert made.reveal() not in f"{made} {made!r}"
 
 
 @shows("WEBHOOK-5")
-def test_the_url_of_a_url_token_webhook_shows_its_token_once_and_a_placeholder_ever_after(world):
+def test_url_shows_the_token_once_and_a_placeholder_afterwards(world):
     made = world.webhook(auth_mode=AuthMode.URL_TOKEN)
     rotated = world.management.webhooks.rotate(world.may, "source")
 
@@ -117,7 +117,7 @@ def test_the_url_of_a_url_token_webhook_shows_its_token_once_and_a_placeholder_e
 
 
 @shows("SECRET-6")
-def test_the_webhook_names_the_secret_that_stores_its_credential(world):
+def test_webhook_names_the_secret_that_holds_its_credential(world):
     made = world.webhook(secret_name="OUR_OWN_NAME")
 
     assert made.webhook.secret_name == "OUR_OWN_NAME"
@@ -125,7 +125,7 @@ def test_the_webhook_names_the_secret_that_stores_its_credential(world):
 
 
 @shows("SECRET-7")
-def test_a_name_is_suggested_for_the_secret_or_an_existing_one_is_named(world):
+def test_secret_name_is_suggested_unless_the_user_names_a_secret(world):
     first = world.webhook("Build status")
     second = world.webhook("other", secret_name="WEBHOOK_BUILD_STATUS_SECRET")
 
@@ -134,7 +134,7 @@ def test_a_name_is_suggested_for_the_secret_or_an_existing_one_is_named(world):
 
 
 @shows("SECRET-7")
-def test_a_suggested_name_that_is_taken_gets_a_number(world):
+def test_suggested_secret_name_that_is_taken_gets_a_number(world):
     names = []
     for _ in range(3):
         names.append(world.webhook().webhook.secret_name)
@@ -143,7 +143,7 @@ def test_a_suggested_name_that_is_taken_gets_a_number(world):
     assert names == ["WEBHOOK_SOURCE_SECRET", "WEBHOOK_SOURCE_2_SECRET", "WEBHOOK_SOURCE_3_SECRET"]
 
 
-def test_a_shared_secret_that_is_rotated_through_one_webhook_waits_for_the_others_sync(world):
+def test_rotated_shared_secret_waits_for_the_other_webhooks_sync(world):
     first = world.webhook("first")
     second = world.webhook("second", secret_name=first.webhook.secret_name)
 
@@ -156,7 +156,7 @@ def test_a_shared_secret_that_is_rotated_through_one_webhook_waits_for_the_other
 
 
 @shows("SECRET-5")
-def test_a_team_secret_that_was_there_is_never_displayed(world):
+def test_existing_team_secret_is_never_displayed(world):
     world.management.secrets.create(world.may, "SHARED", SECRET_OF_THE_TEAM)
 
     by_header = world.webhook("by header", secret_name="SHARED")
@@ -168,7 +168,7 @@ def test_a_team_secret_that_was_there_is_never_displayed(world):
     assert world.post(by_url, token=SECRET_OF_THE_TEAM).status == 202
 
 
-def test_two_values_for_one_secret_are_refused(world):
+def test_second_value_for_an_existing_secret_is_refused(world):
     world.webhook(secret_name="SHARED")
 
     with pytest.raises(Conflict, match="has its own value"):
@@ -176,19 +176,19 @@ def test_two_values_for_one_secret_are_refused(world):
 
 
 @pytest.mark.parametrize("name", ["", "1st", "with space", "with-dash", "x" * 65])
-def test_a_name_that_can_name_no_secret_is_refused(sqlite_world, name):
+def test_invalid_secret_name_is_refused(sqlite_world, name):
     with pytest.raises(Invalid, match="can't name a team secret"):
         sqlite_world.webhook(secret_name=name)
 
 
-def test_a_supplied_secret_authenticates(world):
+def test_supplied_secret_authenticates(world):
     made = world.webhook(secret="  a secret of our own ü \n")
 
     assert world.post(made, token="a secret of our own \xc3\xbc").status == 202
 
 
 @pytest.mark.parametrize("secret", ["", "  ", "a\x00b"])
-def test_a_supplied_secret_that_would_let_anybody_in_is_refused(sqlite_world, secret):
+def test_blank_or_unusable_supplied_secret_is_refused(sqlite_world, secret):
     with pytest.raises(Invalid):
         sqlite_world.webhook(secret=secret)
 
@@ -197,7 +197,7 @@ def test_a_supplied_secret_that_would_let_anybody_in_is_refused(sqlite_world, se
 
 @shows("SECRET-8")
 @pytest.mark.parametrize("secret", ["a/b", "a b", "..", "a?b", "ü", "a%2Fb"])
-def test_a_url_tokens_secret_must_be_fit_for_a_url(world, secret):
+def test_url_token_secret_that_is_not_url_safe_is_refused(world, secret):
     with pytest.raises(Invalid, match="url_token"):
         world.webhook(auth_mode=AuthMode.URL_TOKEN, secret=secret)
     world.webhook("shared", secret=secret)
@@ -208,7 +208,7 @@ def test_a_url_tokens_secret_must_be_fit_for_a_url(world, secret):
         world.management.webhooks.rotate(world.may, "source", secret)
 
 
-def test_a_name_is_taken_once_in_a_factory_and_again_in_another(world):
+def test_webhook_name_is_unique_within_its_factory(world):
     world.webhook()
 
     with pytest.raises(Conflict, match="already has a webhook named 'source'"):
@@ -219,19 +219,19 @@ def test_a_name_is_taken_once_in_a_factory_and_again_in_another(world):
 
 
 @pytest.mark.parametrize("name", ["", "   ", "x" * 101, "a\nb", "a\x1b[31mb"])
-def test_a_name_that_can_not_be_shown_is_refused(sqlite_world, name):
+def test_unprintable_webhook_name_is_refused(sqlite_world, name):
     with pytest.raises(Invalid, match="name has 1 to 100 characters"):
         sqlite_world.webhook(name)
 
 
 @pytest.mark.parametrize("name", ["wh_", "aut_x", "Ünï çødé", "日本", "'; DROP TABLE webhooks; --", "<b>", "%s"])
-def test_a_webhook_is_found_by_whatever_name_it_has(world, name):
+def test_webhook_is_found_by_any_valid_name(world, name):
     made = world.webhook(name)
 
     assert world.management.webhooks.get(world.may, name).uid == made.webhook.uid
 
 
-def test_a_webhook_made_in_one_process_takes_deliveries_in_all(world):
+def test_new_webhook_accepts_deliveries_in_every_process(world):
     other = world.beside()
 
     made = world.webhook()
@@ -239,12 +239,12 @@ def test_a_webhook_made_in_one_process_takes_deliveries_in_all(world):
     assert other.post(made).status == 202
 
 
-def test_the_first_start_makes_the_default_factory_and_the_next_finds_it(world):
+def test_first_start_creates_the_default_factory_and_the_next_finds_it(world):
     assert world.management.access.operator("default").factory == world.factory
     assert world.management.factories.set_up() == (world.factory, False)
 
 
-def test_of_first_starts_at_once_one_makes_the_factory_and_the_others_find_it(store_url):
+def test_simultaneous_first_starts_create_one_factory(store_url):
     def start(_: int) -> tuple[str, bool]:
         with Shelf(store_url) as shelf:
             return shelf.factory.id, shelf.is_first
@@ -256,12 +256,12 @@ def test_of_first_starts_at_once_one_makes_the_factory_and_the_others_find_it(st
     assert sorted(first for _, first in started) == [False, False, False, True]
 
 
-def test_a_factory_that_is_not_there_is_not_found_and_those_that_are_are_named(world):
+def test_unknown_factory_is_not_found_and_the_existing_are_named(world):
     with pytest.raises(NotFound, match="There are: default"):
         world.management.access.operator("other")
 
 
-def test_of_rotations_at_once_each_is_done_and_one_secret_opens(world):
+def test_simultaneous_rotations_leave_one_valid_secret(world):
     world.webhook()
 
     with ThreadPoolExecutor(10) as people:
@@ -271,7 +271,7 @@ def test_of_rotations_at_once_each_is_done_and_one_secret_opens(world):
     assert sorted(world.post(each).status for each in made) == [202] + [401] * 9
 
 
-def test_webhooks_made_at_once_in_several_factories_may_name_the_same_new_secret(world):
+def test_webhooks_created_simultaneously_may_share_one_new_secret(world):
     wanted = [world.may, *(world.elsewhere(f"factory {i}") for i in range(7))]
 
     with ThreadPoolExecutor(8) as people:
@@ -283,7 +283,7 @@ def test_webhooks_made_at_once_in_several_factories_may_name_the_same_new_secret
 
 
 @shows("MANAGE-1")
-def test_webhooks_are_managed_by_those_who_may(world):
+def test_manager_changes_a_webhook_and_a_viewer_only_reads_it(world):
     made = world.webhook("source")
     team = world.management.access.operator_of_team()
     viewers_key = world.management.keys.create(team, "viewer", Role.VIEWER, factory="default").token.reveal()

@@ -1,6 +1,6 @@
-"""Webhooks whose senders sign: what a provider's signature proves, for how long, and what it says beside.
+"""Signature verification: which signatures are accepted, for how long, and what else the signed request decides.
 
-Every signature here is made by hand from the provider's rule, not by the product.
+Every signature here is computed from the provider's documentation, not by the product.
 """
 
 import base64
@@ -31,7 +31,7 @@ def signed(world: World, scheme: str, name: str = "source", **choices: Any) -> W
 
 
 def send(world: World, made: WebhookWithSecret, headers: dict[str, str], body: bytes = BODY) -> Answer:
-    # A millisecond later, so that the log has an order.
+    # A millisecond later, so that the log has a defined order.
     world.clock.advance(seconds=0.001)
     return world.request("POST", f"/webhooks/w/{made.webhook.uid}", headers=headers, body=body)
 
@@ -66,7 +66,7 @@ def seconds(world: World) -> int:
 
 
 @shows("SIGNATURE-4", "SECRET-3")
-def test_a_request_that_the_provider_signed_is_accepted_and_starts_its_run(world):
+def test_signed_request_is_accepted_and_starts_its_run(world):
     made = signed(world, "github", secret=GITHUB_SECRET)
     world.automation("triage", made)
 
@@ -77,7 +77,7 @@ def test_a_request_that_the_provider_signed_is_accepted_and_starts_its_run(world
 
 
 @shows("SIGNATURE-5")
-def test_an_unsigned_request_is_refused_whatever_else_it_bears(world):
+def test_unsigned_request_is_refused_despite_a_bearer_token(world):
     made = signed(world, "github", secret=GITHUB_SECRET)
 
     answer = send(world, made, {"Authorization": f"Bearer {GITHUB_SECRET}"})
@@ -87,13 +87,13 @@ def test_an_unsigned_request_is_refused_whatever_else_it_bears(world):
 
 
 @shows("SIGNATURE-4")
-def test_a_body_that_was_changed_on_the_way_is_refused_even_by_a_space(world):
+def test_signed_body_with_one_more_space_is_refused(world):
     made = signed(world, "github", secret=GITHUB_SECRET)
 
     assert send(world, made, of_github(), BODY + b" ").status == 401
 
 
-def test_what_is_kept_is_what_was_signed_byte_for_byte(world):
+def test_signed_body_is_stored_byte_for_byte(world):
     made = signed(world, "github", secret=GITHUB_SECRET)
     body = b'{"a": 1,  "a": 2, "e": 1.0e2}\r\n'
 
@@ -103,7 +103,7 @@ def test_what_is_kept_is_what_was_signed_byte_for_byte(world):
 
 
 @shows("AUTH-4")
-def test_a_stranger_learns_nothing_of_the_reason_and_the_owner_reads_it(world):
+def test_reason_for_a_401_is_in_the_log_and_not_in_the_answer(world):
     made = signed(world, "github", secret=GITHUB_SECRET)
     wrong = [
         {},
@@ -122,7 +122,7 @@ def test_a_stranger_learns_nothing_of_the_reason_and_the_owner_reads_it(world):
     assert not any(GITHUB_SECRET in reason or "opened" in reason for reason in reasons)
 
 
-def test_a_bad_signature_is_judged_before_the_json_and_an_empty_body_after_its_own(world):
+def test_signature_is_checked_before_the_json(world):
     made = signed(world, "github", secret=GITHUB_SECRET)
 
     assert send(world, made, of_github(secret="another"), b"{").status == 401
@@ -130,7 +130,7 @@ def test_a_bad_signature_is_judged_before_the_json_and_an_empty_body_after_its_o
     assert world.labels(made) == ["Rejected (invalid JSON)", "Rejected (auth)"]
 
 
-def test_the_same_header_twice_with_different_values_is_refused_and_with_the_same_is_not(world):
+def test_repeated_signature_header_is_refused_if_its_values_differ(world):
     made = signed(world, "github", secret=GITHUB_SECRET)
     right = list(of_github().items())
     wrong = list(of_github(secret="another").items())
@@ -143,7 +143,7 @@ def test_the_same_header_twice_with_different_values_is_refused_and_with_the_sam
 
 @shows("SIGNATURE-6")
 @pytest.mark.parametrize(("age", "status"), [(0, 202), (300, 202), (301, 401), (-300, 202), (-301, 401)])
-def test_a_signature_counts_for_five_minutes(world, age, status):
+def test_signature_is_valid_for_five_minutes(world, age, status):
     by_standard = signed(world, "standard_webhooks")
     by_stripe = signed(world, "stripe", "paid", secret=STRIPE_SECRET)
     at = seconds(world) - age
@@ -154,7 +154,7 @@ def test_a_signature_counts_for_five_minutes(world, age, status):
 
 @shows("SIGNATURE-3")
 @pytest.mark.parametrize("family", ["webhook", "svix"])
-def test_standard_webhooks_come_with_either_family_of_headers(world, family):
+def test_standard_webhooks_accepts_webhook_and_svix_headers(world, family):
     made = signed(world, "standard_webhooks")
 
     headers = of_standard_webhooks(made.reveal(), seconds(world), family=family)
@@ -163,7 +163,7 @@ def test_standard_webhooks_come_with_either_family_of_headers(world, family):
 
 
 @shows("SECRET-4")
-def test_a_blank_secret_of_standard_webhooks_is_made_to_be_handed_to_the_sender(world):
+def test_blank_standard_webhooks_secret_is_generated(world):
     made = signed(world, "standard_webhooks")
 
     assert made.webhook.state is WebhookState.ENABLED
@@ -172,12 +172,12 @@ def test_a_blank_secret_of_standard_webhooks_is_made_to_be_handed_to_the_sender(
 
 
 @shows("SECRET-4")
-def test_a_provider_that_signs_like_standard_webhooks_still_makes_its_own_secret(world):
+def test_secret_that_only_the_provider_can_make_is_not_generated(world):
     assert signed(world, "openai").secret is None
 
 
 @shows("SECRET-4")
-def test_where_the_provider_makes_the_secret_the_webhook_waits_for_it_disabled(world):
+def test_webhook_waits_disabled_for_the_providers_secret(world):
     made = signed(world, "github")
     assert (made.webhook.state, made.webhook.has_secret, made.secret) == (WebhookState.DISABLED, False, None)
     assert made.url == f"https://hooks.test/webhooks/w/{made.webhook.uid}"
@@ -195,7 +195,7 @@ def test_where_the_provider_makes_the_secret_the_webhook_waits_for_it_disabled(w
 
 
 @shows("SIGNATURE-1")
-def test_a_scheme_goes_with_the_mode_signature_and_the_mode_with_a_scheme(world):
+def test_signature_mode_and_signature_scheme_require_each_other(world):
     with pytest.raises(Invalid, match="signatureScheme goes with authMode signature alone"):
         world.webhook(signature_scheme="github")
     with pytest.raises(Invalid, match="authMode signature needs a signatureScheme") as refused:
@@ -204,7 +204,7 @@ def test_a_scheme_goes_with_the_mode_signature_and_the_mode_with_a_scheme(world)
 
 
 @shows("SIGNATURE-2")
-def test_an_unknown_scheme_is_refused_with_all_that_are_allowed(world):
+def test_unknown_scheme_is_refused_with_the_allowed_names(world):
     with pytest.raises(Invalid, match="no signature scheme") as refused:
         signed(world, "github-2")
 
@@ -212,7 +212,7 @@ def test_an_unknown_scheme_is_refused_with_all_that_are_allowed(world):
     assert {"standard_webhooks", "github", "stripe", "sentry", "pagerduty", "vercel", "hmac"} <= set(allowed_names())
 
 
-def test_a_secret_that_can_never_verify_is_refused_at_once(world):
+def test_malformed_signing_secret_is_refused_at_creation(world):
     with pytest.raises(Invalid, match="Standard Webhooks"):
         signed(world, "standard_webhooks", secret="whsec_not base64!")
 
@@ -226,7 +226,7 @@ def test_a_secret_that_can_never_verify_is_refused_at_once(world):
     ],
     ids=["in a header", "in the body"],
 )
-def test_the_providers_own_id_is_the_identity(
+def test_providers_event_id_is_the_identity(
     world: World, scheme: str, secret: str, headers: Callable[[int, bytes], dict[str, str]], shown: str
 ) -> None:
     made = signed(world, scheme, secret=secret)
@@ -239,7 +239,7 @@ def test_the_providers_own_id_is_the_identity(
     assert [(row.identity_kind, row.identity) for row in world.log(made)] == [(IdentityKind.PROVIDER, shown)] * 2
 
 
-def test_a_captured_request_under_a_new_id_of_its_own_is_a_duplicate(world):
+def test_replayed_request_with_a_new_id_is_a_duplicate(world):
     made = signed(world, "stripe", secret=STRIPE_SECRET, delivery_id_header="X-Event-Id")
     world.automation("triage", made)
     headers = of_stripe(seconds(world))
@@ -253,7 +253,7 @@ def test_a_captured_request_under_a_new_id_of_its_own_is_a_duplicate(world):
     assert len(world.runs(made)) == 1
 
 
-def test_a_repeat_that_was_signed_anew_is_a_duplicate_by_its_id(world):
+def test_retry_that_is_signed_again_is_a_duplicate_by_its_id(world):
     made = signed(world, "standard_webhooks")
     now = seconds(world)
 
@@ -264,7 +264,7 @@ def test_a_repeat_that_was_signed_anew_is_a_duplicate_by_its_id(world):
 
 
 @shows("AUTH-5")
-def test_the_old_secret_is_worth_nothing_after_a_rotation_and_the_log_says_that_it_was_used(world):
+def test_previous_signing_secret_is_refused_and_the_log_says_so(world):
     made = signed(world, "github", secret=GITHUB_SECRET)
     assert send(world, made, of_github()).status == 202
 
@@ -275,7 +275,7 @@ def test_the_old_secret_is_worth_nothing_after_a_rotation_and_the_log_says_that_
     assert send(world, made, of_github(secret="the next one", event="3")).status == 202
 
 
-def test_a_signed_url_is_the_configured_one_whatever_the_host_header_says(world):
+def test_signed_url_is_the_configured_one_despite_the_host_header(world):
     made = signed(world, "square", secret="asdf1234")
 
     def given(url: str) -> dict[str, str]:
@@ -286,7 +286,7 @@ def test_a_signed_url_is_the_configured_one_whatever_the_host_header_says(world)
     assert send(world, made, given(made.url.replace("hooks.test", "evil.example"))).status == 401
 
 
-def test_a_body_too_large_to_be_proven_spends_the_failures_budget_alone(world):
+def test_too_large_body_with_a_signature_counts_as_a_failure(world):
     made = signed(world, "github", secret=GITHUB_SECRET)
     body = b'"' + b"x" * 262_143 + b'"'
 
@@ -294,7 +294,7 @@ def test_a_body_too_large_to_be_proven_spends_the_failures_budget_alone(world):
     assert send(world, made, of_github()).status == 202
 
 
-def test_a_flood_of_wrong_signatures_does_not_shut_the_provider_out(world):
+def test_wrong_signatures_never_block_the_provider(world):
     made = signed(world, "github", secret=GITHUB_SECRET)
 
     flood = [send(world, made, of_github(secret="another")).status for _ in range(70)]
@@ -306,13 +306,13 @@ def test_a_flood_of_wrong_signatures_does_not_shut_the_provider_out(world):
 
 @shows("WEBHOOK-9")
 @pytest.mark.parametrize("header", ["Stripe-Signature", "stripe-signature"])
-def test_a_header_that_proves_the_sender_can_not_be_the_delivery_id(world, header):
+def test_signature_header_cannot_be_the_delivery_id_header(world, header):
     with pytest.raises(Invalid, match="holds Stripe's proof"):
         signed(world, "stripe", secret=STRIPE_SECRET, delivery_id_header=header)
 
 
 @shows("SIGNATURE-7")
-def test_a_scheme_that_its_user_describes_verifies_as_described(world):
+def test_hmac_scheme_verifies_as_its_user_describes(world):
     options = {
         "header": "X-Signature",
         "prefix": "v1=",
@@ -329,7 +329,7 @@ def test_a_scheme_that_its_user_describes_verifies_as_described(world):
     assert send(world, made, given(seconds(world) - 61)).status == 401
 
 
-def test_a_description_that_can_not_be_used_names_its_field(world):
+def test_unusable_signature_option_is_refused_by_its_name(world):
     with pytest.raises(Invalid, match="algorithm of the scheme hmac"):
         signed(world, "hmac", signature_options={"header": "X-Signature", "algorithm": "md5"})
     with pytest.raises(Invalid, match="github is fully known"):
@@ -339,7 +339,7 @@ def test_a_description_that_can_not_be_used_names_its_field(world):
 CHALLENGE = b'{"type": "url_verification", "challenge": "3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P"}'
 
 
-def test_a_signed_challenge_is_answered_logged_and_starts_nothing(world):
+def test_signed_challenge_is_answered_and_logged_and_starts_no_run(world):
     made = signed(world, "slack", secret=SLACK_SECRET, answers_handshakes=True)
     world.automation("triage", made)
 
@@ -353,7 +353,7 @@ def test_a_signed_challenge_is_answered_logged_and_starts_nothing(world):
     assert len(world.runs(made)) == 1
 
 
-def test_a_challenge_is_not_answered_to_strangers_nor_unless_that_was_asked_for(world):
+def test_challenge_is_answered_only_if_it_is_signed_and_enabled(world):
     quiet = signed(world, "slack", secret=SLACK_SECRET)
     answering = signed(world, "slack", "answering", secret=SLACK_SECRET, answers_handshakes=True)
     unsigned = of_slack(seconds(world), BODY)
@@ -362,7 +362,7 @@ def test_a_challenge_is_not_answered_to_strangers_nor_unless_that_was_asked_for(
     assert send(world, answering, unsigned, CHALLENGE).status == 401
 
 
-def test_answering_challenges_goes_with_providers_that_sign_them(world):
+def test_answering_challenges_requires_a_provider_that_signs_them(world):
     with pytest.raises(Invalid, match="sends no signed challenge"):
         signed(world, "github", answers_handshakes=True)
     with pytest.raises(Invalid, match="goes with authMode signature alone"):

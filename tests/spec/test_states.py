@@ -1,4 +1,4 @@
-"""Enabled, disabled, deleted: each change holds in every process from the moment that it returns."""
+"""Enabled, disabled, deleted: a change takes effect in every process before it returns."""
 
 import contextlib
 import random
@@ -38,7 +38,7 @@ STOPPING = pytest.mark.parametrize("stop", [disable, delete])
 
 
 @shows("STATE-1")
-def test_a_webhook_is_enabled_when_it_is_made_and_then_disabled_or_deleted(world):
+def test_webhook_is_enabled_at_first_then_disabled_or_deleted(world):
     made = world.webhook()
     states = [made.webhook.state]
     for change in (disable, enable, disable, delete):
@@ -50,7 +50,7 @@ def test_a_webhook_is_enabled_when_it_is_made_and_then_disabled_or_deleted(world
 
 @shows("STATE-2")
 @pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
-def test_a_disabled_webhook_answers_404_at_once(world, mode):
+def test_disabled_webhook_answers_404_immediately(world, mode):
     made = world.webhook(auth_mode=mode)
     before = world.post(made, b"1").status
 
@@ -60,7 +60,7 @@ def test_a_disabled_webhook_answers_404_at_once(world, mode):
 
 
 @shows("STATE-4")
-def test_an_enabled_webhook_takes_deliveries_again(world):
+def test_reenabled_webhook_accepts_deliveries_again(world):
     made = world.webhook()
     disable(world)
     stopped = world.post(made).status
@@ -70,7 +70,7 @@ def test_an_enabled_webhook_takes_deliveries_again(world):
     assert (stopped, world.post(made).status) == (404, 202)
 
 
-def test_a_toggle_that_stands_already_stays(world):
+def test_repeated_toggle_changes_nothing(world):
     made = world.webhook()
     enable(world)
     still_enabled = world.post(made).status
@@ -81,7 +81,7 @@ def test_a_toggle_that_stands_already_stays(world):
 
 
 @shows("STATE-3")
-def test_disabling_touches_neither_automations_nor_history(world):
+def test_disabling_leaves_automations_and_history_unchanged(world):
     made = world.webhook()
     world.automation("triage", made)
     answer = world.post(made, b"[1]")
@@ -95,7 +95,7 @@ def test_disabling_touches_neither_automations_nor_history(world):
 
 @shows("STATE-5")
 @pytest.mark.parametrize("before", [enable, disable])
-def test_a_deleted_webhook_answers_404_at_once_whatever_it_was(world, before):
+def test_deleted_webhook_answers_404_immediately(world, before):
     made = world.webhook()
     world.post(made)
     before(world)
@@ -106,7 +106,7 @@ def test_a_deleted_webhook_answers_404_at_once_whatever_it_was(world, before):
 
 
 @shows("STATE-6", "AUTOMATION-8")
-def test_automations_that_select_a_deleted_webhook_stay_visible_warn_and_start_nothing(world):
+def test_automation_of_a_deleted_webhook_warns_and_starts_no_run(world):
     made, other = world.webhook(), world.webhook("other")
     automation = world.automation("triage", made, other)
 
@@ -120,7 +120,7 @@ def test_automations_that_select_a_deleted_webhook_stay_visible_warn_and_start_n
     assert (world.post(other).status, len(world.runs(other))) == (202, 1)
 
 
-def test_a_deleted_webhooks_history_stays_readable(world):
+def test_deleted_webhooks_history_stays_readable(world):
     made = world.webhook()
     world.automation("triage", made)
     answer = world.post(made, b"[1]")
@@ -133,7 +133,7 @@ def test_a_deleted_webhooks_history_stays_readable(world):
 
 
 @shows("STATE-5")
-def test_a_deleted_webhook_stays_deleted(world):
+def test_deleted_webhook_stays_deleted(world):
     made = world.webhook()
     delete(world)
     uid = made.webhook.uid
@@ -151,7 +151,7 @@ def test_a_deleted_webhook_stays_deleted(world):
 
 
 @shows("WEBHOOK-3")
-def test_a_deleted_webhooks_name_is_free_and_its_uid_is_never_used_again(world):
+def test_deleted_webhooks_name_is_reusable_and_its_uid_is_not(world):
     old = world.webhook()
     delete(world)
 
@@ -162,7 +162,7 @@ def test_a_deleted_webhooks_name_is_free_and_its_uid_is_never_used_again(world):
     assert world.management.webhooks.get(world.may, "source").uid == new.webhook.uid
 
 
-def test_a_deleted_webhook_is_not_found_by_its_name_and_not_listed_unless_asked_for(world):
+def test_deleted_webhook_is_listed_only_on_request(world):
     made = world.webhook()
     delete(world)
 
@@ -174,7 +174,7 @@ def test_a_deleted_webhook_is_not_found_by_its_name_and_not_listed_unless_asked_
 
 @shows("STATE-2", "STATE-5")
 @STOPPING
-def test_what_is_stopped_in_one_process_is_stopped_in_all(world, stop):
+def test_webhook_stopped_in_one_process_answers_404_in_all(world, stop):
     other = world.beside()
     made = world.webhook()
     before = [each.post(made, b"%d" % i).status for i, each in enumerate((world, other))]
@@ -186,7 +186,7 @@ def test_what_is_stopped_in_one_process_is_stopped_in_all(world, stop):
 
 
 @shows("STATE-4")
-def test_what_is_enabled_in_one_process_takes_deliveries_in_all(world):
+def test_webhook_enabled_in_one_process_accepts_deliveries_in_all(world):
     other = world.beside()
     made = world.webhook()
     disable(world)
@@ -199,7 +199,7 @@ def test_what_is_enabled_in_one_process_takes_deliveries_in_all(world):
 
 
 @STOPPING
-def test_a_webhook_that_is_stopped_while_a_delivery_is_on_its_way_is_a_404_for_it(world, stop):
+def test_delivery_gets_404_if_its_webhook_is_stopped_meanwhile(world, stop):
     made = world.webhook()
     world.automation("triage", made)
     world.post(made, b"0")
@@ -210,7 +210,7 @@ def test_a_webhook_that_is_stopped_while_a_delivery_is_on_its_way_is_a_404_for_i
     assert (len(world.log(made)), len(world.runs(made))) == (1, 1)
 
 
-def test_a_webhook_that_is_stopped_and_started_while_a_delivery_is_on_its_way_takes_it(world):
+def test_delivery_is_accepted_if_its_webhook_is_reenabled_meanwhile(world):
     made = world.webhook()
 
     answer = world.post(made, in_the_middle(lambda: disable_and_enable(world)))
@@ -218,7 +218,7 @@ def test_a_webhook_that_is_stopped_and_started_while_a_delivery_is_on_its_way_ta
     assert (answer.status, len(world.log(made))) == (202, 1)
 
 
-def test_an_automation_that_appears_while_a_delivery_is_on_its_way_gets_it(world):
+def test_automation_created_during_a_delivery_gets_a_run(world):
     made = world.webhook()
     world.post(made, b"0")
 
@@ -228,7 +228,7 @@ def test_an_automation_that_appears_while_a_delivery_is_on_its_way_gets_it(world
 
 
 @pytest.mark.parametrize("how", ["disabled", "deleted", "turned elsewhere"])
-def test_an_automation_that_goes_while_a_delivery_is_on_its_way_does_not_get_it(world, how):
+def test_automation_withdrawn_during_a_delivery_gets_no_run(world, how):
     made, elsewhere = world.webhook(), world.webhook("elsewhere")
     automation = world.automation("triage", made)
     world.post(elsewhere)
@@ -245,7 +245,7 @@ def test_an_automation_that_goes_while_a_delivery_is_on_its_way_does_not_get_it(
     assert automation.name == "triage"
 
 
-def test_a_webhook_that_never_stops_changing_is_a_503_and_not_a_wrong_answer(world, monkeypatch):
+def test_webhook_that_never_stops_changing_is_answered_503(world, monkeypatch):
     monkeypatch.setattr(ingress, "EVALUATED_AGAIN_SECONDS", 0.2)
     made = world.webhook()
     world.post(made, b"0")
@@ -268,8 +268,8 @@ ROUNDS = 15
 
 @shows("STATE-2", "STATE-5")
 @STOPPING
-def test_of_deliveries_that_race_a_stop_none_is_taken_after_it(world, stop):
-    """From the moment `stop` has returned: 404, and no row, in this process and in another."""
+def test_no_delivery_is_accepted_after_a_concurrent_stop_returns(world, stop):
+    """After `stop` has returned, this process and another answer 404 and write no row."""
     other = world.beside()
     for made, after in racing(world, lambda _: stop(world)):
         rows = len(world.log(made))
@@ -279,7 +279,7 @@ def test_of_deliveries_that_race_a_stop_none_is_taken_after_it(world, stop):
 
 
 @shows("AUTH-5")
-def test_of_deliveries_that_race_a_rotation_the_old_secret_is_good_for_none_after_it(world):
+def test_old_secret_is_refused_after_a_concurrent_rotation_returns(world):
     other = world.beside()
     rotated: list[WebhookWithSecret] = []
     for made, after in racing(world, lambda _: rotated.append(world.management.webhooks.rotate(world.may, "source"))):
@@ -288,7 +288,7 @@ def test_of_deliveries_that_race_a_rotation_the_old_secret_is_good_for_none_afte
         delete(world)
 
 
-def test_of_deliveries_that_race_an_automation_each_is_seen_by_it_whole_or_not_at_all(world):
+def test_new_automation_gets_every_delivery_after_its_creation_returns(world):
     for made, after in racing(world, lambda made: world.automation("triage", made)):
         seen = {run.delivery_id for run in world.runs(made)}
         answer = world.post(made, after)
@@ -298,7 +298,7 @@ def test_of_deliveries_that_race_an_automation_each_is_seen_by_it_whole_or_not_a
         delete(world)
 
 
-def test_a_webhook_that_is_deleted_while_somebody_toggles_it_stays_deleted(world):
+def test_webhook_deleted_during_toggles_stays_deleted(world):
     for _ in range(ROUNDS):
         made = world.webhook()
         with ThreadPoolExecutor() as people:
@@ -315,7 +315,7 @@ def toggled(world: World, uid: str) -> None:
 
 
 def racing(world: World, change: Callable[[WebhookWithSecret], object]) -> Iterator[tuple[WebhookWithSecret, bytes]]:
-    """Rounds, each with a webhook at which deliveries arrived while `change` happened, and a body for one more."""
+    """Rounds: each posts to a webhook while `change` happens. Yields the webhook, and the body of one more delivery."""
     seed = time.time_ns()
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -341,7 +341,7 @@ def delete_if_there(world: World) -> None:
 
 
 def in_the_middle(change: Callable[[], object]) -> Iterator[bytes]:
-    """A body during whose arrival something changes."""
+    """A body that is interrupted by a change while it arrives."""
     yield b"[1"
     change()
     yield b"]"

@@ -1,4 +1,4 @@
-"""Automations: which deliveries start a run, by selection and by payload filter, and how a filter is tried out."""
+"""Automations: which deliveries start a run, by webhook and payload filter, and testing a filter."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,7 +9,7 @@ from tests.spec import shows
 
 
 @shows("AUTOMATION-1")
-def test_an_automation_gets_the_deliveries_of_every_webhook_it_selects_and_of_no_other(world):
+def test_automation_gets_deliveries_of_its_selected_webhooks_only(world):
     one, two, other = [world.webhook(name) for name in ("one", "two", "other")]
     world.automation("triage", one, two)
 
@@ -20,7 +20,7 @@ def test_an_automation_gets_the_deliveries_of_every_webhook_it_selects_and_of_no
 
 
 @shows("AUTOMATION-2")
-def test_a_delivery_starts_a_run_of_each_enabled_automation_that_matches(world):
+def test_delivery_starts_a_run_of_each_enabled_automation_that_matches(world):
     made, other = world.webhook(), world.webhook("other")
     world.automation("all of it", made)
     world.automation("opened ones", made, payload={"action": ["opened"]})
@@ -35,7 +35,7 @@ def test_a_delivery_starts_a_run_of_each_enabled_automation_that_matches(world):
 
 
 @shows("AUTOMATION-5")
-def test_without_a_payload_filter_every_delivery_starts_a_run(world):
+def test_every_delivery_starts_a_run_without_a_payload_filter(world):
     made = world.webhook()
     world.automation("triage", made)
 
@@ -46,7 +46,7 @@ def test_without_a_payload_filter_every_delivery_starts_a_run(world):
 
 
 @shows("AUTOMATION-6", "AUTOMATION-7")
-def test_a_delivery_that_nobody_waits_for_is_accepted_and_logged(world):
+def test_delivery_that_matches_no_automation_is_accepted_and_logged(world):
     made = world.webhook()
     world.automation("triage", made, payload={"action": ["opened"]})
 
@@ -56,7 +56,7 @@ def test_a_delivery_that_nobody_waits_for_is_accepted_and_logged(world):
 
 
 @shows("RUN-5", "RUN-6")
-def test_every_accepted_delivery_starts_a_run_of_its_own(world):
+def test_every_accepted_delivery_starts_its_own_run(world):
     made = world.webhook()
     world.automation("triage", made)
 
@@ -83,7 +83,7 @@ def test_only_an_accepted_delivery_starts_runs(world):
 
 
 @shows("AUTOMATION-2")
-def test_several_triggers_that_match_start_one_run_of_their_automation(world):
+def test_several_matching_triggers_start_one_run_of_their_automation(world):
     made = world.webhook()
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
     world.management.automations.create(world.may, "triage", prompt="Look.", triggers=[trigger, trigger, trigger])
@@ -95,7 +95,7 @@ def test_several_triggers_that_match_start_one_run_of_their_automation(world):
 
 @shows("AUTOMATION-3")
 @pytest.mark.parametrize("change", [{"provider": "email"}, {"event": "sent"}, {"provider": None}, {"event": ""}])
-def test_there_is_one_kind_of_trigger(world, change):
+def test_trigger_with_another_provider_or_event_is_refused(world, change):
     made = world.webhook()
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
     create = world.management.automations.create
@@ -118,7 +118,7 @@ def test_webhooks_are_selected_by_uid_and_not_by_name(world, ids):
 
 
 @shows("AUTOMATION-8")
-def test_a_uid_that_is_unknown_or_anothers_or_disabled_is_a_warning_and_not_silence(world):
+def test_trigger_with_a_uid_that_delivers_nothing_causes_a_warning(world):
     made, disabled = world.webhook(), world.webhook("disabled")
     world.management.webhooks.set_enabled(world.may, "disabled", False)
     anothers = world.management.webhooks.create(world.elsewhere(), "source")
@@ -135,19 +135,19 @@ def test_a_uid_that_is_unknown_or_anothers_or_disabled_is_a_warning_and_not_sile
     }
 
 
-def test_an_automation_starts_nothing_from_another_factorys_webhook(world):
-    stranger = world.elsewhere()
+def test_automation_starts_nothing_from_another_factorys_webhook(world):
+    other_factory = world.elsewhere()
     made = world.webhook()
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
-    world.management.automations.create(stranger, "listening in", prompt="Look.", triggers=[trigger])
+    world.management.automations.create(other_factory, "listening in", prompt="Look.", triggers=[trigger])
 
     world.post(made)
 
-    assert (world.runs(made), world.management.runs.newest(stranger)) == ([], [])
+    assert (world.runs(made), world.management.runs.newest(other_factory)) == ([], [])
 
 
 @shows("FILTER-1")
-def test_a_payload_filter_mirrors_the_bodys_shape(world):
+def test_payload_filter_has_the_shape_of_the_body(world):
     made = world.webhook()
     world.automation("triage", made, payload={"repository": {"owner": {"login": ["ada"]}}})
 
@@ -163,7 +163,7 @@ def test_a_payload_filter_mirrors_the_bodys_shape(world):
     ("body", "runs"),
     [(b'{"a": 1, "b": 2}', 1), (b'{"a": 1, "b": 3}', 0), (b'{"a": 0, "b": 2}', 0), (b'{"a": 1}', 0), (b"{}", 0)],
 )
-def test_every_key_must_match(sqlite_world, body, runs):
+def test_payload_filter_matches_only_if_every_key_does(sqlite_world, body, runs):
     made = sqlite_world.webhook()
     sqlite_world.automation("triage", made, payload={"a": [1], "b": [2]})
 
@@ -193,7 +193,7 @@ def test_every_key_must_match(sqlite_world, body, runs):
         # A missing key fails `in` and passes `not_in`.
         ({"a": ["x"]}, b"{}", 0),
         ({"a": {"not_in": ["x"]}}, b"{}", 1),
-        # Of an array, `in` asks for any element, `not_in` for none, a nested object for one that satisfies all of it.
+        # On an array, `in` asks for any element, `not_in` for none, a nested object for one that satisfies all of it.
         ({"a": ["x"]}, b'{"a": ["y", "x"]}', 1),
         ({"a": {"not_in": ["x"]}}, b'{"a": ["y", "x"]}', 0),
         ({"a": {"b": [1], "c": [2]}}, b'{"a": [{"b": 1, "c": 2}]}', 1),
@@ -203,7 +203,7 @@ def test_every_key_must_match(sqlite_world, body, runs):
         ({"a": {"not_in": ["x"]}}, b"0", 0),
     ],
 )
-def test_a_payload_filter_decides_what_starts_a_run(sqlite_world, chosen, body, runs):
+def test_payload_filter_decides_what_starts_a_run(sqlite_world, chosen, body, runs):
     made = sqlite_world.webhook()
     sqlite_world.automation("triage", made, payload=chosen)
 
@@ -214,7 +214,7 @@ def test_a_payload_filter_decides_what_starts_a_run(sqlite_world, chosen, body, 
 
 @shows("FILTER-7")
 @pytest.mark.parametrize("chosen", [[], "x", {"a": 1}, {"a": []}, {"a": {}}, {"a": {"in": [1], "b": [1]}}])
-def test_a_filter_that_can_not_be_used_is_refused_when_it_is_saved(sqlite_world, chosen):
+def test_unusable_filter_is_refused_on_save(sqlite_world, chosen):
     made = sqlite_world.webhook()
 
     with pytest.raises(InvalidFilter, match="/triggers/0/filter/payload"):
@@ -223,7 +223,7 @@ def test_a_filter_that_can_not_be_used_is_refused_when_it_is_saved(sqlite_world,
     assert sqlite_world.management.automations.all(sqlite_world.may) == []
 
 
-def test_the_filter_of_the_next_version_decides_from_then_on(world):
+def test_changed_filter_applies_to_the_next_delivery(world):
     made = world.webhook()
     world.automation("triage", made, payload={"a": [1]})
     world.post(made, b'{"a": 1}')
@@ -237,7 +237,7 @@ def test_the_filter_of_the_next_version_decides_from_then_on(world):
     assert sorted(run.automation_version for run in world.runs(made)) == [1, 2]
 
 
-def test_an_automation_is_switched_off_and_on_in_every_process_at_once(world):
+def test_automation_toggle_takes_effect_in_every_process_immediately(world):
     other = world.beside()
     made = world.webhook()
     world.automation("triage", made)
@@ -254,7 +254,7 @@ def test_an_automation_is_switched_off_and_on_in_every_process_at_once(world):
     assert len(world.runs(made)) == 4
 
 
-def test_a_deleted_automation_starts_nothing_and_its_runs_stay(world):
+def test_deleted_automation_starts_nothing_and_its_runs_stay(world):
     made = world.webhook()
     world.automation("triage", made)
     world.post(made, b"1")
@@ -267,7 +267,7 @@ def test_a_deleted_automation_starts_nothing_and_its_runs_stay(world):
         world.management.automations.get(world.may, "triage")
 
 
-def test_a_deleted_automations_name_is_free_again(world):
+def test_deleted_automations_name_can_be_used_again(world):
     made = world.webhook()
     world.automation("triage", made)
     world.management.automations.delete(world.may, "triage")
@@ -278,7 +278,7 @@ def test_a_deleted_automations_name_is_free_again(world):
     assert len(world.runs(made)) == 1
 
 
-def test_two_automations_of_one_name_are_refused(world):
+def test_second_automation_of_one_name_is_refused(world):
     made = world.webhook()
     world.automation("triage", made)
     world.automation("answer", made)
@@ -291,7 +291,7 @@ def test_two_automations_of_one_name_are_refused(world):
     assert [each.name for each in world.management.automations.all(world.may)] == ["answer", "triage"]
 
 
-def test_of_automations_of_one_name_made_at_once_one_is_made(world):
+def test_one_of_simultaneous_automations_of_one_name_is_created(world):
     made = world.webhook()
 
     with ThreadPoolExecutor(10) as people:
@@ -301,7 +301,7 @@ def test_of_automations_of_one_name_made_at_once_one_is_made(world):
     assert (len(refused), len(world.management.automations.all(world.may))) == (9, 1)
 
 
-def test_of_changes_at_once_each_makes_a_version(world):
+def test_each_of_simultaneous_changes_creates_a_version(world):
     made = world.webhook()
     world.automation("triage", made)
     change = world.management.automations.change
@@ -314,27 +314,27 @@ def test_of_changes_at_once_each_makes_a_version(world):
 
 
 def test_another_factorys_automation_is_not_found(world):
-    stranger = world.elsewhere()
+    other_factory = world.elsewhere()
     automation = world.automation("triage", world.webhook())
 
     for named in ("triage", automation.id):
         with pytest.raises(NotFound):
-            world.management.automations.get(stranger, named)
+            world.management.automations.get(other_factory, named)
         with pytest.raises(NotFound):
-            world.management.automations.delete(stranger, named)
+            world.management.automations.delete(other_factory, named)
 
-    assert world.management.automations.all(stranger) == []
+    assert world.management.automations.all(other_factory) == []
 
 
 @pytest.mark.parametrize("prompt", ["", "  \n", "x\x00y", "x" * 100_001])
-def test_an_automation_without_a_usable_prompt_is_refused(sqlite_world, prompt):
+def test_automation_without_a_usable_prompt_is_refused(sqlite_world, prompt):
     made = sqlite_world.webhook()
 
     with pytest.raises(Invalid, match="prompt"):
         sqlite_world.automation("triage", made, prompt=prompt)
 
 
-def test_a_runner_that_the_operator_did_not_configure_is_refused(sqlite_world):
+def test_runner_that_the_operator_did_not_configure_is_refused(sqlite_world):
     made = sqlite_world.webhook()
 
     with pytest.raises(Invalid, match="No runner is named '/bin/sh'"):
@@ -343,7 +343,7 @@ def test_a_runner_that_the_operator_did_not_configure_is_refused(sqlite_world):
 
 @shows("FILTER-8")
 @pytest.mark.parametrize(
-    ("chosen", "selects", "verdict"),
+    ("chosen", "selects", "results"),
     [
         ({"a": [1]}, True, (True, True, True)),
         ({"a": [2]}, True, (False, True, False)),
@@ -352,17 +352,17 @@ def test_a_runner_that_the_operator_did_not_configure_is_refused(sqlite_world):
         (None, True, (True, True, True)),
     ],
 )
-def test_a_filter_is_tried_on_a_stored_delivery_with_the_outcome_of_both_checks(world, chosen, selects, verdict):
+def test_filter_test_reports_the_results_of_both_checks(world, chosen, selects, results):
     made, other = world.webhook(), world.webhook("other")
     answer = world.post(made, b'{"a": 1}')
     uids = [made.webhook.uid if selects else other.webhook.uid]
 
     test = world.management.filters.test(world.may, answer.delivery_id, given=chosen, webhook_ids=uids)
 
-    assert (test.would_trigger, test.webhook_check, test.payload_check) == verdict
+    assert (test.would_trigger, test.webhook_check, test.payload_check) == results
 
 
-def test_a_test_tells_of_every_condition_what_was_found(world):
+def test_filter_test_reports_the_value_for_every_condition(world):
     answer = world.post(world.webhook(), b'{"action": "closed", "n": [1, 2]}')
 
     test = world.management.filters.test(
@@ -376,7 +376,7 @@ def test_a_test_tells_of_every_condition_what_was_found(world):
     ] == [("/action", "in", '"closed"', False), ("/n/1", "in", "2", True), ("/gone", "exists", "missing", True)]
 
 
-def test_a_test_reaches_the_verdict_of_the_trigger(world):
+def test_filter_test_agrees_with_the_trigger(world):
     made = world.webhook()
     filters = [{"a": [1]}, {"a": {"not_in": [1]}}, {"a": {"b": [1]}}, {"b": {"exists": False}}, {}]
     for no, chosen in enumerate(filters):
@@ -393,7 +393,7 @@ def test_a_test_reaches_the_verdict_of_the_trigger(world):
         assert started == tried
 
 
-def test_a_delivery_without_a_payload_can_not_be_tried_on(world):
+def test_filter_test_requires_a_stored_payload(world):
     made = world.webhook()
     world.post(made, token="wrong")
     [row] = world.log(made)
@@ -402,7 +402,7 @@ def test_a_delivery_without_a_payload_can_not_be_tried_on(world):
         world.management.filters.test(world.may, f"dlv_{row.key.hex()}", given={"a": [1]})
 
 
-def test_trying_a_filter_changes_nothing(world):
+def test_filter_test_changes_nothing(world):
     made = world.webhook()
     answer = world.post(made, b'{"a": 1}')
 
