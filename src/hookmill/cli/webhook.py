@@ -46,7 +46,7 @@ def create(
         typer.Option(metavar="NAME", help="The team secret that holds the secret: an existing one, or a new name."),
     ] = None,
     delivery_id_header: Annotated[
-        str | None, typer.Option(metavar="HEADER", help="The request header in which the sender puts its event id.")
+        str | None, typer.Option(metavar="HEADER", help="The request header that carries the sender's event id.")
     ] = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Leave it disabled for now: senders get 404.")] = False,
     factory: options.FactoryName = "default",

@@ -83,7 +83,7 @@ class NewWebhook(Given):
         default=None, alias="secretName", description="The team secret that holds it: an existing one, or a new name."
     )
     delivery_id_header: HeaderName | None = Field(
-        default=None, alias="deliveryIdHeader", description="The header in which the sender puts its own event id."
+        default=None, alias="deliveryIdHeader", description="The request header that carries the sender's event id."
     )
     enabled: StrictBool = True
 
