@@ -17,9 +17,9 @@ import pytest
 from hookmill import app
 from hookmill.app import fork_server as fork_server_module
 from hookmill.app import log
-from hookmill.app.companion import READY, WORKER
 from hookmill.app.fork_server import ForkServer
 from hookmill.app.worker_process import work_beside_serve
+from hookmill.app.worker_supervisor import READY, WORKER
 from hookmill.settings import Settings
 from tests.faults.parts import still_running
 from tests.support.loaded import Forked

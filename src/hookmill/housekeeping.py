@@ -162,7 +162,7 @@ def _sweep_rows(database: Database, now: int, rest: Callable[[], bool]) -> int:
                 # One process sweeps at a time; the others have nothing to add.
                 if not dialect.try_lock(tx, _RETENTION_LOCK):
                     return removed
-                gone = deliveries.thin_out(tx, webhook_no, now, ROWS_PER_STEP)
+                gone = deliveries.prune(tx, webhook_no, now, ROWS_PER_STEP)
             removed += gone
             # Looking costs nearly nothing: webhooks that have nothing to remove must not use up the others' steps.
             steps += gone > 0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from hookmill.app.in_force import settings_in_force
+from hookmill.app.effective_settings import effective_settings
 from hookmill.domain.permission import Role
 from hookmill.settings import Settings
 from hookmill.web.dashboard.team import is_this_machine
@@ -329,7 +329,7 @@ def test_every_setting_is_shown_and_no_secret_of_it(sqlite_store: str, monkeypat
     )
 
     def with_facts(world: Any) -> Dashboard:
-        return Dashboard(world, facts={"settings": settings_in_force(settings)})
+        return Dashboard(world, facts={"settings": effective_settings(settings)})
 
     body = b""
     for dashboard in living(sqlite_store, with_facts):

@@ -7,7 +7,7 @@ from typing import Any
 
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid, time_ordered
 from hookmill.domain.run import Run, RunState
-from hookmill.runs.runner import Verdict
+from hookmill.runs.runner import Instruction
 from tests.runs.worker import microseconds
 from tests.support.waiting import until
 
@@ -39,13 +39,13 @@ def a_run(**different: Any) -> Run:
     return replace(run, **different)
 
 
-def go_on() -> Verdict:
-    return Verdict.GO_ON
+def keep_going() -> Instruction:
+    return Instruction.CONTINUE
 
 
-def once(condition: Callable[[], object], verdict: Verdict) -> Callable[[], Verdict]:
-    """A watch that says `verdict` as soon as the condition holds."""
-    return lambda: verdict if condition() else Verdict.GO_ON
+def once(condition: Callable[[], object], instruction: Instruction) -> Callable[[], Instruction]:
+    """A watch that says `instruction` as soon as the condition holds."""
+    return lambda: instruction if condition() else Instruction.CONTINUE
 
 
 def is_alive(pid: int) -> bool:

@@ -19,12 +19,12 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import RunKey, delivery_id, run_id
 from hookmill.domain.run import Ended, RunState
 from hookmill.runs.package import Package, let_others_pass, write_package
-from hookmill.runs.runner import HostFault, Left, Verdict, Watch
+from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction
 from hookmill.runs.runners import CommandRunner, command
 from hookmill.runs.runners.command import account_of
 from hookmill.runs.runners.guard import Output, end_processes_of
 from tests.runs.backlog import processes_of
-from tests.runs.samples import a_run, go_on, has_ended, is_alive, once
+from tests.runs.samples import a_run, has_ended, is_alive, keep_going, once
 from tests.support.waiting import until
 
 
@@ -47,7 +47,7 @@ def output_of(runner: CommandRunner, package: Package) -> str:
     return tail
 
 
-def end_of(runner: CommandRunner, package: Package, watch: Watch = go_on) -> Ended:
+def end_of(runner: CommandRunner, package: Package, watch: NextInstruction = keep_going) -> Ended:
     ended = runner.run(package, watch)
     assert isinstance(ended, Ended)
     return ended
@@ -212,7 +212,7 @@ def test_the_output_file_is_never_written_through_a_link(package, tmp_path):
     (package.directory / "output.log").symlink_to(victim)
 
     with pytest.raises(HostFault, match="Too many levels of symbolic links"):
-        shell("echo overwritten").run(package, go_on)
+        shell("echo overwritten").run(package, keep_going)
 
     assert victim.read_text() == "precious"
 
@@ -295,14 +295,14 @@ def test_a_cancelled_command_is_ended_with_all_that_it_started(package):
     def are_there() -> bool:
         return all(exists(package.directory / name)() for name in ("leader", "grandchild", "runaway"))
 
-    ended = end_of(shell(STUBBORN_FAMILY), package, once(are_there, Verdict.CANCEL))
+    ended = end_of(shell(STUBBORN_FAMILY), package, once(are_there, Instruction.CANCEL))
 
     assert (ended.state, ended.reason) == (RunState.CANCELLED, "It was cancelled while it ran.")
     assert all(has_ended(pid) for pid in family(package))
 
 
 def test_a_command_that_finished_before_it_was_cancelled_has_succeeded(package):
-    ended = end_of(shell("sleep 0.6; exit 0"), package, once(lambda: False, Verdict.CANCEL))
+    ended = end_of(shell("sleep 0.6; exit 0"), package, once(lambda: False, Instruction.CANCEL))
 
     assert ended.state is RunState.SUCCEEDED
 
@@ -310,9 +310,9 @@ def test_a_command_that_finished_before_it_was_cancelled_has_succeeded(package):
 def test_a_command_is_ended_without_a_trace_when_the_service_leaves(package):
     there = exists(package.directory / "leader")
 
-    left = shell("echo $$ > leader; sleep 60").run(package, once(there, Verdict.LEAVE))
+    left = shell("echo $$ > leader; sleep 60").run(package, once(there, Instruction.ABANDON))
 
-    assert left == Left()
+    assert left == Abandoned()
     assert has_ended(pid_in(package.directory / "leader"))
 
 
@@ -468,7 +468,7 @@ def test_a_package_out_of_the_users_reach_is_the_hosts_fault(reachable_package):
 
     if os.geteuid() == 0:
         with pytest.raises(HostFault, match="'nobody' must be able to search each directory of") as raised:
-            shell("true", account=account_of("nobody")).run(reachable_package, go_on)
+            shell("true", account=account_of("nobody")).run(reachable_package, keep_going)
         assert not raised.value.acted
     else:
         ended = end_of(shell("true", account=account_of(os.geteuid())), reachable_package)
@@ -505,7 +505,7 @@ def test_a_command_that_stops_its_guard_can_be_cancelled(package, monkeypatch):
     monkeypatch.setattr(command, "MARGIN_SECONDS", 0.1)
     has_stopped_it = exists(package.directory / "left")
 
-    ended = end_of(shell(STOPS_ITS_GUARD, grace_seconds=0.1), package, once(has_stopped_it, Verdict.CANCEL))
+    ended = end_of(shell(STOPS_ITS_GUARD, grace_seconds=0.1), package, once(has_stopped_it, Instruction.CANCEL))
 
     assert (ended.state, ended.reason) == (RunState.CANCELLED, "It was cancelled while it ran.")
     assert not is_alive(pid_in(package.directory / "leader"))
@@ -517,9 +517,9 @@ def test_a_command_that_stops_its_guard_is_ended_when_the_service_leaves(package
     monkeypatch.setattr(command, "MARGIN_SECONDS", 0.1)
     has_stopped_it = exists(package.directory / "left")
 
-    left = shell(STOPS_ITS_GUARD, grace_seconds=0.1).run(package, once(has_stopped_it, Verdict.LEAVE))
+    left = shell(STOPS_ITS_GUARD, grace_seconds=0.1).run(package, once(has_stopped_it, Instruction.ABANDON))
 
-    assert left == Left()
+    assert left == Abandoned()
     assert not is_alive(pid_in(package.directory / "leader"))
 
 

@@ -17,7 +17,7 @@ from hookmill.domain.ids import run_id
 from hookmill.domain.run import Ended, RunState
 from hookmill.runs.engine import Engine, EngineSettings
 from hookmill.runs.package import Package
-from hookmill.runs.runner import Left, Runner, Verdict, Watch
+from hookmill.runs.runner import Abandoned, Instruction, NextInstruction, Runner
 from hookmill.runs.runners import CommandRunner, PackageRunner
 from hookmill.store import runs as store
 from tests.runs.backlog import Backlog, Worker, processes_of
@@ -36,16 +36,16 @@ class Gate:
     most_inside: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def run(self, package: Package, watch: Watch) -> Ended | Left:
+    def run(self, package: Package, watch: NextInstruction) -> Ended | Abandoned:
         with self._lock:
             self.order.append(package.run.factory_id)
             self.inside += 1
             self.most_inside = max(self.inside, self.most_inside)
         try:
             while not self.open.wait(0.02):
-                if watch() is Verdict.LEAVE:
-                    return Left()
-                if watch() is Verdict.CANCEL:
+                if watch() is Instruction.ABANDON:
+                    return Abandoned()
+                if watch() is Instruction.CANCEL:
                     return Ended(state=RunState.CANCELLED)
             return Ended(state=RunState.SUCCEEDED)
         finally:
@@ -287,10 +287,10 @@ def test_nothing_begins_once_it_stops(on_sqlite):
 
 def test_a_worker_that_stopped_in_good_order_is_not_missed(backlog):
     with running(backlog) as engine, backlog.database.read() as tx:
-        assert list(store.last_beats(tx)) == [engine.executor]
+        assert list(store.last_heartbeats(tx)) == [engine.executor]
 
     with backlog.database.read() as tx:
-        assert store.last_beats(tx) == {}
+        assert store.last_heartbeats(tx) == {}
 
 
 # What the durable engine is relied on for, and what must not depend on it

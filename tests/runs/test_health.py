@@ -18,7 +18,7 @@ from hookmill.runs.package import Package, write_package
 from hookmill.runs.runner import HostFault
 from hookmill.runs.runners import CommandRunner, PackageRunner
 from tests.runs.backlog import Backlog, Worker
-from tests.runs.samples import a_run, go_on
+from tests.runs.samples import a_run, keep_going
 from tests.support.waiting import until
 
 
@@ -131,20 +131,20 @@ def package(tmp_path: Path) -> Package:
 
 def test_a_guard_that_cannot_be_started_is_the_hosts_fault(package: Package):
     with no_more_open_files(), pytest.raises(HostFault, match="Too many open files"):
-        CommandRunner(argv=("true",)).run(package, go_on)
+        CommandRunner(argv=("true",)).run(package, keep_going)
 
 
 def test_an_output_file_that_cannot_be_opened_is_the_hosts_fault(package: Package):
     (package.directory / "output.log").mkdir()
 
     with pytest.raises(HostFault, match="could not be started: Is a directory") as raised:
-        CommandRunner(argv=("true",)).run(package, go_on)
+        CommandRunner(argv=("true",)).run(package, keep_going)
 
     assert not raised.value.acted
 
 
 def test_arguments_that_no_system_takes_are_the_commands_fault(package: Package):
-    ended = CommandRunner(argv=("echo", "x" * 10_000_000)).run(package, go_on)
+    ended = CommandRunner(argv=("echo", "x" * 10_000_000)).run(package, keep_going)
 
     assert isinstance(ended, Ended)
     assert ended.state is RunState.FAILED
@@ -153,7 +153,7 @@ def test_arguments_that_no_system_takes_are_the_commands_fault(package: Package)
 
 def test_a_package_that_cannot_be_made_durable_is_the_hosts_fault(package: Package):
     with no_more_open_files(), pytest.raises(HostFault, match="Too many open files"):
-        PackageRunner().run(package, go_on)
+        PackageRunner().run(package, keep_going)
 
 
 # The probe

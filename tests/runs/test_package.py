@@ -10,7 +10,7 @@ from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState, envelope, envelope_text, full_prompt
 from hookmill.runs.package import write_package
 from hookmill.runs.runners import PackageRunner
-from tests.runs.samples import a_run, go_on
+from tests.runs.samples import a_run, keep_going
 
 
 def test_a_package_holds_prompt_envelope_and_payload(tmp_path):
@@ -132,7 +132,7 @@ def test_a_prompt_with_half_a_surrogate_pair_can_be_written(tmp_path):
 def test_the_package_runner_says_where_the_package_is(tmp_path):
     package = write_package(tmp_path, a_run(), b"{}")
 
-    ended = PackageRunner().run(package, go_on)
+    ended = PackageRunner().run(package, keep_going)
 
     assert ended.state is RunState.SUCCEEDED
     assert ended.output_tail == f"The package is ready to be picked up in {package.directory}."
@@ -142,7 +142,7 @@ def test_the_package_runner_fails_when_the_package_is_gone(tmp_path):
     package = write_package(tmp_path, a_run(), b"{}")
     package.directory.rename(tmp_path / "elsewhere")
 
-    ended = PackageRunner().run(package, go_on)
+    ended = PackageRunner().run(package, keep_going)
 
     assert ended.state is RunState.FAILED
     assert ended.reason == "The package could not be kept: No such file or directory."

@@ -14,7 +14,7 @@ from hookmill.domain.run import Ended, RunState
 from hookmill.runs.health import HostHealth, WaitingForHost
 from hookmill.runs.package import Package
 from hookmill.runs.perform import Performer
-from hookmill.runs.runner import HostFault, Left, Runner, Verdict, Watch
+from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, Runner
 from hookmill.runs.runners import PackageRunner
 from hookmill.store import runs as store
 from hookmill.store.runs import ExecutorId
@@ -28,10 +28,10 @@ US = ExecutorId("us")
 class Acting:
     """A runner that does what the test says."""
 
-    act: Callable[[Package, Watch], Ended | Left]
+    act: Callable[[Package, NextInstruction], Ended | Abandoned]
     grace_seconds: float = 0
 
-    def run(self, package: Package, watch: Watch) -> Ended | Left:
+    def run(self, package: Package, watch: NextInstruction) -> Ended | Abandoned:
         return self.act(package, watch)
 
 
@@ -71,12 +71,12 @@ def taken(backlog: Backlog, runner: str = "package", payload: bytes = b"{}") -> 
 
 def take(backlog: Backlog, executor: ExecutorId = US) -> None:
     with backlog.database.write() as tx:
-        store.take(tx, executor=executor, most=9, after=FactoryId(""), now=1)
+        store.claim(tx, executor=executor, most=9, after=FactoryId(""), now=1)
 
 
 def take_back(backlog: Backlog, key: RunKey) -> None:
     with backlog.database.write() as tx:
-        store.take_back(tx, [key], attempts_max=9, now=1)
+        store.requeue(tx, [key], attempts_max=9, now=1)
 
 
 def test_a_run_is_performed_from_its_row_to_its_end(backlog):
@@ -121,7 +121,7 @@ def test_a_run_whose_package_cannot_be_written_goes_back_uncounted(backlog):
     ended = performer(backlog, failures).perform(key)
 
     run = backlog.run(key)
-    assert ended == Left()
+    assert ended == Abandoned()
     assert (run.state, run.attempt, run.started_at, run.handed_at) == (RunState.QUEUED, 0, None, None)
     (_, fault), forgotten = failures
     assert forgotten == key
@@ -220,7 +220,7 @@ def test_a_runner_at_work_is_told_of_a_cancel_by_anybody(backlog):
     key = taken(backlog, runner="acting")
     told = []
 
-    def act(_: Package, watch: Watch) -> Ended:
+    def act(_: Package, watch: NextInstruction) -> Ended:
         told.append(watch())
         backlog.request_cancel(key)
         told.append(watch())
@@ -228,17 +228,17 @@ def test_a_runner_at_work_is_told_of_a_cancel_by_anybody(backlog):
 
     performer(backlog, acting=Acting(act)).perform(key)
 
-    assert told == [Verdict.GO_ON, Verdict.CANCEL]
+    assert told == [Instruction.CONTINUE, Instruction.CANCEL]
 
 
 def test_a_runner_at_work_goes_on_whatever_keeps_its_run_from_being_looked_up(on_sqlite, monkeypatch):
     key = taken(on_sqlite, runner="acting")
     failures: list[Any] = []
 
-    def act(_: Package, watch: Watch) -> Ended:
+    def act(_: Package, watch: NextInstruction) -> Ended:
         with monkeypatch.context() as patched:
             patched.setattr(store, "standing_of", lambda *_, **__: 1 / 0)
-            assert watch() is Verdict.GO_ON
+            assert watch() is Instruction.CONTINUE
         return DONE
 
     performer(on_sqlite, failures, acting=Acting(act)).perform(key)
@@ -252,7 +252,7 @@ def test_a_runner_that_was_declared_dead_is_told_to_leave_and_its_end_has_no_eff
     key = taken(backlog, runner="acting")
     told = []
 
-    def act(_: Package, watch: Watch) -> Ended:
+    def act(_: Package, watch: NextInstruction) -> Ended:
         take_back(backlog, key)
         told.append(watch())
         take(backlog, ExecutorId("them"))
@@ -261,15 +261,15 @@ def test_a_runner_that_was_declared_dead_is_told_to_leave_and_its_end_has_no_eff
 
     ended = performer(backlog, acting=Acting(act)).perform(key)
 
-    assert told == [Verdict.LEAVE, Verdict.LEAVE]
-    assert ended == Left()
+    assert told == [Instruction.ABANDON, Instruction.ABANDON]
+    assert ended == Abandoned()
     assert backlog.run(key).state is RunState.QUEUED
 
 
 def test_an_earlier_attempt_of_the_same_process_has_no_effect_either(backlog):
     key = taken(backlog, runner="acting")
 
-    def act(_: Package, watch: Watch) -> Ended:
+    def act(_: Package, watch: NextInstruction) -> Ended:
         if backlog.run(key).attempt == 1:
             take_back(backlog, key)
             take(backlog)
@@ -280,7 +280,7 @@ def test_an_earlier_attempt_of_the_same_process_has_no_effect_either(backlog):
     performing = performer(backlog, acting=Acting(act))
     ended = performing.perform(key)
 
-    assert ended == Left()
+    assert ended == Abandoned()
     assert (backlog.run(key).attempt, backlog.run(key).reason) == (2, "second")
 
 
@@ -289,7 +289,7 @@ def test_an_end_is_recorded_as_soon_as_the_database_is_back(on_sqlite):
     holder = sqlite3.connect(on_sqlite.url.removeprefix("sqlite:///"), isolation_level=None, check_same_thread=False)
     back = threading.Timer(2.2, lambda: holder.execute("ROLLBACK"))
 
-    def act(_: Package, watch: Watch) -> Ended:
+    def act(_: Package, watch: NextInstruction) -> Ended:
         holder.execute("BEGIN IMMEDIATE")
         back.start()
         return DONE
@@ -306,10 +306,10 @@ def test_every_attempt_has_a_package_of_its_own(on_sqlite, attempt):
     key = taken(on_sqlite, runner="acting")
     seen = []
 
-    def act(package: Package, _: Watch) -> Ended | Left:
+    def act(package: Package, _: NextInstruction) -> Ended | Abandoned:
         seen.append(sorted(path.name for path in package.directory.iterdir()))
         (package.directory / "left over").touch()
-        return Left()
+        return Abandoned()
 
     performing = performer(on_sqlite, acting=Acting(act))
     for _ in range(attempt):

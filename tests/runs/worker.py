@@ -11,7 +11,7 @@ from typing import Any
 from hookmill.domain.run import Ended
 from hookmill.runs.engine import Engine, EngineSettings
 from hookmill.runs.package import Package
-from hookmill.runs.runner import HostFault, Left, Runner, Watch
+from hookmill.runs.runner import Abandoned, HostFault, NextInstruction, Runner
 from hookmill.runs.runners import CommandRunner, PackageRunner
 from hookmill.store.database import open_database
 
@@ -26,7 +26,7 @@ class Faulty:
 
     grace_seconds: float = 0.0
 
-    def run(self, package: Package, watch: Watch) -> Ended | Left:
+    def run(self, package: Package, watch: NextInstruction) -> Ended | Abandoned:
         raise HostFault("No process left.")
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hookmill.domain.errors import Invalid, StoreUnavailable
 from hookmill.store import database as module
-from hookmill.store import sqlite_engine, waiting
+from hookmill.store import sqlite_engine, timeouts
 from hookmill.store.database import Database, open_database
 
 
@@ -120,7 +120,7 @@ def test_a_writer_that_failed_hands_its_place_on(database):
 
 
 def test_another_process_that_writes_is_waited_for_a_while_and_then_unavailable(store_url, monkeypatch):
-    monkeypatch.setattr(waiting, "BUSY_SECONDS", 1)
+    monkeypatch.setattr(timeouts, "BUSY_SECONDS", 1)
     with open_database(store_url) as database, open_database(store_url) as somebody, somebody.write() as tx:
         if not tx.on_sqlite:
             tx.run("LOCK TABLE facts IN ACCESS EXCLUSIVE MODE")
@@ -132,7 +132,7 @@ def test_another_process_that_writes_is_waited_for_a_while_and_then_unavailable(
 
 
 def test_a_statement_that_takes_too_long_is_unavailable(postgres_store, monkeypatch):
-    monkeypatch.setattr(waiting, "STATEMENT_SECONDS", 1)
+    monkeypatch.setattr(timeouts, "STATEMENT_SECONDS", 1)
     with open_database(postgres_store) as database:
         # To connect may take as long, and is not what is asked here.
         with database.read() as tx:
@@ -145,7 +145,7 @@ def test_a_statement_that_takes_too_long_is_unavailable(postgres_store, monkeypa
 
 
 def test_the_times_that_are_waited_fit_into_a_senders_patience():
-    assert (waiting.BUSY_SECONDS, waiting.STATEMENT_SECONDS) == (2, 5)
+    assert (timeouts.BUSY_SECONDS, timeouts.STATEMENT_SECONDS) == (2, 5)
 
 
 def test_a_database_that_is_not_there_is_unavailable_and_its_password_is_not_told():

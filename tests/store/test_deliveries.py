@@ -277,7 +277,7 @@ def logged(
 
 def thinned(shelf: Shelf, webhook: Webhook, at_most: int = ALL_AT_ONCE) -> int:
     with shelf.database.write() as tx:
-        return deliveries.thin_out(tx, webhook.no, shelf.clock.now, at_most)
+        return deliveries.prune(tx, webhook.no, shelf.clock.now, at_most)
 
 
 def forgotten(shelf: Shelf, at_most: int = ALL_AT_ONCE) -> int:

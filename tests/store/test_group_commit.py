@@ -21,7 +21,7 @@ from sqlalchemy.engine import Engine
 
 from hookmill.domain.delivery import Accepted, Duplicate, Label, RateLimited, Rejected, Unavailable
 from hookmill.domain.ids import DeliveryKey
-from hookmill.store import waiting
+from hookmill.store import timeouts
 from hookmill.store.admission import group_commit
 from hookmill.store.admission.group_commit import GroupCommit
 from hookmill.store.admission.plan import Plan, Rejection
@@ -313,7 +313,7 @@ def test_a_declared_size_takes_no_room():
 
 
 def test_a_database_that_somebody_else_holds_is_unavailable_and_then_goes_on(shelf, monkeypatch):
-    monkeypatch.setattr(waiting, "BUSY_SECONDS", 1)
+    monkeypatch.setattr(timeouts, "BUSY_SECONDS", 1)
     # It is the database that gives up, long before whoever asked.
     monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 60.0)
     webhook = shelf.webhook()

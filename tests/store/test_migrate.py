@@ -16,7 +16,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
 from hookmill.domain.errors import Conflict, Invalid, StoreUnavailable
-from hookmill.store import migrations, waiting
+from hookmill.store import migrations, timeouts
 from hookmill.store.database import Database, open_database
 from hookmill.store.migrate import migrate, revisions
 from hookmill.store.schema import metadata
@@ -120,8 +120,8 @@ def test_of_several_that_migrate_at_once_one_does_it_and_the_others_wait(postgre
 
 
 def test_a_migration_waits_longer_than_a_statement_usually_may(postgres_url, monkeypatch):
-    monkeypatch.setattr(waiting, "STATEMENT_SECONDS", 1)
-    monkeypatch.setattr(waiting, "BUSY_SECONDS", 1)
+    monkeypatch.setattr(timeouts, "STATEMENT_SECONDS", 1)
+    monkeypatch.setattr(timeouts, "BUSY_SECONDS", 1)
     with open_database(postgres_url) as first, open_database(postgres_url) as second, ThreadPoolExecutor(1) as others:
         # To connect may take as long, and is not what is asked here.
         with second.read() as tx:

@@ -25,7 +25,7 @@ def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
 
 def take(backlog, most=10, *, after="", executor=US, skipped=()):
     with backlog.database.write() as tx:
-        return store.take(tx, executor=executor, most=most, after=FactoryId(after), skipped=skipped, now=5)
+        return store.claim(tx, executor=executor, most=most, after=FactoryId(after), skipped=skipped, now=5)
 
 
 def is_anything_waiting(backlog, skipped=()):
@@ -50,7 +50,7 @@ def cancel(backlog, key, factory=None):
 
 def take_back(backlog, keys, attempts_max=3):
     with backlog.database.write() as tx:
-        store.take_back(tx, keys, attempts_max=attempts_max, now=9)
+        store.requeue(tx, keys, attempts_max=attempts_max, now=9)
 
 
 def begun(backlog, automation=None):
@@ -272,8 +272,8 @@ def test_runs_of_an_executor_that_lives_are_not_in_dead_hands(backlog):
     begun(backlog)
 
     with backlog.database.write() as tx:
-        store.beat(tx, US, 1)
-        assert store.runs_in_dead_hands(tx) == []
+        store.heartbeat(tx, US, 1)
+        assert store.runs_of_dead_executors(tx) == []
 
 
 def test_runs_of_an_executor_that_was_struck_off_are_in_dead_hands(backlog):
@@ -281,18 +281,18 @@ def test_runs_of_an_executor_that_was_struck_off_are_in_dead_hands(backlog):
     backlog.queue(backlog.automation())
 
     with backlog.database.write() as tx:
-        store.beat(tx, US, 1)
-        assert store.strike_off(tx, US, last_beat=1)
-        assert store.runs_in_dead_hands(tx) == [key]
+        store.heartbeat(tx, US, 1)
+        assert store.deregister(tx, US, last_beat=1)
+        assert store.runs_of_dead_executors(tx) == [key]
 
 
 def test_an_executor_that_was_heard_meanwhile_is_not_struck_off(backlog):
     with backlog.database.write() as tx:
-        store.beat(tx, US, 1)
-        store.beat(tx, US, 2)
+        store.heartbeat(tx, US, 1)
+        store.heartbeat(tx, US, 2)
 
-        assert not store.strike_off(tx, US, last_beat=1)
-        assert store.last_beats(tx) == {US: 2}
+        assert not store.deregister(tx, US, last_beat=1)
+        assert store.last_heartbeats(tx) == {US: 2}
 
 
 def test_a_lost_run_goes_back_into_the_backlog_for_another_attempt(backlog):
@@ -365,7 +365,7 @@ def test_the_runs_that_end_when_they_are_taken_back_are_named(backlog):
         tx.run("UPDATE runs SET attempt = 3 WHERE id = :id", id=poison)
 
     with backlog.database.write() as tx:
-        ended = store.take_back(tx, [lost, cancelled, poison], attempts_max=3, now=9)
+        ended = store.requeue(tx, [lost, cancelled, poison], attempts_max=3, now=9)
 
     assert ended == [cancelled, poison]
 

@@ -7,7 +7,7 @@ import pytest
 
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.store.database import Database, open_database
-from hookmill.store.watch import Watch
+from hookmill.store.watch import CommitWatch
 
 
 def commit(database: Database) -> None:
@@ -23,7 +23,7 @@ def watched(sqlite_store):
 
 @pytest.fixture
 def watch(watched):
-    watch = Watch(watched)
+    watch = CommitWatch(watched)
     yield watch
     watch.close()
 
@@ -78,7 +78,7 @@ def test_of_a_store_that_is_damaged_nobody_is_told_that_nothing_happened(sqlite_
     shutil.copy(sqlite_store.removeprefix("sqlite:///"), damaged)
     damaged.write_bytes(b"no database at all" * 1000)
     with open_database(f"sqlite:///{damaged}") as database:
-        watch = Watch(database)
+        watch = CommitWatch(database)
 
         assert [watch.has_news() for _ in range(3)] == [True] * 3
         with pytest.raises(StoreUnavailable), database.read() as tx:
@@ -87,6 +87,6 @@ def test_of_a_store_that_is_damaged_nobody_is_told_that_nothing_happened(sqlite_
 
 def test_on_postgresql_there_may_always_be_something(postgres_store):
     with open_database(postgres_store) as database:
-        watch = Watch(database)
+        watch = CommitWatch(database)
 
         assert [watch.has_news() for _ in range(3)] == [True] * 3

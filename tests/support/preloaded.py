@@ -11,7 +11,7 @@ import dbos._sys_db_sqlite
 import sqlalchemy.dialects.postgresql.psycopg
 import sqlalchemy.dialects.sqlite
 
-import hookmill.app.in_force
+import hookmill.app.effective_settings
 import hookmill.app.serve
 import hookmill.cli
 import hookmill.cli.service

@@ -92,15 +92,16 @@ class Stores:
         )
 
     def take(self) -> str:
-        from hookmill.store import waiting
         from hookmill.store.database import open_database
 
         if self._free:
             return self._free.pop()
         url = self._server.create_database(template=self._template)
+        from hookmill.store import timeouts
+
         # A busy machine is no reason to fail. Tests about how long somebody waits open the database themselves. After
         # ten seconds a silent connection is given up.
-        with patch.multiple(waiting, BUSY_SECONDS=8, STATEMENT_SECONDS=9):
+        with patch.multiple(timeouts, BUSY_SECONDS=8, STATEMENT_SECONDS=9):
             _OPEN[url] = open_database(url)
         self._watching[url] = psycopg.connect(url, autocommit=True)
         return url

@@ -160,7 +160,7 @@ class IngressService:
         return api
 
     def _dashboard(self) -> Application:
-        from hookmill.app.in_force import settings_in_force
+        from hookmill.app.effective_settings import effective_settings
         from hookmill.web.dashboard import build
 
         settings = self._settings
@@ -171,7 +171,7 @@ class IngressService:
             failed=log.failure,
             is_https=settings.public_url().startswith("https:"),
             facts={
-                "settings": settings_in_force(settings),
+                "settings": effective_settings(settings),
                 "packages": (settings.data_dir / "runs").absolute(),
                 "has_room": self._has_room,
             },

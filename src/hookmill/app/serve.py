@@ -18,12 +18,12 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
 from hookmill.app import log
-from hookmill.app.companion import DRAIN_SECONDS, WORKER, Companion
 from hookmill.app.fork_server import ForkServer
 from hookmill.app.ingress_process import WRITER, IngressService
 from hookmill.app.open_files import connections_max
 from hookmill.app.prctl import protect_memory
 from hookmill.app.worker_process import work_beside_serve
+from hookmill.app.worker_supervisor import DRAIN_SECONDS, WORKER, WorkerSupervisor
 from hookmill.domain.errors import Conflict
 from hookmill.settings import Settings
 from hookmill.store.admission import writer
@@ -51,9 +51,9 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
         forks = held.enter_context(closing(ForkServer(jobs)))
         if not settings.on_postgres:
             held.enter_context(_hold_data(settings))
-        companion = held.enter_context(closing(Companion(forks)))
+        worker = held.enter_context(closing(WorkerSupervisor(forks)))
         has_served = threading.Event()
-        told = (settings, companion, has_served, announce)
+        told = (settings, worker, has_served, announce)
         threading.Thread(target=_announce_when_ready, args=told, daemon=True).start()
         _serve_until_told(settings, forks, has_served)
 
@@ -125,7 +125,7 @@ def _hold_data(settings: Settings) -> IO[bytes]:
 
 
 def _announce_when_ready(
-    settings: Settings, companion: Companion, has_served: threading.Event, announce: Callable[[], None]
+    settings: Settings, worker: WorkerSupervisor, has_served: threading.Event, announce: Callable[[], None]
 ) -> None:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - asked of, not bound
     # However long that takes: what a first start says is said once, and a secret is in it.
@@ -134,7 +134,7 @@ def _announce_when_ready(
     while not _is_ready(host, settings.port):
         time.sleep(0.05 if time.monotonic() < began + 60 else 1.0)
     has_served.set()
-    companion.wait_until_ready()
+    worker.wait_until_ready()
     announce()
 
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from hookmill.app import Store, log, now_us, open_store
-from hookmill.app.companion import DRAIN_SECONDS, LEAVE, READY
 from hookmill.app.open_files import limit_before
 from hookmill.app.prctl import protect_memory
+from hookmill.app.worker_supervisor import DRAIN_SECONDS, LEAVE, READY
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.housekeeping import Housekeeping

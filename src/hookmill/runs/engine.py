@@ -1,4 +1,4 @@
-"""Hands runs to the durable engine, DBOS Transact, no faster than they can be performed, and takes back what died.
+"""Hands runs to the durable engine, DBOS Transact, as slots get free, and requeues the runs of dead workers.
 
 A run's row is the truth and the backlog. The engine holds what is being performed, so its speed or absence never
 touches a delivery, and its own record may be lost or be of another day. What was decided, and why:
@@ -31,18 +31,18 @@ from dbos import error as dbos_error
 
 from hookmill.domain.errors import Conflict, HookmillError, StoreUnavailable
 from hookmill.domain.ids import FactoryId, RunKey, run_id, run_key
-from hookmill.runs.hands import Hands, Heartbeats
 from hookmill.runs.health import HostHealth
+from hookmill.runs.in_flight import Heartbeats, InFlight
 from hookmill.runs.perform import Performer
-from hookmill.runs.runner import Left, Runner
+from hookmill.runs.runner import Abandoned, Runner
 from hookmill.runs.runners.guard import end_processes_of
 from hookmill.store import runs as store
 from hookmill.store.database import Database, Transaction
-from hookmill.store.ledger import LedgerConnection, prepare_ledger
+from hookmill.store.engine_db import EngineDbConnection, prepare_engine_db
 from hookmill.store.private_file import open_lock_file
 from hookmill.store.rights import ENGINE_SCHEMA
 from hookmill.store.runs import ExecutorId
-from hookmill.store.watch import Watch
+from hookmill.store.watch import CommitWatch
 
 SWEEP_SECONDS: Final = 0.1
 """How long a run that nobody announced may lie in the backlog before it is seen."""
@@ -95,13 +95,13 @@ class Engine:
         self._settings = settings
         self._clock = clock
         self._failed = failed
-        self._hands = Hands()
+        self._in_flight = InFlight()
         self._attention = threading.Event()
         self._stopping = threading.Event()
         self._leaving = threading.Event()
         self._threads: list[threading.Thread] = []
         self._lock: IO[bytes] | None = None
-        self._watch = Watch(database)
+        self._watch = CommitWatch(database)
         self._found_nothing = False
         self._skipped: Collection[str] = ()
         self._start: Callable[[str], None] = _not_launched
@@ -148,7 +148,7 @@ class Engine:
         except BaseException:
             self._close()
             raise
-        duties = [self._hand_over, self._tidy]
+        duties = [self._dispatch, self._tidy]
         if not self._database.on_sqlite:
             duties.append(self._beat)
         self._threads = [threading.Thread(target=duty, name=f"runs{duty.__name__}", daemon=True) for duty in duties]
@@ -159,19 +159,19 @@ class Engine:
     def _shutdown(self, grace_seconds: float) -> None:
         self._stopping.set()
         self.wake()
-        if not self._hands.wait_until_empty(grace_seconds):
+        if not self._in_flight.wait_until_empty(grace_seconds):
             self._leaving.set()
             graces = (runner.grace_seconds for runner in self._settings.runners.values())
-            if not self._hands.wait_until_empty(STOPPING_SECONDS + max(graces, default=0)):
+            if not self._in_flight.wait_until_empty(STOPPING_SECONDS + max(graces, default=0)):
                 # Before anybody else begins them.
-                end_processes_of(*map(run_id, self._hands.keys))
+                end_processes_of(*map(run_id, self._in_flight.keys))
         self._leaving.set()
         for thread in self._threads:
             # One that waits for a dead disk waits for as long as the disk is dead.
             thread.join(STOPPING_SECONDS)
         with suppress(StoreUnavailable), self._database.write() as tx:
-            store.strike_off(tx, self.executor)
-            self._take_back(tx, store.runs_in_hands_of(tx, self.executor), attempts_max=None)
+            store.deregister(tx, self.executor)
+            self._requeue(tx, store.runs_claimed_by(tx, self.executor), attempts_max=None)
         self._close()
 
     def _close(self) -> None:
@@ -182,23 +182,23 @@ class Engine:
 
     # From the backlog into a thread
 
-    def _hand_over(self) -> None:
+    def _dispatch(self) -> None:
         last_served = FactoryId("")
         while not self._stopping.is_set():
             self._attention.wait(SWEEP_SECONDS)
             self._attention.clear()
             try:
-                if taken := self._take(after=last_served):
-                    last_served = taken[-1].factory
-                    for one in taken:
-                        self._begin(one.run)
+                if claimed := self._claim(after=last_served):
+                    last_served = claimed[-1].factory
+                    for each in claimed:
+                        self._begin(each.run)
                     self._stopping.wait(PACE_SECONDS)
             except Exception as error:
                 self._failed("runs", error)
                 self._stopping.wait(RETRY_SECONDS)
 
-    def _take(self, *, after: FactoryId) -> Sequence[store.Taken]:
-        free = self._settings.concurrency - self._hands.held
+    def _claim(self, *, after: FactoryId) -> Sequence[store.Claimed]:
+        free = self._settings.concurrency - self._in_flight.count
         if free <= 0 or self._stopping.is_set():
             return ()
         if not self._health.may_claim():
@@ -216,11 +216,13 @@ class Engine:
                 self._stopping.wait(RETRY_SECONDS)
             return ()
         with self._database.write() as tx:
-            store.beat(tx, self.executor, self._clock())
-            taken = store.take(tx, executor=self.executor, most=free, after=after, skipped=skipped, now=self._clock())
-        for one in taken:
-            self._hands.hold(one.run)
-        return taken
+            store.heartbeat(tx, self.executor, self._clock())
+            claimed = store.claim(
+                tx, executor=self.executor, most=free, after=after, skipped=skipped, now=self._clock()
+            )
+        for each in claimed:
+            self._in_flight.add(each.run)
+        return claimed
 
     def _begin(self, key: RunKey) -> None:
         name = run_id(key)
@@ -232,7 +234,7 @@ class Engine:
                 DBOS.delete_workflows([name])
                 self._start(name)
         except Exception as error:
-            self._hands.let_go(key)
+            self._in_flight.remove(key)
             self._failed("runs", error)
 
     def _perform(self, name: str) -> None:
@@ -241,12 +243,12 @@ class Engine:
             ended = self._performer.perform(key)
         except StoreUnavailable as error:
             self._failed("runs", error)
-            ended = Left()
+            ended = Abandoned()
         finally:
-            self._hands.let_go(key)
+            self._in_flight.remove(key)
             self.wake()
-        if isinstance(ended, Left):
-            raise _LeftOpen
+        if isinstance(ended, Abandoned):
+            raise _Unfinished
 
     def _forget(self, key: RunKey) -> None:
         try:
@@ -262,11 +264,11 @@ class Engine:
         with self._database.write() as tx:
             if self._database.on_sqlite:
                 # The lock says that nobody else lives.
-                for executor in store.last_beats(tx):
-                    store.strike_off(tx, executor)
-            store.beat(tx, self.executor, self._clock())
-            lost = store.runs_in_dead_hands(tx)
-            ended = self._take_back(tx, lost, attempts_max=self._settings.attempts_max)
+                for executor in store.last_heartbeats(tx):
+                    store.deregister(tx, executor)
+            store.heartbeat(tx, self.executor, self._clock())
+            lost = store.runs_of_dead_executors(tx)
+            ended = self._requeue(tx, lost, attempts_max=self._settings.attempts_max)
         end_processes_of(*map(run_id, ended))
 
     def _beat(self) -> None:
@@ -274,62 +276,62 @@ class Engine:
         while not self._leaving.is_set():
             try:
                 with self._database.write() as tx:
-                    store.beat(tx, self.executor, self._clock())
-                    beats = store.last_beats(tx)
-                self._bury(heartbeats.dead(beats, now=time.monotonic()))
+                    store.heartbeat(tx, self.executor, self._clock())
+                    beats = store.last_heartbeats(tx)
+                self._reap(heartbeats.dead(beats, now=time.monotonic()))
             except Exception as error:
                 self._failed("runs", error)
             self._leaving.wait(self._settings.dead_after_seconds / BEATS_BEFORE_DEATH)
 
-    def _bury(self, dead: Mapping[ExecutorId, int]) -> None:
+    def _reap(self, dead: Mapping[ExecutorId, int]) -> None:
         with self._database.write() as tx:
             for executor, last_beat in dead.items():
-                if store.strike_off(tx, executor, last_beat=last_beat):
+                if store.deregister(tx, executor, last_beat=last_beat):
                     seconds = self._settings.dead_after_seconds
                     self._failed(
                         "runs", WorkerLost(f"{executor} was not heard for {seconds:g} s: its runs begin again.")
                     )
-            lost = store.runs_in_dead_hands(tx)
-            ended = self._take_back(tx, lost, attempts_max=self._settings.attempts_max)
+            lost = store.runs_of_dead_executors(tx)
+            ended = self._requeue(tx, lost, attempts_max=self._settings.attempts_max)
         end_processes_of(*map(run_id, ended))
         if lost:
             self.wake()
 
-    def _take_back(self, tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None) -> Sequence[RunKey]:
+    def _requeue(self, tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None) -> Sequence[RunKey]:
         """Those that ended by it: nobody begins them again, and what they left running must be ended here."""
         if not keys:
             return ()
         # The engine forgets first: once the row is in the backlog, anybody may start it.
         DBOS.delete_workflows([run_id(key) for key in keys])
-        return store.take_back(tx, keys, attempts_max=attempts_max, now=self._clock())
+        return store.requeue(tx, keys, attempts_max=attempts_max, now=self._clock())
 
     def _tidy(self) -> None:
         missing: set[RunKey] = set()
         while not self._stopping.wait(TIDY_SECONDS):
             try:
-                missing = self._take_back_what_slipped(missing)
+                missing = self._requeue_lost(missing)
                 _forget_what_ended()
             except Exception as error:
                 self._failed("runs", error)
 
-    def _take_back_what_slipped(self, missing_before: set[RunKey]) -> set[RunKey]:
+    def _requeue_lost(self, missing_before: set[RunKey]) -> set[RunKey]:
         """Runs that our rows say we have and our threads don't know of, twice in a row.
 
         So it looks when the database was away at a bad moment, or the engine could not start what was taken.
         """
         with self._database.read() as tx:
-            missing = self._hands.missing(store.runs_in_hands_of(tx, self.executor))
+            missing = self._in_flight.missing(store.runs_claimed_by(tx, self.executor))
         slipped = missing & missing_before
         if slipped:
             with self._database.write() as tx:
                 # They slipped by a fault of ours, which ends no run.
-                ended = self._take_back(tx, sorted(slipped), attempts_max=None)
+                ended = self._requeue(tx, sorted(slipped), attempts_max=None)
             end_processes_of(*map(run_id, ended))
             self.wake()
         return missing - slipped
 
 
-class _LeftOpen(BaseException):
+class _Unfinished(BaseException):
     """Ends a workflow without an outcome. Of an `Exception` the engine would record one, or wait for another's."""
 
 
@@ -412,13 +414,13 @@ def _engine_database(
             "db_engine_kwargs": {"pool_size": 4, "max_overflow": settings.concurrency},
         }
     ledger = settings.data / "engine.db"
-    if (damaged := prepare_ledger(ledger)) is not None:
+    if (damaged := prepare_engine_db(ledger)) is not None:
         # What it knew stands in the runs' rows, too.
         failed("engine", EngineTrouble(f"{ledger} was damaged. It was moved to {damaged}, and a new one is made."))
     return {
         "system_database_url": f"sqlite:///{ledger}",
         # One connection: two that checkpoint at once can corrupt a WAL in SQLite up to 3.51.2.
-        "db_engine_kwargs": {"pool_size": 1, "max_overflow": 0, "connect_args": {"factory": LedgerConnection}},
+        "db_engine_kwargs": {"pool_size": 1, "max_overflow": 0, "connect_args": {"factory": EngineDbConnection}},
     }
 
 

@@ -12,7 +12,7 @@ from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.run import Ended, Run, RunState
 from hookmill.runs.health import WHAT_TO_DO, HostHealth
 from hookmill.runs.package import write_package
-from hookmill.runs.runner import HostFault, Left, Runner, Verdict, reason_of
+from hookmill.runs.runner import Abandoned, HostFault, Instruction, Runner, reason_of
 from hookmill.runs.runners.guard import end_processes_of
 from hookmill.store import runs as store
 from hookmill.store.database import Database
@@ -43,8 +43,8 @@ class Performer:
     forget: Callable[[RunKey], None]
     """Makes the engine forget a run that is about to go back to the backlog."""
 
-    def perform(self, key: RunKey) -> Ended | Left | None:
-        """How it ended; `Left` when it is not over; None when it was not ours to begin.
+    def perform(self, key: RunKey) -> Ended | Abandoned | None:
+        """How it ended; `Abandoned` when it is not over; None when it was not ours to begin.
 
         Its end stands in its row; after a fault of the host it is back in the backlog. Raises `StoreUnavailable` if the
         database was away before the runner was asked.
@@ -60,21 +60,21 @@ class Performer:
             if fault.acted and run.attempt >= self.attempts_max:
                 # What the command does to its guard must not make the run begin again without an end.
                 ended = Ended(state=RunState.INTERRUPTED, reason=f"{fault} It was attempt {run.attempt}, the last.")
-                return ended if self._record(run, ended) else Left()
+                return ended if self._record(run, ended) else Abandoned()
             self.forget(key)
             self._give_back(run, fault)
-            return Left()
-        if isinstance(ended, Left):
+            return Abandoned()
+        if isinstance(ended, Abandoned):
             return ended
         self.health.report_performed(run.runner)
-        return ended if self._record(run, ended) else Left()
+        return ended if self._record(run, ended) else Abandoned()
 
     def _begin(self, key: RunKey) -> Run | None:
         with self.database.write() as tx:
             attempt = store.begin_attempt(tx, key, executor=self.executor, now=self.clock())
             return None if attempt is None else store.run_of(tx, key)
 
-    def _act(self, run: Run) -> Ended | Left:
+    def _act(self, run: Run) -> Ended | Abandoned:
         runner = self.runners.get(run.runner)
         if runner is None:
             return _failed(
@@ -93,7 +93,7 @@ class Performer:
                 f"A run's package could not be written to {self.packages}: {reason_of(error)}. {WHAT_TO_DO}"
             ) from error
         try:
-            return runner.run(package, lambda: self._verdict(run))
+            return runner.run(package, lambda: self._instruction(run))
         except HostFault as fault:
             raise HostFault(str(fault), acted=fault.acted, runner=run.runner) from fault
         except (OSError, MemoryError) as error:
@@ -111,25 +111,25 @@ class Performer:
 
         return self._until_the_database_is_back(read)
 
-    def _verdict(self, run: Run) -> Verdict:
+    def _instruction(self, run: Run) -> Instruction:
         if self.leaving.is_set():
-            return Verdict.LEAVE
+            return Instruction.ABANDON
         try:
             with self.database.read() as tx:
                 standing = store.standing_of(tx, run.id, executor=self.executor, attempt=run.attempt)
         except StoreUnavailable:
-            return Verdict.GO_ON
+            return Instruction.CONTINUE
         except Exception as error:
             # Whatever keeps it from being looked up, the command has done nothing wrong.
             self.failed("runs", error)
-            return Verdict.GO_ON
+            return Instruction.CONTINUE
         match standing:
             case Standing.OURS:
-                return Verdict.GO_ON
+                return Instruction.CONTINUE
             case Standing.CANCEL_REQUESTED:
-                return Verdict.CANCEL
+                return Instruction.CANCEL
             case Standing.LOST:
-                return Verdict.LEAVE
+                return Instruction.ABANDON
             case _:
                 assert_never(standing)
 

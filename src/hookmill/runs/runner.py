@@ -10,22 +10,22 @@ from hookmill.domain.run import Ended
 from hookmill.runs.package import Package
 
 
-class Verdict(Enum):
+class Instruction(Enum):
     """What a runner at work is told when it asks."""
 
-    GO_ON = auto()
+    CONTINUE = auto()
     CANCEL = auto()
     """Someone wants the run cancelled: stop, and end it."""
-    LEAVE = auto()
+    ABANDON = auto()
     """The service stops, or the run is in other hands: stop, and leave no mark."""
 
 
-Watch = Callable[[], Verdict]
+NextInstruction = Callable[[], Instruction]
 """To be asked about twice a second by a runner that takes its time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Abandoned:
     """The attempt was stopped before its end. Its run is not over, or is somebody else's to end."""
 
 
@@ -53,7 +53,7 @@ class Runner(Protocol):
         """How long it may take to stop."""
         ...
 
-    def run(self, package: Package, watch: Watch) -> Ended | Left:
+    def run(self, package: Package, watch: NextInstruction) -> Ended | Abandoned:
         """Act on the package. What goes wrong on the way is an end too. Raises `HostFault`, and nothing else that can
         be foreseen."""
         ...

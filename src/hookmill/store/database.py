@@ -22,7 +22,7 @@ from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalErr
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from hookmill.domain.errors import Invalid, StoreUnavailable
-from hookmill.store import sqlite_engine, waiting
+from hookmill.store import sqlite_engine, timeouts
 
 T = TypeVar("T")
 Row = RowMapping
@@ -66,7 +66,7 @@ class Transaction:
 
         driver = self.connection.connection.driver_connection
         assert isinstance(driver, PostgresConnection)
-        driver.silence_seconds = seconds + waiting.SILENCE_SECONDS
+        driver.silence_seconds = seconds + timeouts.SILENCE_SECONDS
 
     def bulk(self, sql: str, values: tuple[Any, ...]) -> CursorResult[Any]:
         """Driver-level SQL with positional parameters, for the few statements that many deliveries share."""

@@ -322,7 +322,7 @@ def webhooks_with_old_rows(tx: Transaction, now: int) -> list[int]:
     return [row["no"] for row in rows]
 
 
-def thin_out(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
+def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
     """Remove up to `at_most` rows of one webhook that nothing promises any more. Returns how many went.
 
     Kept: whatever is younger than the log's days; the newest rows; the newest Accepted rows, counted by themselves,

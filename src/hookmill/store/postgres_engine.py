@@ -11,7 +11,7 @@ from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
 from hookmill.domain.errors import Invalid, StoreUnavailable
-from hookmill.store import waiting
+from hookmill.store import timeouts
 
 OLDEST_VERSION: Final = 15
 
@@ -20,7 +20,7 @@ class PostgresConnection(psycopg.Connection[Any]):
     """Ends when the server falls silent. A proxy or a frozen machine may go on acknowledging what it never answers, and
     whoever waited for that would wait for ever."""
 
-    silence_seconds = waiting.SILENCE_SECONDS
+    silence_seconds = timeouts.SILENCE_SECONDS
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
         if timeout is not None:
@@ -41,17 +41,18 @@ def postgres_engine(url: str) -> Engine:
         _parsed(url).set(drivername="postgresql+psycopg"),
         pool_size=8,
         max_overflow=8,
-        pool_timeout=waiting.STATEMENT_SECONDS,
+        pool_timeout=timeouts.STATEMENT_SECONDS,
         pool_pre_ping=False,
         connect_args={
-            "connect_timeout": waiting.STATEMENT_SECONDS,
+            "connect_timeout": timeouts.STATEMENT_SECONDS,
             "options": (
-                f"-c lock_timeout={waiting.BUSY_SECONDS * 1000} -c statement_timeout={waiting.STATEMENT_SECONDS * 1000}"
+                f"-c lock_timeout={timeouts.BUSY_SECONDS * 1000}"
+                f" -c statement_timeout={timeouts.STATEMENT_SECONDS * 1000}"
                 " -c idle_in_transaction_session_timeout=15000 -c synchronous_commit=on -c timezone=UTC"
             ),
             # A server that vanished without a word is noticed by the kernel, not waited for.
-            "tcp_user_timeout": waiting.STATEMENT_SECONDS * 1000,
-            "keepalives_idle": waiting.STATEMENT_SECONDS,
+            "tcp_user_timeout": timeouts.STATEMENT_SECONDS * 1000,
+            "keepalives_idle": timeouts.STATEMENT_SECONDS,
             "application_name": "hookmill",
         },
     )
@@ -74,7 +75,7 @@ def postgres_engine(url: str) -> Engine:
     @event.listens_for(engine, "checkin")
     def _end_patience(connection: PostgresConnection | None, _record: object) -> None:
         if connection is not None:
-            connection.silence_seconds = waiting.SILENCE_SECONDS
+            connection.silence_seconds = timeouts.SILENCE_SECONDS
 
     return engine
 

@@ -299,7 +299,7 @@ FACTORIES_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class Claimed:
     """A run that was in the backlog and is now in this executor's hands."""
 
     run: RunKey
@@ -312,7 +312,7 @@ def is_anything_waiting(tx: Transaction, *, skipped: Collection[str] = ()) -> bo
     return tx.one(f"SELECT 1 FROM runs WHERE {_WAITING} {condition} LIMIT 1", **runners) is not None
 
 
-def take(
+def claim(
     tx: Transaction,
     *,
     executor: ExecutorId,
@@ -320,7 +320,7 @@ def take(
     after: FactoryId,
     now: int,
     skipped: Collection[str] = (),
-) -> list[Taken]:
+) -> list[Claimed]:
     """Up to `most` runs out of the backlog into this executor's hands: a factory's oldest first, factories in turn.
 
     `after` is the factory that was served last: the next one in the alphabet is served first. Runs for the `skipped`
@@ -377,7 +377,7 @@ def _for_other_runners(skipped: Collection[str]) -> tuple[str, dict[str, str]]:
     return condition, runners
 
 
-def _oldest_waiting(tx: Transaction, factory: FactoryId, most: int, skipped: Collection[str]) -> list[Taken]:
+def _oldest_waiting(tx: Transaction, factory: FactoryId, most: int, skipped: Collection[str]) -> list[Claimed]:
     condition, runners = _for_other_runners(skipped)
     rows = tx.all(
         f"""
@@ -392,7 +392,7 @@ def _oldest_waiting(tx: Transaction, factory: FactoryId, most: int, skipped: Col
         most=most,
         **runners,
     )
-    return [Taken(run=RunKey(bytes(row["id"])), factory=factory) for row in rows]
+    return [Claimed(run=RunKey(bytes(row["id"])), factory=factory) for row in rows]
 
 
 # ── One attempt ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -525,7 +525,7 @@ def request_cancel(tx: Transaction, key: RunKey, *, factory: FactoryId | None = 
 # ── Executors ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def beat(tx: Transaction, executor: ExecutorId, now: int) -> None:
+def heartbeat(tx: Transaction, executor: ExecutorId, now: int) -> None:
     """This executor lives."""
     tx.run(
         """
@@ -538,12 +538,12 @@ def beat(tx: Transaction, executor: ExecutorId, now: int) -> None:
     )
 
 
-def last_beats(tx: Transaction) -> dict[ExecutorId, int]:
+def last_heartbeats(tx: Transaction) -> dict[ExecutorId, int]:
     """When each executor last said that it lives, by its own clock."""
     return {ExecutorId(row["id"]): row["last_seen_at"] for row in tx.all("SELECT * FROM executors")}
 
 
-def strike_off(tx: Transaction, executor: ExecutorId, *, last_beat: int | None = None) -> bool:
+def deregister(tx: Transaction, executor: ExecutorId, *, last_beat: int | None = None) -> bool:
     """It lives no more, and its runs may be taken back. With `last_beat`, only if it has not been heard since."""
     return tx.run(
         """
@@ -556,7 +556,7 @@ def strike_off(tx: Transaction, executor: ExecutorId, *, last_beat: int | None =
     ) == 1  # fmt: skip
 
 
-def runs_in_dead_hands(tx: Transaction) -> list[RunKey]:
+def runs_of_dead_executors(tx: Transaction) -> list[RunKey]:
     """Unfinished runs of executors that live no more. They stay locked until the transaction ends."""
     rows = tx.all(
         f"""
@@ -570,7 +570,7 @@ def runs_in_dead_hands(tx: Transaction) -> list[RunKey]:
     return [RunKey(bytes(row["id"])) for row in rows]
 
 
-def runs_in_hands_of(tx: Transaction, executor: ExecutorId) -> list[RunKey]:
+def runs_claimed_by(tx: Transaction, executor: ExecutorId) -> list[RunKey]:
     """Unfinished runs that this executor has."""
     rows = tx.all(
         """
@@ -584,7 +584,7 @@ def runs_in_hands_of(tx: Transaction, executor: ExecutorId) -> list[RunKey]:
     return [RunKey(bytes(row["id"])) for row in rows]
 
 
-def take_back(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None, now: int) -> list[RunKey]:
+def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None, now: int) -> list[RunKey]:
     """Back into the backlog. A run that someone wants cancelled ends here, and so does one that was lost too often:
     those that end are returned, as something of them may still run.
 

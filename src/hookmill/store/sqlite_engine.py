@@ -6,7 +6,7 @@ from typing import Final
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
-from hookmill.store import waiting
+from hookmill.store import timeouts
 
 CHECKPOINT_PAGES: Final = 2_048
 """WAL pages (4 KB each) between checkpoints. Eight times as many took as many deliveries a second, with twice the
@@ -27,7 +27,7 @@ def sqlite_engine(url: str, *, writes: bool, checkpoints: bool = False, syncs: b
             "isolation_level": None,
             "check_same_thread": False,
             "cached_statements": 256,
-            "timeout": waiting.BUSY_SECONDS,
+            "timeout": timeouts.BUSY_SECONDS,
         },
     )
 

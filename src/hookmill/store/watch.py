@@ -7,7 +7,7 @@ from hookmill.domain.errors import StoreUnavailable
 from hookmill.store.database import Database
 
 
-class Watch:
+class CommitWatch:
     """For one thread, which asks again and again. On PostgreSQL there is nothing cheaper than to look."""
 
     def __init__(self, database: Database) -> None:

@@ -20,7 +20,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.run import Ended, RunState
 from hookmill.runs.package import Package
-from hookmill.runs.runner import HostFault, Left, Verdict, Watch, reason_of
+from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
 from hookmill.runs.runners.guard import CHUNK_BYTES, GONE_SECONDS, RUN_VARIABLE, end_descendants_of, end_processes_of
 
 GUARD: Final = Path(__file__).with_name("guard.py")
@@ -125,7 +125,7 @@ class CommandRunner:
             # The working directory is the package's, and nothing in there is a program.
             raise Invalid(f"The command {self.argv[0]!r} is a relative path. Give an absolute one, or a name in PATH.")
 
-    def run(self, package: Package, watch: Watch) -> Ended | Left:
+    def run(self, package: Package, watch: NextInstruction) -> Ended | Abandoned:
         try:
             guard = self._start_guard(package)
         except (OSError, MemoryError) as error:
@@ -134,17 +134,17 @@ class CommandRunner:
             raise HostFault(f"The command of a run could not be started: {reason_of(error)}.") from error
         patience = 0.0
         try:
-            verdict, report = self._attend(guard, watch)
+            instruction, report = self._attend(guard, watch)
             if report is not None:
                 patience = MARGIN_SECONDS
         except (OSError, MemoryError) as error:
             raise HostFault(f"A command could not be attended to: {reason_of(error)}.", acted=True) from error
         finally:
             _end_guard(guard, run_id(package.run.id), patience)
-        if verdict is Verdict.LEAVE:
-            return Left()
+        if instruction is Instruction.ABANDON:
+            return Abandoned()
         if report is None:
-            if verdict is Verdict.CANCEL:
+            if instruction is Instruction.CANCEL:
                 return Ended(state=RunState.CANCELLED, reason=CANCELLED)
             return Ended(state=RunState.FAILED, reason=self._out_of_time)
         try:
@@ -156,7 +156,7 @@ class CommandRunner:
                 state=RunState.FAILED,
                 reason="The process that guards the command was killed, so the command was ended.",
             )
-        return self._ended(verdict, told)
+        return self._ended(instruction, told)
 
     @property
     def _out_of_time(self) -> str:
@@ -204,12 +204,12 @@ class CommandRunner:
             "HOOKMILL_PAYLOAD_FILE": str(package.payload_file),
         }
 
-    def _attend(self, guard: "subprocess.Popen[bytes]", watch: Watch) -> tuple[Verdict, bytes | None]:
+    def _attend(self, guard: "subprocess.Popen[bytes]", watch: NextInstruction) -> tuple[Instruction, bytes | None]:
         """Wait for all that the guard has to tell, asking `watch` meanwhile. None: it took longer than it can."""
         assert guard.stdin is not None
         assert guard.stdout is not None
         told = b""
-        verdict = Verdict.GO_ON
+        instruction = Instruction.CONTINUE
         patience = 2 * self.grace_seconds + MARGIN_SECONDS
         deadline = time.monotonic() + self.time_limit_seconds + patience
         # Not select(): a server with many connections has descriptors above its limit of 1,024.
@@ -220,16 +220,16 @@ class CommandRunner:
             if waiting.poll(max(0, min(WATCH_SECONDS, left)) * 1000):
                 chunk = os.read(guard.stdout.fileno(), CHUNK_BYTES)
                 if not chunk:
-                    return verdict, told
+                    return instruction, told
                 told += chunk
             elif left <= 0:
-                return verdict, None
-            elif verdict is not Verdict.LEAVE and (asked := watch()) is not Verdict.GO_ON:
-                verdict = asked
+                return instruction, None
+            elif instruction is not Instruction.ABANDON and (asked := watch()) is not Instruction.CONTINUE:
+                instruction = asked
                 guard.stdin.close()
                 deadline = min(deadline, time.monotonic() + patience)
 
-    def _ended(self, verdict: Verdict, told: dict[str, Any]) -> Ended:
+    def _ended(self, instruction: Instruction, told: dict[str, Any]) -> Ended:
         if "host_fault" in told:
             raise HostFault(f"The command {self.argv[0]!r} could not be started: {told['host_fault']}.")
         if "trouble" in told:
@@ -242,7 +242,7 @@ class CommandRunner:
         ended = Ended(state=RunState.FAILED, exit_status=status, output_tail=tail)
         if told["ending"] == "time":
             return replace(ended, reason=self._out_of_time)
-        if told["ending"] == "stop" and verdict is Verdict.CANCEL:
+        if told["ending"] == "stop" and instruction is Instruction.CANCEL:
             return replace(ended, state=RunState.CANCELLED, reason=CANCELLED)
         if status < 0:
             return replace(ended, reason=f"The command was ended by {_signal_name(-status)}.")

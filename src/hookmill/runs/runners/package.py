@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hookmill.domain.run import Ended, RunState
 from hookmill.runs.package import Package, make_durable
-from hookmill.runs.runner import HostFault, Watch
+from hookmill.runs.runner import HostFault, NextInstruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class PackageRunner:
 
     grace_seconds: float = 0.0
 
-    def run(self, package: Package, watch: Watch) -> Ended:
+    def run(self, package: Package, watch: NextInstruction) -> Ended:
         try:
             make_durable(package)
         except OSError as error:

@@ -3,7 +3,7 @@
 import pytest
 
 from hookmill.domain.ids import RunKey
-from hookmill.runs.hands import Hands, Heartbeats
+from hookmill.runs.in_flight import Heartbeats, InFlight
 from hookmill.store.runs import ExecutorId
 
 A, B = ExecutorId("a"), ExecutorId("b")
@@ -50,21 +50,21 @@ def test_a_new_process_judges_nobody_before_it_watched():
 
 
 def test_a_run_that_is_held_twice_is_in_hand_until_both_let_go():
-    hands = Hands()
-    hands.hold(KEY)
-    hands.hold(KEY)
+    in_flight = InFlight()
+    in_flight.add(KEY)
+    in_flight.add(KEY)
 
-    hands.let_go(KEY)
+    in_flight.remove(KEY)
 
-    assert hands.held == 1
-    assert hands.missing([KEY, OTHER]) == {OTHER}
-    hands.let_go(KEY)
-    assert hands.missing([KEY]) == {KEY}
-    assert hands.wait_until_empty(0)
+    assert in_flight.count == 1
+    assert in_flight.missing([KEY, OTHER]) == {OTHER}
+    in_flight.remove(KEY)
+    assert in_flight.missing([KEY]) == {KEY}
+    assert in_flight.wait_until_empty(0)
 
 
 def test_waiting_for_empty_hands_ends_with_the_time():
-    hands = Hands()
-    hands.hold(KEY)
+    in_flight = InFlight()
+    in_flight.add(KEY)
 
-    assert not hands.wait_until_empty(0.01)
+    assert not in_flight.wait_until_empty(0.01)

@@ -8,7 +8,7 @@ from typing import Any
 from hookmill.store.database import close_to_strangers
 
 
-class LedgerConnection(sqlite3.Connection):
+class EngineDbConnection(sqlite3.Connection):
     """A connection that does not wait for the disk at each commit, and so takes no time from the deliveries'."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -17,7 +17,7 @@ class LedgerConnection(sqlite3.Connection):
         self.execute("PRAGMA synchronous = NORMAL")
 
 
-def prepare_ledger(path: Path) -> Path | None:
+def prepare_engine_db(path: Path) -> Path | None:
     """Make the file, for its owner alone, if there is none. A damaged one is moved aside: where it is then."""
     damaged = None
     if path.exists() and not _is_sound(path):

@@ -9,7 +9,7 @@ from hookmill.settings import RunnerSettings, Settings
 from hookmill.web.dashboard.settings import SettingInForce
 
 
-def settings_in_force(settings: Settings) -> Mapping[str, SettingInForce]:
+def effective_settings(settings: Settings) -> Mapping[str, SettingInForce]:
     """Every setting by its name, in the order of their page."""
     return {name: _in_force(settings, name) for name in Settings.model_fields}
 

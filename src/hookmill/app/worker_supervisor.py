@@ -21,7 +21,7 @@ READY: Final = b"ready\n"
 LEAVE: Final = b"leave"
 
 
-class Companion:
+class WorkerSupervisor:
     """The worker process beside the ingress: kept alive while the service is, and let go with it.
 
     It is not part of the ingress process, whose interpreter every request needs: a run's work must not be felt there.
