@@ -155,7 +155,7 @@ def test_no_answer_of_the_api_holds_a_secret(flock: Flock):
         "factory": "default",
         "uid": flock.created["uid"],
         "kind": "webhook",
-        "name": flock.created["secretName"],
+        "name": flock.created["secret_name"],
         "automation": first("automations", "automation_id"),
         "delivery": flock.signed.delivery_id,
         "run": first("runs", "run_id"),

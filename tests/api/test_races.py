@@ -19,7 +19,7 @@ def test_of_two_edits_of_the_same_version_one_wins_and_the_other_changes_nothing
     stocked = Stocked(each_api, each_api.world.may)
     path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
     seen = each_api.get(path).headers["etag"]
-    edits = [{"name": "renamed by one"}, {"deliveryIdHeader": "X-Of-The-Other"}]
+    edits = [{"name": "renamed by one"}, {"delivery_id_header": "X-Of-The-Other"}]
 
     answers = at_once(2, lambda number: each_api.patch(path, edits[number], headers={"If-Match": seen}))
 
@@ -27,7 +27,7 @@ def test_of_two_edits_of_the_same_version_one_wins_and_the_other_changes_nothing
     (won,) = [number for number, answer in enumerate(answers) if answer.status == 200]
     now = each_api.get(path).json
     assert now["name"] == ("renamed by one" if won == 0 else "source of default")
-    assert now["deliveryIdHeader"] == ("X-Of-The-Other" if won == 1 else None)
+    assert now["delivery_id_header"] == ("X-Of-The-Other" if won == 1 else None)
     assert answers[1 - won].json["code"] == "changed"
 
 

@@ -55,7 +55,7 @@ def test_callers_do_not_meet_in_each_others_keys(api: Api):
 
 
 def test_a_refused_request_uses_no_key_up(api: Api):
-    refused = api.post("/factories/default/webhooks", {"name": "x", "signatureScheme": "github"}, headers=KEY)
+    refused = api.post("/factories/default/webhooks", {"name": "x", "signature_scheme": "github"}, headers=KEY)
     answer = api.post(WEBHOOKS, {"name": "x"}, headers=KEY)
 
     assert (refused.status, answer.status) == (422, 201)

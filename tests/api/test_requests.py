@@ -260,8 +260,8 @@ def test_an_escaped_pair_and_a_backslash_are_text(api: Api):
         (WEBHOOKS, {"name": ""}, "Give at least 1 character."),
         (WEBHOOKS, {"name": "x" * 101}, "Give at most 100 characters."),
         (WEBHOOKS, {"name": "x", "enabled": "no"}, "Give true or false."),
-        (WEBHOOKS, {"name": "x", "authMode": "none"}, "Choose one of: 'token'"),
-        (WEBHOOKS, {"name": "x", "deliveryIdHeader": "a b"}, "Give the name of a header"),
+        (WEBHOOKS, {"name": "x", "auth_mode": "none"}, "Choose one of: 'token'"),
+        (WEBHOOKS, {"name": "x", "delivery_id_header": "a b"}, "Give the name of a header"),
         (WEBHOOKS, [], "Give an object."),
         ("/keys", {"name": "x", "role": "admin", "expires_at": "soon"}, "A moment looks like 2026-11-21T09:12:36Z."),
     ],
@@ -344,7 +344,7 @@ def test_a_key_that_is_revoked_while_its_body_is_held_back_does_nothing(api: Api
 
 STORED = sorted({column.name for table in schema.metadata.tables.values() for column in table.columns})
 WRITABLE = {
-    "webhook": {"name", "enabled"},
+    "webhook": {"name", "enabled", "delivery_id_header"},
     "automation": {"name", "prompt", "triggers", "runner", "enabled"},
     "member": {"is_admin"},
 }
@@ -395,7 +395,7 @@ def test_a_new_thing_takes_no_field_that_is_not_its_creators_to_choose(shared_ap
         ({"name": None}, "/name"),
         ({"enabled": "false"}, "/enabled"),
         ({"enabled": 0}, "/enabled"),
-        ({"name": "x", "deliveryIdHeader": "a b"}, "/deliveryIdHeader"),
+        ({"name": "x", "delivery_id_header": "a b"}, "/delivery_id_header"),
         ({"a/b~c": 1}, "/a~1b~0c"),
     ],
 )
@@ -411,7 +411,7 @@ def test_a_field_of_the_wrong_kind_is_named_by_its_json_pointer(api: Api, stocke
     [
         (WEBHOOKS, {"name": "x", "enabled": "true"}, "/enabled"),
         (WEBHOOKS, {"name": "x", "answers_handshakes": 1}, "/answers_handshakes"),
-        (WEBHOOKS, {"name": "x", "authMode": "none"}, "/authMode"),
+        (WEBHOOKS, {"name": "x", "auth_mode": "none"}, "/auth_mode"),
         ("/factories/default/backtests", {"last": "50"}, "/last"),
         ("/factories/default/backtests", {"last": 501}, "/last"),
         ("/factories/default/filter-tests", {"delivery_id": "dlv_1"}, "/delivery_id"),
@@ -449,13 +449,13 @@ def test_every_fault_of_a_filter_is_named_by_its_json_pointer(api: Api, stocked:
 
 
 def test_what_is_left_out_of_a_change_stays_and_null_takes_away(api: Api):
-    made = api.post(WEBHOOKS, {"name": "x", "deliveryIdHeader": "X-Event-Id"}).json
+    made = api.post(WEBHOOKS, {"name": "x", "delivery_id_header": "X-Event-Id"}).json
 
     kept = api.patch(f"{WEBHOOKS}/{made['uid']}", {"enabled": False}).json
-    taken = api.patch(f"{WEBHOOKS}/{made['uid']}", {"deliveryIdHeader": None}).json
+    taken = api.patch(f"{WEBHOOKS}/{made['uid']}", {"delivery_id_header": None}).json
 
-    assert (kept["deliveryIdHeader"], kept["enabled"]) == ("X-Event-Id", False)
-    assert (taken["deliveryIdHeader"], taken["enabled"]) == (None, False)
+    assert (kept["delivery_id_header"], kept["enabled"]) == ("X-Event-Id", False)
+    assert (taken["delivery_id_header"], taken["enabled"]) == (None, False)
 
 
 # Parameters and addresses
@@ -556,7 +556,7 @@ def test_head_is_get_without_the_body(api: Api, stocked: Stocked):
     ids=lambda headers: " ".join(headers),
 )
 def test_no_address_repeats_what_a_client_says_of_the_host(api: Api, spoofed):
-    made = api.post(WEBHOOKS, {"name": "x", "authMode": "url_token"}, headers=spoofed)
+    made = api.post(WEBHOOKS, {"name": "x", "auth_mode": "url_token"}, headers=spoofed)
     seen = api.get(f"{WEBHOOKS}/{made.json['uid']}", headers=spoofed)
     redirected = api.get(f"{WEBHOOKS}/", headers=spoofed)
     page = api.get("/docs", headers=spoofed)

@@ -45,7 +45,7 @@ def look_at_everything(overheard: Overheard, stocked: Stocked) -> None:
 
 def test_what_is_generated_is_said_once(api: Api, stocked: Stocked):
     overheard = Overheard(api)
-    by_url = overheard.ask("POST", WEBHOOKS, {"name": "by URL too", "authMode": "url_token"}).json
+    by_url = overheard.ask("POST", WEBHOOKS, {"name": "by URL too", "auth_mode": "url_token"}).json
     told = {
         "POST " + WEBHOOKS: by_url["secret"],
         f"POST {WEBHOOKS}/{stocked.webhook.webhook.uid}/rotate": overheard.ask(
@@ -75,8 +75,8 @@ def test_what_is_generated_is_said_once(api: Api, stocked: Stocked):
 
 def test_what_was_there_before_is_never_said(api: Api, stocked: Stocked):
     overheard = Overheard(api)
-    overheard.ask("POST", WEBHOOKS, {"name": "with the spare", "secretName": stocked.secret_name})
-    overheard.ask("POST", WEBHOOKS, {"name": "by URL", "authMode": "url_token", "secretName": stocked.secret_name})
+    overheard.ask("POST", WEBHOOKS, {"name": "with the spare", "secret_name": stocked.secret_name})
+    overheard.ask("POST", WEBHOOKS, {"name": "by URL", "auth_mode": "url_token", "secret_name": stocked.secret_name})
     look_at_everything(overheard, stocked)
 
     assert [answer.status for _, answer in overheard.answers[:2]] == [201, 201]
@@ -89,7 +89,7 @@ def test_what_somebody_gives_is_not_said_back(api: Api, stocked: Stocked):
     uid = stocked.webhook.webhook.uid
     given = [
         ("POST", WEBHOOKS, {"name": "given", "secret": CANARY}),
-        ("POST", WEBHOOKS, {"name": "given by URL", "authMode": "url_token", "secret": CANARY}),
+        ("POST", WEBHOOKS, {"name": "given by URL", "auth_mode": "url_token", "secret": CANARY}),
         ("POST", f"{WEBHOOKS}/{uid}/rotate", {"secret": CANARY}),
         ("POST", "/factories/default/secrets", {"name": "GIVEN", "value": CANARY}),
         ("PUT", f"/factories/default/secrets/{stocked.secret_name}", {"value": CANARY}),
@@ -108,13 +108,13 @@ def test_what_somebody_gives_is_not_said_back(api: Api, stocked: Stocked):
     [
         {"name": "x", "secret": [CANARY]},
         {"name": "x", "secret": {"value": CANARY}},
-        {"name": "x", "secret": CANARY, "authMode": CANARY},
+        {"name": "x", "secret": CANARY, "auth_mode": CANARY},
         {"name": "x", "secret": CANARY + "\x00"},
         {"name": "x", "secret": CANARY * 200},
-        {"name": "x", "secret": f"{CANARY} with a space", "authMode": "url_token"},
-        {"name": "x", "authMode": "signature", "signatureScheme": "standard_webhooks", "secret": f"whsec_{CANARY}"},
-        {"name": "x", "secretName": "lower", "secret": CANARY, "unknown": CANARY},
-        {"name": "x", "deliveryIdHeader": f"{CANARY} {CANARY}"},
+        {"name": "x", "secret": f"{CANARY} with a space", "auth_mode": "url_token"},
+        {"name": "x", "auth_mode": "signature", "signature_scheme": "standard_webhooks", "secret": f"whsec_{CANARY}"},
+        {"name": "x", "secret_name": "lower", "secret": CANARY, "unknown": CANARY},
+        {"name": "x", "delivery_id_header": f"{CANARY} {CANARY}"},
         {"name": "x", "signature_options": {"secret": CANARY}},
         {"name": "x", "enabled": CANARY},
         [CANARY],

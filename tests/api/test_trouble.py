@@ -120,7 +120,7 @@ def test_part_of_a_change_is_not_kept_when_the_rest_is_refused(api: Api, stocked
     path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
     before = api.get(path).body
 
-    answer = api.patch(path, {"name": "renamed", "deliveryIdHeader": "Authorization"})
+    answer = api.patch(path, {"name": "renamed", "delivery_id_header": "Authorization"})
 
     assert answer.status == 422
     assert api.get(path).body == before

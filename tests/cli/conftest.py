@@ -21,6 +21,7 @@ from hookmill.domain import ids
 from hookmill.domain.delivery import IdentityKind, Label, identities_shown_as
 from hookmill.domain.run import RunState
 from hookmill.settings import read_settings
+from tests.support.names import other_names
 
 START_US = 1_795_252_356_000_000
 """2026-11-21 09:12:36 UTC."""
@@ -40,11 +41,17 @@ class Printed:
 
     @property
     def json(self) -> Any:
-        return json.loads(self.raw)
+        return named_in_snake_case(json.loads(self.raw))
 
     @property
     def json_lines(self) -> list[Any]:
-        return [json.loads(line) for line in self.raw.splitlines()]
+        return [named_in_snake_case(json.loads(line)) for line in self.raw.splitlines()]
+
+
+def named_in_snake_case(printed: Any) -> Any:
+    """What a command printed with `--json`, in which every name must be in snake_case."""
+    assert other_names(printed) == []
+    return printed
 
 
 Hookmill = Callable[..., Printed]

@@ -16,7 +16,7 @@ def test_the_list_says_newest_first_who_did_what_through_which_door(webhook: Any
         ["operator", getpass.getuser(), "cli", "webhook.rename", "orders", "before", "source"],
         [
             *("operator", getpass.getuser(), "cli", "webhook.create", "source"),
-            *("authMode", "token,", "secretName", "WEBHOOK_SOURCE_SECRET,", "enabled", "true"),
+            *("auth_mode", "token,", "secret_name", "WEBHOOK_SOURCE_SECRET,", "enabled", "true"),
         ],
     ]
 

@@ -25,7 +25,7 @@ import pytest
 from hookmill.app import port
 from hookmill.domain.errors import Conflict
 from hookmill.store.keys.key_file import KeyFile
-from tests.cli.conftest import Hookmill
+from tests.cli.conftest import Hookmill, named_in_snake_case
 from tests.support.loaded import Command
 from tests.support.ports import free_port
 from tests.support.service import operator, serving
@@ -45,7 +45,7 @@ class Started:
 
     def announced(self) -> Any:
         """The same of a start with `--json`."""
-        return json.loads(self._said_until("{"))
+        return named_in_snake_case(json.loads(self._said_until("{")))
 
     def _said_until(self, beginning: str) -> str:
         def all_said() -> str:
@@ -332,7 +332,9 @@ def test_a_worker_performs_runs_whatever_the_setting_of_serve_says(
         service.announcement()
         hookmill("send", "first")
         (run,) = hookmill("run", "list", "--json").json["runs"]
-        worker = Command(["worker"], os.environ, data_dir, data_dir / "worker.log")
+        output = data_dir / "worker.json"
+        output.touch()
+        worker = Command(["worker", "--json"], os.environ, Path.cwd(), output, data_dir / "worker.log")
         try:
             assert _finished_run(hookmill)["run_id"] == run["run_id"]
         finally:
@@ -340,6 +342,7 @@ def test_a_worker_performs_runs_whatever_the_setting_of_serve_says(
             worker.wait(LONG_SECONDS)
 
     assert run["state"] == "queued"
+    assert named_in_snake_case(json.loads(output.read_text())) == {"runs_at_once": 4, "data_dir": str(data_dir)}
 
 
 def test_a_worker_whose_directory_is_unusable_says_so_and_waits_for_it(

@@ -20,14 +20,16 @@ def test_creation_prints_the_uid_the_complete_url_and_the_secret(log: Log, hookm
 
 
 def test_a_webhook_is_printed_under_the_contracts_names(webhook: Any):
-    described = {key: webhook[key] for key in ("name", "authMode", "secretName", "signatureScheme", "deliveryIdHeader")}
+    described = {
+        key: webhook[key] for key in ("name", "auth_mode", "secret_name", "signature_scheme", "delivery_id_header")
+    }
 
     assert described == {
         "name": "source",
-        "authMode": "token",
-        "secretName": "WEBHOOK_SOURCE_SECRET",
-        "signatureScheme": None,
-        "deliveryIdHeader": None,
+        "auth_mode": "token",
+        "secret_name": "WEBHOOK_SOURCE_SECRET",
+        "signature_scheme": None,
+        "delivery_id_header": None,
     }
     assert webhook["enabled"] is True
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", webhook["created_at"])
@@ -145,7 +147,7 @@ def test_rotation_names_the_other_webhooks_with_the_same_secret(webhook: Any, ho
 def test_the_header_with_the_senders_event_id_is_kept(log: Log, hookmill: Hookmill):
     made = hookmill("webhook", "create", "orders", "--delivery-id-header", "X-Event", "--json").json
 
-    assert made["deliveryIdHeader"] == "X-Event"
+    assert made["delivery_id_header"] == "X-Event"
 
 
 def test_rotation_prints_a_new_secret_and_keeps_the_uid(webhook: Any, hookmill: Hookmill):

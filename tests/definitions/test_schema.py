@@ -8,8 +8,9 @@ import pytest
 
 from hookmill import definitions
 from hookmill.definitions.folder import Files
+from hookmill.definitions.keys import AUTOMATION_KEYS, WebhookKey
 from hookmill.definitions.nodes import compose, to_json
-from hookmill.definitions.reading import AUTOMATION_KEYS, WEBHOOK_KEYS, read
+from hookmill.definitions.reading import read
 from hookmill.domain.automation import TRIGGERS_MAX, WEBHOOKS_PER_TRIGGER_MAX
 from hookmill.domain.errors import NotFound
 from hookmill.domain.filters import OPERATORS, SET_VALUES_MAX
@@ -61,7 +62,7 @@ def test_every_key_is_described_for_editors(schema: Any):
 
 
 def test_the_schemas_name_what_the_reader_knows():
-    assert tuple(WEBHOOK["properties"]) == WEBHOOK_KEYS
+    assert tuple(WEBHOOK["properties"]) == tuple(WebhookKey)
     assert tuple(AUTOMATION["properties"]) == AUTOMATION_KEYS
     assert tuple(WEBHOOK["properties"]["signatureScheme"]["enum"]) == allowed_names()
     assert tuple(WEBHOOK["$defs"]["signatureOptions"]["properties"]) == GenericHmac.__struct_fields__

@@ -78,7 +78,7 @@ class ByApi(Door):
         return answer.json if answer.body else None
 
     def create(self) -> None:
-        self.uid = self.ask("POST", "/webhooks", {"name": "source", "secretName": self.secret_name})["uid"]
+        self.uid = self.ask("POST", "/webhooks", {"name": "source", "secret_name": self.secret_name})["uid"]
 
     def disable(self) -> None:
         self.ask("PATCH", f"/webhooks/{self.uid}", {"enabled": False})

@@ -15,7 +15,8 @@ INTRODUCTION: Final = """\
 Look up here what the service must do, and cite a requirement by its id. An id is never reused or
 renumbered. Tests in `tests/spec` show that the service meets the requirements;
 `.venv/bin/python -m tests.spec --list` names the tests of each. [Decisions](decisions.md) gives the
-reasons where several answers were possible.
+reasons where several answers were possible. Fields have the names of definition files here; JSON
+has the same names in `snake_case`.
 
 `.venv/bin/python -m tests.spec --write` writes this page from `tests/spec/requirements.py`.
 """

@@ -196,9 +196,9 @@ def test_webhook_waits_disabled_for_the_providers_secret(world):
 
 @shows("SIGNATURE-1")
 def test_signature_mode_and_signature_scheme_require_each_other(world):
-    with pytest.raises(Invalid, match="signatureScheme goes with authMode signature alone"):
+    with pytest.raises(Invalid, match="signature scheme goes with auth mode signature alone"):
         world.webhook(signature_scheme="github")
-    with pytest.raises(Invalid, match="authMode signature needs a signatureScheme") as refused:
+    with pytest.raises(Invalid, match="Auth mode signature needs a signature scheme") as refused:
         world.webhook(auth_mode=AuthMode.SIGNATURE)
     assert all(name in str(refused.value) for name in allowed_names())
 
@@ -365,5 +365,5 @@ def test_challenge_is_answered_only_if_it_is_signed_and_enabled(world):
 def test_answering_challenges_requires_a_provider_that_signs_them(world):
     with pytest.raises(Invalid, match="sends no signed challenge"):
         signed(world, "github", answers_handshakes=True)
-    with pytest.raises(Invalid, match="goes with authMode signature alone"):
+    with pytest.raises(Invalid, match="with auth mode signature alone"):
         world.webhook(answers_handshakes=True)

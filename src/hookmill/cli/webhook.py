@@ -329,16 +329,16 @@ def _named(automation: Automation) -> str:
 
 
 def webhook_fields(management: Management, webhook: Webhook) -> dict[str, Any]:
-    """A webhook as JSON says it: the contract's names where it has them."""
+    """A webhook as JSON says it."""
     return {
         "uid": webhook.uid,
         "name": webhook.name,
-        "authMode": webhook.auth_mode.value,
-        "secretName": webhook.secret_name,
-        "signatureScheme": webhook.signature_scheme,
+        "auth_mode": webhook.auth_mode.value,
+        "secret_name": webhook.secret_name,
+        "signature_scheme": webhook.signature_scheme,
         "signature_options": webhook.signature_options,
         "answers_handshakes": webhook.answers_handshakes,
-        "deliveryIdHeader": webhook.delivery_id_header,
+        "delivery_id_header": webhook.delivery_id_header,
         "enabled": webhook.state is WebhookState.ENABLED,
         "state": webhook.state.value,
         "url": management.webhooks.url(webhook),

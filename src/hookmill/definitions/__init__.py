@@ -4,6 +4,7 @@
     text.py       from bytes to text; unresolved merges, front matter
     nodes.py      the part of YAML that they may use, each value with its line and column
     form.py       mappings whose keys are known
+    keys.py       those keys, and the fields that they stand for
     reading.py    from bytes to definitions, or to everything that is wrong with them
     planning.py   what applying them would change; pure
     applying.py   the plan, proven and taken: all of it or nothing

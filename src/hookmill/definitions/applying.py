@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookmill.definitions.folder import read_folder
+from hookmill.definitions.keys import WebhookKey
 from hookmill.definitions.planning import (
     BACKTESTED,
     SYNC,
@@ -193,7 +194,7 @@ def _take_webhook(management: Management, may: MayManage, step: Step) -> None:
         )
         return
     uid, keys = str(step.id), {change.key for change in step.changes}
-    if keys - {SYNC, "enabled", "deliveryIdHeader"}:
+    if keys - {SYNC, WebhookKey.ENABLED, WebhookKey.DELIVERY_ID_HEADER}:
         management.webhooks.redefine(
             may,
             uid,
@@ -204,12 +205,12 @@ def _take_webhook(management: Management, may: MayManage, step: Step) -> None:
             secret_name=wanted.secret_name,
             delivery_id_header=wanted.delivery_id_header,
         )
-    elif "deliveryIdHeader" in keys:
+    elif WebhookKey.DELIVERY_ID_HEADER in keys:
         # Unlike a redefinition, this is possible while the provider's secret is still awaited.
         management.webhooks.change(may, uid, delivery_id_header=wanted.delivery_id_header)
     if SYNC in keys:
         management.webhooks.sync(may, uid)
-    if "enabled" in keys:
+    if WebhookKey.ENABLED in keys:
         management.webhooks.set_enabled(may, uid, bool(wanted.enabled))
 
 
@@ -247,7 +248,7 @@ def _told(step: Step, error: HookmillError) -> list[Problem]:
         return [definition.problem(fault.pointer, fault.message) for fault in error.faults]
     # Mode, scheme and header were judged when the file was read: what is left to be unfit is the secret.
     about_secret = isinstance(error, Invalid) and step.kind is Kind.WEBHOOK
-    return [definition.problem("/secretName" if about_secret else "", str(error))]
+    return [definition.problem(f"/{WebhookKey.SECRET_NAME}" if about_secret else "", str(error))]
 
 
 def _usable(definitions: Definitions) -> Definitions:

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Final
 
+from hookmill.definitions.keys import WebhookKey
 from hookmill.definitions.problem import Problem
 from hookmill.definitions.reading import (
     AutomationDefinition,
@@ -150,7 +151,7 @@ def plan_of(definitions: Definitions, state: State) -> Plan:
 def _webhook_step(wanted: WebhookDefinition, known: Webhook | None) -> Step | None:
     if known is None:
         settings = [Change(key, None, value) for key, value in webhook_settings(wanted).items() if value]
-        settings.append(Change("enabled", None, wanted.enabled is not False))
+        settings.append(Change(WebhookKey.ENABLED, None, wanted.enabled is not False))
         return Step(
             act=Act.CREATE, kind=Kind.WEBHOOK, name=wanted.name, id=None, changes=tuple(settings), definition=wanted
         )
@@ -159,28 +160,29 @@ def _webhook_step(wanted: WebhookDefinition, known: Webhook | None) -> Step | No
         for (key, before), after in zip(webhook_settings(known).items(), webhook_settings(wanted).values(), strict=True)
         if before != after
     ]
-    if not known.secret_is_current and all(change.key != "secretName" for change in changes):
+    if not known.secret_is_current and all(change.key != WebhookKey.SECRET_NAME for change in changes):
         what = "the value last synced" if known.has_secret else "none yet"
         changes.append(Change(SYNC, what, "the newest value", known.has_secret))
     was_enabled = known.state is WebhookState.ENABLED
     if wanted.enabled is not None and wanted.enabled != was_enabled:
-        changes.append(Change("enabled", was_enabled, wanted.enabled, was_enabled))
+        changes.append(Change(WebhookKey.ENABLED, was_enabled, wanted.enabled, was_enabled))
     return _change(Kind.WEBHOOK, known.uid, wanted, changes)
 
 
-_PROOFS: Final = {"authMode", "signatureScheme", "signatureOptions", "secretName"}
+_PROOFS: Final = {
+    WebhookKey.AUTH_MODE,
+    WebhookKey.SIGNATURE_SCHEME,
+    WebhookKey.SIGNATURE_OPTIONS,
+    WebhookKey.SECRET_NAME,
+}
 
 
 def webhook_settings(webhook: Webhook | WebhookDefinition) -> dict[str, Any]:
     """What a file says of a webhook but its name and its toggle, by key."""
-    return {
-        "authMode": webhook.auth_mode.value,
-        "signatureScheme": webhook.signature_scheme,
-        "signatureOptions": webhook.signature_options,
-        "answersHandshakes": webhook.answers_handshakes,
-        "secretName": webhook.secret_name,
-        "deliveryIdHeader": webhook.delivery_id_header,
-    }
+    return {key: getattr(webhook, key.field) for key in WebhookKey if key not in _NO_SETTINGS}
+
+
+_NO_SETTINGS: Final = {WebhookKey.NAME, WebhookKey.ENABLED}
 
 
 def _automation_step(wanted: AutomationDefinition, known: Automation | None, state: State) -> Step | None:
@@ -240,10 +242,10 @@ def _unmet_secrets(definitions: Definitions, state: State, live: Mapping[str, We
             close = get_close_matches(name, state.secrets, n=1)
             meant = f", or did you mean {close[0]}?" if close else "."
             message = f"No team secret is named {name}. Create it first: hookmill secret create {name}{meant}"
-            yield wanted.problem("/secretName", message)
+            yield wanted.problem(f"/{WebhookKey.SECRET_NAME}", message)
         elif not has_value and not waits:
             message = f"Team secret {name} has no value yet. Give it one: hookmill secret replace {name}"
-            yield wanted.problem("/secretName", message)
+            yield wanted.problem(f"/{WebhookKey.SECRET_NAME}", message)
 
 
 def _consent(definitions: Definitions, state: State, steps: Iterable[Step], *, takes_over: bool) -> str | None:

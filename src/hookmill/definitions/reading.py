@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from hookmill.definitions.folder import Files, stem_of
 from hookmill.definitions.form import Form, Notes, form_of
+from hookmill.definitions.keys import AUTOMATION_KEYS, WebhookKey
 from hookmill.definitions.nodes import ListNode, Node, ScalarNode, compose, place_at, to_json
 from hookmill.definitions.problem import START, Place, Problem
 from hookmill.definitions.text import is_visible, parts_of, refuse_conflict, text_of
@@ -30,18 +31,6 @@ from hookmill.domain.signatures.generic import GENERIC, GenericHmac
 from hookmill.domain.signatures.rule import scheme_named
 from hookmill.domain.signatures.scheme import Scheme, signing_headers
 from hookmill.domain.webhook import AuthMode, usable_delivery_id_header, usable_name
-
-WEBHOOK_KEYS: Final = (
-    "name",
-    "authMode",
-    "signatureScheme",
-    "signatureOptions",
-    "answersHandshakes",
-    "secretName",
-    "deliveryIdHeader",
-    "enabled",
-)
-AUTOMATION_KEYS: Final = ("name", "enabled", "runner", "triggers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,24 +106,24 @@ def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefin
         return None
     node = compose(text, notes.refuse)
     if node is None and not notes.count:
-        notes.refuse(START, "The file is empty. A webhook needs at least a line secretName: NAME.")
-    form = form_of(node, "A webhook", WEBHOOK_KEYS, notes, misplaced=_MISPLACED_IN_WEBHOOKS)
+        notes.refuse(START, f"The file is empty. A webhook needs at least a line {WebhookKey.SECRET_NAME}: NAME.")
+    form = form_of(node, "A webhook", tuple(WebhookKey), notes, misplaced=_MISPLACED_IN_WEBHOOKS)
     if form is None:
         return None
     mode = _auth_mode(form)
     scheme_name, options, handshakes = _signing(form, mode)
     scheme = _scheme(form, scheme_name, options) if mode is AuthMode.SIGNATURE else None
     if handshakes and scheme is not None and scheme.handshake is None:
-        form.refuse("answersHandshakes", f"{scheme.title} sends no signed challenge. Drop this line.")
-    secret_name = form.required("secretName", "Name the team secret that holds the webhook's secret")
+        form.refuse(WebhookKey.ANSWERS_HANDSHAKES, f"{scheme.title} sends no signed challenge. Drop this line.")
+    secret_name = form.required(WebhookKey.SECRET_NAME, "Name the team secret that holds the webhook's secret")
     if secret_name is not None and not _names_a_secret(secret_name):
-        form.refuse("secretName", _NO_SECRET_NAME)
-    header = form.text("deliveryIdHeader")
+        form.refuse(WebhookKey.SECRET_NAME, _NO_SECRET_NAME)
+    header = form.text(WebhookKey.DELIVERY_ID_HEADER)
     if header is not None:
-        form.attempt("deliveryIdHeader", lambda: usable_delivery_id_header(header))
+        form.attempt(WebhookKey.DELIVERY_ID_HEADER, lambda: usable_delivery_id_header(header))
         if scheme is not None and header.lower().encode() in signing_headers(scheme):
             message = f"{header} holds {scheme.title}'s proof, and delivery ids are stored and shown. Choose another."
-            form.refuse("deliveryIdHeader", message)
+            form.refuse(WebhookKey.DELIVERY_ID_HEADER, message)
     name, enabled = _name(form, "webhook", file), form.flag("enabled")
     if notes.count or secret_name is None:
         return None
@@ -191,7 +180,8 @@ def _prompt(body: str, line: int, notes: Notes) -> str:
 # Webhooks
 
 _SECRET_IN_A_FILE: Final = (
-    "A secret's value has no place in a file. Store it with `hookmill secret create`, and write secretName."
+    "A secret's value has no place in a file. "
+    f"Store it with `hookmill secret create`, and write {WebhookKey.SECRET_NAME}."
 )
 # It is not repeated: it may be the secret itself.
 _NO_SECRET_NAME: Final = (
@@ -237,18 +227,18 @@ def _names_a_secret(given: str) -> bool:
 
 
 def _auth_mode(form: Form) -> AuthMode:
-    given = form.text("authMode")
+    given = form.text(WebhookKey.AUTH_MODE)
     if given in {mode.value for mode in AuthMode}:
         return AuthMode(given)
-    if given is None and "authMode" not in form.meant:
+    if given is None and WebhookKey.AUTH_MODE not in form.meant:
         return AuthMode.TOKEN
     if given is not None:
-        form.refuse("authMode", f"{given[:40]!r} is none of {', '.join(AuthMode)}.")
+        form.refuse(WebhookKey.AUTH_MODE, f"{given[:40]!r} is none of {', '.join(AuthMode)}.")
     # The mode that was meant is not known, and the other keys may well belong to it.
-    return AuthMode.SIGNATURE if form.given("signatureScheme") is not None else AuthMode.TOKEN
+    return AuthMode.SIGNATURE if form.given(WebhookKey.SIGNATURE_SCHEME) is not None else AuthMode.TOKEN
 
 
-_OF_SIGNATURES: Final = ("signatureScheme", "signatureOptions", "answersHandshakes")
+_OF_SIGNATURES: Final = (WebhookKey.SIGNATURE_SCHEME, WebhookKey.SIGNATURE_OPTIONS, WebhookKey.ANSWERS_HANDSHAKES)
 
 
 def _signing(form: Form, mode: AuthMode) -> tuple[str | None, dict[str, Any] | None, bool]:
@@ -256,15 +246,17 @@ def _signing(form: Form, mode: AuthMode) -> tuple[str | None, dict[str, Any] | N
     if mode is not AuthMode.SIGNATURE:
         for key in _OF_SIGNATURES:
             if form.given(key) is not None:
-                form.refuse(key, f"{key} goes with authMode: signature. Drop the line, or choose that mode.")
+                mode_line = f"{WebhookKey.AUTH_MODE}: {AuthMode.SIGNATURE}"
+                form.refuse(key, f"{key} goes with {mode_line}. Drop the line, or choose that mode.")
         return None, None, False
-    if form.given("signatureScheme") is None:
-        form.lacks("signatureScheme", "`hookmill scheme list` shows the providers")
-    options = form.given("signatureOptions")
+    if form.given(WebhookKey.SIGNATURE_SCHEME) is None:
+        form.lacks(WebhookKey.SIGNATURE_SCHEME, "`hookmill scheme list` shows the providers")
+    options = form.given(WebhookKey.SIGNATURE_OPTIONS)
     if options is not None:
         keys = GenericHmac.__struct_fields__
-        form_of(options, "signatureOptions", keys, form.notes)
-    return form.text("signatureScheme"), to_json(options) if options else None, bool(form.flag("answersHandshakes"))
+        form_of(options, WebhookKey.SIGNATURE_OPTIONS, keys, form.notes)
+    answers_handshakes = bool(form.flag(WebhookKey.ANSWERS_HANDSHAKES))
+    return form.text(WebhookKey.SIGNATURE_SCHEME), to_json(options) if options else None, answers_handshakes
 
 
 def _scheme(form: Form, name: str | None, options: dict[str, Any] | None) -> Scheme | None:
@@ -279,9 +271,10 @@ def _scheme(form: Form, name: str | None, options: dict[str, Any] | None) -> Sch
         path = re.search(r"`\$\.(\w+)`", message)
         option = path[1] if path else message.partition(" ")[0]
         if name == GENERIC:
-            place = place_at(form.node, f"/signatureOptions/{option}")
+            place = place_at(form.node, f"/{WebhookKey.SIGNATURE_OPTIONS}/{option}")
         else:
-            place = place_at(form.node, "/signatureOptions" if options is not None else "/signatureScheme")
+            key = WebhookKey.SIGNATURE_OPTIONS if options is not None else WebhookKey.SIGNATURE_SCHEME
+            place = place_at(form.node, f"/{key}")
         form.notes.refuse(place, message)
         return None
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from difflib import unified_diff
 from typing import Any, Final
 
+from hookmill.definitions.keys import WebhookKey
 from hookmill.definitions.planning import SYNC, Act, Change, Kind, Plan, Step
 from hookmill.definitions.writing import lines_of
 
@@ -52,13 +53,13 @@ def _said_of(step: Step) -> str:
 
 
 def _new_webhook(settings: dict[str, Any]) -> Iterator[str]:
-    yield settings["authMode"]
-    if "signatureScheme" in settings:
-        yield settings["signatureScheme"]
-    yield f"secret {settings['secretName']}"
-    if "deliveryIdHeader" in settings:
-        yield f"event id in {settings['deliveryIdHeader']}"
-    if not settings["enabled"]:
+    yield settings[WebhookKey.AUTH_MODE]
+    if WebhookKey.SIGNATURE_SCHEME in settings:
+        yield settings[WebhookKey.SIGNATURE_SCHEME]
+    yield f"secret {settings[WebhookKey.SECRET_NAME]}"
+    if WebhookKey.DELIVERY_ID_HEADER in settings:
+        yield f"event id in {settings[WebhookKey.DELIVERY_ID_HEADER]}"
+    if not settings[WebhookKey.ENABLED]:
         yield "disabled"
 
 

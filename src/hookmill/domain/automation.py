@@ -10,6 +10,7 @@ from hookmill.domain.errors import Fault, Invalid, InvalidFilter
 from hookmill.domain.filters import CompiledFilter, compile_filter, filter_to_json
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.payload import Json, Parsed
+from hookmill.domain.text import snake_case
 
 PROVIDER: Final = "webhook"
 EVENT: Final = "received"
@@ -186,4 +187,6 @@ def _refused(place: str, what: str) -> Invalid:
 def _only(place: str, given: dict[str, Any], known: set[str]) -> None:
     for key in given:
         if key not in known:
-            raise _refused(place, f"unknown key {key[:100]!r}. Known here: {', '.join(sorted(known))}.")
+            likely = snake_case(key)
+            instead = f"Did you mean {likely}?" if likely in known else f"Known here: {', '.join(sorted(known))}."
+            raise _refused(place, f"unknown key {key[:100]!r}. {instead}")

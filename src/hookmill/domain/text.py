@@ -1,5 +1,10 @@
 """Anybody's words, made fit to be shown: names, ids and payloads may hold what moves a cursor or turns a line."""
 
+import re
+from typing import Final
+
+_NEXT_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
 
 def shown(text: str) -> str:
     """The text as one harmless line: what can't be seen, or could move the cursor or turn the text, is spelled out."""
@@ -9,6 +14,11 @@ def shown(text: str) -> str:
 def shown_lines(text: str) -> str:
     """As `shown`, but line breaks and tabs stay."""
     return "".join(c if c.isprintable() or c in "\n\t" else _spelled(c) for c in text)
+
+
+def snake_case(name: str) -> str:
+    """A name in camelCase as JSON of ours has it: `auth_mode` for `authMode`."""
+    return _NEXT_WORD.sub("_", name).lower()
 
 
 def _spelled(character: str) -> str:

@@ -17,13 +17,13 @@ def usable_scheme(
 ) -> "Scheme | None":
     """What a new webhook's deliveries are signed with. Raises `Invalid` where mode, scheme and options don't agree."""
     if mode is not AuthMode.SIGNATURE:
-        for what, given in (
-            ("signatureScheme", name is not None),
-            ("Signature options", options is not None),
-            ("Answering handshakes", answers_handshakes),
+        for what, is_set in (
+            ("A signature scheme goes", name is not None),
+            ("Signature options go", options is not None),
+            ("Answering handshakes goes", answers_handshakes),
         ):
-            if given:
-                raise Invalid(f"{what} goes with authMode signature alone. Leave it out, or choose that mode.")
+            if is_set:
+                raise Invalid(f"{what} with auth mode signature alone. Leave this out, or choose that mode.")
         return None
     scheme = scheme_named(name, options)
     if answers_handshakes and scheme.handshake is None:

@@ -119,9 +119,9 @@ class Webhooks:
                 "webhook",
                 uid,
                 name,
-                authMode=auth_mode.value,
-                signatureScheme=signature_scheme,
-                secretName=webhook.secret_name,
+                auth_mode=auth_mode.value,
+                signature_scheme=signature_scheme,
+                secret_name=webhook.secret_name,
                 enabled=webhook.state is WebhookState.ENABLED,
             )
         return WebhookWithSecret(webhook, self._complete_url(webhook, shown), shown)
@@ -209,7 +209,7 @@ class Webhooks:
             refuse_if_shared(tx, may, secret_id, webhook.secret_name)
             version = secrets.add_version(tx, secret_id, value, self._at.key, change.now)
             webhooks.use_secret_version(tx, webhook.uid, version)
-            change.record("rotate", "webhook", webhook.uid, webhook.name, secretName=webhook.secret_name)
+            change.record("rotate", "webhook", webhook.uid, webhook.name, secret_name=webhook.secret_name)
             webhook = _again(tx, webhook.uid)
         return WebhookWithSecret(webhook, self._complete_url(webhook, value), value)
 
@@ -227,7 +227,7 @@ class Webhooks:
             scheme = fitness.scheme_of(webhook)
             version = self._fit_version(change.tx, secret_id, webhook.secret_name, webhook.auth_mode, scheme)
             webhooks.use_secret_version(change.tx, webhook.uid, version)
-            change.record("sync", "webhook", webhook.uid, webhook.name, secretName=webhook.secret_name)
+            change.record("sync", "webhook", webhook.uid, webhook.name, secret_name=webhook.secret_name)
             return _again(change.tx, webhook.uid)
 
     def delete(self, may: MayManage, named: str) -> Webhook:
@@ -285,10 +285,10 @@ class Webhooks:
                 "webhook",
                 webhook.uid,
                 webhook.name,
-                authMode=auth_mode.value,
-                signatureScheme=signature_scheme,
-                secretName=secret_name,
-                deliveryIdHeader=delivery_id_header,
+                auth_mode=auth_mode.value,
+                signature_scheme=signature_scheme,
+                secret_name=secret_name,
+                delivery_id_header=delivery_id_header,
             )
             return _again(tx, webhook.uid)
 
@@ -315,7 +315,7 @@ class Webhooks:
                 change.nothing()
                 return webhook
             webhooks.set_delivery_id_header(change.tx, webhook.uid, header)
-            change.record("change", "webhook", webhook.uid, webhook.name, deliveryIdHeader=header)
+            change.record("change", "webhook", webhook.uid, webhook.name, delivery_id_header=header)
             return _again(change.tx, webhook.uid)
 
     def _fit_version(

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from hookmill.domain.ids import FactoryId, TeamId
 from hookmill.domain.permission import Actor
@@ -103,5 +103,14 @@ def _entry(row: Row) -> AuditEntry:
         subject_kind=row["subject_kind"],
         subject_id=row["subject_id"],
         subject_name=row["subject_name"],
-        details=json.loads(row["details"]),
+        details={_FORMER_NAMES.get(name, name): value for name, value in json.loads(row["details"]).items()},
     )
+
+
+# Nothing changes a row, so those that were written under these names keep them.
+_FORMER_NAMES: Final = {
+    "authMode": "auth_mode",
+    "signatureScheme": "signature_scheme",
+    "secretName": "secret_name",
+    "deliveryIdHeader": "delivery_id_header",
+}

@@ -32,14 +32,14 @@ def scheme_named(name: str | None, options: Any) -> Scheme:
     if name == GENERIC:
         return generic_scheme(read_generic(options or {}))
     if name is None:
-        raise Invalid(f"authMode signature needs a signatureScheme. Allowed are: {', '.join(allowed_names())}.")
+        raise Invalid(f"Auth mode signature needs a signature scheme. Allowed are: {', '.join(allowed_names())}.")
     if options is not None:
         raise Invalid(f"Signature options are for the scheme {GENERIC} alone; {name} is fully known.")
     return catalogue.find(name, also=(GENERIC,))
 
 
 def allowed_names() -> tuple[str, ...]:
-    """What `signatureScheme` may be."""
+    """The signature schemes that a webhook may name."""
     return tuple(sorted((*catalogue.names(), GENERIC)))
 
 

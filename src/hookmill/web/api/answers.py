@@ -41,7 +41,7 @@ Generated = Annotated[
 class Answer(BaseModel):
     """A JSON object. Its fields always come in the same order, so that equal things have equal bytes."""
 
-    model_config = ConfigDict(extra="forbid", serialize_by_alias=True, validate_by_name=True, validate_by_alias=True)
+    model_config = ConfigDict(extra="forbid")
 
     def as_json(self) -> bytes:
         return self.model_dump_json().encode()
@@ -110,12 +110,12 @@ class FactoryPage(Page[FactoryAnswer]):
 class WebhookAnswer(Answer):
     uid: str
     name: str
-    auth_mode: AuthMode = Field(alias="authMode")
-    secret_name: str = Field(alias="secretName", description="The team secret that holds its secret.")
-    signature_scheme: str | None = Field(alias="signatureScheme")
+    auth_mode: AuthMode
+    secret_name: str = Field(description="The team secret that holds its secret.")
+    signature_scheme: str | None
     signature_options: dict[str, Any] | None
     answers_handshakes: bool
-    delivery_id_header: str | None = Field(alias="deliveryIdHeader")
+    delivery_id_header: str | None
     enabled: bool
     state: WebhookState
     url: str = Field(description="Where senders post. Of a `url_token` webhook the token is left out: `{token}`.")

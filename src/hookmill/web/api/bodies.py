@@ -67,35 +67,33 @@ class NewFactory(Given):
 
 
 class NewWebhook(Given):
-    model_config = _example({"name": "github orders", "authMode": "signature", "signatureScheme": "github"})
+    model_config = _example({"name": "github orders", "auth_mode": "signature", "signature_scheme": "github"})
 
     name: Name
-    auth_mode: AuthMode = Field(default=AuthMode.TOKEN, alias="authMode", description="How senders prove themselves.")
+    auth_mode: AuthMode = Field(default=AuthMode.TOKEN, description="How senders prove themselves.")
     signature_scheme: Text | None = Field(
-        default=None, alias="signatureScheme", description="With authMode signature: the provider.", examples=["github"]
+        default=None, description="With auth_mode signature: the provider.", examples=["github"]
     )
     signature_options: dict[str, Any] | None = Field(
-        default=None, description="With signatureScheme hmac: how the sender signs."
+        default=None, description="With signature_scheme hmac: how the sender signs."
     )
     answers_handshakes: StrictBool = Field(default=False, description="Answer the provider's signed challenges.")
     secret: SecretText | None = Field(default=None, description="Left out: it is generated, where that can be.")
     secret_name: SecretName | None = Field(
-        default=None, alias="secretName", description="The team secret that holds it: an existing one, or a new name."
+        default=None, description="The team secret that holds it: an existing one, or a new name."
     )
     delivery_id_header: HeaderName | None = Field(
-        default=None, alias="deliveryIdHeader", description="The request header that carries the sender's event id."
+        default=None, description="The request header that carries the sender's event id."
     )
     enabled: StrictBool = True
 
 
 class WebhookChanges(Changes):
-    model_config = _example({"name": "orders", "enabled": False, "deliveryIdHeader": "X-Event-Id"})
+    model_config = _example({"name": "orders", "enabled": False, "delivery_id_header": "X-Event-Id"})
 
     name: Name = Field(default_factory=_left_out)
     enabled: StrictBool = Field(default_factory=_left_out)
-    delivery_id_header: HeaderName | None = Field(
-        default=None, alias="deliveryIdHeader", description="Null: the sender sets none."
-    )
+    delivery_id_header: HeaderName | None = Field(default=None, description="Null: the sender sets none.")
 
 
 class Rotation(Given):

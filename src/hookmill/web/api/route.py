@@ -14,7 +14,7 @@ from hookmill.domain.errors import StoreUnavailable
 from hookmill.web.api import body, problems
 from hookmill.web.api.access import Gate, anybody, asking_of, requirement_of
 from hookmill.web.api.representation import unless_known
-from hookmill.web.api.wording import Wording, named
+from hookmill.web.api.wording import Wording
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -25,9 +25,9 @@ class Route(APIRoute):
     def get_route_handler(self) -> Handler:
         perform = super().get_route_handler()
         is_open = requirement_of(self.dependant) is anybody
-        parameters = named(_query_parameters(self.dependant))
+        parameters = dict(_query_parameters(self.dependant))
         takes = self.body_field
-        fields = named(_body_fields(takes.field_info)) if takes is not None else {}
+        fields = dict(_body_fields(takes.field_info)) if takes is not None else {}
         bytes_max = body.bytes_max(fields)
         wording = Wording(fields, parameters)
 

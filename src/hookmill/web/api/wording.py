@@ -1,11 +1,12 @@
 """What is wrong with a field or parameter, in our words: what to give instead. What was sent is not said."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
+from hookmill.domain.text import snake_case
 from hookmill.web.api.fields import FORMS
 
 OTHERWISE: Final = "It is not as the API's document says."
@@ -27,8 +28,7 @@ class Wording:
         """What to say of one of the framework's findings."""
         kind = str(problem["type"])
         if kind == "extra_forbidden":
-            known = f"Known: {', '.join(self._known)}." if self._known else "None is known."
-            return f"There is no such field here. {known}"
+            return f"There is no such field here. {self._instead_of(str(problem['loc'][-1]))}"
         if kind == "value_error":
             # Said by us, in `fields`.
             return _sentence(str(problem["msg"]).removeprefix("Value error, "))
@@ -39,10 +39,11 @@ class Wording:
         said = _WORDS.get(kind)
         return said(problem.get("ctx") or {}) if said is not None else OTHERWISE
 
-
-def named(fields: Iterable[tuple[str, FieldInfo]]) -> dict[str, FieldInfo]:
-    """Fields by the names that they have outside."""
-    return {field.alias or name: field for name, field in fields}
+    def _instead_of(self, unknown: str) -> str:
+        """Which field to write in place of an unknown one. Definition files have some of them in camelCase."""
+        if (likely := snake_case(unknown)) in self._known:
+            return f"Did you mean {likely}?"
+        return f"Known: {', '.join(self._known)}." if self._known else "None is known."
 
 
 def _range(metadata: Sequence[Any]) -> str | None:

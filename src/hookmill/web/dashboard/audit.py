@@ -55,10 +55,10 @@ WORDS: Final = {
 """What was done, so that the thing's name can follow. A test holds the operations to this table."""
 
 _DETAILS: Final = {
-    "authMode": "mode",
-    "signatureScheme": "scheme",
-    "secretName": "secret",
-    "deliveryIdHeader": "event id in",
+    "auth_mode": "mode",
+    "signature_scheme": "scheme",
+    "secret_name": "secret",
+    "delivery_id_header": "event id in",
     "is_admin": "admin",
     "before": "before",
     "changed": "changed",

@@ -1,0 +1,100 @@
+"""Every name in the API is in snake_case: of fields, parameters, codes and operations, in examples too."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hookmill.definitions.keys import WebhookKey
+from hookmill.web.api import application
+from hookmill.web.api.document import document
+from hookmill.web.api.problems import KINDS
+from tests.api.client import Api, Stocked
+from tests.support.names import SNAKE_CASE, other_names
+
+WEBHOOKS = "/factories/default/webhooks"
+DOCUMENT = document(application())
+OF_FILES = sorted(key for key in WebhookKey if key != key.field)
+"""The keys of definition files that the API has under other names."""
+
+
+def schemas(value: Any, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every object of the description, with its place. What stands in examples is none of it."""
+    if isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from schemas(each, f"{place}/{number}")
+    elif isinstance(value, dict):
+        yield place, value
+        for name, each in value.items():
+            if name not in {"example", "examples"}:
+                yield from schemas(each, f"{place}/{name}")
+
+
+def test_every_field_in_the_description_is_in_snake_case():
+    fields = [
+        (place, name)
+        for place, schema in schemas(DOCUMENT)
+        if isinstance(schema.get("properties"), dict)
+        for name in schema["properties"]
+    ]
+
+    assert len(fields) > 150
+    assert [field for field in fields if not SNAKE_CASE.match(field[1])] == []
+
+
+def test_every_parameter_operation_and_code_is_in_snake_case():
+    operations = [operation for methods in DOCUMENT["paths"].values() for operation in methods.values()]
+    parameters = [parameter for operation in operations for parameter in operation.get("parameters", ())]
+    names = {parameter["name"] for parameter in parameters if parameter["in"] != "header"}
+    names |= {operation["operationId"] for operation in operations} | set(KINDS)
+
+    assert len(names) > 70
+    assert [name for name in sorted(names) if not SNAKE_CASE.match(name)] == []
+
+
+def test_every_example_in_the_description_has_names_in_snake_case():
+    examples = [
+        (place, example)
+        for place, schema in schemas(DOCUMENT)
+        for example in schema.get("examples", ())
+        if isinstance(example, dict | list)
+    ]
+
+    assert len(examples) > 15
+    assert [name for place, example in examples for name in other_names(example, place)] == []
+
+
+def test_neither_the_description_nor_the_page_names_a_key_of_definition_files(shared_api: Api):
+    for path in ("/openapi.json", "/docs"):
+        text = shared_api.get(path, key="").body.decode()
+
+        assert [key for key in OF_FILES if key in text] == []
+
+
+@pytest.mark.parametrize("key", OF_FILES)
+def test_a_field_in_camel_case_is_refused_with_the_right_name(shared_api: Api, key: str):
+    answer = shared_api.post(WEBHOOKS, {"name": "x", key: "token"})
+
+    assert (answer.status, answer.json["code"]) == (422, "invalid")
+    assert answer.json["errors"] == [
+        {
+            "pointer": f"/{key}",
+            "detail": f"There is no such field here. Did you mean {WebhookKey(key).field}?",
+        }
+    ]
+
+
+def test_a_trigger_in_camel_case_is_refused_with_the_right_name(api: Api, stocked: Stocked):
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhookIds": [stocked.places["uid"]]}}
+
+    answer = api.post("/factories/default/automations", {"name": "x", "prompt": "Look.", "triggers": [trigger]})
+
+    assert answer.status == 422
+    assert answer.json["errors"][0]["pointer"] == "/triggers/0/filter"
+    assert "unknown key 'webhookIds'. Did you mean webhook_ids?" in answer.json["errors"][0]["detail"]
+
+
+def test_a_field_that_resembles_none_is_refused_with_all_names(shared_api: Api):
+    answer = shared_api.post(WEBHOOKS, {"name": "x", "authModes": "token"})
+
+    assert answer.json["errors"][0]["detail"].startswith("There is no such field here. Known: answers_handshakes, ")
