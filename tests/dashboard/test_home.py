@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from hookmill.domain.activity import RATE_LIMITED, Counts
 from hookmill.domain.delivery import Label
 from hookmill.domain.ids import run_id
 from hookmill.domain.permission import Role
 from hookmill.domain.sample import FIRST, FIRST_PROMPT
 from hookmill.domain.webhook import AuthMode
 from hookmill.management.activity import HOUR_US, Hour
-from hookmill.store.activity import RATE_LIMITED, Counts
 from hookmill.web.dashboard.chart import HEIGHT, chart
 from tests.dashboard.client import Dashboard, Elements, Visitor, living
 from tests.dashboard.conftest import House

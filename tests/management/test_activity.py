@@ -1,8 +1,8 @@
 """The last day in numbers, on both stores."""
 
+from hookmill.domain.activity import NOT_FOUND, RATE_LIMITED
 from hookmill.domain.delivery import Label
 from hookmill.management.activity import HOUR_US, HOURS
-from hookmill.store.activity import NOT_FOUND, RATE_LIMITED
 from tests.support.world import World
 
 

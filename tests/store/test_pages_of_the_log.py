@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from hookmill.domain.delivery import Label
+from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.ids import RunKey, time_of, time_ordered
 from hookmill.domain.run import RunState
 from hookmill.store import deliveries, runs
 from hookmill.store.admission.transaction import add_dropped
-from hookmill.store.deliveries import Delivery, Stretch
+from hookmill.store.deliveries import Stretch
 from tests.store.shelf import Shelf
 
 DAY = 86_400

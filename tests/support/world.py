@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hookmill import app
-from hookmill.domain.delivery import Label
+from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.permission import MayManage
 from hookmill.ingress import Ingress, Limits
@@ -22,7 +22,6 @@ from hookmill.store.admission.snapshot import Snapshot
 from hookmill.store.admission.transaction import Stale
 from hookmill.store.admission.writer import write
 from hookmill.store.database import open_database, sqlite_url
-from hookmill.store.deliveries import Delivery
 from hookmill.store.keys.sealing import MasterKey, MasterKeys
 from hookmill.store.migrate import migrate
 from hookmill.web.ingress import IngressEndpoint

@@ -20,8 +20,8 @@ from hookmill.domain.ids import WebhookUid, delivery_id, delivery_key
 from hookmill.domain.text import shown, shown_lines
 
 if TYPE_CHECKING:
+    from hookmill.domain.delivery import Delivery, Refusals
     from hookmill.management import AutomationVerdict
-    from hookmill.store.deliveries import Delivery, Refusals
 
 commands = typer.Typer(no_args_is_help=True, help="The delivery log: what came, and what became of it.")
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from hookmill.domain.ids import DeliveryKey
+from hookmill.domain.ids import DeliveryKey, WebhookUid
 from hookmill.domain.limits import IDENTITY_SHOWN_CHARACTERS
 
 SENDER_DELIVERY_ID: Final = b"x-service-delivery-id"
@@ -83,6 +83,35 @@ class IdentityKind(IntEnum):
     @property
     def shown(self) -> str:
         return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One row of the log. `received_at` is in µs since 1970."""
+
+    key: DeliveryKey
+    webhook_uid: WebhookUid
+    webhook_name: str
+    label: Label
+    size: int
+    received_at: int
+    identity_kind: IdentityKind | None
+    identity: str | None
+    duplicate_of: DeliveryKey | None
+    reason: str | None
+    client: str | None
+    """The address that a refused attempt came from."""
+    identity_digest: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusals:
+    """Attempts of one minute that have no row: how many, of which kind."""
+
+    webhook_uid: WebhookUid
+    minute: int
+    kind: str
+    count: int
 
 
 class Identity(NamedTuple):

@@ -7,6 +7,10 @@ would meet holds, in every process, before the call returns; and each change is 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from hookmill.domain.api_key import ApiKey
+from hookmill.domain.audit import AuditEntry
+from hookmill.domain.definition_run import DefinitionAct, DefinitionOutcome, DefinitionRun
+from hookmill.domain.member import Member
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management.access import Access
 from hookmill.management.audit import Audit
@@ -31,12 +35,8 @@ from hookmill.management.runs import Runs
 from hookmill.management.secrets import Secrets, TeamSecret
 from hookmill.management.sessions import LinkTarget, Sessions, SignedIn
 from hookmill.management.webhooks import KEPT, Kept, Webhooks, WebhookWithSecret
-from hookmill.store.api_keys import ApiKey
-from hookmill.store.audit import AuditEntry
 from hookmill.store.database import Database
-from hookmill.store.definition_runs import DefinitionAct, DefinitionOutcome, DefinitionRun
 from hookmill.store.keys.sealing import MasterKeys
-from hookmill.store.members import Member
 
 
 class Management:

@@ -6,12 +6,12 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Final
 
+from hookmill.domain.api_key import ApiKey
 from hookmill.domain.errors import NotFound, StoreUnavailable
 from hookmill.domain.factory import Factory
 from hookmill.domain.permission import Actor, ActorKind, Caller, Door, MayAdminister, MayManage, MayView, Role
 from hookmill.management.installation import Installation
 from hookmill.store import api_keys, factories
-from hookmill.store.api_keys import ApiKey
 
 TOKEN_PREFIX: Final = "hmk_"
 """What an API key's token begins with, so that people and scanners know one when they see it."""

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from hookmill.domain.activity import Counts, Newest
 from hookmill.domain.delivery import Label
 from hookmill.domain.ids import FactoryId, WebhookUid
 from hookmill.domain.permission import MayView
 from hookmill.store import activity
-from hookmill.store.activity import Counts, Newest
 from hookmill.store.database import Transaction
 
 HOURS: Final = 24

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from hookmill.domain.audit import AuditEntry
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management.installation import Installation
 from hookmill.store import audit
-from hookmill.store.audit import AuditEntry
 
 
 class Audit:

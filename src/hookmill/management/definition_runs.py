@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
+from hookmill.domain.definition_run import DefinitionAct, DefinitionOutcome, DefinitionRun
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.management.installation import Installation
 from hookmill.store import definition_runs
-from hookmill.store.definition_runs import DefinitionAct, DefinitionOutcome, DefinitionRun
 
 LINES_MAX: Final = 200
 LINE_CHARACTERS_MAX: Final = 300

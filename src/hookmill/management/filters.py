@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from hookmill.domain import payload
 from hookmill.domain.automation import Automation, Subscription, Trigger
-from hookmill.domain.delivery import Label
+from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.errors import Invalid, InvalidFilter
 from hookmill.domain.filters import CompiledFilter, Explanation, compile_filter
 from hookmill.domain.ids import WebhookUid
@@ -16,7 +16,6 @@ from hookmill.domain.run import Run
 from hookmill.management.finding import delivery_of, payload_of, webhook_named
 from hookmill.management.installation import Installation
 from hookmill.store import automations, deliveries, runs
-from hookmill.store.deliveries import Delivery
 
 BACKTEST_MAX: Final = 200
 """How many deliveries a backtest looks at, at most."""

@@ -2,6 +2,7 @@
 
 from hookmill.domain import ids
 from hookmill.domain.automation import Automation
+from hookmill.domain.delivery import Delivery
 from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import AutomationId, WebhookUid
 from hookmill.domain.permission import MayView
@@ -9,7 +10,6 @@ from hookmill.domain.run import Run
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.store import automations, deliveries, runs, webhooks
 from hookmill.store.database import Transaction
-from hookmill.store.deliveries import Delivery
 
 
 def webhook_named(tx: Transaction, may: MayView, named: str) -> Webhook:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hookmill.domain.api_key import ApiKey
 from hookmill.domain.errors import Conflict, Invalid, NotFound
 from hookmill.domain.factory import Factory
 from hookmill.domain.moment import LAST_US
@@ -13,7 +14,6 @@ from hookmill.domain.webhook import usable_name
 from hookmill.management.access import TOKEN_PREFIX, token_digest
 from hookmill.management.installation import Installation, random_name
 from hookmill.store import api_keys, factories
-from hookmill.store.api_keys import ApiKey
 from hookmill.store.database import Transaction
 
 

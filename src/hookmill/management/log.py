@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from hookmill.domain import ids, payload
 from hookmill.domain.automation import Automation
-from hookmill.domain.delivery import Label, identities_shown_as
+from hookmill.domain.delivery import Delivery, Label, Refusals, identities_shown_as
 from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import DeliveryKey, RunKey, WebhookUid
 from hookmill.domain.permission import MayManage, MayView
@@ -16,7 +16,7 @@ from hookmill.management.finding import automation_named, delivery_of, payload_o
 from hookmill.management.installation import Installation
 from hookmill.store import automations, deliveries, runs
 from hookmill.store.database import Transaction
-from hookmill.store.deliveries import Delivery, Refusals, Stretch
+from hookmill.store.deliveries import Stretch
 
 
 class Log:

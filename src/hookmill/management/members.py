@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from hookmill.domain.errors import Conflict, Invalid, NotFound
+from hookmill.domain.member import Member
 from hookmill.domain.permission import MayAdminister, Role
 from hookmill.domain.webhook import usable_name
 from hookmill.management.installation import Installation, random_name
 from hookmill.store import factories, members
 from hookmill.store.database import Transaction
-from hookmill.store.members import Member
 
 # Whether an address works shows when something is sent to it; this only keeps out what can't be one.
 _ADDRESS: Final = re.compile(r"[^@\s\x00-\x20\x7f]{1,64}@[^@\s\x00-\x20\x7f]{1,190}\Z")

@@ -10,6 +10,7 @@ from typing import Final
 
 from hookmill.domain.errors import Conflict, Invalid, NotFound, StoreUnavailable
 from hookmill.domain.limits import SESSION_HOURS, SESSION_IDLE_HOURS
+from hookmill.domain.member import Member
 from hookmill.domain.permission import Actor, ActorKind, Caller, Door, MayAdminister
 from hookmill.domain.secret import SecretValue, generated
 from hookmill.domain.webhook import usable_name
@@ -18,7 +19,6 @@ from hookmill.management.members import usable_address
 from hookmill.store import factories, members, sessions
 from hookmill.store.database import Transaction
 from hookmill.store.keys.sealing import WrongKey
-from hookmill.store.members import Member
 from hookmill.store.sessions import Account, Session, SignInLink
 
 HOUR_US: Final = 3_600_000_000

@@ -5,43 +5,12 @@ Accepted ones.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
+from hookmill.domain.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMITED, Counts, Newest
 from hookmill.domain.delivery import IdentityKind, Label
 from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
 from hookmill.store.database import Transaction
-
-RATE_LIMITED: Final = "rate_limited"
-FAILED_AUTHENTICATIONS: Final = "failed_authentications"
-NOT_FOUND: Final = "not_found"
-"""Refusals of these kinds are counted: authentic ones over the limit, unauthentic ones over theirs, and attempts at a
-disabled webhook."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Attempts by label, and those that have no row by what they were refused for."""
-
-    labels: Mapping[Label, int] = field(default_factory=dict)
-    refused: Mapping[str, int] = field(default_factory=dict)
-
-    def of(self, label: Label) -> int:
-        return self.labels.get(label, 0)
-
-    def refused_for(self, kind: str) -> int:
-        return self.refused.get(kind, 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Newest:
-    """The last row of a webhook's log. `received_at` is in µs since 1970."""
-
-    key: DeliveryKey
-    label: Label
-    received_at: int
-    reason: str | None
-
 
 _RARER: Final = tuple(label for label in Label if label is not Label.ACCEPTED)
 _REFUSED: Final = (RATE_LIMITED, FAILED_AUTHENTICATIONS, NOT_FOUND)

@@ -1,32 +1,11 @@
 """API keys as rows. Of a key's token only the SHA-256 is kept: it is 256 random bits, so nobody can guess back."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from hookmill.domain.api_key import ApiKey
 from hookmill.domain.ids import FactoryId, TeamId
 from hookmill.domain.permission import Role
 from hookmill.store.database import Row, Transaction
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiKey:
-    """A key without its token. Times are µs since 1970."""
-
-    id: str
-    team_id: TeamId
-    factory_id: FactoryId | None
-    """None for an admin's key, which is good for the whole team."""
-    factory_name: str | None
-    role: Role
-    name: str
-    created_at: int
-    expires_at: int | None
-    revoked_at: int | None
-    last_used_at: int | None
-    """To the minute."""
-
-    def is_good(self, now: int) -> bool:
-        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
 def add(tx: Transaction, key: ApiKey, digest: bytes) -> None:

@@ -2,32 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from hookmill.domain.audit import AuditEntry
 from hookmill.domain.ids import FactoryId, TeamId
 from hookmill.domain.permission import Actor
 from hookmill.store.database import Row, Transaction
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditEntry:
-    """One act of management: who did what to which thing, when (µs since 1970), through which door, from where."""
-
-    key: bytes
-    at: int
-    actor_kind: str
-    actor_id: str
-    actor_name: str
-    door: str
-    client: str | None
-    action: str
-    factory_name: str | None
-    """None for what concerns the whole team."""
-    subject_kind: str
-    subject_id: str
-    subject_name: str
-    details: Mapping[str, Any]
 
 
 def add(

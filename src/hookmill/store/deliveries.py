@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hookmill.domain import ids
-from hookmill.domain.delivery import IdentityKind, Label, RateLimit
+from hookmill.domain.delivery import Delivery, IdentityKind, Label, RateLimit, Refusals
 from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
 from hookmill.domain.limits import IDENTITIES_KEPT_DAYS, LOG_KEEPS_DAYS, LOG_KEEPS_ROWS
 from hookmill.store import dialect
@@ -14,35 +14,6 @@ from hookmill.store.database import Row, Transaction
 DAY_US: Final = 86_400_000_000
 MINUTE_US: Final = 60_000_000
 REFUSALS_MAX: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
-    """One row of the log. `received_at` is in µs since 1970."""
-
-    key: DeliveryKey
-    webhook_uid: WebhookUid
-    webhook_name: str
-    label: Label
-    size: int
-    received_at: int
-    identity_kind: IdentityKind | None
-    identity: str | None
-    duplicate_of: DeliveryKey | None
-    reason: str | None
-    client: str | None
-    """The address that a refused attempt came from."""
-    identity_digest: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusals:
-    """Attempts of one minute that have no row: how many, of which kind."""
-
-    webhook_uid: WebhookUid
-    minute: int
-    kind: str
-    count: int
 
 
 _COLUMNS = """

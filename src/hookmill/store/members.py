@@ -1,23 +1,11 @@
 """The team's people as rows, and the roles that they hold in its factories."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from hookmill.domain.ids import FactoryId, TeamId
+from hookmill.domain.member import Member
 from hookmill.domain.permission import Role
 from hookmill.store.database import Row, Transaction
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    id: str
-    team_id: TeamId
-    email: str
-    name: str
-    is_admin: bool
-    created_at: int
-    roles: Mapping[str, Role] = field(default_factory=dict)
-    """By the factory's name. An admin needs none."""
 
 
 def add(tx: Transaction, member: Member) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Generic, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from hookmill.domain.automation import Automation
-from hookmill.domain.delivery import Label
+from hookmill.domain.delivery import Delivery, Label, Refusals
 from hookmill.domain.factory import Factory
 from hookmill.domain.filters import filter_to_json
 from hookmill.domain.ids import delivery_id, run_id
@@ -27,7 +27,6 @@ from hookmill.management import (
     TeamSecret,
     WebhookWithSecret,
 )
-from hookmill.store.deliveries import Delivery, Refusals
 from hookmill.web.api.fields import Shown, iso_or_none
 
 T = TypeVar("T")

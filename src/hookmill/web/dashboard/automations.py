@@ -7,12 +7,12 @@ from typing import Final
 from starlette.responses import Response
 
 from hookmill.domain.automation import Automation, Trigger
+from hookmill.domain.delivery import Delivery
 from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import WebhookUid, run_id
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.webhook import Webhook, WebhookState
-from hookmill.store.deliveries import Delivery
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import managing, viewing
 from hookmill.web.dashboard.door import Page

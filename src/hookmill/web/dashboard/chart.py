@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from hookmill.domain.activity import FAILED_AUTHENTICATIONS, RATE_LIMITED, Counts
 from hookmill.domain.delivery import Label
 from hookmill.management.activity import Hour
-from hookmill.store.activity import FAILED_AUTHENTICATIONS, RATE_LIMITED, Counts
 
 WIDTH: Final = 240
 HEIGHT: Final = 48

@@ -9,7 +9,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from hookmill.domain import moment
-from hookmill.domain.delivery import IdentityKind, Label, identities_shown_as
+from hookmill.domain.delivery import Delivery, IdentityKind, Label, Refusals, identities_shown_as
 from hookmill.domain.errors import Conflict, HookmillError, Invalid, NotFound
 from hookmill.domain.ids import DeliveryKey, WebhookUid, delivery_id, delivery_key, time_of, time_ordered
 from hookmill.domain.permission import MayManage, MayView
@@ -17,7 +17,6 @@ from hookmill.domain.run import PAYLOAD_FILE
 from hookmill.domain.sample import ready_made
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management.filters import AutomationVerdict
-from hookmill.store.deliveries import Delivery, Refusals
 from hookmill.web.dashboard import live, pages
 from hookmill.web.dashboard.access import managing, viewing
 from hookmill.web.dashboard.door import Page

@@ -12,14 +12,13 @@ from typing import Any, Final, NoReturn
 
 from hookmill.domain import ids, payload, text
 from hookmill.domain.automation import Trigger, triggers_from_json
-from hookmill.domain.delivery import Label
+from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.errors import Fault, Invalid, NotFound
 from hookmill.domain.filters import OPERATORS, CompiledFilter, compile_filter, filter_to_json
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.payload import Json
 from hookmill.domain.permission import MayView
 from hookmill.management import Backtest, FilterTest, Management, judge_filter
-from hookmill.store.deliveries import Delivery
 
 FIELDS_MAX: Final = 500
 """How many fields of a payload are shown to be clicked."""

@@ -6,16 +6,15 @@ from typing import Final
 
 from starlette.responses import Response
 
+from hookmill.domain.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMITED
 from hookmill.domain.automation import Automation
-from hookmill.domain.delivery import Label
+from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.permission import MayView
 from hookmill.domain.run import Run, RunState
 from hookmill.domain.sample import ready_made
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management.activity import WebhookActivity
-from hookmill.store.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMITED
-from hookmill.store.deliveries import Delivery
 from hookmill.web.dashboard.access import viewing
 from hookmill.web.dashboard.chart import Chart, chart
 from hookmill.web.dashboard.door import Page

@@ -18,12 +18,11 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Send
 
 from hookmill.domain import ids
-from hookmill.domain.delivery import Label
+from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.errors import HookmillError, StoreUnavailable
 from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
 from hookmill.domain.permission import MayView
 from hookmill.management import Management
-from hookmill.store.deliveries import Delivery
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.visit import Visit
 

@@ -1,0 +1,19 @@
+"""A member: somebody of the team, and what they may do in its factories."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hookmill.domain.ids import TeamId
+from hookmill.domain.permission import Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    id: str
+    team_id: TeamId
+    email: str
+    name: str
+    is_admin: bool
+    created_at: int
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    """By the factory's name. An admin needs none."""
