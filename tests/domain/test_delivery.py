@@ -2,7 +2,17 @@
 
 from hashlib import sha256
 
-from hookmill.domain.delivery import Attempt, Identity, IdentityKind, Label, identify, rate_limited
+from hookmill.domain.delivery import (
+    Attempt,
+    Identity,
+    IdentityKind,
+    Label,
+    Refusals,
+    identify,
+    joined,
+    rate_limited,
+)
+from hookmill.domain.ids import WebhookUid
 from tests.support.cases import for_each
 
 BODY = b'{"a": 1}'
@@ -151,3 +161,23 @@ def identity(sent: str) -> Identity:
 
 def an_attempt(headers: dict[bytes, bytes]) -> Attempt:
     return Attempt(uid="wh_1", url_token=None, received_at=0, headers=headers, authorization=None, authorizations=0)
+
+
+def test_refusals_of_minutes_on_end_are_joined_newest_first():
+    def refused(webhook: str, kind: str, since: int, until: int, count: int) -> Refusals:
+        return Refusals(webhook_uid=WebhookUid(webhook), kind=kind, since=since, until=until, count=count)
+
+    minutes = [
+        refused("a", "rate_limited", 60, 120, 2),
+        refused("a", "rate_limited", 0, 60, 1),
+        refused("a", "rate_limited", 180, 240, 4),
+        refused("a", "not_found", 120, 180, 8),
+        refused("b", "rate_limited", 120, 180, 16),
+    ]
+
+    assert joined(minutes) == [
+        refused("a", "rate_limited", 180, 240, 4),
+        refused("a", "not_found", 120, 180, 8),
+        refused("b", "rate_limited", 120, 180, 16),
+        refused("a", "rate_limited", 0, 120, 3),
+    ]

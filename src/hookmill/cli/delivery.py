@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,7 +13,7 @@ from hookmill.cli import explain, export, given, options
 from hookmill.cli.output import Column, as_json, call, count, fields, iso, line, on_terminal, table, utc
 from hookmill.cli.run import print_runs, run_fields
 from hookmill.cli.session import session
-from hookmill.domain.delivery import Label
+from hookmill.domain.delivery import Label, joined
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import WebhookUid, delivery_id, delivery_key
 from hookmill.domain.text import shown, shown_lines
@@ -27,7 +26,6 @@ commands = typer.Typer(no_args_is_help=True, help="The delivery log: what came, 
 
 Id = Annotated[str, typer.Argument(metavar="DELIVERY", help="Its id, dlv_….", show_default=False)]
 
-MINUTE_US: Final = 60_000_000
 REFUSALS_SHOWN: Final = 5
 
 
@@ -72,13 +70,13 @@ def list_deliveries(
         )
         # What was refused without an entry has no identity either.
         counters = here.management.log.refusals(here.may, webhook) if identity is None else ()
-        refused = list(_stretches(counter for counter in counters if _is_within(counter, begins, ends)))
+        refused = joined(one for one in counters if _is_within(one, begins, ends))
         names = {known.uid: known.name for known in here.management.webhooks.all(here.may, with_deleted=True)}
     if json:
         as_json(
             {
                 "deliveries": [delivery_fields(delivery) for delivery in found],
-                "refused": [_stretch_fields(stretch) for stretch in refused],
+                "refused": [_refusal_fields(one) for one in refused],
             }
         )
         return
@@ -305,17 +303,6 @@ def _print_judged(judged: Sequence[AutomationVerdict]) -> None:
 # What was refused without an entry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
-    """Minutes on end in which a webhook refused attempts for one cause: from `since` until before `until`, in µs."""
-
-    webhook_uid: WebhookUid
-    kind: str
-    since: int
-    until: int
-    refused: int
-
-
 _REFUSED_FOR: Final = {
     "rate_limited": "over the rate limit",
     "failed_authentications": "over the budget for failed authentications",
@@ -323,57 +310,31 @@ _REFUSED_FOR: Final = {
 }
 
 
-def _stretches(counters: Iterable[Refusals]) -> Iterator[Stretch]:
-    """Counters of single minutes, joined where they follow on each other. Newest first."""
-    joined: list[Stretch] = []
-    for counter in sorted(counters, key=lambda one: (one.webhook_uid, one.kind, one.minute)):
-        since, refused = counter.minute, counter.count
-        if joined and _goes_on(joined[-1], counter):
-            since, refused = joined[-1].since, joined.pop().refused + counter.count
-        joined.append(
-            Stretch(
-                webhook_uid=counter.webhook_uid,
-                kind=counter.kind,
-                since=since,
-                until=counter.minute + MINUTE_US,
-                refused=refused,
-            )
-        )
-    yield from sorted(joined, key=lambda stretch: stretch.until, reverse=True)
+def _is_within(refusals: Refusals, begins: int | None, ends: int | None) -> bool:
+    """Whether they may have been between these times."""
+    return (begins is None or refusals.until > begins) and (ends is None or refusals.since < ends)
 
 
-def _goes_on(stretch: Stretch, counter: Refusals) -> bool:
-    same = (stretch.webhook_uid, stretch.kind) == (counter.webhook_uid, counter.kind)
-    return same and stretch.until == counter.minute
-
-
-def _is_within(counter: Refusals, begins: int | None, ends: int | None) -> bool:
-    """Whether a counted minute may have been between these times."""
-    if begins is not None and counter.minute + MINUTE_US <= begins:
-        return False
-    return ends is None or counter.minute < ends
-
-
-def _print_refused(stretches: Sequence[Stretch], names: Mapping[WebhookUid, str]) -> None:
-    if not stretches:
+def _print_refused(refused: Sequence[Refusals], names: Mapping[WebhookUid, str]) -> None:
+    if not refused:
         return
     line()
     line("Refused without an entry (UTC):")
-    for stretch in stretches[:REFUSALS_SHOWN]:
-        since, until = utc(stretch.since)[:-3], utc(stretch.until)[:-3]
+    for one in refused[:REFUSALS_SHOWN]:
+        since, until = utc(one.since)[:-3], utc(one.until)[:-3]
         until = until[-5:] if until[:10] == since[:10] else until
-        cause = _REFUSED_FOR.get(stretch.kind, stretch.kind.replace("_", " "))
-        name = shown(names.get(stretch.webhook_uid, stretch.webhook_uid))
-        line(f"  {stretch.refused:,} refused between {since} and {until}: {cause} ({name})")
-    if len(stretches) > REFUSALS_SHOWN:
-        line(f"  {count(len(stretches) - REFUSALS_SHOWN, 'earlier stretch')}: --json shows them all")
+        cause = _REFUSED_FOR.get(one.kind, one.kind.replace("_", " "))
+        name = shown(names.get(one.webhook_uid, one.webhook_uid))
+        line(f"  {one.count:,} refused between {since} and {until}: {cause} ({name})")
+    if len(refused) > REFUSALS_SHOWN:
+        line(f"  {count(len(refused) - REFUSALS_SHOWN, 'earlier stretch')}: --json shows them all")
 
 
-def _stretch_fields(stretch: Stretch) -> dict[str, Any]:
+def _refusal_fields(refusals: Refusals) -> dict[str, Any]:
     return {
-        "webhook_uid": stretch.webhook_uid,
-        "kind": stretch.kind,
-        "since": iso(stretch.since),
-        "until": iso(stretch.until),
-        "refused": stretch.refused,
+        "webhook_uid": refusals.webhook_uid,
+        "kind": refusals.kind,
+        "since": iso(refusals.since),
+        "until": iso(refusals.until),
+        "refused": refusals.count,
     }

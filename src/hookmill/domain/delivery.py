@@ -5,7 +5,8 @@ kind is digested under its own name, so that none can pose as another.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -106,12 +107,25 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusals:
-    """Attempts of one minute that have no row: how many, of which kind."""
+    """Attempts that have no row: how many, of which kind, from `since` until before `until` (µs since 1970)."""
 
     webhook_uid: WebhookUid
-    minute: int
     kind: str
+    since: int
+    until: int
     count: int
+
+
+def joined(refusals: Iterable[Refusals]) -> list[Refusals]:
+    """Those of one webhook and kind that follow on each other as one. Newest first."""
+    ranges: list[Refusals] = []
+    for each in sorted(refusals, key=lambda one: (one.webhook_uid, one.kind, one.since)):
+        last = ranges[-1] if ranges else None
+        if last is None or (last.webhook_uid, last.kind, last.until) != (each.webhook_uid, each.kind, each.since):
+            ranges.append(each)
+        else:
+            ranges[-1] = replace(last, until=each.until, count=last.count + each.count)
+    return sorted(ranges, key=lambda one: one.until, reverse=True)
 
 
 class Identity(NamedTuple):

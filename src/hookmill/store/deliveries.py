@@ -272,7 +272,13 @@ def refusals(
         )
     found.sort(key=lambda row: (-row["minute"], row["kind"]))
     return [
-        Refusals(webhook_uid=WebhookUid(row["uid"]), minute=row["minute"], kind=row["kind"], count=row["count"])
+        Refusals(
+            webhook_uid=WebhookUid(row["uid"]),
+            kind=row["kind"],
+            since=row["minute"],
+            until=row["minute"] + MINUTE_US,
+            count=row["count"],
+        )
         for row in found[:REFUSALS_MAX]
     ]
 

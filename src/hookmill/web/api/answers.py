@@ -30,7 +30,6 @@ from hookmill.management import (
 from hookmill.web.api.fields import Shown, iso_or_none
 
 T = TypeVar("T")
-MINUTE_US = 60_000_000
 
 Generated = Annotated[
     str | None, Field(description="Shown now and never again. Null where you gave it, or where it existed before.")
@@ -377,8 +376,8 @@ class RefusalAnswer(Answer):
         return cls(
             webhook_uid=refusals.webhook_uid,
             kind=refusals.kind,
-            since=iso(refusals.minute),
-            until=iso(refusals.minute + MINUTE_US),
+            since=iso(refusals.since),
+            until=iso(refusals.until),
             refused=refusals.count,
         )
 

@@ -147,7 +147,7 @@ def list_refusals(
     """Attempts without an entry in the log, by minute and cause: over a budget, or at a disabled webhook."""
     items, further = page(
         management.log.refusals(may, webhook),
-        lambda one: (one.minute, one.kind, one.webhook_uid),
+        lambda one: (one.since, one.kind, one.webhook_uid),
         limit=limit,
         cursor=cursor,
         newest_first=True,

@@ -9,7 +9,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from hookmill.domain import moment
-from hookmill.domain.delivery import Delivery, IdentityKind, Label, Refusals, identities_shown_as
+from hookmill.domain.delivery import Delivery, IdentityKind, Label, identities_shown_as, joined
 from hookmill.domain.errors import Conflict, HookmillError, Invalid, NotFound
 from hookmill.domain.ids import DeliveryKey, WebhookUid, delivery_id, delivery_key, time_of, time_ordered
 from hookmill.domain.permission import MayManage, MayView
@@ -25,7 +25,6 @@ from hookmill.web.dashboard.visit import Visit
 from hookmill.web.dashboard.where import url
 
 PAGE: Final = live.PAGE
-MINUTE_US: Final = 60_000_000
 RAW_BYTES_SHOWN: Final = 20_000
 """How much of a body a page shows at first: the rest is a click away."""
 GAPS_MAX: Final = 100
@@ -204,31 +203,17 @@ def _gaps_beside(
     )
     until = min((at for at in (narrowed.filters.get("until"), time_of(before) if before else None) if at), default=None)
     counters = visit.management.log.refusals(may, narrowed.filters.get("webhook"), since=since, until=until)
-    gaps = sorted(_joined(counters, names), key=lambda gap: gap.until, reverse=True)
-    return gaps[:GAPS_MAX]
-
-
-def _joined(counters: Sequence[Refusals], names: dict[WebhookUid, str]) -> Iterator[Gap]:
-    """Counters of single minutes, joined where they follow on each other."""
-    last: Gap | None = None
-    for counter in sorted(counters, key=lambda one: (one.webhook_uid, one.kind, one.minute)):
-        goes_on = last is not None and (last.webhook_uid, last.kind, last.until) == (
-            counter.webhook_uid,
-            counter.kind,
-            counter.minute,
+    return [
+        Gap(
+            webhook_uid=refusals.webhook_uid,
+            webhook_name=names.get(refusals.webhook_uid, refusals.webhook_uid),
+            kind=refusals.kind,
+            since=refusals.since,
+            until=refusals.until,
+            refused=refusals.count,
         )
-        if last is not None and not goes_on:
-            yield last
-        last = Gap(
-            webhook_uid=counter.webhook_uid,
-            webhook_name=names.get(counter.webhook_uid, counter.webhook_uid),
-            kind=counter.kind,
-            since=last.since if last is not None and goes_on else counter.minute,
-            until=counter.minute + MINUTE_US,
-            refused=counter.count + (last.refused if last is not None and goes_on else 0),
-        )
-    if last is not None:
-        yield last
+        for refusals in joined(counters)[:GAPS_MAX]
+    ]
 
 
 def _in_order(rows: Sequence[Delivery], gaps: Sequence[Gap]) -> Iterator[Delivery | Gap]:
