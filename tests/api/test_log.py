@@ -5,10 +5,11 @@ import re
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pytest
 
+from hookmill.presentation.filter import ExplanationView
 from hookmill.web.api import application, automations, operations
-from hookmill.web.api.answers import ExplanationAnswer
 from tests.api.client import Api, Stocked
 
 FACTORY = "/factories/default"
@@ -197,7 +198,7 @@ def test_an_explanation_that_is_written_piece_by_piece_is_the_same(api: Api, sto
 
     answer = api.get(f"{FACTORY}/deliveries/{stocked.delivery}/explanation").body
 
-    assert answer == ExplanationAnswer.model_validate_json(answer).model_dump_json().encode()
+    assert answer == msgspec.json.encode(msgspec.json.decode(answer, type=ExplanationView))
     assert len(json.loads(answer)["automations"]) == 2
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from hookmill.cli import output
+from hookmill.domain.moment import iso_or_none
 
 
 @pytest.mark.parametrize(
@@ -16,7 +17,7 @@ from hookmill.cli import output
 )
 def test_times_are_utc(at_us: int | None, people: str, programs: str | None):
     assert output.utc(at_us) == people
-    assert output.iso(at_us) == programs
+    assert iso_or_none(at_us) == programs
 
 
 @pytest.mark.parametrize(

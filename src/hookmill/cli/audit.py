@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookmill.cli import options
-from hookmill.cli.output import Column, as_json, call, iso, json_line, line, table, utc
+from hookmill.cli.output import Column, as_json, call, json_line, line, table, utc
 from hookmill.cli.session import session, team_session
 from hookmill.domain.errors import Invalid
+from hookmill.domain.ids import audit_entry_id
 from hookmill.domain.text import shown
+from hookmill.presentation.audit import AuditEntryView
 
 if TYPE_CHECKING:
-    from hookmill.management import AuditEntry
+    from hookmill.domain.audit import AuditEntry
 
 commands = typer.Typer(no_args_is_help=True, help="The audit log: who changed what, when, and from where.")
 
@@ -47,30 +49,15 @@ def list_entries(
         with session(factory) as here:
             found = here.management.audit.of_factory(here.may, before=after, limit=limit)
     if json:
-        as_json({"entries": [entry_fields(entry) for entry in found]})
+        as_json({"entries": [AuditEntryView.of(entry) for entry in found]})
         return
     if not found:
         line("Nothing older was changed." if before is not None else "Nothing was changed yet.")
         return
     _print_entries(found, team)
     if len(found) == limit:
-        kept = {"limit": limit if limit != options.PAGE else None, "before": _entry_id(found[-1])}
+        kept = {"limit": limit if limit != options.PAGE else None, "before": audit_entry_id(found[-1].key)}
         line(f"Older ones: {call('audit list' + (' --team' if team else ''), factory, **kept)}")
-
-
-def entry_fields(entry: AuditEntry) -> dict[str, Any]:
-    """An act of management as JSON says it."""
-    return {
-        "entry_id": _entry_id(entry),
-        "at": iso(entry.at),
-        "action": entry.action,
-        "actor": {"kind": entry.actor_kind, "id": entry.actor_id, "name": entry.actor_name},
-        "door": entry.door,
-        "client": entry.client,
-        "factory": entry.factory_name,
-        "subject": {"kind": entry.subject_kind, "id": entry.subject_id, "name": entry.subject_name},
-        "details": dict(entry.details),
-    }
 
 
 def _print_entries(entries: Sequence[AuditEntry], team: bool) -> None:
@@ -112,10 +99,6 @@ def _detail(name: str, value: Any) -> str:
     if isinstance(value, list):
         return " ".join(_detail(name, each) for each in value)
     return value if isinstance(value, str) else json_line(value)
-
-
-def _entry_id(entry: AuditEntry) -> str:
-    return f"aud_{entry.key.hex()}"
 
 
 def _key(entry_id: str) -> bytes:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookmill.cli import given, options
-from hookmill.cli.output import Column, as_json, call, complain, confirmed, fields, iso, json_line, line, table, utc
+from hookmill.cli.output import Column, as_json, call, complain, confirmed, fields, json_line, line, table, utc
 from hookmill.cli.session import session
 from hookmill.domain.automation import EVENT, PROVIDER, Automation
 from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.text import shown, shown_lines
 from hookmill.domain.webhook import Webhook, WebhookState
+from hookmill.presentation.automation import AutomationInListView, AutomationView
+from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
     from hookmill.cli.session import Session
@@ -75,7 +77,7 @@ def create(
         )
         warnings = here.management.automations.warnings(here.may, automation)
     if json:
-        as_json(automation_fields(automation) | {"warnings": warnings})
+        as_json(AutomationView.of(automation, warnings))
         return
     state = "enabled" if automation.enabled else "disabled"
     line(f"Automation {shown(automation.name)} ({automation.id}) is ready and {state}.")
@@ -88,9 +90,10 @@ def list_automations(factory: options.FactoryName = "default", json: options.AsJ
     with session(factory) as here:
         found = here.management.automations.all(here.may)
         known = _known_webhooks(here)
-    if json:
-        as_json({"automations": [automation_fields(automation) for automation in found]})
-        return
+        if json:
+            warnings = here.management.automations.warnings
+            as_json({"automations": [AutomationInListView.of(each, warnings(here.may, each)) for each in found]})
+            return
     if not found:
         how = call("automation create NAME --prompt TEXT --webhook WEBHOOK", factory)
         line(f"Factory {shown(factory)} has no automations yet. Create one: {how}")
@@ -117,7 +120,7 @@ def show(name: Name, factory: options.FactoryName = "default", json: options.AsJ
         warnings = here.management.automations.warnings(here.may, automation)
         known = _known_webhooks(here)
     if json:
-        as_json(automation_fields(automation) | {"warnings": warnings})
+        as_json(AutomationView.of(automation, warnings))
         return
     pairs = [
         ("Automation", shown(automation.name)),
@@ -178,7 +181,7 @@ def change(
         )
         warnings = here.management.automations.warnings(here.may, automation)
     if json:
-        as_json(automation_fields(automation) | {"warnings": warnings})
+        as_json(AutomationView.of(automation, warnings))
         return
     off = "" if automation.enabled else " It is disabled."
     line(f"Automation {shown(automation.name)} ({automation.id}) is at version {automation.version} now.{off}")
@@ -212,36 +215,22 @@ def delete(
             confirmed(f"Delete automation {automation.name}?")
         here.management.automations.delete(here.may, automation.id)
     if json:
-        as_json(automation_fields(automation) | {"enabled": False, "deleted": True})
+        as_json(plain(AutomationView.of(automation, ())) | {"enabled": False, "deleted": True})
         return
     line(f"Automation {shown(automation.name)} ({automation.id}) is deleted. It starts nothing any more.")
-
-
-def automation_fields(automation: Automation) -> dict[str, Any]:
-    """An automation as JSON says it. Triggers read as they are written."""
-    return {
-        "automation_id": automation.id,
-        "name": automation.name,
-        "enabled": automation.enabled,
-        "version": automation.version,
-        "runner": automation.runner,
-        "prompt": automation.prompt,
-        "triggers": [trigger.as_json() for trigger in automation.every_trigger],
-        "created_at": iso(automation.created_at),
-        "updated_at": iso(automation.updated_at),
-    }
 
 
 def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
     with session(factory) as here:
         automation = here.management.automations.set_enabled(here.may, name, enabled)
-        warnings = here.management.automations.warnings(here.may, automation) if enabled else []
+        warnings = here.management.automations.warnings(here.may, automation)
     if json:
-        as_json(automation_fields(automation) | {"warnings": warnings})
+        as_json(AutomationView.of(automation, warnings))
         return
     effect = "Matching deliveries start it." if enabled else "Nothing starts it; runs under way go on."
     line(f"Automation {shown(automation.name)} ({automation.id}) is {_state(automation)}. {effect}")
-    _complain_of(warnings)
+    if enabled:
+        _complain_of(warnings)
 
 
 def _prompt_in(text: str | None, path: str | None) -> str | None:

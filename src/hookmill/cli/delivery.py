@@ -5,18 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from hookmill.cli import explain, export, given, options
-from hookmill.cli.output import Column, as_json, call, count, fields, iso, line, on_terminal, table, utc
-from hookmill.cli.run import print_runs, run_fields
+from hookmill.cli.output import Column, as_json, call, count, fields, line, on_terminal, table, utc
+from hookmill.cli.run import print_runs
 from hookmill.cli.session import session
 from hookmill.domain.delivery import Label, joined
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import WebhookUid, delivery_id, delivery_key
 from hookmill.domain.text import shown, shown_lines
+from hookmill.presentation.delivery import DeliveryView, DeliveryWithRunsView, RefusalView
+from hookmill.presentation.filter import ExplanationView
+from hookmill.presentation.run import ReplayView
+from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
     from hookmill.domain.delivery import Delivery, Refusals
@@ -75,8 +79,8 @@ def list_deliveries(
     if json:
         as_json(
             {
-                "deliveries": [delivery_fields(delivery) for delivery in found],
-                "refused": [_refusal_fields(one) for one in refused],
+                "deliveries": [DeliveryView.of(delivery) for delivery in found],
+                "refused": [RefusalView.of(one) for one in refused],
             }
         )
         return
@@ -111,23 +115,7 @@ def show(delivery: Id, factory: options.FactoryName = "default", json: options.A
         # Without a payload there is nothing to judge by.
         judged = here.management.filters.explain(here.may, delivery) if found.label is Label.ACCEPTED else ()
     if json:
-        as_json(
-            delivery_fields(found)
-            | {
-                "runs": [run_fields(run) for run in runs],
-                "automations": [
-                    {
-                        "automation_id": one.automation.id,
-                        "automation": one.automation.name,
-                        "enabled": one.automation.enabled,
-                        "would_trigger": one.would_trigger,
-                        "triggers": [explain.checks_fields(test) for test in one.triggers],
-                        "runs": [run_fields(run) for run in one.runs],
-                    }
-                    for one in judged
-                ],
-            }
-        )
+        as_json(plain(DeliveryWithRunsView.with_runs(found, runs)) | plain(ExplanationView.of(judged)))
         return
     pairs = [
         ("Delivery", delivery_id(found.key)),
@@ -195,7 +183,7 @@ def replay(
     with session(factory) as here:
         started = here.management.log.replay(here.may, delivery, automation)
     if json:
-        as_json({"runs": [run_fields(run) for run in started]})
+        as_json(ReplayView.of(started))
         return
     line(f"Started {count(len(started), 'run')}:")
     print_runs(started)
@@ -213,24 +201,8 @@ def export_deliveries(
         def page_after(last: Delivery | None) -> Sequence[Delivery]:
             return here.management.log.oldest(here.may, webhook=webhook, after=last.key if last else None)
 
-        pages = ([delivery_fields(delivery) for delivery in page] for page in export.all_pages(page_after))
+        pages = ([DeliveryView.of(delivery) for delivery in page] for page in export.all_pages(page_after))
         export.write(pages, output, "delivery")
-
-
-def delivery_fields(delivery: Delivery) -> dict[str, Any]:
-    """A delivery as JSON says it, in lists and exports alike."""
-    return {
-        "delivery_id": delivery_id(delivery.key),
-        "webhook_uid": delivery.webhook_uid,
-        "label": delivery.label.shown,
-        "size": delivery.size,
-        "received_at": iso(delivery.received_at),
-        "identity_kind": delivery.identity_kind.shown if delivery.identity_kind is not None else None,
-        "identity": delivery.identity,
-        "duplicate_of": delivery_id(delivery.duplicate_of) if delivery.duplicate_of is not None else None,
-        "reason": delivery.reason,
-        "client": delivery.client,
-    }
 
 
 def print_deliveries(deliveries: Sequence[Delivery]) -> None:
@@ -328,13 +300,3 @@ def _print_refused(refused: Sequence[Refusals], names: Mapping[WebhookUid, str])
         line(f"  {one.count:,} refused between {since} and {until}: {cause} ({name})")
     if len(refused) > REFUSALS_SHOWN:
         line(f"  {count(len(refused) - REFUSALS_SHOWN, 'earlier stretch')}: --json shows them all")
-
-
-def _refusal_fields(refusals: Refusals) -> dict[str, Any]:
-    return {
-        "webhook_uid": refusals.webhook_uid,
-        "kind": refusals.kind,
-        "since": iso(refusals.since),
-        "until": iso(refusals.until),
-        "refused": refusals.count,
-    }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hookmill.cli.output import Column, line, table
+from hookmill.presentation.filter import FilterTestView
+from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
     from hookmill.domain.filters import ConditionOutcome
@@ -40,24 +42,10 @@ def print_checks(test: FilterTest, *, webhook_known: bool = True) -> None:
     )
 
 
-def checks_fields(test: FilterTest, *, webhook_known: bool = True) -> dict[str, Any]:
+def checks_as_json(test: FilterTest, *, webhook_known: bool = True) -> dict[str, Any]:
     """The same as JSON. `webhook_check` is null where there is no webhook to check."""
-    return {
-        "would_trigger": test.would_trigger,
-        "webhook_check": test.webhook_check if webhook_known else None,
-        "payload_check": test.payload_check,
-        "conditions": [
-            {
-                "pointer": condition.pointer,
-                "operator": condition.operator,
-                "expected": condition.expected,
-                "found": condition.found,
-                "held": condition.held,
-                "no_object_at": condition.no_object_at,
-            }
-            for condition in (test.explanation.conditions if test.explanation is not None else ())
-        ],
-    }
+    checks: dict[str, Any] = plain(FilterTestView.of(test))
+    return checks if webhook_known else checks | {"webhook_check": None}
 
 
 def _outcome(held: bool) -> str:

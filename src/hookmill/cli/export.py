@@ -6,12 +6,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TypeVar
 
 from hookmill.cli import progress
 from hookmill.cli.output import count, json_line, line, on_terminal
 from hookmill.domain.errors import Invalid
 from hookmill.domain.text import shown
+from hookmill.presentation.view import View
 
 Row = TypeVar("Row")
 
@@ -24,7 +25,7 @@ def all_pages(page_after: Callable[[Row | None], Sequence[Row]]) -> Iterator[Seq
         page = page_after(page[-1])
 
 
-def write(pages: Iterable[Sequence[dict[str, Any]]], output: str | None, noun: str) -> None:
+def write(pages: Iterable[Sequence[View]], output: str | None, noun: str) -> None:
     """Write each row on a line of its own. Raises `Invalid` for a file that can't be written."""
     written = 0
     beside_the_rows = output is None and on_terminal()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,7 @@ from hookmill.cli import options
 from hookmill.cli.output import Column, as_json, call, line, table
 from hookmill.cli.session import team_session
 from hookmill.domain.text import shown
-
-if TYPE_CHECKING:
-    from hookmill.domain.factory import Factory
+from hookmill.presentation.factory import FactoryView
 
 commands = typer.Typer(no_args_is_help=True, help="Factories: what owns webhooks and automations.")
 
@@ -26,7 +24,7 @@ def create(
     with team_session() as here:
         factory = here.management.factories.create(here.may, name)
     if json:
-        as_json(factory_fields(factory))
+        as_json(FactoryView.of(factory))
         return
     line(f"Factory {shown(factory.name)} is ready. Its first webhook: {call('webhook create NAME', factory.name)}")
 
@@ -37,14 +35,9 @@ def list_factories(json: options.AsJson = False) -> None:
     with team_session() as here:
         found = here.management.factories.all(here.may)
     if json:
-        as_json({"factories": [factory_fields(factory) for factory in found]})
+        as_json({"factories": [FactoryView.of(factory) for factory in found]})
         return
     table(
         [Column("NAME"), Column("DEFINED BY", whole=True)],
         [(factory.name, "files" if factory.defined_by_files else "hand") for factory in found],
     )
-
-
-def factory_fields(factory: Factory) -> dict[str, Any]:
-    """A factory as JSON says it."""
-    return {"name": factory.name, "defined_by_files": factory.defined_by_files}

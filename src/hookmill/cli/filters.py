@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookmill.cli import explain, given, options, progress
-from hookmill.cli.delivery import delivery_fields, print_deliveries
+from hookmill.cli.delivery import print_deliveries
 from hookmill.cli.output import as_json, call, line
 from hookmill.cli.session import session
 from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.limits import BODY_BYTES_MAX
+from hookmill.presentation.filter import BacktestView
 
 if TYPE_CHECKING:
     from hookmill.cli.session import Session
@@ -66,8 +67,8 @@ def would_trigger(
     # One trigger that passes is enough; when none does, the first one's reasons are as good as any.
     deciding = next((one for one in tests if one.would_trigger), tests[0])
     if json:
-        triggers = [explain.checks_fields(one, webhook_known=webhook_known) for one in tests]
-        as_json(explain.checks_fields(deciding, webhook_known=webhook_known) | {"triggers": triggers})
+        triggers = [explain.checks_as_json(one, webhook_known=webhook_known) for one in tests]
+        as_json(explain.checks_as_json(deciding, webhook_known=webhook_known) | {"triggers": triggers})
     else:
         line(explain.verdict(deciding.would_trigger))
         for number, one in enumerate(tests, 1):
@@ -96,12 +97,7 @@ def backtest(
     with session(factory) as here, progress.waiting("Testing the last deliveries"):
         found = here.management.filters.backtest(here.may, given=payload_filter, webhook_ids=webhook or None, last=last)
     if json:
-        as_json(
-            {
-                "matching": [delivery_fields(delivery) for delivery in found.matching],
-                "others": [delivery_fields(delivery) for delivery in found.others],
-            }
-        )
+        as_json(BacktestView.of(found))
         return
     tested = len(found.matching) + len(found.others)
     if not tested:

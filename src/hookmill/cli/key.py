@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import shlex
 import time
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from hookmill.cli import given, options
-from hookmill.cli.output import Column, as_json, call, confirmed, fields, iso, line, table, utc
+from hookmill.cli.output import Column, as_json, call, confirmed, fields, line, table, utc
 from hookmill.cli.session import team_session
 from hookmill.domain.errors import Conflict
 from hookmill.domain.permission import Role
 from hookmill.domain.text import shown
+from hookmill.presentation.key import KeyView, KeyWithTokenView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hookmill.management import ApiKey
+    from hookmill.domain.api_key import ApiKey
 
 commands = typer.Typer(
     no_args_is_help=True,
@@ -54,7 +55,7 @@ def create(
         base = here.settings.public_url()
     token = made.token.reveal()
     if json:
-        as_json(key_fields(made.key) | {"token": token})
+        as_json(KeyWithTokenView.once(made))
         return
     until = f"until {utc(expires_at)} UTC" if expires_at is not None else "until it is revoked"
     line(f"API key {shown(made.key.name)} is ready. It opens {_opens(made.key)}, {until}.")
@@ -72,7 +73,7 @@ def list_keys(json: options.AsJson = False) -> None:
     with team_session() as here:
         found = here.management.keys.all(here.may)
     if json:
-        as_json({"keys": [key_fields(key) for key in found]})
+        as_json({"keys": [KeyView.of(key) for key in found]})
         return
     if not found:
         line(f"There are no API keys yet. Create one: {call('key create NAME --role viewer')}")
@@ -107,7 +108,7 @@ def revoke(
             confirmed(f"Revoke API key {meant.name} ({meant.id})? Programs that use it get 401 for ever.")
         revoked = here.management.keys.revoke(here.may, meant.id if meant is not None else key)
     if json:
-        as_json(key_fields(revoked))
+        as_json(KeyView.of(revoked))
         return
     line(f"API key {shown(revoked.name)} ({revoked.id}) is revoked, and opens nothing any more.")
 
@@ -122,20 +123,6 @@ def _meant(every: Sequence[ApiKey], named: str) -> ApiKey | None:
         ids = ", ".join(key.id for key in standing)
         raise Conflict(f"{len(standing)} keys are named {named!r}. Give the id of the one that you mean: {ids}.")
     return next(iter([*standing, *of_that_name]), None)
-
-
-def key_fields(key: ApiKey) -> dict[str, Any]:
-    """An API key as JSON says it: everything but its token."""
-    return {
-        "key_id": key.id,
-        "name": key.name,
-        "role": key.role.value,
-        "factory": key.factory_name,
-        "created_at": iso(key.created_at),
-        "expires_at": iso(key.expires_at),
-        "revoked_at": iso(key.revoked_at),
-        "last_used_at": iso(key.last_used_at),
-    }
 
 
 def _opens(key: ApiKey) -> str:

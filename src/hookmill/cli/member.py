@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import shlex
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hookmill.cli import given, options
-from hookmill.cli.output import Column, as_json, call, confirmed, iso, line, table
+from hookmill.cli.output import Column, as_json, call, confirmed, line, table
 from hookmill.cli.session import team_session
 from hookmill.domain.permission import Role
 from hookmill.domain.text import shown
+from hookmill.presentation.member import MemberView
+from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
+    from hookmill.domain.member import Member
     from hookmill.domain.secret import SecretValue
-    from hookmill.management import Member
 
 commands = typer.Typer(no_args_is_help=True, help="Members: the team's people, and what each may do.")
 
@@ -45,7 +47,7 @@ def add(
     with team_session() as here:
         member = here.management.members.add(here.may, email, name, is_admin=admin)
     if json:
-        as_json(member_fields(member))
+        as_json(MemberView.of(member))
         return
     if member.is_admin:
         line(f"{_called(member)} is a member now, and an admin: they may do everything, in every factory.")
@@ -64,7 +66,7 @@ def list_members(json: options.AsJson = False) -> None:
     with team_session() as here:
         found = here.management.members.all(here.may)
     if json:
-        as_json({"members": [member_fields(member) for member in found]})
+        as_json({"members": [MemberView.of(member) for member in found]})
         return
     if not found:
         line(f"The team has no members yet. Add one: {call('member add EMAIL --name NAME')}")
@@ -87,7 +89,7 @@ def set_role(
     with team_session() as here:
         member = here.management.members.set_role(here.may, email, factory, wanted)
     if json:
-        as_json(member_fields(member))
+        as_json(MemberView.of(member))
         return
     what = f"{_article(wanted)} in" if wanted is not None else "without a role in"
     still = " They are an admin, who may do everything anyway." if member.is_admin else ""
@@ -104,7 +106,7 @@ def set_admin(
     with team_session() as here:
         member = here.management.members.set_admin(here.may, email, state is OnOrOff.ON)
     if json:
-        as_json(member_fields(member))
+        as_json(MemberView.of(member))
         return
     if member.is_admin:
         line(f"{_called(member)} is an admin: they may do everything, in every factory.")
@@ -136,7 +138,7 @@ def remove(email: Who, yes: options.Yes = False, json: options.AsJson = False) -
             confirmed(f"Remove {member.name} ({member.email}) from the team?")
         member = here.management.members.remove(here.may, member.id)
     if json:
-        as_json(member_fields(member) | {"removed": True})
+        as_json(plain(MemberView.of(member)) | {"removed": True})
         return
     line(f"{_called(member)} is removed, and may do nothing any more.")
 
@@ -144,18 +146,6 @@ def remove(email: Who, yes: options.Yes = False, json: options.AsJson = False) -
 def sign_in_url(public_url: str, token: SecretValue) -> str:
     """Where the dashboard takes a link's token."""
     return f"{public_url}/welcome/{token.reveal()}"
-
-
-def member_fields(member: Member) -> dict[str, Any]:
-    """A member as JSON says it."""
-    return {
-        "member_id": member.id,
-        "email": member.email,
-        "name": member.name,
-        "is_admin": member.is_admin,
-        "roles": {factory: role.value for factory, role in sorted(member.roles.items())},
-        "created_at": iso(member.created_at),
-    }
 
 
 def _called(member: Member) -> str:

@@ -19,6 +19,7 @@ import typer
 from hookmill.domain import moment
 from hookmill.domain.filters import filter_to_json
 from hookmill.domain.text import shown, shown_lines
+from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,22 +32,19 @@ def utc(at_us: int | None) -> str:
     return "-" if at_us is None else moment.utc(at_us)
 
 
-def iso(at_us: int | None) -> str | None:
-    """µs since 1970 as programs read them: ISO 8601, UTC, with all six digits."""
-    return None if at_us is None else moment.iso(at_us)
-
-
 def line(text: str = "") -> None:
     """One line, however long: a terminal folds it, and a copy of it is whole."""
     print(text)
 
 
 def json_line(value: Any) -> str:
+    """One line of JSON. Views may stand in the value."""
+    shown = plain(value)
     # ASCII only: then no terminal can be moved by what a sender wrote, and programs read the same text.
     try:
-        return json.dumps(value, separators=(", ", ": "))
+        return json.dumps(shown, separators=(", ", ": "))
     except (TypeError, ValueError):
-        return _exact_json(value)
+        return _exact_json(shown)
 
 
 def _exact_json(value: Any) -> str:
@@ -59,7 +57,7 @@ def _exact_json(value: Any) -> str:
 
 
 def as_json(value: Any) -> None:
-    """One JSON value, on one line."""
+    """One JSON value, on one line. Views may stand in it."""
     print(json_line(value))
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from hookmill.cli import export, options
-from hookmill.cli.output import Column, as_json, call, complain, fields, iso, line, on_terminal, table, utc
+from hookmill.cli.output import Column, as_json, call, complain, fields, line, on_terminal, table, utc
 from hookmill.cli.session import session
 from hookmill.domain.ids import delivery_id, run_id, run_key
 from hookmill.domain.run import Run, RunState
 from hookmill.domain.text import shown, shown_lines
+from hookmill.presentation.run import RunView, RunWithOutputView
+from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
     from hookmill.settings import Settings
@@ -53,7 +55,7 @@ def list_runs(
             limit=limit,
         )
     if json:
-        as_json({"runs": [run_fields(run) for run in found]})
+        as_json({"runs": [RunView.of(run) for run in found]})
         return
     if not found:
         matching = " that match" if webhook or automation or state or before else " yet"
@@ -84,7 +86,9 @@ def show(run: Id, factory: options.FactoryName = "default", json: options.AsJson
     files, has_more = files_of(packages, found)
     if json:
         listed = [{"name": name, "size": size} for name, size in files]
-        as_json(run_fields(found) | {"package": str(directory), "files": listed, "more_files": has_more})
+        as_json(
+            plain(RunWithOutputView.of(found)) | {"package": str(directory), "files": listed, "more_files": has_more}
+        )
         return
     pairs = [
         ("Run", run_id(found.id)),
@@ -161,7 +165,7 @@ def cancel(run: Id, factory: options.FactoryName = "default", json: options.AsJs
     with session(factory) as here:
         found = here.management.runs.cancel(here.may, run)
     if json:
-        as_json(run_fields(found))
+        as_json(RunView.of(found))
         return
     if found.state is RunState.CANCELLED:
         line(f"Run {run_id(found.id)} is cancelled.")
@@ -181,9 +185,7 @@ def export_runs(
         def page_after(last: Run | None) -> Sequence[Run]:
             return here.management.runs.oldest(here.may, webhook=webhook, after=last.id if last else None)
 
-        pages: Iterator[list[dict[str, Any]]] = (
-            [run_fields(run) for run in page] for page in export.all_pages(page_after)
-        )
+        pages = ([RunView.of(run) for run in page] for page in export.all_pages(page_after))
         export.write(pages, output, "run")
 
 
@@ -197,28 +199,6 @@ def print_runs(runs: Sequence[Run]) -> None:
         ],
         [(utc(run.created_at), run_id(run.id), _state(run), _automation(run)) for run in runs],
     )
-
-
-def run_fields(run: Run) -> dict[str, Any]:
-    """A run as JSON says it, in lists and exports alike."""
-    return {
-        "run_id": run_id(run.id),
-        "delivery_id": delivery_id(run.delivery_id),
-        "webhook_uid": run.webhook_uid,
-        "automation": run.automation_name,
-        "automation_version": run.automation_version,
-        "replay": run.replay,
-        "runner": run.runner,
-        "state": run.state.value,
-        "attempt": run.attempt,
-        "created_at": iso(run.created_at),
-        "handed_at": iso(run.handed_at),
-        "started_at": iso(run.started_at),
-        "finished_at": iso(run.finished_at),
-        "cancel_requested_at": iso(run.cancel_requested_at),
-        "exit_status": run.exit_status,
-        "reason": run.reason,
-    }
 
 
 def _state(run: Run) -> str:

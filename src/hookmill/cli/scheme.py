@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from hookmill.cli import options
 from hookmill.cli.output import Column, as_json, call, fields, line, table
-
-if TYPE_CHECKING:
-    from hookmill.domain.signatures.scheme import Scheme
+from hookmill.presentation.scheme import SchemeView
 
 commands = typer.Typer(no_args_is_help=True, help="Signature schemes: the providers that can be verified.")
 
@@ -22,7 +20,7 @@ def list_schemes(json: options.AsJson = False) -> None:
 
     found = schemes()
     if json:
-        as_json({"schemes": [scheme_fields(scheme) for scheme in found]})
+        as_json({"schemes": [SchemeView.of(scheme) for scheme in found]})
         return
     table(
         [
@@ -59,7 +57,7 @@ def show(
         return
     scheme = find(name)
     if json:
-        as_json(scheme_fields(scheme))
+        as_json(SchemeView.of(scheme))
         return
     fields(
         [
@@ -78,21 +76,3 @@ def show(
     if any("paste" in step for step in scheme.setup):
         line()
         line(f"To paste it here, once the webhook is made: {call('webhook rotate NAME --secret-from-stdin')}")
-
-
-def scheme_fields(scheme: Scheme) -> dict[str, Any]:
-    """A scheme as JSON says it."""
-    return {
-        "name": scheme.name,
-        "aliases": list(scheme.aliases),
-        "title": scheme.title,
-        "docs": scheme.docs,
-        "algorithm": scheme.algorithm.value,
-        "covers_body": scheme.covers_body,
-        "covers_time": scheme.covers_time,
-        "covers_id": scheme.covers_id,
-        "proof": scheme.proof.kind.value,
-        "proven_by": scheme.proof.source,
-        "experimental": scheme.experimental,
-        "setup": list(scheme.setup),
-    }

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hookmill.cli import given, options
-from hookmill.cli.output import Column, as_json, call, confirmed, fields, iso, line, table, utc
+from hookmill.cli.output import Column, as_json, call, confirmed, fields, line, table, utc
 from hookmill.cli.session import session
 from hookmill.domain.text import shown
 from hookmill.domain.webhook import WebhookState
+from hookmill.presentation.secret import SecretView, SecretWithValueView
+from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
     from hookmill.cli.session import Session
@@ -40,7 +42,7 @@ def create(
         by_files = here.may.factory.defined_by_files
     generated = kept.reveal() if value is None else None
     if json:
-        as_json(secret_fields(made) | {"value": generated})
+        as_json(SecretWithValueView.once(made, generated))
         return
     line(f"Team secret {made.name} is created.")
     _print_generated(generated)
@@ -57,7 +59,7 @@ def list_secrets(factory: options.FactoryName = "default", json: options.AsJson 
     with session(factory) as here:
         found = here.management.secrets.all(here.may)
     if json:
-        as_json({"secrets": [secret_fields(secret) for secret in found]})
+        as_json({"secrets": [SecretView.of(secret) for secret in found]})
         return
     if not found:
         line(f"There are no team secrets yet. A webhook brings its own, or: {call('secret create NAME', factory)}")
@@ -75,7 +77,7 @@ def show(name: Name, factory: options.FactoryName = "default", json: options.AsJ
         secret = here.management.secrets.get(here.may, name)
         waiting = unsynced(here, name)
     if json:
-        as_json(secret_fields(secret) | {"not_synced": [webhook.name for webhook in waiting]})
+        as_json(plain(SecretView.of(secret)) | {"not_synced": [webhook.name for webhook in waiting]})
         return
     fields(
         [
@@ -104,8 +106,8 @@ def replace(
         waiting = unsynced(here, name)
     generated = kept.reveal() if value is None else None
     if json:
-        described = {"not_synced": [webhook.name for webhook in waiting], "value": generated}
-        as_json(secret_fields(secret) | described)
+        not_synced = {"not_synced": [webhook.name for webhook in waiting]}
+        as_json(plain(SecretWithValueView.once(secret, generated)) | not_synced)
         return
     line(f"Team secret {secret.name} has a new value.")
     _print_generated(generated)
@@ -130,21 +132,9 @@ def delete(
             confirmed(f"Delete team secret {secret.name}? Its value is kept nowhere else.")
         here.management.secrets.delete(here.may, name)
     if json:
-        as_json(secret_fields(secret) | {"deleted": True})
+        as_json(plain(SecretView.of(secret)) | {"deleted": True})
         return
     line(f"Team secret {secret.name} is deleted.")
-
-
-def secret_fields(secret: TeamSecret) -> dict[str, Any]:
-    """A team secret as JSON says it: everything but its value."""
-    return {
-        "name": secret.name,
-        "created_at": iso(secret.created_at),
-        "changed_at": iso(secret.changed_at),
-        "has_value": secret.has_value,
-        "used_by": list(secret.used_by),
-        "used_elsewhere": secret.used_elsewhere,
-    }
 
 
 def unsynced(here: Session, secret_name: str) -> list[Webhook]:

@@ -16,9 +16,10 @@ from urllib.parse import urlsplit
 import typer
 
 from hookmill.cli import given, options
-from hookmill.cli.output import as_json, call, iso, line
+from hookmill.cli.output import as_json, call, line
 from hookmill.cli.session import session
 from hookmill.domain.errors import Conflict, Invalid
+from hookmill.domain.moment import iso
 from hookmill.domain.text import shown
 from hookmill.domain.webhook import AuthMode
 

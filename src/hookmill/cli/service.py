@@ -15,11 +15,11 @@ from hookmill.cli import options
 from hookmill.cli.member import sign_in_url
 from hookmill.cli.output import as_json, count, fields, how_to_call, line
 from hookmill.cli.session import settings_in_force
-from hookmill.cli.webhook import webhook_fields
 from hookmill.domain.errors import Conflict
 from hookmill.domain.run import PAYLOAD_FILE
 from hookmill.domain.sample import FIRST, FIRST_PROMPT, curl_line
 from hookmill.domain.text import shown
+from hookmill.presentation.webhook import WebhookWithSecretView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -160,7 +160,7 @@ class SetUp:
     automations: Sequence[Automation]
     other_factories: Sequence[str]
     first: WebhookWithSecret | None
-    described: dict[str, Any] | None
+    view: WebhookWithSecretView | None
     sign_in_link: str | None
 
 
@@ -175,7 +175,7 @@ def _set_up(management: Management, settings: Settings) -> SetUp:
         automations=management.automations.all(may),
         other_factories=[each.name for each in every if each.name != factory.name],
         first=made,
-        described=webhook_fields(management, made.webhook) if made is not None else None,
+        view=WebhookWithSecretView.once(management, made, generated=True) if made is not None else None,
         sign_in_link=sign_in_url(settings.public_url(), token) if token is not None else None,
     )
 
@@ -270,10 +270,9 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _announced(found: SetUp) -> dict[str, Any]:
-    if found.first is not None and found.described is not None:
-        complete = {"url": found.first.url, "secret": found.first.reveal()}
+    if found.first is not None:
         return {
-            "webhook": found.described | complete,
+            "webhook": found.view,
             "curl": curl_line(found.first.webhook.auth_mode, found.first.url, found.first.reveal()),
         }
     return {

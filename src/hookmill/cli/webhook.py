@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, assert_never
+from typing import TYPE_CHECKING, Annotated, assert_never
 
 import typer
 
 from hookmill.cli import given, options
-from hookmill.cli.output import Column, as_json, call, confirmed, fields, iso, line, table, utc
+from hookmill.cli.output import Column, as_json, call, confirmed, fields, line, table, utc
 from hookmill.cli.secret import print_unsynced, unsynced
 from hookmill.cli.session import session
 from hookmill.domain.sample import curl_line
 from hookmill.domain.text import shown
 from hookmill.domain.webhook import TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookState
+from hookmill.presentation.view import plain
+from hookmill.presentation.webhook import WebhookView, WebhookWithSecretView
 
 if TYPE_CHECKING:
     from hookmill.domain.automation import Automation
-    from hookmill.management import Management, WebhookWithSecret
+    from hookmill.management import WebhookWithSecret
 
 commands = typer.Typer(no_args_is_help=True, help="Webhooks: the URLs that senders post to.")
 
@@ -67,10 +69,11 @@ def create(
             delivery_id_header=delivery_id_header,
             enabled=not disabled,
         )
-        described = webhook_fields(here.management, made.webhook)
+        view = WebhookWithSecretView.once(here.management, made, generated=secret is None)
+        url = here.management.webhooks.url(made.webhook)
     webhook = made.webhook
     if json:
-        as_json(described | _shown_once(made, generated=secret is None))
+        as_json(view)
         return
     if not webhook.has_secret:
         _print_awaiting(made, factory)
@@ -81,7 +84,7 @@ def create(
     if secret is None and made.secret is not None:
         _print_with_secret(made)
     else:
-        _print_with_known_secret(webhook, described["url"], was_given=secret is not None)
+        _print_with_known_secret(webhook, url, was_given=secret is not None)
         line(f"To send a sample from here: {call(f'send {webhook.uid}', factory)}")
     if webhook.state is WebhookState.DISABLED:
         line(f"To accept deliveries: {call(f'webhook enable {webhook.uid}', factory)}")
@@ -97,7 +100,7 @@ def list_webhooks(
     with session(factory) as here:
         found = here.management.webhooks.all(here.may, with_deleted=deleted)
         if json:
-            as_json({"webhooks": [webhook_fields(here.management, webhook) for webhook in found]})
+            as_json({"webhooks": [WebhookView.of(here.management, webhook) for webhook in found]})
             return
     if not found:
         line(f"Factory {shown(factory)} has no webhooks yet. Create one: {call('webhook create NAME', factory)}")
@@ -123,16 +126,16 @@ def show(name: Name, factory: options.FactoryName = "default", json: options.AsJ
             for automation in here.management.automations.all(here.may)
             if webhook.uid in automation.selected_webhooks()
         ]
-        described = webhook_fields(here.management, webhook)
+        view = WebhookView.of(here.management, webhook)
     if json:
-        as_json(described | {"automations": [automation.name for automation in selecting]})
+        as_json(plain(view) | {"automations": [automation.name for automation in selecting]})
         return
     pairs = [
         ("Webhook", shown(webhook.name)),
         ("UID", webhook.uid),
         ("State", _state(webhook)),
         ("Mode", webhook.auth_mode.value),
-        ("URL", described["url"]),
+        ("URL", view.url),
         ("Secret", f"{webhook.secret_name} ({_of_secret(webhook, factory)})"),
     ]
     if webhook.signature_scheme is not None:
@@ -168,9 +171,9 @@ def rename(
     with session(factory) as here:
         before = here.management.webhooks.get(here.may, name)
         webhook = here.management.webhooks.rename(here.may, before.uid, new_name)
-        described = webhook_fields(here.management, webhook)
+        view = WebhookView.of(here.management, webhook)
     if json:
-        as_json(described)
+        as_json(view)
         return
     line(f"Webhook {shown(before.name)} ({webhook.uid}) is now called {shown(webhook.name)}. Its URL is the same.")
 
@@ -181,9 +184,9 @@ def sync(name: Name, factory: options.FactoryName = "default", json: options.AsJ
     with session(factory) as here:
         before = here.management.webhooks.get(here.may, name)
         webhook = here.management.webhooks.sync(here.may, before.uid)
-        described = webhook_fields(here.management, webhook)
+        view = WebhookView.of(here.management, webhook)
     if json:
-        as_json(described)
+        as_json(view)
         return
     if before.secret_is_current:
         line(f"Webhook {shown(webhook.name)} used the newest value of team secret {webhook.secret_name} already.")
@@ -205,11 +208,11 @@ def rotate(
     with session(factory) as here:
         had_one = here.management.webhooks.get(here.may, name).has_secret
         rotated = here.management.webhooks.rotate(here.may, name, secret)
-        described = webhook_fields(here.management, rotated.webhook)
+        view = WebhookWithSecretView.once(here.management, rotated, generated=secret is None)
         others = unsynced(here, rotated.webhook.secret_name)
     webhook = rotated.webhook
     if json:
-        as_json(described | _shown_once(rotated, generated=secret is None))
+        as_json(view)
         return
     if had_one:
         line(f"Webhook {shown(webhook.name)} has a new secret. The old one works no more.")
@@ -239,9 +242,9 @@ def delete(
         if not yes and webhook.state is not WebhookState.DELETED:
             confirmed(f"Delete webhook {webhook.name} ({webhook.uid})? Its URL dies for ever.")
         webhook = here.management.webhooks.delete(here.may, webhook.uid)
-        described = webhook_fields(here.management, webhook)
+        view = WebhookView.of(here.management, webhook)
     if json:
-        as_json(described)
+        as_json(view)
         return
     line(f"Webhook {shown(webhook.name)} ({webhook.uid}) is deleted. Senders get 404.")
 
@@ -249,20 +252,12 @@ def delete(
 def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
     with session(factory) as here:
         webhook = here.management.webhooks.set_enabled(here.may, name, enabled)
-        described = webhook_fields(here.management, webhook)
+        view = WebhookView.of(here.management, webhook)
     if json:
-        as_json(described)
+        as_json(view)
         return
     effect = "Deliveries are accepted." if enabled else "Senders get 404; its log and automations stay."
     line(f"Webhook {shown(webhook.name)} ({webhook.uid}) is {webhook.state.value}. {effect}")
-
-
-def _shown_once(made: WebhookWithSecret, *, generated: bool) -> dict[str, Any]:
-    """A generated secret and the complete URL, at the one moment when they are shown."""
-    # Whoever gave a secret knows it, and a terminal or a log remembers what was printed.
-    if not generated or made.secret is None:
-        return {"secret": None}
-    return {"url": made.url, "secret": made.reveal()}
 
 
 def _print_with_secret(made: WebhookWithSecret) -> None:
@@ -326,23 +321,3 @@ def _state(webhook: Webhook) -> str:
 
 def _named(automation: Automation) -> str:
     return shown(automation.name) if automation.enabled else f"{shown(automation.name)} (disabled)"
-
-
-def webhook_fields(management: Management, webhook: Webhook) -> dict[str, Any]:
-    """A webhook as JSON says it."""
-    return {
-        "uid": webhook.uid,
-        "name": webhook.name,
-        "auth_mode": webhook.auth_mode.value,
-        "secret_name": webhook.secret_name,
-        "signature_scheme": webhook.signature_scheme,
-        "signature_options": webhook.signature_options,
-        "answers_handshakes": webhook.answers_handshakes,
-        "delivery_id_header": webhook.delivery_id_header,
-        "enabled": webhook.state is WebhookState.ENABLED,
-        "state": webhook.state.value,
-        "url": management.webhooks.url(webhook),
-        "has_secret": webhook.has_secret,
-        "secret_is_current": webhook.secret_is_current,
-        "created_at": iso(webhook.created_at),
-    }

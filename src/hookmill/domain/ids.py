@@ -57,6 +57,11 @@ def run_id(key: bytes) -> str:
     return "run_" + key.hex()
 
 
+def audit_entry_id(key: bytes) -> str:
+    """`aud_…`, as people see it."""
+    return "aud_" + key.hex()
+
+
 def delivery_key(shown: str) -> DeliveryKey:
     """The stored key of a shown delivery id. Raises `Invalid` when it is none."""
     return DeliveryKey(_key("dlv_", "delivery id", shown))

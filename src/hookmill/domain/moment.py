@@ -32,8 +32,13 @@ def date_of(at_us: int) -> datetime:
 
 
 def iso(at_us: int) -> str:
-    """As programs read it: ISO 8601, UTC, with all six digits."""
+    """As programs read it: RFC 3339, UTC, with all six digits."""
     return _plain(at_us).isoformat(timespec="microseconds") + "Z"
+
+
+def iso_or_none(at_us: int | None) -> str | None:
+    """As `iso`, of a moment that may not have come."""
+    return None if at_us is None else iso(at_us)
 
 
 def utc(at_us: int) -> str:

@@ -5,14 +5,18 @@ from collections.abc import Sequence
 from fastapi import APIRouter, Response
 
 from hookmill.management import AuditEntry
+from hookmill.presentation.audit import AuditEntryView
 from hookmill.web.api.access import Administering, Managing, Operations
-from hookmill.web.api.answers import AuditAnswer, AuditPage
 from hookmill.web.api.fields import LIMIT, Cursor, Limit
-from hookmill.web.api.paging import cut, key_at, key_cursor
+from hookmill.web.api.paging import Page, cut, key_at, key_cursor
 from hookmill.web.api.representation import shown
 from hookmill.web.api.route import Route
 
 routes = APIRouter(route_class=Route, tags=["Audit log"])
+
+
+class AuditPage(Page[AuditEntryView], frozen=True):
+    """Acts of management, newest first."""
 
 
 @routes.get(
@@ -41,4 +45,4 @@ def list_team_audit_log(
 
 def _page(found: Sequence[AuditEntry], limit: int) -> Response:
     items, further = cut(found, lambda entry: key_cursor(entry.key), limit=limit)
-    return shown(AuditPage(items=[AuditAnswer.of(entry) for entry in items], next_cursor=further))
+    return shown(AuditPage(items=[AuditEntryView.of(entry) for entry in items], next_cursor=further))

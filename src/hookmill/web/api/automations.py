@@ -7,13 +7,14 @@ from fastapi import APIRouter, Response
 from hookmill.domain.automation import Automation
 from hookmill.domain.permission import MayView
 from hookmill.management import Management
+from hookmill.presentation.automation import AutomationInListView, AutomationView
+from hookmill.presentation.view import ExactView
 from hookmill.web.api.access import Managing, Operations, Viewing
-from hookmill.web.api.answers import AutomationAnswer, AutomationInListAnswer, AutomationPage
 from hookmill.web.api.bodies import AutomationChanges, NewAutomation
 from hookmill.web.api.costly import costly
 from hookmill.web.api.fields import LIMIT, AutomationInPath, Cursor, Limit
 from hookmill.web.api.idempotency import OnlyOnce
-from hookmill.web.api.paging import cursor_at, page
+from hookmill.web.api.paging import Page, cursor_at, page
 from hookmill.web.api.representation import IfMatch, shown, tagged
 from hookmill.web.api.route import Route
 from hookmill.web.api.where import at
@@ -22,6 +23,10 @@ routes = APIRouter(prefix="/factories/{factory}/automations", route_class=Route,
 
 PAGE_BYTES: Final = 1_048_576
 """Where a page of automations ends, however many were asked for. Their filters may be long."""
+
+
+class AutomationPage(Page[AutomationInListView], ExactView, frozen=True):
+    """Automations, by name, without their prompts."""
 
 
 @routes.get("", operation_id="list_automations", summary="List automations", response_model=AutomationPage)
@@ -34,13 +39,13 @@ def list_automations(may: Viewing, management: Operations, limit: Limit = LIMIT,
     found, further = page(
         management.automations.all(may), lambda automation: (automation.name,), limit=limit, cursor=cursor
     )
-    items: list[AutomationInListAnswer] = []
+    items: list[AutomationInListView] = []
     size = 0
     for automation in found:
         if size > PAGE_BYTES:
             further = cursor_at(items[-1].name)
             break
-        item = AutomationInListAnswer.of(automation, management.automations.warnings(may, automation))
+        item = AutomationInListView.of(automation, management.automations.warnings(may, automation))
         size += len(item.as_json())
         items.append(item)
     return shown(AutomationPage(items=items, next_cursor=further))
@@ -50,7 +55,7 @@ def list_automations(may: Viewing, management: Operations, limit: Limit = LIMIT,
     "",
     operation_id="create_automation",
     summary="Create an automation",
-    response_model=AutomationAnswer,
+    response_model=AutomationView,
     status_code=201,
 )
 def create_automation(may: Managing, management: Operations, given: NewAutomation, once: OnlyOnce) -> Response:
@@ -78,7 +83,7 @@ def create_automation(may: Managing, management: Operations, given: NewAutomatio
 
 
 @routes.get(
-    "/{automation}", operation_id="show_automation", summary="Show an automation", response_model=AutomationAnswer
+    "/{automation}", operation_id="show_automation", summary="Show an automation", response_model=AutomationView
 )
 def show_automation(automation: AutomationInPath, may: Viewing, management: Operations) -> Response:
     """One automation, and what keeps it from firing."""
@@ -86,7 +91,7 @@ def show_automation(automation: AutomationInPath, may: Viewing, management: Oper
 
 
 @routes.patch(
-    "/{automation}", operation_id="change_automation", summary="Change an automation", response_model=AutomationAnswer
+    "/{automation}", operation_id="change_automation", summary="Change an automation", response_model=AutomationView
 )
 def change_automation(
     automation: AutomationInPath, may: Managing, management: Operations, given: AutomationChanges, if_match: IfMatch
@@ -125,8 +130,8 @@ def delete_automation(
     return Response(status_code=204)
 
 
-def _described(management: Management, may: MayView, automation: Automation) -> AutomationAnswer:
-    return AutomationAnswer.of(automation, management.automations.warnings(may, automation))
+def _described(management: Management, may: MayView, automation: Automation) -> AutomationView:
+    return AutomationView.of(automation, management.automations.warnings(may, automation))
 
 
 def _must_still_be(automation: str, may: Managing, management: Operations, if_match: IfMatch) -> None:

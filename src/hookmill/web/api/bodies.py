@@ -30,7 +30,7 @@ Triggers = Annotated[
     Field(
         min_length=1,
         max_length=TRIGGERS_MAX,
-        json_schema_extra={"items": {"$ref": "#/components/schemas/TriggerAnswer"}},
+        json_schema_extra={"items": {"$ref": "#/components/schemas/TriggerView"}},
         description="Which deliveries start it. Any of them that matches starts one run.",
         examples=[[_TRIGGER]],
     ),

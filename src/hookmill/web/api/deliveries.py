@@ -1,35 +1,42 @@
 """/factories/{factory}/deliveries: the log of what came, and what became of it. It is read; nothing here changes it."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Response
 
+from hookmill.domain.delivery import Label
 from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.run import PAYLOAD_FILE
+from hookmill.presentation.delivery import DeliveryView, DeliveryWithRunsView, RefusalView
+from hookmill.presentation.filter import ExplanationView
+from hookmill.presentation.run import ReplayView
 from hookmill.web.api.access import Managing, Operations, Viewing
-from hookmill.web.api.answers import (
-    LABELS,
-    DeliveryAnswer,
-    DeliveryPage,
-    DeliveryWithRunsAnswer,
-    ExplanationAnswer,
-    RefusalAnswer,
-    RefusalPage,
-    ReplayAnswer,
-    RunAnswer,
-    VerdictAnswer,
-)
 from hookmill.web.api.bodies import Replay
 from hookmill.web.api.costly import costly
 from hookmill.web.api.fields import LIMIT, Cursor, DeliveryInPath, Limit, Moment, Text
 from hookmill.web.api.idempotency import OnlyOnce
-from hookmill.web.api.paging import cut, key_at, key_cursor, page
+from hookmill.web.api.paging import Page, cut, key_at, key_cursor, page
 from hookmill.web.api.representation import shown
 from hookmill.web.api.route import Route
 
 routes = APIRouter(prefix="/factories/{factory}", route_class=Route, tags=["Delivery log"])
 
+LABELS: Final[Mapping[str, Label]] = {
+    **{label.shown: label for label in Label},
+    **{label.name.lower(): label for label in Label},
+}
+"""The contract's words, and a form of them that needs no escaping in an address."""
+
 OfWebhook = Annotated[Text | None, Query(description="Only this webhook's: its uid or name.")]
+
+
+class DeliveryPage(Page[DeliveryView], frozen=True):
+    """Deliveries, newest first."""
+
+
+class RefusalPage(Page[RefusalView], frozen=True):
+    """Minutes with refusals, newest first."""
 
 
 @routes.get("/deliveries", operation_id="list_deliveries", summary="List deliveries", response_model=DeliveryPage)
@@ -74,19 +81,19 @@ def list_deliveries(
         limit=limit + 1,
     )
     items, further = cut(found, lambda delivery: key_cursor(delivery.key), limit=limit)
-    return shown(DeliveryPage(items=[DeliveryAnswer.of(delivery) for delivery in items], next_cursor=further))
+    return shown(DeliveryPage(items=[DeliveryView.of(delivery) for delivery in items], next_cursor=further))
 
 
 @routes.get(
     "/deliveries/{delivery}",
     operation_id="show_delivery",
     summary="Show a delivery",
-    response_model=DeliveryWithRunsAnswer,
+    response_model=DeliveryWithRunsView,
 )
 def show_delivery(delivery: DeliveryInPath, may: Viewing, management: Operations) -> Response:
     """One delivery, and the runs that it started."""
     found = management.log.get(may, delivery)
-    return shown(DeliveryWithRunsAnswer.with_runs(found, management.runs.of_delivery(may, delivery)))
+    return shown(DeliveryWithRunsView.with_runs(found, management.runs.of_delivery(may, delivery)))
 
 
 @routes.get(
@@ -110,20 +117,19 @@ def download_payload(delivery: DeliveryInPath, may: Viewing, management: Operati
     "/deliveries/{delivery}/explanation",
     operation_id="explain_delivery",
     summary="What automations make of a delivery",
-    response_model=ExplanationAnswer,
+    response_model=ExplanationView,
 )
 @costly
 def explain_delivery(delivery: DeliveryInPath, may: Viewing, management: Operations) -> Response:
     """Every automation as it is now: whether the delivery triggers it, and why, condition by condition."""
-    verdicts = management.filters.explain(may, delivery)
-    return shown(ExplanationAnswer(automations=[VerdictAnswer.of(verdict) for verdict in verdicts]))
+    return shown(ExplanationView.of(management.filters.explain(may, delivery)))
 
 
 @routes.post(
     "/deliveries/{delivery}/replay",
     operation_id="replay_delivery",
     summary="Start runs of a delivery again",
-    response_model=ReplayAnswer,
+    response_model=ReplayView,
     status_code=201,
 )
 @costly
@@ -134,8 +140,7 @@ def replay_delivery(
     automation = given.automation if given is not None else None
 
     def make() -> Response:
-        runs = management.log.replay(may, delivery, automation)
-        return shown(ReplayAnswer(runs=[RunAnswer.of(run) for run in runs]), 201)
+        return shown(ReplayView.of(management.log.replay(may, delivery, automation)), 201)
 
     return once.answer(may, make)
 
@@ -152,4 +157,4 @@ def list_refusals(
         cursor=cursor,
         newest_first=True,
     )
-    return shown(RefusalPage(items=[RefusalAnswer.of(refusals) for refusals in items], next_cursor=further))
+    return shown(RefusalPage(items=[RefusalView.of(refusals) for refusals in items], next_cursor=further))

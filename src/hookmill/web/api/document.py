@@ -6,14 +6,17 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute, iter_route_contexts
+from fastapi.routing import iter_route_contexts
+from msgspec.json import schema_components
 
 from hookmill import __version__
+from hookmill.presentation.automation import AutomationInListView, AutomationView, TriggerView
+from hookmill.presentation.view import View
 from hookmill.web.api.access import ROLES, administering, anybody, managing, requirement_of, viewing
-from hookmill.web.api.answers import TriggerAnswer, TriggerFilterAnswer
 from hookmill.web.api.costly import is_costly
 from hookmill.web.api.problems import KINDS, MEDIA_TYPE, ErrorAnswer, ProblemAnswer
 from hookmill.web.api.representation import precondition
+from hookmill.web.api.route import Route
 
 TITLE: Final = "Hookmill API"
 DESCRIPTION: Final = """\
@@ -38,7 +41,8 @@ _TAGS: Final = [
     {"name": "Team", "description": "People and programs, and their roles."},
     {"name": "Reference", "description": "Open to all, without a key."},
 ]
-_PROBLEM: Final = {"$ref": "#/components/schemas/ProblemAnswer"}
+_PLACE: Final = "#/components/schemas/{name}"
+_PROBLEM: Final = {"$ref": _PLACE.format(name="ProblemAnswer")}
 _HEADERS: Final[dict[str, dict[str, Any]]] = {
     "RateLimit-Limit": {"description": "Requests that the key has in a minute.", "schema": {"type": "integer"}},
     "RateLimit-Remaining": {"description": "What is left of them.", "schema": {"type": "integer"}},
@@ -61,6 +65,7 @@ class Operation:
     path: str
     requirement: Callable[..., Any]
     takes_body: bool
+    answer: type[View] | None
     is_costly: bool
     has_precondition: bool
 
@@ -69,7 +74,7 @@ def operations(app: FastAPI) -> Iterator[Operation]:
     """Every operation that there is."""
     for route in iter_route_contexts(app.routes):
         original = route.original_route
-        if not isinstance(original, APIRoute):
+        if not isinstance(original, Route):
             # Nothing may be here that makes no requirement.
             raise TypeError(f"{route.path} is no operation of this API")
         for method in sorted(original.methods or ()):
@@ -78,6 +83,7 @@ def operations(app: FastAPI) -> Iterator[Operation]:
                 path=str(route.path_format),
                 requirement=requirement_of(original.dependant),
                 takes_body=original.body_field is not None,
+                answer=original.answer,
                 is_costly=is_costly(original.dependant.call),
                 has_precondition=any(each.call is precondition for each in original.dependant.dependencies),
             )
@@ -96,15 +102,12 @@ def document(app: FastAPI) -> dict[str, Any]:
     schemas = described["components"]["schemas"]
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
-    for model in (ErrorAnswer, ProblemAnswer, TriggerFilterAnswer, TriggerAnswer):
-        schema = model.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
+    for model in (ErrorAnswer, ProblemAnswer):
+        schema = model.model_json_schema(ref_template=_PLACE.format(name="{model}"), mode="serialization")
         schema.pop("$defs", None)
         schemas[model.__name__] = schema
-    # What is left out of an answer is not there, and what a trigger needs is said here once for both directions.
-    schemas["TriggerFilterAnswer"]["properties"]["payload"] = {
-        "type": "object",
-        "description": "The payload filter. Left out: every payload.",
-    }
+    # Of an enumeration that stands in a body too, the framework's own schema says more.
+    described["components"]["schemas"] = dict(sorted((_views(app) | schemas).items()))
     described["components"]["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "An API key, `hmk_…`."}
     }
@@ -113,10 +116,29 @@ def document(app: FastAPI) -> dict[str, Any]:
     return described
 
 
+def _views(app: FastAPI) -> dict[str, Any]:
+    """The schemas of all that is answered, by name, and of what stands in it."""
+    views = [operation.answer for operation in operations(app) if operation.answer is not None]
+    _, schemas = schema_components([*views, TriggerView], ref_template=_PLACE)
+    for schema in schemas.values():
+        if "enum" in schema:
+            schema["type"] = "string"
+    for view in (AutomationInListView, AutomationView):
+        schemas[view.__name__]["properties"]["triggers"]["items"] = _reference(TriggerView)
+    return schemas
+
+
+def _reference(model: type) -> dict[str, str]:
+    return {"$ref": _PLACE.format(name=model.__name__)}
+
+
 def _complete(told: dict[str, Any], operation: Operation) -> None:
     role = ROLES[operation.requirement]
     told["security"] = [{"key": []}] if role is not None else []
     told["x-role"] = role or "none"
+    if operation.answer is not None:
+        (success,) = (told["responses"][status] for status in told["responses"] if status.startswith("2"))
+        success["content"]["application/json"]["schema"] = _reference(operation.answer)
     told["x-costly"] = operation.is_costly
     responses = told["responses"]
     successes = [status for status in responses if status.startswith("2")]

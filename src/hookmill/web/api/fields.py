@@ -9,7 +9,7 @@ from fastapi import Path, Query
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 
 from hookmill.domain import moment
-from hookmill.domain.moment import iso
+from hookmill.presentation.view import TIMESTAMP_SCHEMA
 
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)\Z", re.ASCII)
 _RANDOM: Final = "[0-9a-z]{1,64}"
@@ -36,10 +36,6 @@ FORMS: Final[Mapping[str, str]] = {
 """What to say where a text has not the form that a pattern asks for."""
 
 
-def iso_or_none(at_us: int | None) -> str | None:
-    return None if at_us is None else iso(at_us)
-
-
 def _us_since_1970(given: Any) -> int:
     wrong = "a moment looks like 2026-11-21T09:12:36Z"
     if not isinstance(given, str) or not _MOMENT.match(given):
@@ -54,13 +50,8 @@ def _us_since_1970(given: Any) -> int:
         raise ValueError("a moment lies in the years 1 to 9999 of UTC") from None
 
 
-_MOMENT_SCHEMA: Final = {"type": "string", "format": "date-time", "examples": ["2026-11-21T09:12:36Z"]}
-
-Moment = Annotated[int, BeforeValidator(_us_since_1970), WithJsonSchema(_MOMENT_SCHEMA)]
+Moment = Annotated[int, BeforeValidator(_us_since_1970), WithJsonSchema({"type": "string", **TIMESTAMP_SCHEMA})]
 """µs since 1970, given as RFC 3339 says."""
-
-Shown = Annotated[str, WithJsonSchema(_MOMENT_SCHEMA)]
-"""A moment in an answer."""
 
 Text = Annotated[str, StringConstraints(pattern=NO_NUL, max_length=1_000)]
 Name = Annotated[str, StringConstraints(pattern=NO_NUL, min_length=1, max_length=100)]

@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter, Response
 
+from hookmill.presentation.filter import BacktestView, FilterTestView
 from hookmill.web.api.access import Operations, Viewing
-from hookmill.web.api.answers import BacktestAnswer, FilterTestAnswer
 from hookmill.web.api.bodies import NewBacktest, NewFilterTest
 from hookmill.web.api.costly import costly
 from hookmill.web.api.representation import shown
@@ -16,23 +16,23 @@ routes = APIRouter(prefix="/factories/{factory}", route_class=Route, tags=["Filt
     "/filter-tests",
     operation_id="test_filter",
     summary="Test a filter on a delivery",
-    response_model=FilterTestAnswer,
+    response_model=FilterTestView,
 )
 @costly
 def test_filter(may: Viewing, management: Operations, given: NewFilterTest) -> Response:
     """Would a trigger with this filter and these webhooks start a run of a stored delivery? With both checks."""
     test = management.filters.test(may, given.delivery_id, given=given.filter, webhook_ids=given.webhook_ids)
-    return shown(FilterTestAnswer.of(test))
+    return shown(FilterTestView.of(test))
 
 
 @routes.post(
     "/backtests",
     operation_id="backtest_filter",
     summary="Test a filter on the last deliveries",
-    response_model=BacktestAnswer,
+    response_model=BacktestView,
 )
 @costly
 def backtest_filter(may: Viewing, management: Operations, given: NewBacktest) -> Response:
     """On which of the last stored deliveries a draft would have triggered, and on which it would not."""
     backtest = management.filters.backtest(may, given=given.filter, webhook_ids=given.webhook_ids, last=given.last)
-    return shown(BacktestAnswer.of(backtest))
+    return shown(BacktestView.of(backtest))

@@ -4,11 +4,19 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Annotated, Generic, TypeVar
 
+from msgspec import Meta
+
+from hookmill.presentation.view import View
 from hookmill.web.api.problems import Refusal, invalid_parameter
 
 T = TypeVar("T")
+
+
+class Page(View, Generic[T], frozen=True):
+    items: list[T]
+    next_cursor: Annotated[str | None, Meta(description="The `cursor` of the next page. Null on the last one.")]
 
 
 def page(

@@ -10,13 +10,13 @@ from fastapi import APIRouter, FastAPI, Path, Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from hookmill.domain.signatures.catalogue import schemes
+from hookmill.presentation.scheme import SchemeView
 from hookmill.web.api.access import FAILURES_PER_MINUTE, REQUESTS_PER_MINUTE, Anybody
-from hookmill.web.api.answers import SchemeAnswer, SchemePage
 from hookmill.web.api.body import BYTES_MAX, LARGE_BYTES_MAX
 from hookmill.web.api.costly import AT_A_TIME
 from hookmill.web.api.document import document
 from hookmill.web.api.fields import LIMIT, LIMIT_MAX, Cursor, Limit
-from hookmill.web.api.paging import page
+from hookmill.web.api.paging import Page, page
 from hookmill.web.api.problems import ERRORS_MAX, KINDS
 from hookmill.web.api.representation import shown
 from hookmill.web.api.route import Route
@@ -31,6 +31,10 @@ _PAGE_HEADERS: Final = {
 }
 
 
+class SchemePage(Page[SchemeView], frozen=True):
+    """Signature schemes, by name."""
+
+
 class DefinitionKind(StrEnum):
     WEBHOOK = "webhook"
     AUTOMATION = "automation"
@@ -40,7 +44,7 @@ class DefinitionKind(StrEnum):
 def list_schemes(limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
     """The providers whose signatures can be verified, and how to set each of them up."""
     items, further = page(schemes(), lambda scheme: (scheme.name,), limit=limit, cursor=cursor)
-    return shown(SchemePage(items=[SchemeAnswer.of(scheme) for scheme in items], next_cursor=further))
+    return shown(SchemePage(items=[SchemeView.of(scheme) for scheme in items], next_cursor=further))
 
 
 @routes.get(

@@ -8,14 +8,14 @@ from fastapi import Depends, Header, Request, Response
 from starlette.datastructures import MutableHeaders
 
 from hookmill.domain.errors import Changed
-from hookmill.web.api.answers import Answer
+from hookmill.presentation.view import View
 from hookmill.web.api.fields import TAGS
 
 _TAG: Final = re.compile(r"(?:W/)?\"[\x21\x23-\x7e]*\"")
 _OF_THE_CONTENT: Final = {"content-type", "content-length", "location"}
 
 
-def shown(answer: Answer, status: int = 200, *, location: str | None = None) -> Response:
+def shown(answer: View, status: int = 200, *, location: str | None = None) -> Response:
     """An answer that has no tag: a list, or what is shown once."""
     response = Response(answer.as_json(), status_code=status, media_type="application/json")
     if location is not None:
@@ -23,7 +23,7 @@ def shown(answer: Answer, status: int = 200, *, location: str | None = None) -> 
     return response
 
 
-def tagged(answer: Answer) -> Response:
+def tagged(answer: View) -> Response:
     """One thing, with the tag by which a change can say what it was made of."""
     response = shown(answer)
     response.headers["ETag"] = tag_of(response)
@@ -44,7 +44,7 @@ class Precondition:
     def is_given(self) -> bool:
         return self._tags is not None
 
-    def must_hold(self, now: Answer) -> None:
+    def must_hold(self, now: View) -> None:
         """Raises `Changed`. Called inside the transaction of the change, or another one could come between."""
         if self._tags is None or self._tags == "*":
             return

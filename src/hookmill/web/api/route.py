@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from hookmill.domain.errors import StoreUnavailable
+from hookmill.presentation.view import View
 from hookmill.web.api import body, problems
 from hookmill.web.api.access import Gate, anybody, asking_of, requirement_of
 from hookmill.web.api.representation import unless_known
@@ -21,6 +22,11 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 class Route(APIRoute):
     """One operation at one address. Its errors are answered here, whatever they are."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], *, response_model: Any = None, **options: Any) -> None:
+        """`response_model` is the view that is answered, which the API's description is told of: see `document.py`."""
+        self.answer: type[View] | None = response_model if isinstance(response_model, type) else None
+        super().__init__(path, endpoint, response_model=None, **options)
 
     def get_route_handler(self) -> Handler:
         perform = super().get_route_handler()

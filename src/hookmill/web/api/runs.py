@@ -6,14 +6,18 @@ from fastapi import APIRouter, Query, Response
 
 from hookmill.domain.ids import RunKey
 from hookmill.domain.run import RunState
+from hookmill.presentation.run import RunView, RunWithOutputView
 from hookmill.web.api.access import Managing, Operations, Viewing
-from hookmill.web.api.answers import RunAnswer, RunPage, RunWithOutputAnswer
 from hookmill.web.api.fields import LIMIT, Cursor, Limit, RunInPath, Text
-from hookmill.web.api.paging import cut, key_at, key_cursor
+from hookmill.web.api.paging import Page, cut, key_at, key_cursor
 from hookmill.web.api.representation import shown
 from hookmill.web.api.route import Route
 
 routes = APIRouter(prefix="/factories/{factory}/runs", route_class=Route, tags=["Runs"])
+
+
+class RunPage(Page[RunView], frozen=True):
+    """Runs, newest first."""
 
 
 @routes.get("", operation_id="list_runs", summary="List runs", response_model=RunPage)
@@ -37,16 +41,16 @@ def list_runs(
         limit=limit + 1,
     )
     items, further = cut(found, lambda run: key_cursor(run.id), limit=limit)
-    return shown(RunPage(items=[RunAnswer.of(run) for run in items], next_cursor=further))
+    return shown(RunPage(items=[RunView.of(run) for run in items], next_cursor=further))
 
 
-@routes.get("/{run}", operation_id="show_run", summary="Show a run", response_model=RunWithOutputAnswer)
+@routes.get("/{run}", operation_id="show_run", summary="Show a run", response_model=RunWithOutputView)
 def show_run(run: RunInPath, may: Viewing, management: Operations) -> Response:
     """One run, with the last part of what its command printed."""
-    return shown(RunWithOutputAnswer.of(management.runs.get(may, run)))
+    return shown(RunWithOutputView.of(management.runs.get(may, run)))
 
 
-@routes.post("/{run}/cancel", operation_id="cancel_run", summary="Cancel a run", response_model=RunAnswer)
+@routes.post("/{run}/cancel", operation_id="cancel_run", summary="Cancel a run", response_model=RunView)
 def cancel_run(run: RunInPath, may: Managing, management: Operations) -> Response:
     """A queued run is cancelled when this is answered, a running one as soon as its process has ended."""
-    return shown(RunAnswer.of(management.runs.cancel(may, run)))
+    return shown(RunView.of(management.runs.cancel(may, run)))

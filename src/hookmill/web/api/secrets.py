@@ -2,12 +2,12 @@
 
 from fastapi import APIRouter, Response
 
+from hookmill.presentation.secret import SecretView, SecretWithValueView
 from hookmill.web.api.access import Managing, Operations
-from hookmill.web.api.answers import SecretAnswer, SecretPage, SecretWithValueAnswer
 from hookmill.web.api.bodies import NewSecret, SecretReplacement
 from hookmill.web.api.fields import LIMIT, Cursor, Limit, SecretInPath
 from hookmill.web.api.idempotency import OnlyOnce
-from hookmill.web.api.paging import page
+from hookmill.web.api.paging import Page, page
 from hookmill.web.api.representation import IfMatch, shown, tagged
 from hookmill.web.api.route import Route
 from hookmill.web.api.where import at
@@ -15,18 +15,22 @@ from hookmill.web.api.where import at
 routes = APIRouter(prefix="/factories/{factory}/secrets", route_class=Route, tags=["Team secrets"])
 
 
+class SecretPage(Page[SecretView], frozen=True):
+    """Team secrets, by name."""
+
+
 @routes.get("", operation_id="list_secrets", summary="List team secrets", response_model=SecretPage)
 def list_secrets(may: Managing, management: Operations, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
     """The team's secrets, without their values, and who uses them."""
     items, further = page(management.secrets.all(may), lambda secret: (secret.name,), limit=limit, cursor=cursor)
-    return shown(SecretPage(items=[SecretAnswer.of(secret) for secret in items], next_cursor=further))
+    return shown(SecretPage(items=[SecretView.of(secret) for secret in items], next_cursor=further))
 
 
 @routes.post(
     "",
     operation_id="create_secret",
     summary="Create a team secret",
-    response_model=SecretWithValueAnswer,
+    response_model=SecretWithValueView,
     status_code=201,
 )
 def create_secret(may: Managing, management: Operations, given: NewSecret, once: OnlyOnce) -> Response:
@@ -35,20 +39,20 @@ def create_secret(may: Managing, management: Operations, given: NewSecret, once:
     def make() -> Response:
         value = management.secrets.create(may, given.name, given.value)
         made = management.secrets.get(may, given.name)
-        answer = SecretWithValueAnswer.made(made, value.reveal() if given.value is None else None)
+        answer = SecretWithValueView.once(made, value.reveal() if given.value is None else None)
         return shown(answer, 201, location=at("factories", may.factory.name, "secrets", made.name))
 
     return once.answer(may, make)
 
 
-@routes.get("/{name}", operation_id="show_secret", summary="Show a team secret", response_model=SecretAnswer)
+@routes.get("/{name}", operation_id="show_secret", summary="Show a team secret", response_model=SecretView)
 def show_secret(name: SecretInPath, may: Managing, management: Operations) -> Response:
     """When it was made and changed, and who uses it. Its value is never shown."""
-    return tagged(SecretAnswer.of(management.secrets.get(may, name)))
+    return tagged(SecretView.of(management.secrets.get(may, name)))
 
 
 @routes.put(
-    "/{name}", operation_id="replace_secret", summary="Replace a team secret", response_model=SecretWithValueAnswer
+    "/{name}", operation_id="replace_secret", summary="Replace a team secret", response_model=SecretWithValueView
 )
 def replace_secret(
     name: SecretInPath,
@@ -63,7 +67,7 @@ def replace_secret(
         _must_still_be(name, may, management, if_match)
         replaced = management.secrets.replace(may, name, value)
         made = management.secrets.get(may, name)
-    return shown(SecretWithValueAnswer.made(made, replaced.reveal() if value is None else None))
+    return shown(SecretWithValueView.once(made, replaced.reveal() if value is None else None))
 
 
 @routes.delete(
@@ -79,4 +83,4 @@ def delete_secret(name: SecretInPath, may: Managing, management: Operations, if_
 
 def _must_still_be(name: str, may: Managing, management: Operations, if_match: IfMatch) -> None:
     if if_match.is_given:
-        if_match.must_hold(SecretAnswer.of(management.secrets.get(may, name)))
+        if_match.must_hold(SecretView.of(management.secrets.get(may, name)))

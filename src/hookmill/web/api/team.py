@@ -4,12 +4,13 @@ from fastapi import APIRouter, Response
 
 from hookmill.domain.permission import MayAdminister
 from hookmill.management import Management
+from hookmill.presentation.key import KeyView, KeyWithTokenView
+from hookmill.presentation.member import MemberView
 from hookmill.web.api.access import Administering, Operations
-from hookmill.web.api.answers import KeyAnswer, KeyPage, KeyWithTokenAnswer, MemberAnswer, MemberPage
 from hookmill.web.api.bodies import FactoryRole, MemberChanges, NewKey, NewMember
 from hookmill.web.api.fields import LIMIT, Cursor, FactoryInPath, KeyInPath, Limit, MemberInPath
 from hookmill.web.api.idempotency import OnlyOnce
-from hookmill.web.api.paging import page
+from hookmill.web.api.paging import Page, page
 from hookmill.web.api.representation import IfMatch, shown, tagged
 from hookmill.web.api.route import Route
 from hookmill.web.api.where import at
@@ -17,33 +18,39 @@ from hookmill.web.api.where import at
 routes = APIRouter(route_class=Route, tags=["Team"])
 
 
+class MemberPage(Page[MemberView], frozen=True):
+    """Members, by address."""
+
+
+class KeyPage(Page[KeyView], frozen=True):
+    """API keys, newest first."""
+
+
 @routes.get("/members", operation_id="list_members", summary="List members", response_model=MemberPage)
 def list_members(may: Administering, management: Operations, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
     """The team's people, by address."""
     items, further = page(management.members.all(may), lambda member: (member.email,), limit=limit, cursor=cursor)
-    return shown(MemberPage(items=[MemberAnswer.of(member) for member in items], next_cursor=further))
+    return shown(MemberPage(items=[MemberView.of(member) for member in items], next_cursor=further))
 
 
-@routes.post(
-    "/members", operation_id="add_member", summary="Add a member", response_model=MemberAnswer, status_code=201
-)
+@routes.post("/members", operation_id="add_member", summary="Add a member", response_model=MemberView, status_code=201)
 def add_member(may: Administering, management: Operations, given: NewMember, once: OnlyOnce) -> Response:
     """Somebody new in the team, with no role in any factory yet."""
 
     def make() -> Response:
         member = management.members.add(may, given.email, given.name, is_admin=given.is_admin)
-        return shown(MemberAnswer.of(member), 201, location=at("members", member.id))
+        return shown(MemberView.of(member), 201, location=at("members", member.id))
 
     return once.answer(may, make)
 
 
-@routes.get("/members/{member}", operation_id="show_member", summary="Show a member", response_model=MemberAnswer)
+@routes.get("/members/{member}", operation_id="show_member", summary="Show a member", response_model=MemberView)
 def show_member(member: MemberInPath, may: Administering, management: Operations) -> Response:
     """One member, and their role in each factory."""
-    return tagged(MemberAnswer.of(management.members.get(may, member)))
+    return tagged(MemberView.of(management.members.get(may, member)))
 
 
-@routes.patch("/members/{member}", operation_id="change_member", summary="Change a member", response_model=MemberAnswer)
+@routes.patch("/members/{member}", operation_id="change_member", summary="Change a member", response_model=MemberView)
 def change_member(
     member: MemberInPath, may: Administering, management: Operations, given: MemberChanges, if_match: IfMatch
 ) -> Response:
@@ -55,7 +62,7 @@ def change_member(
             changed = management.members.set_admin(may, member, asked["is_admin"])
         else:
             changed = management.members.get(may, member)
-    return tagged(MemberAnswer.of(changed))
+    return tagged(MemberView.of(changed))
 
 
 @routes.delete(
@@ -77,7 +84,7 @@ def remove_member(member: MemberInPath, may: Administering, management: Operatio
     "/members/{member}/roles/{factory}",
     operation_id="give_role",
     summary="Give a role in a factory",
-    response_model=MemberAnswer,
+    response_model=MemberView,
 )
 def give_role(
     member: MemberInPath,
@@ -91,14 +98,14 @@ def give_role(
     with management.together(may):
         _must_still_be(member, may, management, if_match)
         changed = management.members.set_role(may, member, factory, given.role)
-    return tagged(MemberAnswer.of(changed))
+    return tagged(MemberView.of(changed))
 
 
 @routes.delete(
     "/members/{member}/roles/{factory}",
     operation_id="take_role",
     summary="Take a role in a factory away",
-    response_model=MemberAnswer,
+    response_model=MemberView,
 )
 def take_role(
     member: MemberInPath, factory: FactoryInPath, may: Administering, management: Operations, if_match: IfMatch
@@ -107,7 +114,7 @@ def take_role(
     with management.together(may):
         _must_still_be(member, may, management, if_match)
         changed = management.members.set_role(may, member, factory, None)
-    return tagged(MemberAnswer.of(changed))
+    return tagged(MemberView.of(changed))
 
 
 @routes.get("/keys", operation_id="list_keys", summary="List API keys", response_model=KeyPage)
@@ -116,28 +123,28 @@ def list_keys(may: Administering, management: Operations, limit: Limit = LIMIT, 
     items, further = page(
         management.keys.all(may), lambda key: (key.created_at, key.id), limit=limit, cursor=cursor, newest_first=True
     )
-    return shown(KeyPage(items=[KeyAnswer.of(key) for key in items], next_cursor=further))
+    return shown(KeyPage(items=[KeyView.of(key) for key in items], next_cursor=further))
 
 
 @routes.post(
-    "/keys", operation_id="create_key", summary="Create an API key", response_model=KeyWithTokenAnswer, status_code=201
+    "/keys", operation_id="create_key", summary="Create an API key", response_model=KeyWithTokenView, status_code=201
 )
 def create_key(may: Administering, management: Operations, given: NewKey, once: OnlyOnce) -> Response:
     """A new key. Its token is in the answer, and never again."""
 
     def make() -> Response:
         made = management.keys.create(may, given.name, given.role, factory=given.factory, expires_at=given.expires_at)
-        return shown(KeyWithTokenAnswer.made(made), 201)
+        return shown(KeyWithTokenView.once(made), 201)
 
     return once.answer(may, make)
 
 
-@routes.delete("/keys/{key}", operation_id="revoke_key", summary="Revoke an API key", response_model=KeyAnswer)
+@routes.delete("/keys/{key}", operation_id="revoke_key", summary="Revoke an API key", response_model=KeyView)
 def revoke_key(key: KeyInPath, may: Administering, management: Operations) -> Response:
     """It opens nothing from the moment that this is answered. It stays in the list, as revoked."""
-    return shown(KeyAnswer.of(management.keys.revoke(may, key)))
+    return shown(KeyView.of(management.keys.revoke(may, key)))
 
 
 def _must_still_be(member: str, may: MayAdminister, management: Management, if_match: IfMatch) -> None:
     if if_match.is_given:
-        if_match.must_hold(MemberAnswer.of(management.members.get(may, member)))
+        if_match.must_hold(MemberView.of(management.members.get(may, member)))

@@ -5,17 +5,21 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from hookmill.management import KEPT
+from hookmill.presentation.webhook import WebhookView, WebhookWithSecretView
 from hookmill.web.api.access import Managing, Operations, Viewing
-from hookmill.web.api.answers import WebhookAnswer, WebhookPage, WebhookWithSecretAnswer
 from hookmill.web.api.bodies import NewWebhook, Rotation, WebhookChanges
 from hookmill.web.api.fields import LIMIT, Cursor, Limit, UidInPath
 from hookmill.web.api.idempotency import OnlyOnce
-from hookmill.web.api.paging import page
+from hookmill.web.api.paging import Page, page
 from hookmill.web.api.representation import IfMatch, shown, tagged
 from hookmill.web.api.route import Route
 from hookmill.web.api.where import at
 
 routes = APIRouter(prefix="/factories/{factory}/webhooks", route_class=Route, tags=["Webhooks"])
+
+
+class WebhookPage(Page[WebhookView], frozen=True):
+    """Webhooks, by name."""
 
 
 @routes.get("", operation_id="list_webhooks", summary="List webhooks", response_model=WebhookPage)
@@ -29,14 +33,14 @@ def list_webhooks(
     """The factory's webhooks, by name."""
     found = management.webhooks.all(may, with_deleted=deleted)
     items, further = page(found, lambda webhook: (webhook.name, webhook.uid), limit=limit, cursor=cursor)
-    return shown(WebhookPage(items=[WebhookAnswer.of(management, webhook) for webhook in items], next_cursor=further))
+    return shown(WebhookPage(items=[WebhookView.of(management, webhook) for webhook in items], next_cursor=further))
 
 
 @routes.post(
     "",
     operation_id="create_webhook",
     summary="Create a webhook",
-    response_model=WebhookWithSecretAnswer,
+    response_model=WebhookWithSecretView,
     status_code=201,
 )
 def create_webhook(may: Managing, management: Operations, given: NewWebhook, once: OnlyOnce) -> Response:
@@ -59,19 +63,19 @@ def create_webhook(may: Managing, management: Operations, given: NewWebhook, onc
             delivery_id_header=given.delivery_id_header,
             enabled=given.enabled,
         )
-        answer = WebhookWithSecretAnswer.made(management, made, generated=given.secret is None)
+        answer = WebhookWithSecretView.once(management, made, generated=given.secret is None)
         return shown(answer, 201, location=at("factories", may.factory.name, "webhooks", made.webhook.uid))
 
     return once.answer(may, make)
 
 
-@routes.get("/{uid}", operation_id="show_webhook", summary="Show a webhook", response_model=WebhookAnswer)
+@routes.get("/{uid}", operation_id="show_webhook", summary="Show a webhook", response_model=WebhookView)
 def show_webhook(uid: UidInPath, may: Viewing, management: Operations) -> Response:
     """One webhook, deleted ones too. Its secret is never shown."""
-    return tagged(WebhookAnswer.of(management, management.webhooks.get(may, uid)))
+    return tagged(WebhookView.of(management, management.webhooks.get(may, uid)))
 
 
-@routes.patch("/{uid}", operation_id="change_webhook", summary="Change a webhook", response_model=WebhookAnswer)
+@routes.patch("/{uid}", operation_id="change_webhook", summary="Change a webhook", response_model=WebhookView)
 def change_webhook(
     uid: UidInPath, may: Managing, management: Operations, given: WebhookChanges, if_match: IfMatch
 ) -> Response:
@@ -89,7 +93,7 @@ def change_webhook(
             enabled=asked.get("enabled"),
             delivery_id_header=asked.get("delivery_id_header", KEPT),
         )
-    return tagged(WebhookAnswer.of(management, webhook))
+    return tagged(WebhookView.of(management, webhook))
 
 
 @routes.delete(
@@ -107,7 +111,7 @@ def delete_webhook(uid: UidInPath, may: Managing, management: Operations, if_mat
     "/{uid}/rotate",
     operation_id="rotate_webhook",
     summary="Replace a webhook's secret",
-    response_model=WebhookWithSecretAnswer,
+    response_model=WebhookWithSecretView,
 )
 def rotate_webhook(
     uid: UidInPath, may: Managing, management: Operations, once: OnlyOnce, given: Rotation | None = None
@@ -117,7 +121,7 @@ def rotate_webhook(
 
     def make() -> Response:
         made = management.webhooks.rotate(may, uid, secret)
-        return shown(WebhookWithSecretAnswer.made(management, made, generated=secret is None))
+        return shown(WebhookWithSecretView.once(management, made, generated=secret is None))
 
     return once.answer(may, make)
 
@@ -126,13 +130,13 @@ def rotate_webhook(
     "/{uid}/sync",
     operation_id="sync_webhook",
     summary="Use the team secret's newest value",
-    response_model=WebhookAnswer,
+    response_model=WebhookView,
 )
 def sync_webhook(uid: UidInPath, may: Managing, management: Operations) -> Response:
     """The value that it used before stops working at once."""
-    return tagged(WebhookAnswer.of(management, management.webhooks.sync(may, uid)))
+    return tagged(WebhookView.of(management, management.webhooks.sync(may, uid)))
 
 
 def _must_still_be(uid: str, may: Managing, management: Operations, if_match: IfMatch) -> None:
     if if_match.is_given:
-        if_match.must_hold(WebhookAnswer.of(management, management.webhooks.get(may, uid)))
+        if_match.must_hold(WebhookView.of(management, management.webhooks.get(may, uid)))

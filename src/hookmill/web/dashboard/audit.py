@@ -9,6 +9,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from hookmill.domain.errors import Invalid
+from hookmill.domain.ids import audit_entry_id
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management import AuditEntry
 from hookmill.web.dashboard.access import administering, managing
@@ -112,7 +113,7 @@ def _shown(
         template,
         acts=[act_of(entry) for entry in shown],
         newest=address() if "before" in visit.query else None,
-        older=address(before=f"aud_{shown[-1].key.hex()}") if len(found) > limit else None,
+        older=address(before=audit_entry_id(shown[-1].key)) if len(found) > limit else None,
     )
 
 

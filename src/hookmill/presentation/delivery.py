@@ -1,0 +1,72 @@
+"""A delivery of the log as JSON, and what was refused without an entry."""
+
+from collections.abc import Sequence
+from typing import Annotated, Self
+
+from msgspec import Meta
+
+from hookmill.domain.delivery import Delivery, Label, Refusals
+from hookmill.domain.ids import delivery_id
+from hookmill.domain.moment import iso
+from hookmill.domain.run import Run
+from hookmill.presentation.run import RunView
+from hookmill.presentation.view import Timestamp, View
+
+
+class DeliveryView(View, frozen=True):
+    delivery_id: str
+    webhook_uid: str
+    label: Annotated[str, Meta(extra_json_schema={"enum": [label.shown for label in Label]})]
+    size: int
+    received_at: Timestamp
+    identity_kind: Annotated[str | None, Meta(description="Where its identity was found.")]
+    identity: Annotated[
+        str | None,
+        Meta(description="Its identity as the sender or provider gave it. Null where the body's hash is the identity."),
+    ]
+    duplicate_of: str | None
+    reason: Annotated[str | None, Meta(description="Why it was refused, for the webhook's owner.")]
+    client: Annotated[str | None, Meta(description="The address that a refused attempt came from.")]
+
+    @classmethod
+    def of(cls, delivery: Delivery) -> Self:
+        return cls(
+            delivery_id=delivery_id(delivery.key),
+            webhook_uid=delivery.webhook_uid,
+            label=delivery.label.shown,
+            size=delivery.size,
+            received_at=iso(delivery.received_at),
+            identity_kind=delivery.identity_kind.shown if delivery.identity_kind is not None else None,
+            identity=delivery.identity,
+            duplicate_of=delivery_id(delivery.duplicate_of) if delivery.duplicate_of is not None else None,
+            reason=delivery.reason,
+            client=delivery.client,
+        )
+
+
+class DeliveryWithRunsView(DeliveryView, frozen=True):
+    runs: Annotated[list[RunView], Meta(description="What it started, replays too.")]
+
+    @classmethod
+    def with_runs(cls, delivery: Delivery, runs: Sequence[Run]) -> Self:
+        return DeliveryView.of(delivery).extended(cls, runs=[RunView.of(run) for run in runs])
+
+
+class RefusalView(View, frozen=True):
+    """Attempts that have no entry in the log, from `since` until before `until`."""
+
+    webhook_uid: str
+    kind: Annotated[str, Meta(examples=["rate_limited"])]
+    since: Timestamp
+    until: Timestamp
+    refused: int
+
+    @classmethod
+    def of(cls, refusals: Refusals) -> Self:
+        return cls(
+            webhook_uid=refusals.webhook_uid,
+            kind=refusals.kind,
+            since=iso(refusals.since),
+            until=iso(refusals.until),
+            refused=refusals.count,
+        )

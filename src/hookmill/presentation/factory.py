@@ -1,0 +1,19 @@
+"""A factory as JSON."""
+
+from typing import Annotated, Self
+
+from msgspec import Meta
+
+from hookmill.domain.factory import Factory
+from hookmill.presentation.view import View
+
+
+class FactoryView(View, frozen=True):
+    name: str
+    defined_by_files: Annotated[
+        bool, Meta(description="Whether its webhooks and automations change through files alone.")
+    ]
+
+    @classmethod
+    def of(cls, factory: Factory) -> Self:
+        return cls(name=factory.name, defined_by_files=factory.defined_by_files)

@@ -1,0 +1,99 @@
+"""What a filter makes of deliveries, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+from hookmill.presentation.delivery import DeliveryView
+from hookmill.presentation.run import RunView
+from hookmill.presentation.view import View
+
+if TYPE_CHECKING:
+    from hookmill.domain.filters import ConditionOutcome
+    from hookmill.management import AutomationVerdict, Backtest, FilterTest
+
+
+class ConditionView(View, frozen=True):
+    """One condition of a payload filter. `expected` and `found` are JSON for people, cut when long."""
+
+    pointer: str
+    operator: str
+    expected: str
+    found: str
+    held: bool
+    no_object_at: str | None
+
+    @classmethod
+    def of(cls, condition: ConditionOutcome) -> Self:
+        return cls(
+            pointer=condition.pointer,
+            operator=condition.operator,
+            expected=condition.expected,
+            found=condition.found,
+            held=condition.held,
+            no_object_at=condition.no_object_at,
+        )
+
+
+class FilterTestView(View, frozen=True):
+    would_trigger: bool
+    webhook_check: bool
+    payload_check: bool
+    conditions: list[ConditionView]
+
+    @classmethod
+    def of(cls, test: FilterTest) -> Self:
+        conditions = test.explanation.conditions if test.explanation is not None else ()
+        return cls(
+            would_trigger=test.would_trigger,
+            webhook_check=test.webhook_check,
+            payload_check=test.payload_check,
+            conditions=[ConditionView.of(condition) for condition in conditions],
+        )
+
+
+class EvaluationView(View, frozen=True):
+    """What one automation, as it is now, makes of a delivery."""
+
+    automation_id: str
+    automation: str
+    enabled: bool
+    would_trigger: bool
+    triggers: list[FilterTestView]
+    runs: list[RunView]
+
+    @classmethod
+    def of(cls, evaluation: AutomationVerdict) -> Self:
+        return cls(
+            automation_id=evaluation.automation.id,
+            automation=evaluation.automation.name,
+            enabled=evaluation.automation.enabled,
+            would_trigger=evaluation.would_trigger,
+            triggers=[FilterTestView.of(test) for test in evaluation.triggers],
+            runs=[RunView.of(run) for run in evaluation.runs],
+        )
+
+
+class ExplanationView(View, frozen=True):
+    automations: list[EvaluationView]
+
+    @classmethod
+    def of(cls, evaluations: Sequence[AutomationVerdict]) -> Self:
+        return cls(automations=[EvaluationView.of(each) for each in evaluations])
+
+    def as_json(self) -> bytes:
+        # Piece by piece: of hundreds of automations it is long, and no delivery is served while a piece is written.
+        return b'{"automations":[' + b",".join(each.as_json() for each in self.automations) + b"]}"
+
+
+class BacktestView(View, frozen=True):
+    matching: list[DeliveryView]
+    others: list[DeliveryView]
+
+    @classmethod
+    def of(cls, backtest: Backtest) -> Self:
+        return cls(
+            matching=[DeliveryView.of(delivery) for delivery in backtest.matching],
+            others=[DeliveryView.of(delivery) for delivery in backtest.others],
+        )

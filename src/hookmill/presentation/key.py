@@ -1,0 +1,51 @@
+"""An API key as JSON. Its token is shown once, when the key is created."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Self
+
+from msgspec import Meta
+
+from hookmill.domain.moment import iso, iso_or_none
+from hookmill.domain.permission import Role
+from hookmill.presentation.view import Timestamp, View
+
+if TYPE_CHECKING:
+    from hookmill.domain.api_key import ApiKey
+    from hookmill.management import KeyWithToken
+
+
+class KeyView(View, frozen=True):
+    """An API key without its token, which is never shown again."""
+
+    key_id: str
+    name: str
+    role: Role
+    factory: Annotated[str | None, Meta(description="Null for an admin's key, which is good for the whole team.")]
+    created_at: Timestamp
+    expires_at: Timestamp | None
+    revoked_at: Timestamp | None
+    last_used_at: Annotated[Timestamp | None, Meta(description="To the minute.")]
+
+    @classmethod
+    def of(cls, key: ApiKey) -> Self:
+        return cls(
+            key_id=key.id,
+            name=key.name,
+            role=key.role,
+            factory=key.factory_name,
+            created_at=iso(key.created_at),
+            expires_at=iso_or_none(key.expires_at),
+            revoked_at=iso_or_none(key.revoked_at),
+            last_used_at=iso_or_none(key.last_used_at),
+        )
+
+
+class KeyWithTokenView(KeyView, frozen=True):
+    """An API key at the one moment when its token is shown."""
+
+    token: str
+
+    @classmethod
+    def once(cls, created: KeyWithToken) -> Self:
+        return KeyView.of(created.key).extended(cls, token=created.token.reveal())

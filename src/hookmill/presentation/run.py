@@ -1,0 +1,67 @@
+"""A run as JSON."""
+
+from collections.abc import Sequence
+from typing import Annotated, Self
+
+from msgspec import Meta
+
+from hookmill.domain.ids import delivery_id, run_id
+from hookmill.domain.moment import iso, iso_or_none
+from hookmill.domain.run import Run, RunState
+from hookmill.presentation.view import Timestamp, View
+
+
+class RunView(View, frozen=True):
+    run_id: str
+    delivery_id: str
+    webhook_uid: str
+    automation: str
+    automation_version: int
+    replay: Annotated[int, Meta(description="0 for the run that the delivery started; 1, 2 and so on for its replays.")]
+    runner: str
+    state: RunState
+    attempt: int
+    created_at: Timestamp
+    handed_at: Timestamp | None
+    started_at: Timestamp | None
+    finished_at: Timestamp | None
+    cancel_requested_at: Timestamp | None
+    exit_status: int | None
+    reason: str | None
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        return cls(
+            run_id=run_id(run.id),
+            delivery_id=delivery_id(run.delivery_id),
+            webhook_uid=run.webhook_uid,
+            automation=run.automation_name,
+            automation_version=run.automation_version,
+            replay=run.replay,
+            runner=run.runner,
+            state=run.state,
+            attempt=run.attempt,
+            created_at=iso(run.created_at),
+            handed_at=iso_or_none(run.handed_at),
+            started_at=iso_or_none(run.started_at),
+            finished_at=iso_or_none(run.finished_at),
+            cancel_requested_at=iso_or_none(run.cancel_requested_at),
+            exit_status=run.exit_status,
+            reason=run.reason,
+        )
+
+
+class RunWithOutputView(RunView, frozen=True):
+    output_tail: Annotated[str | None, Meta(description="The last part of what its command printed.")]
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        return RunView.of(run).extended(cls, output_tail=run.output_tail)
+
+
+class ReplayView(View, frozen=True):
+    runs: Annotated[list[RunView], Meta(description="The new runs, one for each automation.")]
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> Self:
+        return cls(runs=[RunView.of(run) for run in runs])
