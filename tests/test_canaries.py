@@ -1,4 +1,4 @@
-"""Secrets leave no trace: not in what any door says, not in logs, exports, the database, its WAL or a backup."""
+"""Secrets leave no trace: not in any answer, not in logs, exports, the database, its WAL or a backup."""
 
 import contextlib
 import json

@@ -95,7 +95,7 @@ def test_the_audit_log_has_the_address_that_the_trusted_proxy_saw(strict: Api):
 
     entry = strict.get("/factories/default/audit-log?limit=1").json["items"][0]
 
-    assert (entry["action"], entry["client"], entry["door"]) == ("webhook.create", "203.0.113.77", "api")
+    assert (entry["action"], entry["client"], entry["channel"]) == ("webhook.create", "203.0.113.77", "api")
     assert (entry["actor"]["kind"], entry["actor"]["name"]) == ("key", "a manager")
 
 

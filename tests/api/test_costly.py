@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from hookmill.domain.permission import Role
-from hookmill.web.api import application, door, operations
+from hookmill.web.api import application, middleware, operations
 from tests.api.client import Api, Stocked
 from tests.support.service import Answer
 
@@ -72,7 +72,7 @@ def test_two_keys_have_theirs_at_once_and_a_third_is_told_to_come_again(slow: Sl
 
 
 def test_what_is_not_costly_needs_no_thread_of_what_is(slow: Slow, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(door, "THREADS", 1)
+    monkeypatch.setattr(middleware, "THREADS", 1)
     both = [slow.begin(slow.api.viewer), slow.begin(slow.api.manager)]
 
     meanwhile = slow.api.get("/factories/default/webhooks", key=slow.api.viewer)

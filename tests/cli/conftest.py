@@ -241,7 +241,7 @@ class Receiver:
 def receiver() -> Iterator[Receiver]:
     told = Receiver()
 
-    class Door(BaseHTTPRequestHandler):
+    class Channel(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
@@ -261,7 +261,7 @@ def receiver() -> Iterator[Receiver]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Door) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Channel) as server:
         told.url = f"http://127.0.0.1:{server.server_port}"
         serving = threading.Thread(target=server.serve_forever, args=(0.01,))
         serving.start()

@@ -31,7 +31,7 @@ def test_an_act_as_json_names_actor_and_subject(webhook: Any, hookmill: Hookmill
     assert act == {
         "action": "webhook.rename",
         "actor": {"kind": "operator", "id": getpass.getuser(), "name": getpass.getuser()},
-        "door": "cli",
+        "channel": "cli",
         "client": None,
         "factory": "default",
         "subject": {"kind": "webhook", "id": webhook["uid"], "name": "orders"},

@@ -11,7 +11,7 @@ from hookmill.domain.permission import MayManage, Role
 from hookmill.domain.webhook import AuthMode
 from hookmill.runs.package import write_package
 from hookmill.web.dashboard import PAGES
-from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.application import Page
 from tests.dashboard.client import Dashboard, Visitor
 from tests.support.world import World
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 import hookmill.management
 from hookmill import definitions
-from hookmill.domain.permission import Door, Role
+from hookmill.domain.permission import Channel, Role
 from hookmill.management import DefinitionAct, DefinitionOutcome
 from hookmill.web.dashboard.audit import PAGE_SIZE, WORDS
 from tests.dashboard.client import Dashboard, Elements, Visitor, living
@@ -131,7 +131,7 @@ def test_the_log_looks_right_whatever_things_are_called(looks: Callable[..., Non
 
 
 def applied(dashboard: Dashboard, folder: Path, *, only_plan: bool = False) -> None:
-    may = dashboard.management.access.operator("default", door=Door.FILES)
+    may = dashboard.management.access.operator("default", channel=Channel.FILES)
     wanted = definitions.definitions_for(dashboard.management, may, folder)
     if only_plan:
         definitions.plan(dashboard.management, may, wanted)
@@ -223,10 +223,10 @@ def test_a_long_plan_is_cut_and_says_so(dashboard: Dashboard, manager: Visitor):
 
 
 def test_the_page_about_files_looks_right(looks: Callable[..., None], house: House, tmp_path: Path):
-    may = house.management.access.operator("default", door=Door.FILES)
+    may = house.management.access.operator("default", channel=Channel.FILES)
     admin = house.management.access.operator_of_team()
     house.management.factories.create(admin, "by files")
-    files = house.management.access.operator("by files", door=Door.FILES)
+    files = house.management.access.operator("by files", channel=Channel.FILES)
     house.management.secrets.create(house.may, "TOKEN")
     folder = write(tmp_path, {"webhooks/source.yaml": "secretName: TOKEN\n"})
     definitions.apply(house.management, files, definitions.definitions_for(house.management, files, folder))

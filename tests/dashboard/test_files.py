@@ -87,7 +87,16 @@ def test_a_file_may_be_kept_for_good_and_says_what_it_is(scene: Scene):
 
 
 @pytest.mark.parametrize(
-    "name", ["..%2Fdoor.py", "%2e%2e/door.py", "VENDORED.md", "htmx.LICENSE", "nothing.css", "%2fetc%2fpasswd", ".css"]
+    "name",
+    [
+        "..%2Fapplication.py",
+        "%2e%2e/application.py",
+        "VENDORED.md",
+        "htmx.LICENSE",
+        "nothing.css",
+        "%2fetc%2fpasswd",
+        ".css",
+    ],
 )
 def test_no_other_file_is_served(scene: Scene, name: str):
     assert scene.dashboard.stranger.get(f"/static/any/{name}").status == 404

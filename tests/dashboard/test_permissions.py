@@ -8,7 +8,7 @@ import pytest
 
 from hookmill.web.dashboard import PAGES
 from hookmill.web.dashboard.access import REQUIREMENTS
-from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.application import Page
 from tests.dashboard.client import is_sign_in
 from tests.dashboard.scene import VISITORS, Scene, living_scene
 

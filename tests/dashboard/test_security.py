@@ -18,7 +18,7 @@ from hookmill.domain.limits import SESSION_HOURS, SESSION_IDLE_HOURS
 from hookmill.domain.permission import Role
 from hookmill.web.dashboard import sign_in, sign_in_limits
 from hookmill.web.dashboard.access import PLAIN_COOKIE, SECURE_COOKIE
-from hookmill.web.dashboard.door import CONTENT_SECURITY_POLICY, Door
+from hookmill.web.dashboard.application import CONTENT_SECURITY_POLICY, DashboardApplication
 from hookmill.web.dashboard.visit import csrf_of
 from tests.dashboard.client import FORM, HOST, PASSWORD, Dashboard, Elements, Visitor, is_sign_in, living
 from tests.dashboard.scene import Scene, living_scene, pages_by_method
@@ -424,7 +424,7 @@ def trouble(scene: Scene) -> dict[str, Answer]:
         "403 to htmx": viewer.get("/team", headers=[("HX-Request", "true")]),
         "404": admin.get("/f/nothing/here"),
         "404 without a name": admin.get("/f/%ff/audit"),
-        "404 of a file": admin.get("/static/any/..%2Fdoor.py"),
+        "404 of a file": admin.get("/static/any/..%2Fapplication.py"),
         "405": admin.ask("DELETE", "/team"),
         "422": admin.post("/team", {"email": "no address", "name": "x"}),
         "to sign in, by htmx": scene.dashboard.stranger.get("/account", headers=[("HX-Request", "true")]),
@@ -498,11 +498,11 @@ def test_what_was_shown_once_stands_on_no_page(scene: Scene):
 
 
 def test_trouble_that_nobody_foresaw_tells_a_stranger_nothing(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
-    def fails(self: Door, visit: object) -> None:
+    def fails(self: DashboardApplication, visit: object) -> None:
         raise RuntimeError("canary: postgresql://me:password@db/x")
 
     ada = dashboard.member("ada-trouble@example.com")
-    monkeypatch.setattr(Door, "_page_for", fails)
+    monkeypatch.setattr(DashboardApplication, "_page_for", fails)
 
     answer = ada.get("/account")
 

@@ -13,7 +13,7 @@ import pytest
 from hookmill import definitions
 from hookmill.definitions import Act, Applied, Plan
 from hookmill.domain.errors import Conflict
-from hookmill.domain.permission import Door, MayManage
+from hookmill.domain.permission import Channel, MayManage
 from hookmill.domain.webhook import Webhook, WebhookState
 from tests.definitions import samples
 from tests.definitions.conftest import Contents, Folder
@@ -32,7 +32,7 @@ class Repository:
 
     @property
     def may(self) -> MayManage:
-        return self.world.management.access.operator("default", door=Door.FILES)
+        return self.world.management.access.operator("default", channel=Channel.FILES)
 
     def holds(self, contents: Contents) -> "Repository":
         self.root = self.folder(contents)
@@ -184,7 +184,7 @@ def test_nothing_is_changed_when_the_last_step_fails(simple: Repository):
 
 def be_killed_before_the_commit(url: str, root: Path) -> None:
     world = World(url)
-    may = world.management.access.operator("default", door=Door.FILES)
+    may = world.management.access.operator("default", channel=Channel.FILES)
     wanted = definitions.definitions_for(world.management, may, root)
     with world.management.together(may):
         definitions.apply(world.management, may, wanted)
@@ -248,7 +248,7 @@ def test_two_applies_at_the_same_time_are_one_after_the_other(simple: Repository
     other = simple.world.beside()
 
     def apply(world: World) -> int:
-        may = world.management.access.operator("default", door=Door.FILES)
+        may = world.management.access.operator("default", channel=Channel.FILES)
         wanted = definitions.definitions_for(world.management, may, simple.root)
         return len(definitions.apply(world.management, may, wanted).plan.steps)
 
@@ -536,7 +536,7 @@ def test_a_renamed_file_is_recognised_before_its_webhook_is_deleted(simple: Repo
 def test_an_apply_is_in_the_audit_log_with_its_door(simple: Repository):
     entries = simple.world.management.audit.of_factory(simple.may, limit=100)
 
-    by_files = [entry.action for entry in entries if entry.door == Door.FILES]
+    by_files = [entry.action for entry in entries if entry.channel == Channel.FILES]
     assert {"factory.define_by_files", "webhook.create", "automation.create"} <= set(by_files)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from hookmill import definitions
 from hookmill.domain.errors import Conflict
-from hookmill.domain.permission import Door, MayManage
+from hookmill.domain.permission import Channel, MayManage
 from hookmill.domain.webhook import AuthMode, WebhookState
 from tests.support.world import World
 
@@ -26,7 +26,7 @@ NAMES = [
 
 
 def permission(world: World) -> MayManage:
-    return world.management.access.operator("default", door=Door.FILES)
+    return world.management.access.operator("default", channel=Channel.FILES)
 
 
 def export(world: World) -> dict[str, str]:

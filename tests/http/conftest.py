@@ -17,7 +17,7 @@ ENOUGH: Final[dict[str, Any]] = {
     # The Host of the requests.
     "base_url": "http://hooks.test",
 }
-"""Settings for a service whose budgets nobody uses up and that is about its door alone."""
+"""Settings for a service whose rate limits are never reached and that performs no runs."""
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from hookmill.domain.errors import Forbidden, Invalid, NotFound, Revoked
-from hookmill.domain.permission import Actor, ActorKind, Caller, Door, MayAdminister, MayManage, MayView, Role
+from hookmill.domain.permission import Actor, ActorKind, Caller, Channel, MayAdminister, MayManage, MayView, Role
 from tests.support.world import World
 
 PERMISSIONS = (MayView, MayManage, MayAdminister)
@@ -47,7 +47,7 @@ def test_a_key_is_known_by_its_token_alone(world: World, admin: MayAdminister):
     found = world.management.access.by_key(token, client="192.0.2.1")
 
     assert found is not None
-    assert found.actor == Actor(kind=ActorKind.KEY, id=made.key.id, name="ci", door=Door.API, client="192.0.2.1")
+    assert found.actor == Actor(kind=ActorKind.KEY, id=made.key.id, name="ci", channel=Channel.API, client="192.0.2.1")
     for other in ("", "hmk_", token[:-1], token + "x", token.upper(), token[4:], made.key.id, "hmk_\udcff"):
         assert world.management.access.by_key(other, client=None) is None
 
@@ -183,7 +183,7 @@ def test_a_permission_from_before_a_role_was_taken_changes_nothing(world: World,
     members = world.management.members
     ada = members.add(admin, "ada@example.com", "Ada")
     members.set_role(admin, ada.id, "default", Role.MANAGER)
-    actor = Actor(kind=ActorKind.MEMBER, id=ada.id, name=ada.email, door=Door.DASHBOARD)
+    actor = Actor(kind=ActorKind.MEMBER, id=ada.id, name=ada.email, channel=Channel.DASHBOARD)
     may = MayManage(actor=actor, factory=world.factory, is_admin=False)
     world.webhook("source")
     change = world.management.webhooks.set_enabled

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from hookmill.domain.errors import Conflict, Invalid, LimitReached, NotFound
-from hookmill.domain.permission import Door, MayAdminister, Role
+from hookmill.domain.permission import Channel, MayAdminister, Role
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import KEPT, KeyReused
 from tests.support.world import World
@@ -93,7 +93,7 @@ def test_forty_creates_at_once_make_twenty(world: World):
 def test_a_factory_that_files_define_changes_through_them_alone(world: World):
     made = world.webhook("source")
     world.automation("triage", made)
-    by_files = world.management.access.operator("default", door=Door.FILES)
+    by_files = world.management.access.operator("default", channel=Channel.FILES)
     world.management.factories.take_by_files(by_files)
     manage = world.management
 
@@ -119,7 +119,7 @@ def test_a_factory_that_files_define_changes_through_them_alone(world: World):
 
 
 def test_files_name_a_team_secret_that_is_there(world: World):
-    by_files = world.management.access.operator("default", door=Door.FILES)
+    by_files = world.management.access.operator("default", channel=Channel.FILES)
 
     with pytest.raises(NotFound, match="No team secret is named 'MISSING'"):
         world.management.webhooks.create(by_files, "source", secret_name="MISSING")

@@ -36,7 +36,7 @@ def test_the_first_link_makes_an_admin_who_is_signed_in(world: World, ada: str):
     assert signed_in is not None
     assert (signed_in.email, signed_in.name, signed_in.caller.is_admin) == ("ada@example.com", "Ada", True)
     assert world.management.access.may_administer(signed_in.caller).team_id == world.factory.team_id
-    assert signed_in.caller.actor.door == "dashboard"
+    assert signed_in.caller.actor.channel == "dashboard"
 
 
 def test_a_link_is_good_once_and_for_a_day(world: World):

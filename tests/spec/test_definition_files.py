@@ -6,7 +6,7 @@ import pytest
 
 from hookmill import definitions
 from hookmill.domain.errors import Conflict
-from hookmill.domain.permission import Door
+from hookmill.domain.permission import Channel
 from tests.spec import shows
 from tests.support.service import Answer
 from tests.support.world import World
@@ -20,7 +20,7 @@ def apply(world: World, folder: Path, **files: str) -> None:
     (folder / "automations").mkdir(exist_ok=True)
     for name, text in files.items():
         (folder / "webhooks" / f"{name}.yaml").write_text(text)
-    may = world.management.access.operator("default", door=Door.FILES)
+    may = world.management.access.operator("default", channel=Channel.FILES)
     definitions.apply(world.management, may, definitions.definitions_for(world.management, may, folder))
 
 

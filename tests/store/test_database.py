@@ -1,4 +1,4 @@
-"""The door to the database: who may write, who waits for whom and for how long, and what an error tells."""
+"""Access to the database: who may write, who waits for whom and for how long, and what an error tells."""
 
 import contextlib
 import sqlite3

@@ -1,5 +1,5 @@
 """The service inside the test's own process, so that a test can move the clock: the real store, ingress and HTTP
-door, no socket."""
+port, no socket."""
 
 import asyncio
 import socket

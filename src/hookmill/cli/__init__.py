@@ -1,4 +1,4 @@
-"""The terminal door: every command, over the same operations as the other doors."""
+"""The command line: every command, over the same operations as the API."""
 
 import functools
 import sys

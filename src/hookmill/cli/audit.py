@@ -75,7 +75,7 @@ def _print_entries(entries: Sequence[AuditEntry], team: bool) -> None:
             (
                 utc(entry.at),
                 f"{entry.actor_kind} {entry.actor_name}",
-                f"{entry.door} from {entry.client}" if entry.client is not None else entry.door,
+                f"{entry.channel} from {entry.client}" if entry.client is not None else entry.channel,
                 entry.action,
                 *([entry.factory_name or "-"] if team else []),
                 entry.subject_name,

@@ -163,9 +163,9 @@ def _session(factory: str) -> Iterator[Session]:
 
 
 def _permission(here: Session, factory: str) -> MayManage:
-    from hookmill.domain.permission import Door
+    from hookmill.domain.permission import Channel
 
-    return here.management.access.operator(factory, door=Door.FILES)
+    return here.management.access.operator(factory, channel=Channel.FILES)
 
 
 @contextmanager

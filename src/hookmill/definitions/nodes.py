@@ -231,7 +231,7 @@ def _meaning(word: str) -> Json | _Doubtful:
         return int(word) if len(word) <= _DIGITS_MAX else _Doubtful(_NOT_EXACT)
     if not _NUMBER.fullmatch(word):
         return word
-    # Numbers are kept as the other doors keep them. One that would be another number then is refused.
+    # Numbers are kept as the API keeps them. One that would be another number then is refused.
     kept = float(word)
     try:
         is_exact = math.isfinite(kept) and Decimal(repr(kept)) == Decimal(word)

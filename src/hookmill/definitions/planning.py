@@ -106,7 +106,7 @@ class Plan:
 
     @property
     def has_changes(self) -> bool:
-        """Whether there is something to do. Who defines the factory is a change too: other doors are shut by it."""
+        """Whether there is something to do. Who defines the factory is a change too: it closes other channels."""
         return bool(self.steps) or self.takes_over
 
     def as_json(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """From the bytes of definition files to definitions, or to everything that is wrong with them. Pure.
 
-What a file may say is what the other doors take, under the contract's names; what it may not say is refused at its line
+A file may contain what the API accepts, under the definition files' names; what it may not say is refused at its line
 and column. Only what needs the factory is left for the plan: whether a secret, a runner or a webhook exists.
 """
 

@@ -7,14 +7,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """One act of management: who did what to which thing, when (µs since 1970), through which door, from where."""
+    """One act of management: who did what to which thing, when (µs since 1970), how, from where."""
 
     key: bytes
     at: int
     actor_kind: str
     actor_id: str
     actor_name: str
-    door: str
+    channel: str
     client: str | None
     action: str
     factory_name: str | None

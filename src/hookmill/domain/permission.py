@@ -19,8 +19,8 @@ class Role(StrEnum):
     ADMIN = "admin"
 
 
-class Door(StrEnum):
-    """Through which of the service's doors somebody came."""
+class Channel(StrEnum):
+    """How somebody reached the service."""
 
     CLI = "cli"
     API = "api"
@@ -42,7 +42,7 @@ class Actor:
     kind: ActorKind
     id: str
     name: str
-    door: Door
+    channel: Channel
     client: str | None = None
 
 

@@ -1,4 +1,4 @@
-"""What people do with factories, webhooks, automations, the log and runs. Every door goes through here.
+"""What people do with factories, webhooks, automations, the log and runs. Every channel goes through here.
 
 Each operation is one transaction, and asks for a permission, which only `access` gives. What changes what a delivery
 would meet holds, in every process, before the call returns; and each change is a line of the audit log.

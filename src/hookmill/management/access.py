@@ -9,7 +9,7 @@ from typing import Final
 from hookmill.domain.api_key import ApiKey
 from hookmill.domain.errors import NotFound, StoreUnavailable
 from hookmill.domain.factory import Factory
-from hookmill.domain.permission import Actor, ActorKind, Caller, Door, MayAdminister, MayManage, MayView, Role
+from hookmill.domain.permission import Actor, ActorKind, Caller, Channel, MayAdminister, MayManage, MayView, Role
 from hookmill.management.installation import Installation
 from hookmill.store import api_keys, factories
 
@@ -23,24 +23,24 @@ class Access:
     def __init__(self, installation: Installation) -> None:
         self._at = installation
 
-    def operator(self, factory_name: str, *, door: Door = Door.CLI) -> MayManage:
+    def operator(self, factory_name: str, *, channel: Channel = Channel.CLI) -> MayManage:
         """Whoever can open the store and has its master key may do everything. Raises `NotFound`."""
         with self._at.reading() as tx:
             factory = factories.factory_named(tx, factory_name)
             if factory is None:
                 known = ", ".join(factory.name for factory in factories.all_factories(tx)) or "none yet"
                 raise NotFound(f"No factory is named {factory_name[:100]!r}. There are: {known}.")
-        return MayManage(actor=_operator(door), factory=factory, is_admin=True)
+        return MayManage(actor=_operator(channel), factory=factory, is_admin=True)
 
-    def operator_of_team(self, *, door: Door = Door.CLI) -> MayAdminister:
+    def operator_of_team(self, *, channel: Channel = Channel.CLI) -> MayAdminister:
         """As `operator`, for what concerns the whole team. Raises `NotFound` before the first start."""
         with self._at.reading() as tx:
             team = factories.the_team(tx)
         if team is None:
             raise NotFound("Nothing is set up here yet. Start `hookmill serve` once.")
-        return MayAdminister(actor=_operator(door), team_id=team)
+        return MayAdminister(actor=_operator(channel), team_id=team)
 
-    def by_key(self, token: str, *, client: str | None, door: Door = Door.API) -> Caller | None:
+    def by_key(self, token: str, *, client: str | None, channel: Channel = Channel.API) -> Caller | None:
         """Whose API key this is; None for one that is unknown, revoked or expired."""
         if not token.startswith(TOKEN_PREFIX):
             return None
@@ -53,7 +53,7 @@ class Access:
             # A disk that is full keeps nobody from looking.
             with suppress(StoreUnavailable), self._at.noting() as tx:
                 api_keys.mark_used(tx, key.id, now)
-        return _caller(key, client, door)
+        return _caller(key, client, channel)
 
     def may_view(self, caller: Caller, factory_name: str) -> MayView:
         """Raises `NotFound` for a factory that the caller may not know of."""
@@ -82,18 +82,18 @@ def token_digest(token: str) -> bytes:
     return sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
-def _caller(key: ApiKey, client: str | None, door: Door) -> Caller:
+def _caller(key: ApiKey, client: str | None, channel: Channel) -> Caller:
     return Caller(
-        actor=Actor(kind=ActorKind.KEY, id=key.id, name=key.name, door=door, client=client),
+        actor=Actor(kind=ActorKind.KEY, id=key.id, name=key.name, channel=channel, client=client),
         team_id=key.team_id,
         is_admin=key.role is Role.ADMIN,
         roles={key.factory_id: key.role} if key.factory_id is not None else {},
     )
 
 
-def _operator(door: Door) -> Actor:
+def _operator(channel: Channel) -> Actor:
     # A container's user may have a number and no name.
     name = "operator"
     with suppress(KeyError, OSError):
         name = getpass.getuser()
-    return Actor(kind=ActorKind.OPERATOR, id=name, name=name, door=door)
+    return Actor(kind=ActorKind.OPERATOR, id=name, name=name, channel=channel)

@@ -14,7 +14,7 @@ from typing import Any
 from hookmill.domain import ids
 from hookmill.domain.errors import Conflict, Forbidden, Revoked
 from hookmill.domain.ids import TeamId
-from hookmill.domain.permission import ActorKind, Door, MayAdminister, MayManage, Role
+from hookmill.domain.permission import ActorKind, Channel, MayAdminister, MayManage, Role
 from hookmill.store import api_keys, audit, factories, sessions
 from hookmill.store.database import Database, Transaction
 from hookmill.store.keys.sealing import MasterKeys
@@ -101,10 +101,10 @@ class Installation:
 
     @contextmanager
     def changing_definition(self, may: MayManage) -> Iterator[Change]:
-        """As `changing`, for what definition files own. Raises `Conflict` where they do, at every other door."""
+        """As `changing`, for what definition files own. Raises `Conflict` where they do, through other channels."""
         with self.changing(may) as change:
             factory = factories.by_id(change.tx, may.factory.id)
-            if factory is not None and factory.defined_by_files and may.actor.door is not Door.FILES:
+            if factory is not None and factory.defined_by_files and may.actor.channel is not Channel.FILES:
                 raise Conflict(
                     f"Factory {factory.name!r} is defined by files: change them, and run `hookmill apply`. "
                     "Enabling, disabling, rotating and syncing work here too."

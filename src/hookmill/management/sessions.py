@@ -11,7 +11,7 @@ from typing import Final
 from hookmill.domain.errors import Conflict, Invalid, NotFound, StoreUnavailable
 from hookmill.domain.limits import SESSION_HOURS, SESSION_IDLE_HOURS
 from hookmill.domain.member import Member
-from hookmill.domain.permission import Actor, ActorKind, Caller, Door, MayAdminister
+from hookmill.domain.permission import Actor, ActorKind, Caller, Channel, MayAdminister
 from hookmill.domain.secret import SecretValue, generated
 from hookmill.domain.webhook import usable_name
 from hookmill.management.installation import Change, Installation, random_name
@@ -189,7 +189,7 @@ class Sessions:
             with suppress(StoreUnavailable), self._at.noting() as tx:
                 sessions.mark_seen(tx, digest, now)
         actor = Actor(
-            kind=ActorKind.MEMBER, id=account.member_id, name=account.email, door=Door.DASHBOARD, client=client
+            kind=ActorKind.MEMBER, id=account.member_id, name=account.email, channel=Channel.DASHBOARD, client=client
         )
         caller = Caller(actor=actor, team_id=account.team_id, is_admin=account.is_admin, roles=roles)
         return SignedIn(caller=caller, email=account.email, name=account.name)
@@ -235,7 +235,7 @@ class _OwnAct:
 def _of_their_own(tx: Transaction, member: str, client: str | None, now: int) -> _OwnAct:
     account = sessions.account_of(tx, member)
     assert account is not None, "looked up in the same transaction"
-    actor = Actor(kind=ActorKind.MEMBER, id=member, name=account.email, door=Door.DASHBOARD, client=client)
+    actor = Actor(kind=ActorKind.MEMBER, id=member, name=account.email, channel=Channel.DASHBOARD, client=client)
     return _OwnAct(Change(tx, now, MayAdminister(actor=actor, team_id=account.team_id)), account.email)
 
 

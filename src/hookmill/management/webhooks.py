@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hookmill.domain.errors import Conflict, Forbidden, Invalid, LimitReached, NotFound
 from hookmill.domain.ids import SecretId, WebhookUid
-from hookmill.domain.permission import Door, MayManage, MayView
+from hookmill.domain.permission import Channel, MayManage, MayView
 from hookmill.domain.secret import SecretValue, suggested_secret_name, usable_secret, usable_secret_name
 from hookmill.domain.webhook import TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookState, usable_name
 from hookmill.management import fitness
@@ -333,7 +333,7 @@ class Webhooks:
         self, change: Change, may: MayManage, webhook_name: str, secret_name: str | None, value: SecretValue | None
     ) -> tuple[SecretId, str | None]:
         """A team secret of the webhook's own, with its value or still without one."""
-        if may.actor.door is Door.FILES:
+        if may.actor.channel is Channel.FILES:
             raise _no_such_secret(secret_name or "")
         name = secret_name or _free_secret_name(change.tx, may, webhook_name)
         secret_id = SecretId(random_name("sec"))

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from hookmill.domain.ids import audit_entry_id
 from hookmill.domain.moment import iso
-from hookmill.domain.permission import ActorKind, Door
+from hookmill.domain.permission import ActorKind, Channel
 from hookmill.presentation.view import Timestamp, View
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class AuditEntryView(View, frozen=True):
     at: Timestamp
     action: Annotated[str, Meta(examples=["webhook.rotate"])]
     actor: ActorView
-    door: Door
+    channel: Channel
     client: Annotated[str | None, Meta(description="The address it came from.")]
     factory: Annotated[str | None, Meta(description="Null for what concerns the whole team.")]
     subject: SubjectView
@@ -47,7 +47,7 @@ class AuditEntryView(View, frozen=True):
             at=iso(entry.at),
             action=entry.action,
             actor=ActorView(kind=ActorKind(entry.actor_kind), id=entry.actor_id, name=entry.actor_name),
-            door=Door(entry.door),
+            channel=Channel(entry.channel),
             client=entry.client,
             factory=entry.factory_name,
             subject=SubjectView(kind=entry.subject_kind, id=entry.subject_id, name=entry.subject_name),

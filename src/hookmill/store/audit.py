@@ -25,9 +25,9 @@ def add(
     """`subject` is the thing's kind, id and name."""
     tx.run(
         """
-        INSERT INTO audit_log (id, team_id, factory_id, at, actor_kind, actor_id, actor_name, door, client,
+        INSERT INTO audit_log (id, team_id, factory_id, at, actor_kind, actor_id, actor_name, channel, client,
                                action, subject_kind, subject_id, subject_name, details)
-        VALUES (:id, :team, :factory, :at, :actor_kind, :actor_id, :actor_name, :door, :client,
+        VALUES (:id, :team, :factory, :at, :actor_kind, :actor_id, :actor_name, :channel, :client,
                 :action, :subject_kind, :subject_id, :subject_name, :details)
         """,
         id=key,
@@ -37,7 +37,7 @@ def add(
         actor_kind=actor.kind.value,
         actor_id=actor.id,
         actor_name=actor.name,
-        door=actor.door.value,
+        channel=actor.channel.value,
         client=actor.client,
         action=action,
         subject_kind=subject[0],
@@ -76,7 +76,7 @@ def _entry(row: Row) -> AuditEntry:
         actor_kind=row["actor_kind"],
         actor_id=row["actor_id"],
         actor_name=row["actor_name"],
-        door=row["door"],
+        channel=row["channel"],
         client=row["client"],
         action=row["action"],
         factory_name=row["factory_name"],

@@ -1,4 +1,4 @@
-"""One door to the database, SQLite or PostgreSQL: transactions that read, and transactions that write.
+"""The only access to the database, SQLite or PostgreSQL: transactions that read, and transactions that write.
 
 SQLite has a single writer. Here it is a single connection behind a lock that is handed on in turn, so that neither the
 deliveries nor the people who manage them starve.

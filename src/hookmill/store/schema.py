@@ -310,7 +310,7 @@ audit_log: Final = Table(
     Column("actor_kind", Text, nullable=False),
     Column("actor_id", Text, nullable=False),
     Column("actor_name", Text, nullable=False),
-    Column("door", Text, nullable=False),
+    Column("channel", Text, nullable=False),
     Column("client", Text),
     Column("action", Text, nullable=False),
     Column("subject_kind", Text, nullable=False),

@@ -1,1 +1,1 @@
-"""The HTTP doors."""
+"""HTTP: the ingress, the API and the dashboard."""

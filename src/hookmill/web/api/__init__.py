@@ -1,6 +1,6 @@
 """The HTTP API, /api/v1: management for programs. It takes half a second to import, so only who serves it should.
 
-A request passes the door, its route's judgement (who, address, parameters, body), and one operation of management.
+A request passes the application, its route's checks (who, address, parameters, body), and one management operation.
 """
 
 import functools
@@ -29,7 +29,7 @@ from hookmill.web.api import (
 from hookmill.web.api.access import FAILURES_PER_MINUTE, REQUESTS_PER_MINUTE, Gate
 from hookmill.web.api.costly import Places
 from hookmill.web.api.document import TITLE, operations
-from hookmill.web.api.door import Door
+from hookmill.web.api.middleware import ApiMiddleware
 from hookmill.web.api.where import PREFIX, at
 from hookmill.web.body import BodyReader
 from hookmill.web.routes import Application
@@ -49,7 +49,7 @@ def build(
 ) -> Application:
     """The whole API as one ASGI application. `failed` hears of what nobody foresaw."""
     gate = Gate(management, now_us, requests_per_minute=requests_per_minute, failures_per_minute=failures_per_minute)
-    return Door(
+    return ApiMiddleware(
         application(),
         behind={
             "gate": gate,

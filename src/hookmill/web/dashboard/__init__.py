@@ -1,6 +1,6 @@
-"""The dashboard: pages for people, over the same operations as the other doors. It is loaded when somebody first looks.
+"""The dashboard: pages for people, over the same operations as the API. It is loaded with its first request.
 
-A request passes the door (who, from where, which page, may they), one handler, and a template.
+A request passes the application (who, from where, which page, which role), one handler, and a template.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ from hookmill.web.dashboard import (
     team,
     webhooks,
 )
-from hookmill.web.dashboard.door import Door, Page
+from hookmill.web.dashboard.application import DashboardApplication, Page
 from hookmill.web.dashboard.visit import Service
 from hookmill.web.routes import Application
 
@@ -61,4 +61,4 @@ def build(
     service = Service(
         management=management, now_us=now_us, failed=failed, is_https=is_https, facts=facts if facts is not None else {}
     )
-    return Door(PAGES, service, trusted_proxies=trusted_proxies)
+    return DashboardApplication(PAGES, service, trusted_proxies=trusted_proxies)

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.permission import Caller
 from hookmill.web.dashboard.access import somebody
-from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.sign_in import set_session
 from hookmill.web.dashboard.visit import Visit
 

@@ -13,7 +13,7 @@ from hookmill.domain.ids import audit_entry_id
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management import AuditEntry
 from hookmill.web.dashboard.access import administering, managing
-from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.visit import Visit
 from hookmill.web.dashboard.where import url
 
@@ -65,7 +65,7 @@ _DETAILS: Final = {
     "changed": "changed",
     "expires_at": "expires",
 }
-_DOORS: Final = {"cli": "command line", "api": "API", "files": "definition files", "dashboard": "dashboard"}
+_CHANNELS: Final = {"cli": "command line", "api": "API", "files": "definition files", "dashboard": "dashboard"}
 _ACTORS: Final = {"key": "API key", "operator": "operator"}
 _PLACES: Final = {"webhook": "webhooks", "automation": "automations", "delivery": "deliveries", "run": "runs"}
 _ENTRY_ID: Final = re.compile(r"aud_[0-9a-f]{32}\Z")
@@ -81,7 +81,7 @@ class Act:
     """The page of the thing that it was done to."""
     actor_kind: str | None
     """None for a member: their address says it."""
-    door: str
+    channel: str
     details: tuple[tuple[str, str | int], ...]
     """Names and values. A number is a time."""
 
@@ -123,7 +123,7 @@ def act_of(entry: AuditEntry) -> Act:
         did=WORDS.get(entry.action, entry.action),
         where=_where(entry),
         actor_kind=_ACTORS.get(entry.actor_kind),
-        door=_DOORS.get(entry.door, entry.door),
+        channel=_CHANNELS.get(entry.channel, entry.channel),
         details=tuple(_details(entry)),
     )
 

@@ -14,6 +14,7 @@ from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.webhook import WebhookState
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import managing
+from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.automations import (
     Known,
     Selected,
@@ -24,7 +25,6 @@ from hookmill.web.dashboard.automations import (
     selected_webhooks,
     to_automation,
 )
-from hookmill.web.dashboard.door import Page
 from hookmill.web.dashboard.filter_editor import CannotAdd, Reading, Sample
 from hookmill.web.dashboard.visit import Visit
 

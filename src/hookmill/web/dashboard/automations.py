@@ -15,7 +15,7 @@ from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import managing, viewing
-from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.runs import Listed, list_again
 from hookmill.web.dashboard.visit import Visit
 from hookmill.web.dashboard.where import url

@@ -9,7 +9,7 @@ from hookmill.domain import text
 from hookmill.domain.permission import MayView
 from hookmill.management import DefinitionAct, DefinitionOutcome
 from hookmill.web.dashboard.access import viewing
-from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.visit import Visit
 
 

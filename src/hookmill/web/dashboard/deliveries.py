@@ -19,7 +19,7 @@ from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management.filters import AutomationVerdict
 from hookmill.web.dashboard import live, pages
 from hookmill.web.dashboard.access import managing, viewing
-from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.tree import tree_of
 from hookmill.web.dashboard.visit import Visit
 from hookmill.web.dashboard.where import url

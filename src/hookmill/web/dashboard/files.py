@@ -7,7 +7,7 @@ from starlette.responses import Response
 from hookmill.domain.errors import NotFound
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import everybody
-from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.visit import Visit
 
 TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}

@@ -16,8 +16,8 @@ from hookmill.domain.sample import ready_made
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management.activity import WebhookActivity
 from hookmill.web.dashboard.access import viewing
+from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.chart import Chart, chart
-from hookmill.web.dashboard.door import Page
 from hookmill.web.dashboard.visit import Visit, mark_of
 from hookmill.web.dashboard.where import url
 
@@ -98,7 +98,7 @@ def home(visit: Visit, may: MayView) -> Response:
         if webhook.state is not WebhookState.DELETED and uid in days
     ]
     steps = _first_steps(visit, may)
-    # A management door knows no disk: the process that serves this page says whether its own has room.
+    # Management knows no disk: the process that serves this page says whether its own has room.
     has_room = visit.service.facts.get("has_room")
     concerns = [
         *([_NO_ROOM] if has_room is not None and not has_room() else []),

@@ -19,7 +19,7 @@ from hookmill.runs.package import end_of, files_of, open_file, pieces_of
 from hookmill.runs.runners.guard import OUTPUT_FILE
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import managing, viewing
-from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.visit import Visit, mark_of
 from hookmill.web.dashboard.where import url
 

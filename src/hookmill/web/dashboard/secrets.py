@@ -10,7 +10,7 @@ from hookmill.domain.webhook import Webhook
 from hookmill.management import TeamSecret
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import managing
-from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.visit import Visit
 
 pages.SAID.update({"secret-deleted": "The team secret is deleted, with all its values."})

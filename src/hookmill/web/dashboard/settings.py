@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from hookmill.domain.permission import MayAdminister
 from hookmill.web.dashboard.access import administering
-from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.visit import Visit
 
 

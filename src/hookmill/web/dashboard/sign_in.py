@@ -13,7 +13,7 @@ from hookmill.domain.secret import SecretValue
 from hookmill.management import LinkTarget
 from hookmill.web.dashboard import sign_in_limits as limits
 from hookmill.web.dashboard.access import cookie_name, everybody, somebody
-from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.visit import Visit
 
 BUSY: Final = "Too many sign-ins are waiting. Your password was not checked. Go back and try again in a few seconds.\n"

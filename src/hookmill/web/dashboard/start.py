@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from hookmill.domain.permission import Caller
 from hookmill.web.dashboard.access import somebody
-from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.visit import Visit
 
 

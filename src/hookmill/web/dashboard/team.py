@@ -18,7 +18,7 @@ from hookmill.management import ApiKey, Member
 from hookmill.management.sessions import LINK_HOURS
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import administering
-from hookmill.web.dashboard.door import Page
+from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.visit import Visit
 
 DAY_US: Final = 86_400_000_000

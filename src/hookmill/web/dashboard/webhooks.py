@@ -27,8 +27,8 @@ from hookmill.management import WebhookWithSecret, fitness
 from hookmill.management.webhooks import Webhooks
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import managing, viewing
+from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.chart import SERIES, chart
-from hookmill.web.dashboard.door import Page
 from hookmill.web.dashboard.home import refusals_in_words
 from hookmill.web.dashboard.visit import Form, Visit
 

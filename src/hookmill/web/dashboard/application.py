@@ -1,4 +1,4 @@
-"""The outermost door of the dashboard: what holds for every page, whatever it is."""
+"""The dashboard as an ASGI application: what holds for every page."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
@@ -59,7 +59,7 @@ class Page:
     """Whether an open page asks for it without its reader. A session that nobody uses ends all the same."""
 
 
-class Door:
+class DashboardApplication:
     def __init__(self, pages: Sequence[Page], service: Service, *, trusted_proxies: Sequence[Network]) -> None:
         self._service = service
         self._trusted_proxies = trusted_proxies

@@ -1,4 +1,4 @@
-"""The outermost door of the API: what holds for every request and every answer, whatever they are."""
+"""The middleware around the API: what holds for every request and every answer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -17,7 +17,7 @@ _CLOSES: Final = ((b"connection", b"close"),)
 _ALWAYS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
-class Door:
+class ApiMiddleware:
     def __init__(
         self,
         inner: Application,

@@ -1,4 +1,4 @@
-"""What is changed through one process's door holds at once at the ingress of another: by the API, the command line and
+"""A change in one process takes effect immediately at the ingress of another: by the API, the command line and
 definition files alike."""
 
 import json
@@ -20,13 +20,13 @@ ROUNDS = count(8, usually=3)
 
 @pytest.fixture(scope="module")
 def pair(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Two services on one PostgreSQL. People use the first one's doors, senders the second one's."""
+    """Two services on one PostgreSQL. People use the first one, senders the second one."""
     url = postgres_server.create_database()
-    yield from paired(tmp_path_factory.mktemp("doors"), url, services=2, deliveries_per_minute=100_000)
+    yield from paired(tmp_path_factory.mktemp("channels"), url, services=2, deliveries_per_minute=100_000)
     postgres_server.drop_database(url)
 
 
-class Door:
+class Channel:
     """One way to change the webhook `source` of a factory of one's own."""
 
     def __init__(self, pair: Pair, management: Management, factory: str) -> None:
@@ -60,11 +60,11 @@ class Door:
 _numbers = iter(range(1_000_000))
 
 
-class ByApi(Door):
+class ByApi(Channel):
     def __init__(self, pair: Pair, management: Management) -> None:
         super().__init__(pair, management, "by_api")
         team = management.access.operator_of_team()
-        self.key = management.keys.create(team, "doors", Role.MANAGER, factory=self.factory).token.reveal()
+        self.key = management.keys.create(team, "channels", Role.MANAGER, factory=self.factory).token.reveal()
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
@@ -96,7 +96,7 @@ class ByApi(Door):
         self.ask("DELETE", f"/webhooks/{self.uid}")
 
 
-class ByCommand(Door):
+class ByCommand(Channel):
     name = "by_command"
 
     def __init__(self, pair: Pair, management: Management, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
@@ -167,9 +167,9 @@ class ByFiles(ByCommand):
         self.apply(None, "--allow-deletions")
 
 
-@pytest.mark.parametrize("door", ["api", "command", "files"])
+@pytest.mark.parametrize("channel", ["api", "command", "files"])
 def test_a_change_through_any_door_holds_at_once_in_the_other_service(
-    pair: Pair, door: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    pair: Pair, channel: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     with pair.management() as management:
         make: Mapping[str, Callable[[], Any]] = {
@@ -177,7 +177,7 @@ def test_a_change_through_any_door_holds_at_once_in_the_other_service(
             "command": lambda: ByCommand(pair, management, monkeypatch, tmp_path),
             "files": lambda: ByFiles(pair, management, monkeypatch, tmp_path),
         }
-        chosen = make[door]()
+        chosen = make[channel]()
         seen: dict[str, set[int]] = {}
 
         def look(after: str) -> None:
