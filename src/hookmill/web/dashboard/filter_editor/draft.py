@@ -1,0 +1,152 @@
+"""What a draft would do: to the stored delivery that it is tried on, and to those before."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hookmill.domain import ids, payload
+from hookmill.domain.automation import Trigger
+from hookmill.domain.delivery import Delivery, Label
+from hookmill.domain.errors import Invalid, NotFound
+from hookmill.domain.ids import WebhookUid
+from hookmill.domain.payload import Json
+from hookmill.domain.permission import MayView
+from hookmill.management import Backtest, FilterTest, Management, judge_filter
+from hookmill.web.dashboard.filter_editor.field_tree import name_shown, value_shown
+from hookmill.web.dashboard.filter_editor.typed import Reading
+
+DELIVERIES_OFFERED: Final = 20
+BACKTESTED: Final = 50
+SUMMARY_BYTES_MAX: Final = 16_384
+"""Payloads that are longer are listed by time and size alone, so that the list stays quick."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The stored delivery that a draft is tried on."""
+
+    delivery: Delivery
+    raw: bytes
+    body: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerOutcome:
+    """What one trigger makes of the sample, and of the deliveries before. None: there is nothing to judge."""
+
+    test: FilterTest | None
+    backtest: Backtest | None
+
+    @property
+    def tested(self) -> int:
+        return len(self.backtest.matching) + len(self.backtest.others) if self.backtest is not None else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    triggers: tuple[TriggerOutcome, ...]
+
+    @property
+    def would_trigger(self) -> bool | None:
+        tests = [each.test for each in self.triggers if each.test is not None]
+        return any(test.would_trigger for test in tests) if tests else None
+
+    @property
+    def webhook_check(self) -> bool:
+        return any(each.test is not None and each.test.webhook_check for each in self.triggers)
+
+    @property
+    def payload_check(self) -> bool:
+        return any(each.test is not None and each.test.payload_check for each in self.triggers)
+
+
+def outcome(
+    management: Management, may: MayView, reading: Reading, sample: Sample | None, known: Mapping[WebhookUid, Any]
+) -> Outcome | None:
+    """What the draft would do, by the evaluator that triggers use. None while it can't be read."""
+    if not reading.is_usable:
+        return None
+    judged = []
+    for trigger in reading.triggers:
+        test = None
+        if sample is not None:
+            chosen = sample.delivery.webhook_uid in trigger.webhook_ids
+            test = judge_filter(trigger.payload, sample.raw, webhook_check=chosen)
+        uids = [uid for uid in trigger.webhook_ids if uid in known]
+        backtest = _backtest(management, may, trigger, uids) if uids else None
+        judged.append(TriggerOutcome(test=test, backtest=backtest))
+    return Outcome(triggers=tuple(judged))
+
+
+def would_trigger(triggers: Sequence[Trigger], sample: Sample) -> bool:
+    """Whether one of these triggers matches the sample."""
+    uid = sample.delivery.webhook_uid
+    tests = (judge_filter(each.payload, sample.raw, webhook_check=uid in each.webhook_ids) for each in triggers)
+    return any(test.would_trigger for test in tests)
+
+
+def _backtest(management: Management, may: MayView, trigger: Trigger, uids: Sequence[str]) -> Backtest:
+    if trigger.payload is None:
+        # Every payload passes: there is no need to read them.
+        return Backtest(matching=tuple(_newest(management, may, uids, BACKTESTED)), others=())
+    return management.filters.backtest(may, given=trigger.payload.source, webhook_ids=uids, last=BACKTESTED)
+
+
+def _newest(management: Management, may: MayView, uids: Sequence[str], limit: int) -> list[Delivery]:
+    """The newest deliveries with a payload, of these webhooks or, when there are none, of all."""
+    by_key: dict[bytes, Delivery] = {}
+    for uid in uids or (None,):
+        newest = management.log.newest(may, webhook=uid, label=Label.ACCEPTED, limit=limit)
+        by_key.update((each.key, each) for each in newest)
+    return [by_key[key] for key in sorted(by_key, reverse=True)[:limit]]
+
+
+def sample(management: Management, may: MayView, shown_id: str) -> Sample | None:
+    """The delivery with this id; None where the log keeps no payload of it."""
+    try:
+        delivery = management.log.get(may, shown_id)
+        raw = management.log.payload(may, shown_id)
+    except (NotFound, Invalid):
+        return None
+    parsed = payload.parse(raw)
+    return None if isinstance(parsed, payload.NotJson) else Sample(delivery=delivery, raw=raw, body=parsed.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A stored delivery to pick, and what its payload is about."""
+
+    id: str
+    delivery: Delivery
+    about: str
+
+
+def offers(management: Management, may: MayView, webhook_ids: Sequence[str], also: str = "") -> list[Offer]:
+    """The newest deliveries with a payload: of these webhooks, or of all when there are none; and the one picked."""
+    newest = _newest(management, may, webhook_ids, DELIVERIES_OFFERED)
+    offered = [
+        Offer(id=ids.delivery_id(each.key), delivery=each, about=_about(management, may, each)) for each in newest
+    ]
+    if also and also not in {each.id for each in offered}:
+        picked = sample(management, may, also)
+        if picked is not None:
+            offered.append(Offer(id=also, delivery=picked.delivery, about=_about(management, may, picked.delivery)))
+    return offered
+
+
+_TELLING: Final = ("type", "event", "event_type", "eventType", "action", "kind", "state", "status", "name", "id")
+
+
+def _about(management: Management, may: MayView, delivery: Delivery) -> str:
+    """A few of the payload's own words, cut short."""
+    if delivery.size > SUMMARY_BYTES_MAX:
+        return ""
+    stored = sample(management, may, ids.delivery_id(delivery.key))
+    if stored is None:
+        return ""
+    body = stored.body
+    if type(body) is not dict:
+        return "" if type(body) is list else value_shown(body)[:60]
+    telling = [name for name in _TELLING if type(body.get(name)) not in (dict, list, type(None))]
+    names = telling[:2] or [name for name, of in body.items() if type(of) not in (dict, list)][:1]
+    return ", ".join(f"{name_shown(name)[:30]}: {value_shown(body[name])[:40]}" for name in names)

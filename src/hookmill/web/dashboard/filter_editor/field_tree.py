@@ -1,0 +1,166 @@
+"""What a stored payload offers: its fields as a tree, to be clicked."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Final
+
+from hookmill.domain import text
+from hookmill.domain.filters import OPERATORS, CompiledFilter, compile_filter, filter_to_json
+from hookmill.domain.payload import Json
+from hookmill.web.dashboard.filter_editor.typed import Reading, plain_number
+
+FIELDS_MAX: Final = 500
+"""How many fields of a payload are shown to be clicked."""
+LEVELS_MAX: Final = 12
+"""How deep they are shown: filters reach less deep."""
+OPEN_UP_TO: Final = 12
+"""A branch with more fields is folded, unless the filter asks for one of them."""
+VALUE_SHOWN_MAX: Final = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A field of a payload, as it stands in the tree. `number` is what a click on it sends; None: no filter reaches it,
+    for what `why_not` says."""
+
+    name: str
+    shown: str
+    number: int | None = None
+    is_chosen: bool = False
+    why_not: str = ""
+    children: tuple["Node", ...] = ()
+    is_branch: bool = False
+    is_open: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    root: Node
+    is_whole: bool
+    chosen: tuple[int, ...]
+    """The numbers of the fields whose values the filter asks for."""
+
+
+@dataclass(slots=True)
+class _Planter:
+    """Makes a tree of a payload. Fields are numbered as they are met, so that the same payload has the same numbers."""
+
+    source: Json
+    fields: list[tuple[tuple[str, ...], Json]] = field(default_factory=list)
+    chosen: list[int] = field(default_factory=list)
+    room: int = FIELDS_MAX
+    is_whole: bool = True
+
+    def node(self, name: str, value: Json, steps: tuple[str, ...] | None, level: int, why_not: str = "") -> Node:
+        self.room -= 1
+        if type(value) not in (dict, list):
+            return self._leaf(name, value, steps)
+        many, one = ("fields", "field") if type(value) is dict else ("elements", "element")
+        shown = f"{len(value)} {one if len(value) == 1 else many}"
+        children: tuple[Node, ...] = ()
+        chosen_before = len(self.chosen)
+        if level < LEVELS_MAX:
+            children = tuple(self._children(value, steps, level))
+        elif value:
+            self.is_whole = False
+        is_open = level == 0 or len(children) <= OPEN_UP_TO or len(self.chosen) > chosen_before
+        return Node(name=name, shown=shown, children=children, is_branch=True, is_open=is_open, why_not=why_not)
+
+    def _children(
+        self, value: dict[str, Json] | list[Json], steps: tuple[str, ...] | None, level: int
+    ) -> Iterator[Node]:
+        inside: Iterator[tuple[str, Json]]
+        if type(value) is dict:
+            inside = iter(value.items())
+        else:
+            inside = ((str(index), element) for index, element in enumerate(value))
+        for name, of in inside:
+            if self.room <= 0:
+                self.is_whole = False
+                return
+            if type(value) is dict:
+                below = (*steps, name) if steps is not None else None
+                yield self.node(name_shown(name), of, below, level + 1)
+            elif type(of) is list:
+                yield self.node(f"[{name}]", of, None, level + 1, "an array inside an array is closed to filters")
+            else:
+                # A filter goes through an array to its elements, and names none of them.
+                yield self.node(f"[{name}]", of, steps, level + 1)
+
+    def _leaf(self, name: str, value: Json, steps: tuple[str, ...] | None) -> Node:
+        shown = value_shown(value)
+        if steps is None:
+            return Node(name=name, shown=shown)
+        if why_not := _why_not(steps, value):
+            return Node(name=name, shown=shown, why_not=why_not)
+        number = len(self.fields)
+        self.fields.append((steps, value))
+        is_chosen = _is_asked_for(self.source, steps, value)
+        if is_chosen:
+            self.chosen.append(number)
+        return Node(name=name, shown=shown, number=number, is_chosen=is_chosen)
+
+
+def tree(body: Json, reading: Reading) -> Tree:
+    """The payload to be clicked at, with what the filter asks for already."""
+    planter = planted(body, source_of(reading))
+    return Tree(root=planter[1], is_whole=planter[0].is_whole, chosen=tuple(planter[0].chosen))
+
+
+def planted(body: Json, source: Json) -> tuple[_Planter, Node]:
+    planter = _Planter(source)
+    return planter, planter.node("", body, (), 0)
+
+
+def source_of(reading: Reading) -> Json:
+    if not reading.is_usable or len(reading.triggers) != 1 or reading.triggers[0].payload is None:
+        return {}
+    return reading.triggers[0].payload.source
+
+
+def _why_not(steps: tuple[str, ...], value: Json) -> str:
+    """Why no filter can ask for this value there; empty when one can. The filter's own rules decide."""
+    if not steps:
+        return "a value without a name: filters ask for named fields"
+    kept = plain_number(value)
+    if kept is None and value is not None:
+        return "the number has more digits than a filter can keep"
+    wanted: Json = [kept]
+    for name in reversed(steps):
+        wanted = {name: wanted}
+    compiled = compile_filter(wanted)
+    if isinstance(compiled, CompiledFilter):
+        is_read_as_operator = any(name in OPERATORS for name in steps[1:])
+        return "below the top, a field that is named like an operator can't be reached" if is_read_as_operator else ""
+    return compiled[0].message
+
+
+def name_shown(name: str) -> str:
+    shown = text.shown(name[:VALUE_SHOWN_MAX]) + ("…" if len(name) > VALUE_SHOWN_MAX else "")
+    return shown if shown.strip() else f'"{shown}"'
+
+
+def value_shown(value: Json) -> str:
+    if type(value) is str:
+        is_cut = len(value) > VALUE_SHOWN_MAX
+        return text.shown(json.dumps(value[:VALUE_SHOWN_MAX], ensure_ascii=False)) + ("…" if is_cut else "")
+    written = filter_to_json(value)
+    return written if len(written) <= VALUE_SHOWN_MAX else written[:VALUE_SHOWN_MAX] + "…"
+
+
+def _is_asked_for(source: Json, steps: tuple[str, ...], value: Json) -> bool:
+    wanted = source
+    for name in steps:
+        if type(wanted) is not dict or name not in wanted:
+            return False
+        wanted = wanted[name]
+    values = wanted.get("in", []) if type(wanted) is dict else wanted
+    return type(values) is list and kind_and_value(value) in map(kind_and_value, values)
+
+
+def kind_and_value(value: Json) -> tuple[str, Json]:
+    if type(value) in (int, float, Decimal):
+        return "number", Decimal(repr(value)) if type(value) is float else value
+    return type(value).__name__, value

@@ -1,0 +1,163 @@
+"""What was typed: the filter, or the list of triggers, that a text is, or what is wrong with it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, NoReturn
+
+from hookmill.domain import payload, text
+from hookmill.domain.automation import Trigger, triggers_from_json
+from hookmill.domain.errors import Fault, Invalid
+from hookmill.domain.filters import CompiledFilter, compile_filter
+from hookmill.domain.ids import WebhookUid
+from hookmill.domain.payload import Json
+
+LINE_SHOWN_MAX: Final = 60
+NAME_SHOWN_MAX: Final = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Syntax:
+    """Where a text stops being JSON. `line` is 0 where no place can be told; around the place stands `before|after`."""
+
+    message: str
+    line: int = 0
+    column: int = 0
+    before: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a typed filter, or list of triggers, comes to. Without a fault there are triggers."""
+
+    triggers: tuple[Trigger, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    syntax: Syntax | None = None
+
+    @property
+    def is_usable(self) -> bool:
+        return self.syntax is None and not self.faults
+
+
+def read_filter(typed: str, webhook_ids: Sequence[str]) -> Reading:
+    """One trigger with these webhooks and this filter. Nothing typed is no filter: every payload passes."""
+    uids = tuple(dict.fromkeys(WebhookUid(uid) for uid in webhook_ids))
+    if not typed.strip():
+        return Reading(triggers=(Trigger(webhook_ids=uids),))
+    source = _json_in(typed)
+    if isinstance(source, Reading):
+        return source
+    compiled = compile_filter(source)
+    if isinstance(compiled, CompiledFilter):
+        return Reading(triggers=(Trigger(webhook_ids=uids, payload=compiled),))
+    return Reading(faults=tuple(compiled))
+
+
+def read_triggers(typed: str) -> Reading:
+    """All triggers, from the list as the API and the command line write it."""
+    source = _json_in(typed)
+    if isinstance(source, Reading):
+        return source
+    try:
+        return Reading(triggers=triggers_from_json(source))
+    except Invalid as error:
+        return Reading(faults=tuple(_in_the_list(fault) for fault in error.faults))
+
+
+def _in_the_list(fault: Fault) -> Fault:
+    # The list is all there is to see here: places are told from its top.
+    message = fault.message.removeprefix(f"{fault.pointer}: ")
+    return Fault(fault.pointer.removeprefix("/triggers"), message)
+
+
+class _Repeated(ValueError):
+    pass
+
+
+def _json_in(typed: str) -> Json:
+    """The value, with numbers as they can be stored; a `Reading` that says why there is none."""
+    body = typed.encode("utf-8", "surrogatepass")
+    parsed = payload.parse(body)
+    if isinstance(parsed, payload.NotJson):
+        return Reading(syntax=_syntax(typed, parsed.reason))
+    try:
+        _SYNTAX.decode(typed)
+    except _Repeated as repeated:
+        return Reading(syntax=Syntax(message=str(repeated)))
+    faults: list[Fault] = []
+    value = _storable(parsed.value, "", faults)
+    return Reading(faults=tuple(faults)) if faults else value
+
+
+def _syntax(typed: str, reason: str) -> Syntax:
+    try:
+        _SYNTAX.decode(typed)
+    except json.JSONDecodeError as error:
+        lines = typed.split("\n")
+        line = lines[error.lineno - 1] if error.lineno <= len(lines) else ""
+        at = error.colno - 1
+        return Syntax(
+            message=f"{error.msg.removesuffix(' at').removesuffix(' starting')}.",
+            line=error.lineno,
+            column=error.colno,
+            before=text.shown(line[max(0, at - LINE_SHOWN_MAX) : at]),
+            after=text.shown(line[at : at + LINE_SHOWN_MAX]),
+        )
+    except (ValueError, RecursionError):
+        pass
+    return Syntax(message=f"It can't be read: {reason}.")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> None:
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            shown = text.shown(json.dumps(name, ensure_ascii=False)[:NAME_SHOWN_MAX])
+            raise _Repeated(f"The field {shown} stands twice in one object, and only one would count. Make them one.")
+        seen.add(name)
+
+
+_SYNTAX: Final = json.JSONDecoder(
+    parse_float=str, parse_int=str, parse_constant=_no_constant, object_pairs_hook=_once_each
+)
+
+
+def _storable(value: Json, at: str, faults: list[Fault], level: int = 0) -> Json:
+    """The value with plain numbers, as triggers are stored. One that would change by that is a fault."""
+    if level > _DEEPER_THAN_ANY_FILTER:
+        return value
+    if type(value) is dict:
+        return {name: _storable(of, f"{at}/{step_of(name)}", faults, level + 1) for name, of in value.items()}
+    if type(value) is list:
+        return [_storable(of, f"{at}/{index}", faults, level + 1) for index, of in enumerate(value)]
+    kept = plain_number(value)
+    if kept is None and value is not None:
+        faults.append(Fault(at, "This number has more digits than a filter can keep. Choose another field."))
+    return kept
+
+
+_DEEPER_THAN_ANY_FILTER: Final = 30
+"""What nests further is refused for that."""
+
+
+def step_of(name: str) -> str:
+    """A field's name as a step of a JSON pointer, fit to be shown."""
+    return text.shown(name.replace("~", "~0").replace("/", "~1"))
+
+
+def plain_number(value: Json) -> Json:
+    """A scalar as it can be stored; None for a number that can't be, without becoming another."""
+    if type(value) is payload.VastNumber:
+        return None
+    if type(value) is Decimal:
+        if not -400 < value.adjusted() < 400:
+            return None
+        near = float(value)
+        return near if Decimal(repr(near)) == value else None
+    return value
