@@ -1,0 +1,72 @@
+"""A filter's values as text: exactly, to be stored, and cut and made printable, for people."""
+
+import json
+from decimal import Decimal
+from typing import Final
+
+from hookmill.domain.filters.values import MISSING
+from hookmill.domain.payload import Json
+
+SHOWN_CHARACTERS_MAX: Final = 200
+"""Length of a value in an explanation; a longer one is cut and ends with an ellipsis."""
+
+
+def filter_to_json(source: Json) -> str:
+    """A compiled filter's source as JSON in ASCII; parsing it again gives an equal filter."""
+    if type(source) is dict:
+        return "{" + ",".join(f"{json.dumps(name)}:{filter_to_json(of)}" for name, of in source.items()) + "}"
+    if type(source) is list:
+        return "[" + ",".join(map(filter_to_json, source)) + "]"
+    return json.dumps(source) if type(source) is str else _plain_text(source)
+
+
+def token(name: str) -> str:
+    """A field's name as a step of a JSON pointer, fit to be shown."""
+    return _printable(name.replace("~", "~0").replace("/", "~1"))
+
+
+def shown(value: Json) -> str:
+    """A value for people: JSON, cut; what an inner object or array holds is left out."""
+    if value is MISSING:
+        return "missing"
+    if type(value) is not list:
+        return _cut(_shown_shallow(value))
+    # An element and its comma fill two places or more: those after these could not be seen.
+    text = ", ".join(_shown_shallow(element) for element in value[:SHOWN_CHARACTERS_MAX])
+    return f"[{text}]" if len(text) + 2 <= SHOWN_CHARACTERS_MAX else f"[{text[: SHOWN_CHARACTERS_MAX - 3]}…]"
+
+
+def _printable(text: str) -> str:
+    # Control characters and direction overrides garble pages and terminals; lone surrogates can't be encoded.
+    return "".join(one if one.isprintable() else _escape(one) for one in text)
+
+
+def _escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARACTERS_MAX else text[: SHOWN_CHARACTERS_MAX - 1] + "…"
+
+
+def _shown_shallow(value: Json) -> str:
+    if type(value) is dict:
+        return "{…}" if value else "{}"
+    if type(value) is list:
+        return "[…]" if value else "[]"
+    if type(value) is str:
+        return _printable(json.dumps(value[:SHOWN_CHARACTERS_MAX], ensure_ascii=False))
+    return _plain_text(value)
+
+
+def _plain_text(value: Json) -> str:
+    """A number, true, false or null as JSON."""
+    if value is None:
+        return "null"
+    if type(value) is bool:
+        return "true" if value else "false"
+    if type(value) is float:
+        return str(Decimal(repr(value)))
+    # Through Decimal, because the interpreter may refuse to write out a long int.
+    return str(Decimal(value) if type(value) is int else value)
