@@ -189,6 +189,8 @@ def test_an_explanation_says_what_each_automation_makes_of_it_condition_by_condi
             "found": '"closed"',
             "held": False,
             "no_object_at": None,
+            "alternative": None,
+            "within": [],
         }
     ]
 

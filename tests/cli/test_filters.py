@@ -23,6 +23,20 @@ def test_a_filter_is_tested_on_a_body_without_any_installation(hookmill: Hookmil
     assert not data_dir.exists()
 
 
+def test_what_any_and_not_contain_follows_them(hookmill: Hookmill):
+    chosen = '{"a": {"$any": [["x"], {"$not": {"$prefix": "y"}}]}}'
+
+    printed = hookmill("filter", "test", "--body", "-", "--filter", chosen, stdin=b'{"a": "yes"}').out
+
+    assert printed.splitlines()[-5:] == [
+        "  HELD  FIELD              CONDITION        FOUND",
+        '  no    /a                 $any [[…], {…}]  "yes"',
+        '  no    $any 1: /a         in ["x"]         "yes"',
+        '  no    $any 2: /a         $not {…}         "yes"',
+        '  yes   $any 2 > $not: /a  $prefix "y"      "yes"',
+    ]
+
+
 def test_both_results_of_a_test_are_a_success(hookmill: Hookmill):
     printed = hookmill("filter", "test", "--body", "-", "--filter", '{"a": [2]}', stdin=b'{"a": 1}')
 
@@ -44,7 +58,16 @@ def test_a_filter_is_tested_on_a_delivery_of_the_log(webhook: Any, log: Log, hoo
     assert printed["would_trigger"] is True
     assert (printed["webhook_check"], printed["payload_check"]) == (True, True)
     assert printed["conditions"] == [
-        {"pointer": "/a/b", "operator": "in", "expected": '["x"]', "found": '"x"', "held": True, "no_object_at": None}
+        {
+            "pointer": "/a/b",
+            "operator": "in",
+            "expected": '["x"]',
+            "found": '"x"',
+            "held": True,
+            "no_object_at": None,
+            "alternative": None,
+            "within": [],
+        }
     ]
 
 

@@ -629,3 +629,15 @@ def test_looks(looks, house: House):
         house, made, {"k" * 300: "v" * 300, "\u202eyek": ["<b>"] * 40, "a": {"b": {"c": {"d": {"e": "x" * 99}}}}}
     )
     looks("automation-mistyped", f"/f/looks/automations/{known}/edit?delivery={hostile}", prepare=mistype)
+
+    chosen = {
+        "action": {"$any": [["reopened"], {"$prefix": "open", "$not": {"$suffix": "x"}}]},
+        "pull_request": {"labels": {"$not": {"name": {"$glob": "*-wip"}}}, "number": {"$gt": 5}},
+    }
+    composed = automation(house, "Review by operators", made.webhook.uid, payload=chosen, may=may)
+
+    def unfold_help(page: Page) -> None:
+        page.get_by_text("How filters are written").click()
+        expect(page.get_by_text("at least one of the alternatives holds")).to_be_visible()
+
+    looks("automation-operators", f"/f/looks/automations/{composed}/edit", prepare=unfold_help)

@@ -20,6 +20,7 @@ HOSTILE = {
     "a/b~c": {"~1": 1},
     "": {"": "empty"},
     "in": {"deeper": "x"},
+    "$gt": {"exists": {"$fields": "y"}},
     "\ud83d": "\ud83d",
     "null": None,
     "false": False,
@@ -64,6 +65,23 @@ def number_of(body: Any, shown: str) -> str:
         ('{"a": [1]}', {"a": True}, "true", {"a": [1, True]}),
         ('{"a": [1.0]}', {"a": 1}, "1", {}),
         ("", {"in": {"a": None}}, "null", {"in": {"a": [None]}}),
+        ("", {"a": {"in": "x"}}, '"x"', {"a": {"$fields": {"in": ["x"]}}}),
+        ("", {"$ref": "x"}, '"x"', {"$fields": {"$ref": ["x"]}}),
+        ("", {"a": {"notIn": "x"}}, '"x"', {"a": {"$fields": {"notIn": ["x"]}}}),
+        ("", {"notIn": "x"}, '"x"', {"notIn": ["x"]}),
+        ("", {"a": {"gt": "x"}}, '"x"', {"a": {"gt": ["x"]}}),
+        ('{"a": ["w"]}', {"$ref": "x"}, '"x"', {"$fields": {"a": ["w"], "$ref": ["x"]}}),
+        ('{"a": {"b": ["w"]}}', {"a": {"$c": "x"}}, '"x"', {"a": {"$fields": {"b": ["w"], "$c": ["x"]}}}),
+        ('{"$not": {"b": [1]}}', {"a": "x"}, '"x"', {"$not": {"b": [1]}, "$fields": {"a": ["x"]}}),
+        ('{"$not": {"b": [1]}, "$fields": {"a": ["x"]}}', {"a": "x"}, '"x"', {"$not": {"b": [1]}}),
+        ('{"$fields": {"a": ["x"]}}', {"a": "x"}, '"x"', {}),
+        ('{"a": {"$prefix": "w"}}', {"a": "x"}, '"x"', {"a": {"$prefix": "w", "in": ["x"]}}),
+        (
+            '{"a": {"exists": true, "$fields": {"b": ["w"]}}}',
+            {"a": {"b": "x"}},
+            '"x"',
+            {"a": {"exists": True, "$fields": {"b": ["w", "x"]}}},
+        ),
     ],
 )
 def test_a_click_asks_for_the_fields_value_or_no_longer_does(typed: str, body: Any, value: str, becomes: Any):
@@ -76,7 +94,7 @@ def test_a_click_asks_for_the_fields_value_or_no_longer_does(typed: str, body: A
 def test_what_any_click_makes_lets_the_payload_pass_and_a_second_click_takes_it_back():
     body = parsed(HOSTILE)
     clickable = [node for node in fields(HOSTILE) if node.number is not None]
-    assert len(clickable) == 17
+    assert len(clickable) == 18
 
     for node in clickable:
         typed = with_field("", body.value, str(node.number))
@@ -93,7 +111,7 @@ def payload_value(typed: str) -> Any:
 
 def test_what_cannot_be_seen_is_spelled_out_in_the_filter_and_in_the_tree():
     body = parsed(HOSTILE).value
-    typed = "".join(with_field("", body, str(number)) for number in range(17))
+    typed = "".join(with_field("", body, str(number)) for number in range(18))
 
     assert RTL not in typed
     assert "\\u202eeulav" in typed
@@ -114,8 +132,6 @@ def test_a_number_stays_what_it_is(number: str):
     ("body", "value", "why"),
     [
         ({"a": [["x"]]}, '"x"', ""),
-        ({"a": {"in": "x"}}, '"x"', "named like an operator"),
-        ({"a": {"$in": "x"}}, '"x"', "Unknown operator"),
         (["x"], '"x"', "without a name"),
         ("x", '"x"', "without a name"),
         (b'{"a": 0.12345678901234567890123}', "0.12345678901234567890123", "more digits"),
@@ -163,6 +179,8 @@ def test_a_payload_of_500_levels_is_shown_as_deep_as_filters_reach():
         ('{"a": ["w"]}', {"a": {"b": "x"}}, "asks for values of /a"),
         ('{"a": {"exists": true}}', {"a": {"b": "x"}}, "asks for values of /a"),
         ('{"a": {"b": ["w"]}}', {"a": "x"}, "asks for fields in /a"),
+        ('{"a": {"$fields": {"b": ["w"]}}}', {"a": "x"}, "asks for fields in /a"),
+        ('{"a": {"$not": ["w"]}}', {"a": {"b": "x"}}, "asks for values of /a"),
     ],
 )
 def test_what_cannot_be_added_changes_nothing_and_says_why(typed: str, body: Any, said: str):

@@ -70,6 +70,8 @@ PAYLOADS: list[Any] = [
     {"on": ["x"], "1": ["x"], "": ["x"], "a: b": ["#"], "<<": ["x"], "é😀\u2028": ["\ud83d", "\x1b", "\x85", "\t"]},
     {"deep": {"er": {"and": {"er": {"not_in": ["x" * 200]}}}}, "is": {"exists": False}},
     {"many": [f"value number {number}" for number in range(32)]},
+    {"a": {"$gt": 9007199254740993, "$lte": 1.5}, "b": {"$glob": r"*\*?"}, "c": {"$fields": {"in": ["$x"], "$y": [1]}}},
+    {"$any": [{"a": ["x"]}, {"$not": {"b": {"$any": [[1, 2], {"exists": False}, {"c": {"$prefix": "no"}}]}}}]},
 ]
 
 

@@ -309,6 +309,15 @@ def test_a_prompt_may_speak_of_merges():
                 "13:14: /d/in/0: Write a string, a finite number, true, false or null.",
             ],
         ),
+        (
+            payload("$schema: [x]\nb:\n  $ref: [1]\nc: {$gt: [5]}"),
+            [
+                "8:16: /$schema: Unknown operator. Here operators are $any, $not, $fields. For a field of this name "
+                'write {"$fields": {"$schema": …}}.',
+                "10:15: /b/$ref: Unknown operator. Here operators are in, not_in, exists, $prefix,",
+                "11:16: /c/$gt: Write a finite number, such as 100. For a field of this name write",
+            ],
+        ),
         (payload("a: [b]\na: [c]"), ["9:7: a is here a second time (first in line 8)."]),
         (payload("a: [010]"), ["8:11: Text to some, a number to others."]),
         (front(more="x: &a [1]\n"), ["7:1: Unknown key 'x'.", "7:4: Anchors (&) are not supported."]),

@@ -5,6 +5,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from hypothesis import given
 
 from hookmill import definitions
 from hookmill.definitions.folder import Files
@@ -16,7 +17,9 @@ from hookmill.domain.errors import NotFound
 from hookmill.domain.filters import OPERATORS, SET_VALUES_MAX
 from hookmill.domain.signatures.generic import GenericHmac
 from hookmill.domain.signatures.rule import allowed_names
+from scripts import filter_operators
 from tests.definitions.samples import WEBHOOKS, automations
+from tests.domain.filter_book import filter_texts
 from tests.support.cases import for_each
 
 WEBHOOK: Any = json.loads(definitions.schema("webhook"))
@@ -67,7 +70,19 @@ def test_the_schemas_name_what_the_reader_knows():
     assert tuple(WEBHOOK["properties"]["signatureScheme"]["enum"]) == allowed_names()
     assert tuple(WEBHOOK["$defs"]["signatureOptions"]["properties"]) == GenericHmac.__struct_fields__
     assert tuple(AUTOMATION["$defs"]["conditions"]["properties"]) == tuple(OPERATORS)
-    assert AUTOMATION["$defs"]["fields"]["propertyNames"] == {"not": {"enum": list(OPERATORS)}}
+
+
+def test_the_schema_of_filters_follows_from_the_table_of_operators():
+    assert filter_operators.schema(AUTOMATION) == AUTOMATION, "run: python -m scripts.filter_operators"
+
+
+@given(filter_texts)
+def test_a_filter_that_can_be_saved_is_valid(filter_text: str):
+    trigger: Any = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [UID]}}
+    # The validator holds neither of these two values.
+    trigger["filter"]["payload"] = json.loads(filter_text.replace("1e400", "9").replace(r"\ud83d", "u"))
+
+    jsonschema_rs.validate(AUTOMATION, {"triggers": [trigger]})
 
 
 def test_the_schemas_have_the_readers_numbers():
@@ -142,6 +157,10 @@ GOOD_FRONTS = [
     filtered("{in: [x]}"),
     filtered("{a: {in: [1], not_in: [2], exists: true}, b: {exists: false}}"),
     filtered("{a: {b: {c: {not_in: [x]}}, d: [no]}}"),
+    filtered("{a: {gt: {$gt: 1.5}, prefix: [x]}, any: [1]}"),
+    filtered("{a: {$prefix: x, $suffix: y, $glob: 'r*', $gt: 1, $gte: 1, $lt: 2.5, $lte: 3, not_in: [1]}}"),
+    filtered("{a: {$any: [[x], {$not: {b: [1]}}, {$fields: {in: [1], $ref: [2]}}]}}"),
+    filtered("{$any: [{in: [x]}, {$fields: {$schema: [x]}}], $not: {draft: [true]}, $fields: {$a: [1]}}"),
 ]
 BAD_FRONTS = [
     "",
@@ -174,6 +193,23 @@ BAD_FRONTS = [
     filtered("{a: {exists: true, b: [1]}}"),
     filtered("{a: {exists: false, in: [1]}}"),
     filtered("{a: {b: {}}}"),
+    filtered("{a: {$regex: x}}"),
+    filtered("{a: {$ref: [x]}}"),
+    filtered("{$schema: [x]}"),
+    filtered("{$gt: 5}"),
+    filtered("{a: {$prefix: ''}}"),
+    filtered("{a: {$prefix: [x]}}"),
+    filtered("{a: {$glob: 'a\\b'}}"),
+    filtered("{a: {$gt: '5'}}"),
+    filtered("{a: {$lte: true}}"),
+    filtered("{a: {$any: []}}"),
+    filtered("{a: {$any: [x]}}"),
+    filtered("{a: {$not: x}}"),
+    filtered("{a: {$fields: {}}}"),
+    filtered("{a: {$gt: 5, b: [1]}}"),
+    filtered("{a: [1], $not: {b: [1]}}"),
+    filtered("{$any: [[x]]}"),
+    filtered("{$not: {}}"),
 ]
 
 

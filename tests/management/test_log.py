@@ -90,6 +90,21 @@ def test_a_backtest_sorts_the_last_deliveries(world: World):
     assert [delivery_id(row.key) for row in tested.others] == [closed]
 
 
+def test_a_backtest_takes_every_operator(world: World):
+    made = world.webhook("source")
+    opened = world.post(made, b'{"action": "opened", "n": 1}').delivery_id
+    closed = world.post(made, b'{"action": "closed", "n": 2}').delivery_id
+    chosen = {"action": {"$prefix": "o"}, "n": {"$not": {"$gt": 1}}}
+
+    tested = world.management.filters.backtest(world.may, given=chosen)
+    test = world.management.filters.test(world.may, closed, given=chosen)
+
+    assert [delivery_id(row.key) for row in tested.matching] == [opened]
+    assert [delivery_id(row.key) for row in tested.others] == [closed]
+    assert test.explanation is not None
+    assert [(each.operator, each.held) for each in test.explanation.conditions] == [("$prefix", False), ("$not", False)]
+
+
 def test_a_backtest_looks_at_as_many_as_it_is_told(world: World):
     made = world.webhook("source")
     for number in range(5):

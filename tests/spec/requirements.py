@@ -139,6 +139,8 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
         "FILTER-7": "An unusable filter is refused on save, with a pointer to the place.",
         "FILTER-8": "Test filter evaluates a stored delivery and shows `Would trigger` or `Would not trigger`, and "
         "the results of both checks: webhook and payload.",
+        "FILTER-9": "Every further operator begins with `$`, and `$fields` reaches a field of any name, so no new "
+        "operator changes a stored filter.",
     },
     "Runs": {
         "RUN-1": "A run gets the automation's prompt, followed by the platform envelope.",

@@ -212,6 +212,28 @@ def test_payload_filter_decides_what_starts_a_run(sqlite_world, chosen, body, ru
     assert (answer.status, len(sqlite_world.runs(made))) == (202, runs)
 
 
+@shows("FILTER-9")
+@pytest.mark.parametrize(
+    ("chosen", "body", "runs"),
+    [
+        ({"a": {"gt": ["x"]}}, b'{"a": {"gt": "x"}}', 1),
+        ({"a": {"$gt": 2**53}}, b'{"a": 9007199254740993}', 1),
+        ({"a": {"$glob": "x*"}}, b'{"a": "xyz"}', 1),
+        ({"a": {"$any": [["x"], {"exists": False}]}}, b'{"b": 1}', 1),
+        ({"$not": {"a": ["x"]}}, b'{"a": "x"}', 0),
+        ({"a": {"$fields": {"in": ["x"]}}}, b'{"a": {"in": "x"}}', 1),
+        ({"$fields": {"$ref": ["x"]}}, b'{"$ref": "x"}', 1),
+    ],
+)
+def test_operator_with_a_dollar_shares_no_name_with_a_field(sqlite_world, chosen, body, runs):
+    made = sqlite_world.webhook()
+    sqlite_world.automation("triage", made, payload=chosen)
+
+    answer = sqlite_world.post(made, body)
+
+    assert (answer.status, len(sqlite_world.runs(made))) == (202, runs)
+
+
 @shows("FILTER-7")
 @pytest.mark.parametrize("chosen", [[], "x", {"a": 1}, {"a": []}, {"a": {}}, {"a": {"in": [1], "b": [1]}}])
 def test_unusable_filter_is_refused_on_save(sqlite_world, chosen):

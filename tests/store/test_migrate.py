@@ -6,6 +6,7 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
 from hookmill.domain.errors import Conflict, Invalid, StoreUnavailable
+from hookmill.domain.payload import Parsed, parse
 from hookmill.store import migrations, timeouts
+from hookmill.store.automations import parsed_triggers
 from hookmill.store.database import Database, open_database
 from hookmill.store.migrate import migrate, revisions
 from hookmill.store.schema import metadata
@@ -97,6 +100,126 @@ def test_webhooks_from_before_signatures_are_kept_as_they_were(empty_url):
         with database.read() as tx:
             kept = tx.all("SELECT no, uid, secret_version_id, answers_handshakes, revision FROM webhooks ORDER BY no")
     assert [list(row.values()) for row in kept] == [[1, "wh_1", "sec_1.1", False, 3], [7, "wh_7", "sec_1.1", False, 3]]
+
+
+STORED = [
+    # what a filter was, what it is now, and a body that it matched and one that it did not
+    ('{"$ref": ["x"]}', '{"$fields": {"$ref": ["x"]}}', '{"$ref": "x"}', '{"$ref": "y"}'),
+    ('{"$in": ["x"], "a": [1]}', '{"$fields": {"$in": ["x"], "a": [1]}}', '{"$in": "x", "a": 1}', '{"a": 1}'),
+    ('{"a": {"$gt": ["x"]}}', '{"a": {"$fields": {"$gt": ["x"]}}}', '{"a": {"$gt": "x"}}', '{"a": 6}'),
+    ('{"a": {"$not": ["x"]}}', '{"a": {"$fields": {"$not": ["x"]}}}', '{"a": {"$not": "x"}}', '{"a": "y"}'),
+    (
+        '{"a": {"b": [1], "$c": {"$fields": {"exists": true}}}}',
+        '{"a": {"$fields": {"b": [1], "$c": {"$fields": {"$fields": {"exists": true}}}}}}',
+        '{"a": [{"b": 1, "$c": {"$fields": null}}]}',
+        '{"a": {"b": 1, "$c": {}}}',
+    ),
+    (
+        '{"$n": [1e400, 0.10, 9007199254740993, "\\ud83d$"]}',
+        '{"$fields": {"$n": [1e400, 0.10, 9007199254740993, "\\ud83d$"]}}',
+        '{"$n": 9007199254740993}',
+        '{"$n": 9007199254740992}',
+    ),
+    (
+        '{"$a":' * 10 + '["x"]' + "}" * 10,
+        '{"$fields": {"$a": ' * 10 + '["x"]' + "}}" * 10,
+        '{"$a":' * 10 + '"x"' + "}" * 10,
+        '{"$a":' * 9 + '"x"' + "}" * 9,
+    ),
+    ('{"a": ["$x"], "gt": {"prefix": ["x"]}}', None, '{"a": "$x", "gt": {"prefix": "x"}}', '{"a": "x"}'),
+    ("{}", None, "1", None),
+]
+NEVER_READ = [
+    '{"a": {"$in": ["$x"]}}',
+    '{"a": {"$ref": ["x"], "notIn": ["x"]}}',
+    '{"a": {"in": [1], "$type": ["x"]}}',
+    '{"a": {"exists": {"$x": 1}}}',
+    '{"$a":' * 11 + '["x"]' + "}" * 11,
+    '["$x"]',
+]
+
+
+def trigger_with(payload: str) -> str:
+    selected = '"webhook_ids": ["wh_1"]'
+    return f'{{"provider": "webhook", "event": "received", "filter": {{{selected}, "payload": {payload}}}}}'
+
+
+def store_triggers(database: Database, automation: str, version: int, triggers: str) -> None:
+    with database.write() as tx:
+        tx.run(
+            "INSERT INTO automation_versions VALUES (:automation, :version, 'a', 'p', 'package', :triggers, 1)",
+            automation=automation,
+            version=version,
+            triggers=triggers,
+        )
+
+
+def stored_triggers(database: Database) -> list[str]:
+    with database.read() as tx:
+        rows = tx.all("SELECT triggers FROM automation_versions ORDER BY automation_id, version")
+    return [row["triggers"] for row in rows]
+
+
+@pytest.fixture
+def before_operators(empty_url: str) -> Iterator[Database]:
+    """A database of the version whose filters had no operators with `$`, with an automation."""
+    with open_database(empty_url) as database:
+        migrate(database, to="0008")
+        with database.write() as tx:
+            tx.run("INSERT INTO teams VALUES ('team_1', 'team', 1)")
+            tx.run("INSERT INTO factories (id, team_id, name, created_at) VALUES ('fac_1', 'team_1', 'default', 1)")
+            tx.run(
+                """
+                INSERT INTO automations (id, factory_id, name, enabled, version, created_at, updated_at)
+                VALUES ('aut_1', 'fac_1', 'a', :on, 1, 1, 1)
+                """,
+                on=True,
+            )
+        yield database
+
+
+def test_stored_filters_on_fields_with_a_dollar_keep_their_meaning(before_operators):
+    for version, (before, _, _, _) in enumerate(STORED, 1):
+        store_triggers(before_operators, "aut_1", version, f"[{trigger_with(before)}, {trigger_with('{}')}]")
+
+    assert migrate(before_operators) is True
+
+    for stored, (before, after, matching, other) in zip(stored_triggers(before_operators), STORED, strict=True):
+        assert stored == f"[{trigger_with(after or before)}, {trigger_with('{}')}]"
+        triggers, unreadable = parsed_triggers(stored)
+        assert unreadable == ()
+        assert triggers[0].payload is not None
+        assert triggers[0].payload.matches(parsed(matching)), before
+        assert other is None or not triggers[0].payload.matches(parsed(other)), before
+
+
+def test_stored_filters_that_were_never_read_are_not_made_readable(before_operators):
+    stored = [f"[{trigger_with(payload)}]" for payload in NEVER_READ]
+    stored += ["not JSON $", "[" * 600, "[" * 100_000 + "$", '{"$": 1}', '[5, "$"]', '[{"provider": "later", "$": 1}]']
+    for version, triggers in enumerate(stored, 1):
+        store_triggers(before_operators, "aut_1", version, triggers)
+
+    migrate(before_operators)
+
+    assert stored_triggers(before_operators) == stored
+    assert [each for each in stored if parsed_triggers(each)[0]] == []
+
+
+def test_filter_at_the_limits_can_be_read_after_it_was_rewritten(before_operators):
+    conditions = ",".join(f'"$f{number}":{{"$g":["{"x" * 1_000}"]}}' for number in range(64))
+    store_triggers(before_operators, "aut_1", 1, f"[{trigger_with('{' + conditions + '}')}]")
+
+    migrate(before_operators)
+
+    [stored] = stored_triggers(before_operators)
+    triggers, unreadable = parsed_triggers(stored)
+    assert (len(triggers), unreadable) == (1, ())
+
+
+def parsed(body: str) -> Parsed:
+    read = parse(body.encode())
+    assert isinstance(read, Parsed)
+    return read
 
 
 @pytest.mark.parametrize("statement", [3, 20])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from hookmill.cli.output import Column, line, table
@@ -35,10 +36,7 @@ def print_checks(test: FilterTest, *, webhook_known: bool = True) -> None:
         return
     table(
         [Column("  HELD", whole=True), Column("FIELD"), Column("CONDITION"), Column("FOUND")],
-        [
-            ("  yes" if condition.held else "  no", condition.pointer or "/", _condition(condition), _found(condition))
-            for condition in test.explanation.conditions
-        ],
+        list(_rows(test.explanation.conditions)),
     )
 
 
@@ -50,6 +48,15 @@ def checks_as_json(test: FilterTest, *, webhook_known: bool = True) -> dict[str,
 
 def _outcome(held: bool) -> str:
     return "passed" if held else "failed"
+
+
+def _rows(conditions: Iterable[ConditionOutcome], within: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """A line for each condition. What stands in `$any` or `$not` follows it, and says so."""
+    for condition in conditions:
+        inside = within if condition.alternative is None else f"{within} {condition.alternative}"
+        place = f"{inside}: {condition.pointer or '/'}" if inside else condition.pointer or "/"
+        yield "  yes" if condition.held else "  no", place, _condition(condition), _found(condition)
+        yield from _rows(condition.within, f"{inside} > {condition.operator}" if inside else condition.operator)
 
 
 def _condition(condition: ConditionOutcome) -> str:

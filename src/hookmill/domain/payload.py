@@ -35,6 +35,11 @@ class VastNumber:
     digits: str
     exponent: Decimal
 
+    @property
+    def first_digit_at(self) -> Decimal:
+        """The power of ten of its first digit."""
+        return _DECIMALS.add(self.exponent, Decimal(len(self.digits) - 1))
+
     def __str__(self) -> str:
         return f"{'-' * self.negative}{self.digits}E{self.exponent:f}"
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Annotated, Self
+
+from msgspec import Meta
 
 from hookmill.presentation.delivery import DeliveryView
 from hookmill.presentation.run import RunView
@@ -23,6 +25,10 @@ class ConditionView(View, frozen=True):
     found: str
     held: bool
     no_object_at: str | None
+    alternative: Annotated[
+        int | None, Meta(description="The alternative of the `$any` around it that it belongs to, from 1.")
+    ]
+    within: Annotated[list[ConditionView], Meta(description="What stands inside it (`$any`, `$not`).")]
 
     @classmethod
     def of(cls, condition: ConditionOutcome) -> Self:
@@ -33,6 +39,8 @@ class ConditionView(View, frozen=True):
             found=condition.found,
             held=condition.held,
             no_object_at=condition.no_object_at,
+            alternative=condition.alternative,
+            within=[cls.of(each) for each in condition.within],
         )
 
 

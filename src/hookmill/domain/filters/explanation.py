@@ -19,7 +19,7 @@ class ConditionOutcome:
     """One condition against one payload. `expected` and `found` are JSON for people, cut when long."""
 
     pointer: str
-    """The place in the payload that was judged, as a JSON pointer. What can't be printed is escaped."""
+    """The place in the payload that was evaluated, as a JSON pointer. What can't be printed is escaped."""
     operator: str
     expected: str
     found: str
@@ -27,6 +27,10 @@ class ConditionOutcome:
     held: bool
     no_object_at: str | None = None
     """Where an object is wanted and none is, if that is why the condition failed. Empty for the body."""
+    alternative: int | None = None
+    """Which alternative of the `$any` that it stands in it belongs to, counted from 1."""
+    within: "tuple[ConditionOutcome, ...]" = ()
+    """What stands inside this condition (`$any`, `$not`), which decides whether this one holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,34 +41,42 @@ class Explanation:
     conditions: tuple[ConditionOutcome, ...]
 
 
-def outcomes(rule: Rule, value: Json, at: str) -> Iterator[ConditionOutcome]:
+def outcomes(rule: Rule, value: Json, at: str, alternative: int | None = None) -> Iterator[ConditionOutcome]:
     """An outcome for each condition of the rule. `at` is where the value stands in the payload."""
     match rule:
         case Condition():
-            place, judged = _deciding_element(rule, value, at)
+            place, decisive = _deciding_element(rule, value, at)
             yield ConditionOutcome(
                 pointer=place,
                 operator=rule.operator.name,
                 expected=shown(rule.source),
-                found=shown(judged),
+                found=shown(decisive),
                 held=rule.holds(value),
+                alternative=alternative,
+                within=tuple(_within(rule, value, at)),
             )
         case AllOf():
             for each in rule.rules:
-                yield from outcomes(each, value, at)
+                yield from outcomes(each, value, at, alternative)
         case ObjectRule():
             index, found = _shown_object(rule, value)
             if found is None:
-                yield from _without_object(rule, at, at)
+                yield from _without_object(rule, at, at, alternative)
                 return
             place = at if index is None else f"{at}/{index}"
             for name, inner in rule.fields.items():
-                yield from outcomes(inner, found.get(name, MISSING), f"{place}/{token(name)}")
+                yield from outcomes(inner, found.get(name, MISSING), f"{place}/{token(name)}", alternative)
         case _:
             assert_never(rule)
 
 
-def _without_object(rule: Rule, at: str, no_object_at: str) -> Iterator[ConditionOutcome]:
+def _within(condition: Condition, value: Json, at: str) -> Iterator[ConditionOutcome]:
+    parts = condition.operator.parts(condition.operand)
+    for number, part in enumerate(parts, 1):
+        yield from outcomes(part, value, at, number if type(condition.source) is list else None)
+
+
+def _without_object(rule: Rule, at: str, no_object_at: str, alternative: int | None) -> Iterator[ConditionOutcome]:
     match rule:
         case Condition():
             yield ConditionOutcome(
@@ -74,13 +86,14 @@ def _without_object(rule: Rule, at: str, no_object_at: str) -> Iterator[Conditio
                 found=shown(MISSING),
                 held=False,
                 no_object_at=no_object_at,
+                alternative=alternative,
             )
         case AllOf():
             for each in rule.rules:
-                yield from _without_object(each, at, no_object_at)
+                yield from _without_object(each, at, no_object_at, alternative)
         case ObjectRule():
             for name, inner in rule.fields.items():
-                yield from _without_object(inner, f"{at}/{token(name)}", no_object_at)
+                yield from _without_object(inner, f"{at}/{token(name)}", no_object_at, alternative)
         case _:
             assert_never(rule)
 
@@ -101,7 +114,7 @@ def _shown_object(rule: ObjectRule, value: Json) -> tuple[int | None, dict[str, 
 
 def _deciding_element(condition: Condition, value: Json, at: str) -> tuple[str, Json]:
     """The element that alone turns an array's outcome from an empty one's; without such, the array."""
-    if type(value) is not list:
+    if type(value) is not list or condition.operator.parts(condition.operand):
         return at, value
     undecided = condition.holds([])
     if condition.holds(value) != undecided:

@@ -1,17 +1,32 @@
-"""The operator table."""
+"""The operator table. What a filter can ask of a field stands here, and nowhere else.
 
-from collections.abc import Callable, Mapping
+Reading, evaluation, explanation, error texts, the JSON Schema, the help of the dashboard's editor and the table of
+docs/filters.md follow from it. To add an operator, add an entry, run `python -m scripts.filter_operators`, and add
+its cases to `tests/domain/test_filter_operators.py`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from hookmill.domain.filters.shortcut import Group, spelled_whole
-from hookmill.domain.filters.values import KINDS, MISSING, ValueSet, scalar
+from hookmill.domain.filters.globs import PATTERN_CHARACTERS_MAX, Glob, read_glob
+from hookmill.domain.filters.rules import Condition, ObjectRule, Rule
+from hookmill.domain.filters.shortcut import (
+    Group,
+    required_of_any,
+    spelled_from_start,
+    spelled_inside,
+    spelled_to_end,
+    spelled_whole,
+)
+from hookmill.domain.filters.values import KINDS, MISSING, NUMBERS, Number, Threshold, ValueSet, scalar, threshold
 from hookmill.domain.payload import Json
 
 if TYPE_CHECKING:
-    from hookmill.domain.filters.reading import Reader
+    from hookmill.domain.filters.reading import Position, Reader
 
 SET_VALUES_MAX: Final = 32
+ALTERNATIVES_MAX: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,18 +34,34 @@ class Operator:
     """One line of the operator table."""
 
     name: str
-    read: "Callable[[Reader, Json, str], Any]"
+    example: str
+    """A filter that uses it, as JSON."""
+    meaning: str
+    """When it holds, continuing "It holds if"."""
+    schema: Mapping[str, Json]
+    """What a JSON Schema says of the operand."""
+    read: "Callable[[Reader, Json, Position], Any]"
     """The operand that stands there, checked; None once the problems are noted."""
     holds: Callable[[Any, Json], bool]
     """Whether a field's value, which may be `MISSING`, satisfies the operand. Never raises."""
     required: Callable[[Any], Group] = lambda _: ()
     """Strings of which a body must hold one for the operator to hold; none where that can't be known."""
+    parts: Callable[[Any], Sequence[Rule]] = lambda _: ()
+    """The rules in the operand, which an explanation shows one by one."""
+    rule: "Callable[[Operator, Any, Json], Rule]" = Condition
+    """What the operand with its source becomes."""
+    may_take_body: bool = False
+    """Whether it may stand at the filter's top level, where it is about the whole body."""
+
+    @property
+    def is_of_contract(self) -> bool:
+        return not self.name.startswith("$")
 
 
 # Sets
 
 
-def _read_set(reader: "Reader", source: Json, at: str) -> ValueSet | None:
+def _read_set(reader: "Reader", source: Json, at: "Position") -> ValueSet | None:
     if type(source) is not list:
         reader.refuse(at, 'Write an array of values, such as ["opened", "closed"].')
         return None
@@ -43,7 +74,7 @@ def _read_set(reader: "Reader", source: Json, at: str) -> ValueSet | None:
     values = [scalar(value) for value in source]
     for index, value in enumerate(values):
         if value is None:
-            reader.refuse(f"{at}/{index}", "Write a string, a finite number, true, false or null.")
+            reader.refuse(at.step(index), "Write a string, a finite number, true, false or null.")
     return None if None in values else frozenset(value for value in values if value is not None)
 
 
@@ -65,7 +96,7 @@ def _required_of_set(expected: ValueSet) -> Group:
 # Presence
 
 
-def _read_flag(reader: "Reader", source: Json, at: str) -> bool | None:
+def _read_flag(reader: "Reader", source: Json, at: "Position") -> bool | None:
     if type(source) is not bool:
         reader.refuse(at, "Write true (the field must be present) or false (it must be absent).")
         return None
@@ -76,12 +107,241 @@ def _exists(expected: bool, value: Json) -> bool:
     return (value is not MISSING) is expected
 
 
+# Strings
+
+
+def _read_text(reader: "Reader", source: Json, at: "Position") -> str | None:
+    if type(source) is not str or not source:
+        reader.refuse(at, 'Write a string of one or more characters, such as "refs/heads/".')
+        return None
+    return source
+
+
+def _read_glob(reader: "Reader", source: Json, at: "Position") -> Glob | None:
+    if type(source) is not str:
+        reader.refuse(at, 'Write a string, such as "release/*".')
+        return None
+    if len(source) > PATTERN_CHARACTERS_MAX:
+        reader.refuse(at, f"{len(source):,} characters in one pattern. Keep to {PATTERN_CHARACTERS_MAX} or fewer.")
+        return None
+    glob = read_glob(source)
+    if glob is None:
+        reader.refuse(at, r"A backslash stands before *, ? or another backslash. For a backslash itself write two.")
+    return glob
+
+
+def _starts_with(prefix: str, value: Json) -> bool:
+    if type(value) is list:
+        return any(type(one) is str and one.startswith(prefix) for one in value)
+    return type(value) is str and value.startswith(prefix)
+
+
+def _ends_with(suffix: str, value: Json) -> bool:
+    if type(value) is list:
+        return any(type(one) is str and one.endswith(suffix) for one in value)
+    return type(value) is str and value.endswith(suffix)
+
+
+def _fits(glob: Glob, value: Json) -> bool:
+    if type(value) is list:
+        return any(type(one) is str and glob.matches(one) for one in value)
+    return type(value) is str and glob.matches(value)
+
+
+def _required_of_glob(glob: Glob) -> Group:
+    return spelled_inside(max(glob.literals(), key=len, default=""))
+
+
+# Numbers
+
+
+def _read_threshold(reader: "Reader", source: Json, at: "Position") -> Threshold | None:
+    limit = threshold(source)
+    if limit is None:
+        reader.refuse(at, "Write a finite number, such as 100.")
+    return limit
+
+
+def _compared(holds: Callable[[Threshold, Number], bool]) -> Callable[[Threshold, Json], bool]:
+    def of_value(limit: Threshold, value: Json) -> bool:
+        if type(value) is list:
+            return any(type(one) in NUMBERS and holds(limit, one) for one in value)
+        return type(value) in NUMBERS and holds(limit, value)
+
+    return of_value
+
+
+# Filters inside filters
+
+
+def _read_any(reader: "Reader", source: Json, at: "Position") -> tuple[Rule, ...] | None:
+    if type(source) is not list or not source:
+        reader.refuse(at, f"Write an array of alternatives, such as {_ALTERNATIVES[at.is_body]}.")
+        return None
+    if len(source) > ALTERNATIVES_MAX:
+        reader.refuse(at, f"{len(source)} alternatives in one array. Keep to {ALTERNATIVES_MAX} or fewer.")
+        return None
+    return tuple(reader.rule(each, at.inside(index)) for index, each in enumerate(source))
+
+
+_ALTERNATIVES: Final = {
+    False: '[["opened"], {"$prefix": "re"}]',
+    True: '[{"action": ["opened"]}, {"draft": [false]}]',
+}
+
+
+def _holds_for_any(alternatives: Sequence[Rule], value: Json) -> bool:
+    for rule in alternatives:  # noqa: SIM110
+        if rule.holds(value):
+            return True
+    return False
+
+
+def _read_negated(reader: "Reader", source: Json, at: "Position") -> Rule:
+    return reader.rule(source, at.inside())
+
+
+def _holds_not(rule: Rule, value: Json) -> bool:
+    return not rule.holds(value)
+
+
+def _read_fields(reader: "Reader", source: Json, at: "Position") -> ObjectRule | None:
+    if type(source) is not dict or not source:
+        reader.refuse(at, 'Write an object of one or more fields, such as {"in": ["x"]}.')
+        return None
+    return reader.fields(source, at)
+
+
+def _its_operand(_: Operator, operand: ObjectRule, __: Json) -> Rule:
+    return operand
+
+
+_SET: Final = {"$ref": "#/$defs/set"}
+_TEXT: Final = {"type": "string", "minLength": 1}
+_NUMBER: Final = {"type": "number"}
+
 OPERATORS: Final[Mapping[str, Operator]] = {
     operator.name: operator
     for operator in (
-        Operator(name="in", read=_read_set, holds=_in_set, required=_required_of_set),
-        Operator(name="not_in", read=_read_set, holds=_not_in_set),
-        Operator(name="exists", read=_read_flag, holds=_exists),
+        Operator(
+            name="in",
+            example='{"action": {"in": ["opened", "closed"]}}',
+            meaning="the field holds one of these values; a bare array means the same",
+            schema=_SET,
+            read=_read_set,
+            holds=_in_set,
+            required=_required_of_set,
+        ),
+        Operator(
+            name="not_in",
+            example='{"action": {"not_in": ["closed"]}}',
+            meaning="the field holds none of these values, or is missing",
+            schema=_SET,
+            read=_read_set,
+            holds=_not_in_set,
+        ),
+        Operator(
+            name="exists",
+            example='{"milestone": {"exists": true}}',
+            meaning="the field is there, even if it is null; with false, it is missing",
+            schema={"type": "boolean"},
+            read=_read_flag,
+            holds=_exists,
+        ),
+        Operator(
+            name="$prefix",
+            example='{"ref": {"$prefix": "refs/tags/"}}',
+            meaning="the field holds a string that starts with this",
+            schema=_TEXT,
+            read=_read_text,
+            holds=_starts_with,
+            required=spelled_from_start,
+        ),
+        Operator(
+            name="$suffix",
+            example='{"email": {"$suffix": "@example.com"}}',
+            meaning="the field holds a string that ends with this",
+            schema=_TEXT,
+            read=_read_text,
+            holds=_ends_with,
+            required=spelled_to_end,
+        ),
+        Operator(
+            name="$glob",
+            example='{"ref": {"$glob": "refs/heads/release-*"}}',
+            meaning="the field holds a string that fits the pattern: * is any text, ? one character",
+            schema={"type": "string", "maxLength": PATTERN_CHARACTERS_MAX, "pattern": r"^([^\\]|\\[*?\\])*$"},
+            read=_read_glob,
+            holds=_fits,
+            required=_required_of_glob,
+        ),
+        Operator(
+            name="$gt",
+            example='{"amount": {"$gt": 100}}',
+            meaning="the field holds a number that is greater",
+            schema=_NUMBER,
+            read=_read_threshold,
+            holds=_compared(Threshold.is_below),
+        ),
+        Operator(
+            name="$gte",
+            example='{"amount": {"$gte": 100}}',
+            meaning="the field holds a number that is greater or equal",
+            schema=_NUMBER,
+            read=_read_threshold,
+            holds=_compared(lambda limit, value: not limit.is_above(value)),
+        ),
+        Operator(
+            name="$lt",
+            example='{"amount": {"$lt": 100}}',
+            meaning="the field holds a number that is less",
+            schema=_NUMBER,
+            read=_read_threshold,
+            holds=_compared(Threshold.is_above),
+        ),
+        Operator(
+            name="$lte",
+            example='{"amount": {"$lte": 100}}',
+            meaning="the field holds a number that is less or equal",
+            schema=_NUMBER,
+            read=_read_threshold,
+            holds=_compared(lambda limit, value: not limit.is_below(value)),
+        ),
+        Operator(
+            name="$any",
+            example='{"state": {"$any": [["open"], {"$prefix": "re"}]}}',
+            meaning="at least one of the alternatives holds",
+            schema={
+                "type": "array",
+                "minItems": 1,
+                "maxItems": ALTERNATIVES_MAX,
+                "items": {"$ref": "#/$defs/field"},
+            },
+            read=_read_any,
+            holds=_holds_for_any,
+            required=required_of_any,
+            parts=lambda alternatives: alternatives,
+            may_take_body=True,
+        ),
+        Operator(
+            name="$not",
+            example='{"title": {"$not": {"$prefix": "WIP"}}}',
+            meaning="what is inside does not hold",
+            schema={"$ref": "#/$defs/field"},
+            read=_read_negated,
+            holds=_holds_not,
+            parts=lambda rule: (rule,),
+            may_take_body=True,
+        ),
+        Operator(
+            name="$fields",
+            example='{"rule": {"$fields": {"in": ["x"], "$ref": ["y"]}}}',
+            meaning="the field holds an object with these fields, whatever their names look like",
+            schema={"$ref": "#/$defs/named"},
+            read=_read_fields,
+            holds=ObjectRule.holds,
+            rule=_its_operand,
+            may_take_body=True,
+        ),
     )
 }
-"""To add an operator, add a line here and its cases to the tests."""

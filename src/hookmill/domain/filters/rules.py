@@ -83,7 +83,7 @@ class ObjectRule:
                     return False
             return True
         # More fields than keys: going by the keys keeps the work in proportion to the payload. What absence
-        # means for the other fields was judged when the rule was made.
+        # means for the other fields was evaluated when the rule was made.
         if not found.keys() >= self._required:
             return False
         for name, value in found.items():  # noqa: SIM110

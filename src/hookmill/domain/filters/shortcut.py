@@ -32,7 +32,28 @@ def required(rule: Rule) -> Iterator[Group]:
             assert_never(rule)
 
 
+def required_of_any(rules: Iterable[Rule]) -> Group:
+    """The same where one of several rules must hold: nothing, unless each of them requires something."""
+    smallest = [min(required(rule), key=len, default=()) for rule in rules]
+    return tuple(spelling for group in smallest for spelling in group) if all(smallest) else ()
+
+
 def spelled_whole(texts: Iterable[str]) -> Group:
     """One of these strings, as a whole."""
     spellings = [plain_spelling(text) for text in texts]
     return () if None in spellings else tuple(spelling for spelling in spellings if spelling is not None)
+
+
+def spelled_from_start(text: str) -> Group:
+    """A string that starts so."""
+    return tuple(spelling[:-1] for spelling in spelled_whole([text]))
+
+
+def spelled_to_end(text: str) -> Group:
+    """A string that ends so."""
+    return tuple(spelling[1:] for spelling in spelled_whole([text]))
+
+
+def spelled_inside(text: str) -> Group:
+    """A string that has this in it, if there is anything in it."""
+    return tuple(spelling[1:-1] for spelling in spelled_whole([text])) if text else ()

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from hookmill.domain.automation import Automation, Trigger
 from hookmill.domain.errors import Changed, Conflict, Invalid, LimitReached
+from hookmill.domain.filters import OPERATORS
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PACKAGE_RUNNER
@@ -291,6 +292,7 @@ def _editor(
         "adds": bool(visit.form["add"]),
         "changed": changed,
         "fields_max": filter_editor.FIELDS_MAX,
+        "operators": OPERATORS.values(),
     }
     if visit.by_htmx:
         return visit.page("parts/filter-outcome.html", is_part=True, **context)

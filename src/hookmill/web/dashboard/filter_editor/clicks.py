@@ -1,6 +1,9 @@
 """What a click on a payload's field makes of the filter."""
 
-from hookmill.domain.filters import OPERATORS
+from collections.abc import Mapping
+from typing import Final
+
+from hookmill.domain.filters import fields_in, with_fields
 from hookmill.domain.payload import Json
 from hookmill.web.dashboard.filter_editor.field_tree import kind_and_value, planted, source_of
 from hookmill.web.dashboard.filter_editor.typed import plain_number, read_filter, step_of
@@ -25,21 +28,27 @@ def with_field(typed: str, body: Json, number: str) -> str:
     return written(changed) if changed else ""
 
 
-def _toggled_in(source: dict[str, Json], steps: tuple[str, ...], value: Json, at: str = "") -> dict[str, Json]:
+def _toggled_in(
+    source: Mapping[str, Json], steps: tuple[str, ...], value: Json, at: str = "", *, at_top: bool = True
+) -> dict[str, Json]:
     name, *rest = steps
+    fields = fields_in(source, at_top=at_top)
+    if fields is None and not at_top:
+        raise CannotAdd(_ASKS_FOR_VALUES.format(at))
+    wanted = {} if fields is None else fields
     place = f"{at}/{step_of(name)}"
+    inside = wanted.get(name, {} if rest else None)
     if not rest:
-        wanted = _toggled(source.get(name), value, place)
+        changed = _toggled(inside, value, place)
+    elif type(inside) is dict:
+        changed = _toggled_in(inside, tuple(rest), value, place, at_top=False)
     else:
-        inside = source.get(name, {})
-        if type(inside) is not dict or inside.keys() & OPERATORS.keys():
-            raise CannotAdd(
-                f"The filter asks for values of {place}, so it can't ask for fields in it. Change that first."
-            )
-        wanted = _toggled_in(inside, tuple(rest), value, place)
-    if wanted:
-        return {**source, name: wanted}
-    return {key: of for key, of in source.items() if key != name}
+        raise CannotAdd(_ASKS_FOR_VALUES.format(place))
+    others = {key: of for key, of in wanted.items() if key != name}
+    return with_fields(source, {**wanted, name: changed} if changed else others, at_top=at_top)
+
+
+_ASKS_FOR_VALUES: Final = "The filter asks for values of {}, so it can't ask for fields in it. Change that first."
 
 
 def _toggled(wanted: Json, value: Json, place: str) -> Json:
@@ -48,12 +57,12 @@ def _toggled(wanted: Json, value: Json, place: str) -> Json:
         return [value]
     if type(wanted) is list:
         return _in_or_out(wanted, value)
-    if not wanted.keys() & OPERATORS.keys():
+    if not with_fields(wanted, {}, at_top=False):
         raise CannotAdd(f"The filter asks for fields in {place}, not for values of it. Change that first.")
     changed = _in_or_out(wanted.get("in", []), value)
     if changed:
         return {**wanted, "in": changed}
-    return {name: given for name, given in wanted.items() if name != "in"}
+    return {name: operand for name, operand in wanted.items() if name != "in"}
 
 
 def _in_or_out(values: list[Json], value: Json) -> list[Json]:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Final
 
 from hookmill.domain import text
-from hookmill.domain.filters import OPERATORS, CompiledFilter, compile_filter, filter_to_json
+from hookmill.domain.filters import CompiledFilter, compile_filter, fields_in, filter_to_json, with_fields
 from hookmill.domain.payload import Json
 from hookmill.web.dashboard.filter_editor.typed import Reading, plain_number
 
@@ -128,13 +128,10 @@ def _why_not(steps: tuple[str, ...], value: Json) -> str:
     if kept is None and value is not None:
         return "the number has more digits than a filter can keep"
     wanted: Json = [kept]
-    for name in reversed(steps):
-        wanted = {name: wanted}
+    for level in range(len(steps) - 1, -1, -1):
+        wanted = with_fields({}, {steps[level]: wanted}, at_top=level == 0)
     compiled = compile_filter(wanted)
-    if isinstance(compiled, CompiledFilter):
-        is_read_as_operator = any(name in OPERATORS for name in steps[1:])
-        return "below the top, a field that is named like an operator can't be reached" if is_read_as_operator else ""
-    return compiled[0].message
+    return "" if isinstance(compiled, CompiledFilter) else compiled[0].message
 
 
 def name_shown(name: str) -> str:
@@ -152,10 +149,11 @@ def value_shown(value: Json) -> str:
 
 def _is_asked_for(source: Json, steps: tuple[str, ...], value: Json) -> bool:
     wanted = source
-    for name in steps:
-        if type(wanted) is not dict or name not in wanted:
+    for level, name in enumerate(steps):
+        fields = fields_in(wanted, at_top=level == 0) if type(wanted) is dict else None
+        if fields is None or name not in fields:
             return False
-        wanted = wanted[name]
+        wanted = fields[name]
     values = wanted.get("in", []) if type(wanted) is dict else wanted
     return type(values) is list and kind_and_value(value) in map(kind_and_value, values)
 
