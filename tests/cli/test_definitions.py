@@ -262,6 +262,26 @@ def test_files_are_checked_without_an_installation(hookmill: Hookmill, tmp_path:
     assert not (tmp_path / "data").exists()
 
 
+def test_files_that_use_more_than_the_contracts_operators_are_named(hookmill: Hookmill, tmp_path: Path):
+    payload = ", payload: {a: {$prefix: x}, b: {$any: [[1], {c: {$gt: 5}}]}, d: {not_in: [1]}}"
+    write(tmp_path / "ops", SOURCE | triage(NEW, payload))
+    write(tmp_path / "plain", triage(NEW, ", payload: {gt: [5], a: {prefix: {exists: true}}}"))
+
+    refused = hookmill("validate", "ops", "--contract-only", ends=1)
+    listed = hookmill("validate", "ops", "--contract-only", "--json", ends=1).json["problems"]
+
+    said = "This operator is not one of the contract's, which are in, not_in, exists."
+    lines = refused.err.splitlines()
+    assert [line.partition(": /")[2] for line in lines[:-1]] == [
+        f"{at}: {said}" for at in ("a/$prefix", "b/$any", "b/$any/1/c/$gt")
+    ]
+    assert lines[-1] == "3 problems."
+    assert {(each["file"], each["line"]) for each in listed} == {("automations/triage/automation.md", 2)}
+    assert len({each["column"] for each in listed}) == 3
+    hookmill("validate", "ops", ends=0)
+    hookmill("validate", "plain", "--contract-only", ends=0)
+
+
 # The way back
 
 

@@ -42,6 +42,13 @@ AllowDeletions: TypeAlias = Annotated[
         help="Agree to delete webhooks that are in no file, whose URLs die; and, at the first apply, automations.",
     ),
 ]
+ContractOnly: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--contract-only",
+        help="Refuse payload filters that use other operators than the contract's: in, not_in and exists.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -65,13 +72,13 @@ class _EndsWithOne(TyperCommand):
             raise
 
 
-def validate(folder: Folder, json: options.AsJson = False) -> None:
-    """Check definition files without an installation. Every problem is told with its line and column."""
+def validate(folder: Folder, contract_only: ContractOnly = False, json: options.AsJson = False) -> None:
+    """Check definition files without an installation. Every problem is reported with its line and column."""
     from hookmill import definitions
 
     # Nothing could have been changed, so nothing is said of it.
     with _problems_told(json, so=""):
-        found = definitions.validated(Path(folder))
+        found = definitions.validated(Path(folder), contract_only=contract_only)
     if json:
         counts = {"webhook_count": len(found.webhooks), "automation_count": len(found.automations)}
         as_json(counts | {"problems": []})

@@ -25,7 +25,7 @@ from hookmill.definitions.planning import (
     warning_of,
 )
 from hookmill.definitions.problem import Problem, UnusableDefinitions
-from hookmill.definitions.reading import AutomationDefinition, Definitions, WebhookDefinition, read
+from hookmill.definitions.reading import AutomationDefinition, Definitions, WebhookDefinition, beyond_contract, read
 from hookmill.definitions.telling import lines_of_plan, summary_of
 from hookmill.domain.errors import Conflict, HookmillError, Invalid, NotFound, StoreUnavailable
 from hookmill.domain.permission import MayManage, MayView
@@ -47,9 +47,15 @@ class Applied:
     """The factory's webhooks as they are now, with their uids."""
 
 
-def validated(folder: Path) -> Definitions:
-    """The definitions in a folder, without looking at any factory. Raises `UnusableDefinitions`."""
-    return _usable(read(read_folder(folder)))
+def validated(folder: Path, *, contract_only: bool = False) -> Definitions:
+    """The definitions in a folder, without looking at any factory. Raises `UnusableDefinitions`.
+
+    With `contract_only`, filters that use other operators than the contract's are problems too.
+    """
+    definitions = _usable(read(read_folder(folder)))
+    if contract_only and (problems := beyond_contract(definitions)):
+        raise UnusableDefinitions(problems)
+    return definitions
 
 
 def definitions_for(management: Management, may: MayManage, folder: Path) -> Definitions:

@@ -24,7 +24,7 @@ from hookmill.domain.automation import (
     Trigger,
 )
 from hookmill.domain.errors import Invalid
-from hookmill.domain.filters import CompiledFilter, compile_filter
+from hookmill.domain.filters import CONTRACT, CompiledFilter, compile_filter
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.secret import usable_secret_name
 from hookmill.domain.signatures.generic import GENERIC, GenericHmac
@@ -89,6 +89,20 @@ def read(files: Files, uids: Mapping[str, str] | None = None) -> Definitions:
     _refuse_same_names("webhook", known_webhooks, problems)
     _refuse_same_names("automation", known_automations, problems)
     return Definitions(known_webhooks, known_automations, tuple(sorted(problems)))
+
+
+def beyond_contract(definitions: Definitions) -> list[Problem]:
+    """Every operator of a payload filter that the contract does not have."""
+    return [
+        automation.problem(f"/triggers/{number}/filter/payload{pointer}", f"{pointer}: {_BEYOND_CONTRACT}")
+        for automation in definitions.automations
+        for number, trigger in enumerate(automation.triggers)
+        if trigger.payload is not None
+        for pointer in trigger.payload.beyond_contract
+    ]
+
+
+_BEYOND_CONTRACT: Final = f"This operator is not one of the contract's, which are {', '.join(CONTRACT)}."
 
 
 def prompt_of(text: str) -> str:
