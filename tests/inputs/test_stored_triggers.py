@@ -1,6 +1,7 @@
 """A stored trigger that this version can't read: it alone starts nothing, people learn of it, and no save loses it."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -51,10 +52,18 @@ class Damaged:
             rows = tx.all("SELECT webhook_uid FROM automation_webhooks WHERE automation_id = :id", id=self.id)
         return {row["webhook_uid"] for row in rows}
 
+    def logged(self) -> list[str]:
+        """What the log said of it."""
+        return [why for where, why in self.service.world.failures if where == f"automation {self.id}"]
+
 
 @pytest.fixture
-def damaged(service: Service) -> Damaged:
-    return Damaged(service)
+def damaged(service: Service) -> Iterator[Damaged]:
+    damaged = Damaged(service)
+    yield damaged
+    world = service.world
+    # Nothing else may have failed.
+    world.failures = [failure for failure in world.failures if failure[0] != f"automation {damaged.id}"]
 
 
 def test_unreadable_trigger_leaves_the_others_working(damaged: Damaged):
@@ -66,6 +75,14 @@ def test_unreadable_trigger_leaves_the_others_working(damaged: Damaged):
 
     assert [run.automation_name for run in world.runs(damaged.good)] == ["damaged"]
     assert world.runs(damaged.other) == []
+
+
+def test_unreadable_trigger_is_logged_by_the_ingress_with_its_automation(damaged: Damaged):
+    damaged.service.world.post(damaged.good, b'{"go": true}')
+
+    [line, *_] = damaged.logged()
+    assert line.startswith("It has triggers that can't be read, which start nothing. /triggers/0/filter/payload/a/$")
+    assert "/triggers/2: the one kind of trigger is" in line
 
 
 def test_unreadable_trigger_is_told_wherever_its_automation_is_shown(damaged: Damaged):

@@ -13,7 +13,7 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from hookmill.domain.automation import Subscription
+from hookmill.domain.automation import REASONS_MAX, Subscription, Trigger
 from hookmill.domain.errors import Invalid, StoreUnavailable
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.webhook import AuthMode, LiveWebhook, WebhookState
@@ -40,6 +40,8 @@ QUESTIONS_WAITING_MAX: Final = 50_000
 """Beyond it the answer is `StoreUnavailable` at once: a database that hangs must not fill the memory."""
 
 Answer = LiveWebhook | None
+Failed = Callable[[str, BaseException], None]
+"""Reports a fault to the operator: where, and what."""
 
 
 class Snapshot:
@@ -50,7 +52,7 @@ class Snapshot:
         database: Database,
         keys: MasterKeys,
         *,
-        failed: Callable[[str, BaseException], None] = lambda _where, _error: None,
+        failed: Failed = lambda _where, _error: None,
     ) -> None:
         self._database = database
         self._keys = keys
@@ -165,7 +167,7 @@ class Snapshot:
                 for uid, revision in stored.items()
                 if (kept := self._webhooks.get(uid)) is None or kept.revision != revision
             ]
-            for webhook in read_live(tx, outdated, self._keys):
+            for webhook in read_live(tx, outdated, self._keys, failed=self._failed):
                 self._webhooks[webhook.uid] = webhook
         while len(self._webhooks) > KEPT_MAX:
             del self._webhooks[next(iter(self._webhooks))]
@@ -213,14 +215,26 @@ _LISTENING: Final = RowStatement(
 )
 
 
-def read_live(tx: Transaction, uids: Iterable[str], keys: MasterKeys) -> list[LiveWebhook]:
-    """The webhooks with these uids, each with its secret and its subscriptions, as one consistent reading."""
+def read_live(
+    tx: Transaction, uids: Iterable[str], keys: MasterKeys, *, failed: Failed = lambda _where, _error: None
+) -> list[LiveWebhook]:
+    """The webhooks with these uids, each with its secret and its subscriptions, as one consistent reading.
+
+    Triggers that can't be read are reported, each automation's once.
+    """
     asked = [(uid,) for uid in sorted(uids)]
     if not asked:
         return []
     listening: dict[str, list[Subscription]] = {}
-    for uid, automation, version, triggers in _LISTENING.select(tx, asked):
+    unreadable: dict[str, Invalid] = {}
+    for uid, automation, version, stored in _LISTENING.select(tx, asked):
+        triggers, others = parsed_triggers(stored)
         listening.setdefault(uid, []).append(_subscription(uid, AutomationId(automation), version, triggers))
+        if others:
+            reasons = " ".join(each.reason for each in others[:REASONS_MAX])
+            unreadable[automation] = Invalid(f"It has triggers that can't be read, which start nothing. {reasons}")
+    for automation, fault in unreadable.items():
+        failed(f"automation {automation}", fault)
     return [_live(row._mapping, listening.get(row.uid, ()), keys) for row in _LIVE.select(tx, asked)]
 
 
@@ -263,10 +277,9 @@ def _signature_rule(row: Row, secret: str | None, keys: MasterKeys) -> "Signatur
     return rule_for(scheme, secret, previous, answers_handshakes=bool(row["answers_handshakes"]))
 
 
-def _subscription(uid: str, automation: AutomationId, version: int, triggers: str) -> Subscription:
-    readable, _ = parsed_triggers(triggers)
+def _subscription(uid: str, automation: AutomationId, version: int, triggers: Sequence[Trigger]) -> Subscription:
     return Subscription(
         automation_id=automation,
         version=version,
-        filters=tuple(trigger.payload for trigger in readable if uid in trigger.webhook_ids),
+        filters=tuple(trigger.payload for trigger in triggers if uid in trigger.webhook_ids),
     )
