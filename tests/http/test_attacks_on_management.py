@@ -123,7 +123,8 @@ def test_a_flood_of_guesses_slows_nobody_else(
     assert max(pages) < 1.0
     assert max(answers) < 1.0
     assert max(came_in) < 2.0
-    assert set(guessed) <= {401, 429, 503}
+    # A form that gave way to newer ones is answered 408.
+    assert set(guessed) <= {401, 408, 429, 503}
     assert guessed[429] > 0
 
 
