@@ -12,6 +12,7 @@ from hookmill.domain.filters import (
     CONDITIONS_MAX,
     CONTRACT,
     DEPTH_MAX,
+    LOOKS_MAX,
     OPERATORS,
     PATTERN_CHARACTERS_MAX,
     CompiledFilter,
@@ -382,7 +383,7 @@ REFUSED: list[tuple[str, str, str]] = [
     ('{"a":{"$any":[["x"],{}]}}', "/a/$any/1", "asks for nothing"),
     ('{"a":{"$any":[["x"],[]]}}', "/a/$any/1", "matches no value"),
     ('{"a":{"$any":[{"b":{"$x":1}}]}}', "/a/$any/0/b/$x", "Unknown operator."),
-    (f'{{"a":{{"$any":[{MANY},[1]]}}}}', "/a/$any", "33 alternatives in one array."),
+    (f'{{"a":{{"$any":[{MANY},[1]]}}}}', "/a/$any", f"{ALTERNATIVES_MAX + 1} alternatives in one array."),
     ('{"$any":[["x"]]}', "/$any/0", "A filter is an object"),
     ('{"$any":[{}]}', "/$any/0", "asks for nothing"),
     # negation
@@ -431,12 +432,39 @@ def test_a_filter_of_operators_at_the_limits_is_saved(filter_text: str):
 
 
 def test_any_and_not_count_as_conditions_and_what_they_contain_does_too():
-    alternatives = ",".join(["[1]"] * 31)
-    two = f'"$any":[{alternatives}]'
+    alternatives = ",".join(["[1]"] * 7)
+    full = ",".join(f'"{name}":{{"$any":[{alternatives}]}}' for name in range(8))
 
-    assert isinstance(compile_filter(payload(f'{{"a":{{{two}}},"b":{{{two}}}}}').value), CompiledFilter)
-    [problem] = problems(payload(f'{{"a":{{{two}}},"b":{{{two}}},"c":{{"$prefix":"x"}}}}').value)
+    assert isinstance(compile_filter(payload(f"{{{full}}}").value), CompiledFilter)
+    [problem] = problems(payload(f'{{{full},"c":{{"$prefix":"x"}}}}').value)
     assert f"more than {CONDITIONS_MAX} conditions" in problem.message
+
+
+@for_each(
+    ("saved", "one_more", "place", "of"),
+    [
+        (
+            '{"a":{"$not":{"$prefix":"x"},"$any":[' + ",".join(["[1]"] * (LOOKS_MAX - 1)) + "]}}",
+            '{"a":{"$prefix":"x","$not":{"$prefix":"x"},"$any":[' + ",".join(["[1]"] * (LOOKS_MAX - 1)) + "]}}",
+            "/a/$any/8",
+            'field "a"',
+        ),
+        (
+            '{"$any":[' + ",".join(['{"a":{"b":[1]}}'] * (LOOKS_MAX - 1)) + '],"$not":{"b":[1]}}',
+            '{"$any":[' + ",".join(['{"a":{"b":[1]}}'] * LOOKS_MAX) + '],"$not":{"b":[1]}}',
+            "/$not",
+            "body",
+        ),
+    ],
+    ids=cut,
+)
+def test_the_conditions_on_one_field_are_limited(saved: str, one_more: str, place: str, of: str):
+    assert isinstance(compile_filter(payload(saved).value), CompiledFilter)
+    [problem] = problems(payload(one_more).value)
+    assert (problem.pointer, problem.message) == (
+        place,
+        f"More than {LOOKS_MAX} conditions on the {of}. Use several triggers instead of one.",
+    )
 
 
 def test_fields_counts_neither_as_a_condition_nor_as_a_level():
@@ -636,8 +664,12 @@ SLOW = {
         '{"a":{"$any":[' + ",".join(f'{{"$glob":"*a?{n}*"}}' for n in range(9)) + "]}}",
         '{"a":[' + ",".join(['"aaaaaaaa"'] * 23_000) + "]}",
     ),
+    "patterns that compare each character": (
+        '{"a":{"$any":[' + ",".join(f'{{"$glob":"{"?" * 7}{n}"}}' for n in range(LOOKS_MAX)) + "]}}",
+        '{"a":[' + ",".join(['"aaaaaaaa"'] * 23_000) + "]}",
+    ),
     "many numbers against many limits": (
-        '{"a":{"$any":[' + ",".join(f'{{"$gt":{10**30 + n}}}' for n in range(31)) + "]}}",
+        '{"a":{"$any":[' + ",".join(f'{{"$gt":{10**30 + n}}}' for n in range(LOOKS_MAX)) + "]}}",
         '{"a":[' + ",".join(["1.5"] * 65_000) + "]}",
     ),
     "a vast limit against many digits": (

@@ -10,6 +10,7 @@ from hookmill.domain.filters import (
     ALTERNATIVES_MAX,
     CONDITIONS_MAX,
     DEPTH_MAX,
+    LOOKS_MAX,
     OPERATORS,
     PATTERN_CHARACTERS_MAX,
     SET_VALUES_MAX,
@@ -72,6 +73,7 @@ def test_the_numbers_on_the_page_of_filters_are_those_of_the_code():
     assert [int(number) for number in re.findall(r"\b\d+\b", refused)] == [
         DEPTH_MAX,
         CONDITIONS_MAX,
+        LOOKS_MAX,
         SET_VALUES_MAX,
         ALTERNATIVES_MAX,
         PATTERN_CHARACTERS_MAX,

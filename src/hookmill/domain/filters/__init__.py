@@ -24,7 +24,7 @@ from hookmill.domain.filters.explanation import CLOSEST_OF, ConditionOutcome, Ex
 from hookmill.domain.filters.globs import PATTERN_CHARACTERS_MAX
 from hookmill.domain.filters.names import CONTRACT, fields_in, with_fields
 from hookmill.domain.filters.operators import ALTERNATIVES_MAX, OPERATORS, SET_VALUES_MAX, Operator
-from hookmill.domain.filters.reading import CONDITIONS_MAX, DEPTH_MAX, Position, Reader
+from hookmill.domain.filters.reading import CONDITIONS_MAX, DEPTH_MAX, LOOKS_MAX, Position, Reader
 from hookmill.domain.filters.rendering import SHOWN_CHARACTERS_MAX, filter_to_json
 from hookmill.domain.filters.rules import Rule
 from hookmill.domain.filters.shortcut import REQUIRED_MAX, required
@@ -72,8 +72,7 @@ def compile_filter(source: Json) -> CompiledFilter | list[Fault]:
     reader = Reader()
     takes_all = type(source) is dict and not source
     rule = reader.rule(source, Position()) if not takes_all else None
-    if reader.conditions > CONDITIONS_MAX:
-        reader.refuse(Position(), f"The filter has more than {CONDITIONS_MAX} conditions. Drop some.")
+    reader.refuse_what_costs_too_much()
     if reader.problems:
         return reader.problems
     source_json = filter_to_json(source)
@@ -95,6 +94,7 @@ __all__ = [
     "CONDITIONS_MAX",
     "CONTRACT",
     "DEPTH_MAX",
+    "LOOKS_MAX",
     "OPERATORS",
     "PATTERN_CHARACTERS_MAX",
     "SET_VALUES_MAX",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hookmill.domain.filters.reading import Position, Reader
 
 SET_VALUES_MAX: Final = 32
-ALTERNATIVES_MAX: Final = 32
+ALTERNATIVES_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """From a filter's source to its rule, or to everything that is wrong with it."""
 
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hookmill.domain.errors import Fault
@@ -16,6 +17,8 @@ DEPTH_MAX: Final = 10
 """Levels on the way from the top to a condition: fields, `$any` and `$not`."""
 CONDITIONS_MAX: Final = 64
 """Operators in one filter: a bare array counts as one, `$fields` as none."""
+LOOKS_MAX: Final = 10
+"""Conditions on the same field. Each of them reads all of a long array, so this bounds the time of a filter."""
 _READ_MAX: Final = 1_000
 """Conditions and problems after which the rest of a hopeless filter is left unread."""
 _NAME_SHOWN_MAX: Final = 40
@@ -30,21 +33,27 @@ class Position:
 
     pointer: str = ""
     depth: int = 0
-    is_body: bool = True
-    """Whether what stands here is about the whole body, and not about a field of it."""
+    field_path: tuple[str, ...] = ()
+    """The field that it is about. Empty: the whole body."""
+
+    @property
+    def is_body(self) -> bool:
+        return not self.field_path
 
     def step(self, step: str | int) -> "Position":
         """On the same level: an operator's operand, or a value in it."""
-        return Position(pointer=f"{self.pointer}/{step}", depth=self.depth, is_body=self.is_body)
+        return replace(self, pointer=f"{self.pointer}/{step}")
 
     def inside(self, index: int | None = None) -> "Position":
         """A level deeper, about the same value: what `$any` and `$not` contain."""
         pointer = self.pointer if index is None else f"{self.pointer}/{index}"
-        return Position(pointer=pointer, depth=self.depth + 1, is_body=self.is_body)
+        return replace(self, pointer=pointer, depth=self.depth + 1)
 
     def field(self, name: str) -> "Position":
         """A level deeper, about a field."""
-        return Position(pointer=f"{self.pointer}/{token(name)}", depth=self.depth + 1, is_body=False)
+        return Position(
+            pointer=f"{self.pointer}/{token(name)}", depth=self.depth + 1, field_path=(*self.field_path, name)
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,6 +64,8 @@ class Reader:
     conditions: int = 0
     beyond_contract: list[str] = field(default_factory=list)
     """Pointers to the operators that the contract has not."""
+    looks: dict[tuple[str, ...], list[Position]] = field(default_factory=lambda: defaultdict(list))
+    """For each field, where the conditions on it stand."""
 
     def refuse(self, at: Position, message: str) -> None:
         self.problems.append(Fault(at.pointer, message))
@@ -84,6 +95,7 @@ class Reader:
                 rules[name] = self.rule(wanted, at.field(name))
             else:
                 self.refuse(at, f"Field names are strings. Put {shown(name)} in quotes.")
+        self.looks[at.field_path].append(at)
         return ObjectRule(rules)
 
     def _object(self, source: Mapping[Any, Json], at: Position) -> Rule:
@@ -137,7 +149,21 @@ class Reader:
         rule = operator.rule(operator, operand, source) if operand is not None else None
         if not isinstance(rule, ObjectRule):
             self.conditions += 1
+            if rule is not None and not operator.parts(operand):
+                self.looks[at.field_path].append(at)
         return rule
+
+    def refuse_what_costs_too_much(self) -> None:
+        """For a filter that was read to its end."""
+        if self.conditions > CONDITIONS_MAX:
+            self.refuse(Position(), f"The filter has more than {CONDITIONS_MAX} conditions. Drop some.")
+        for path, places in self.looks.items():
+            if len(places) > LOOKS_MAX:
+                of = f"field {shown('.'.join(path)[:_NAME_SHOWN_MAX])}" if path else "body"
+                self.refuse(
+                    places[LOOKS_MAX],
+                    f"More than {LOOKS_MAX} conditions on the {of}. Use several triggers instead of one.",
+                )
 
     def _suggest_field(self, name: str, problem: Fault, place: int, at: Position) -> None:
         """What can't be the operator's operand may have been written below a field of that name."""
