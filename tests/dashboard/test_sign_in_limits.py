@@ -31,6 +31,18 @@ def dashboard(sqlite_store: str) -> Iterator[Dashboard]:
     yield from living(sqlite_store)
 
 
+@pytest.fixture
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds for which guesses were held up. None of them is waited for."""
+    seconds: list[float] = []
+
+    async def note(delay: float) -> None:
+        seconds.append(delay)
+
+    monkeypatch.setattr(sign_in, "asyncio", SimpleNamespace(sleep=note))
+    return seconds
+
+
 class Crowd:
     """Attempts that wait, and in which order they were verified."""
 
@@ -123,16 +135,7 @@ def test_what_is_over_is_forgotten():
     assert (found.line._waiting, found.line._accounts, found.line._addresses) == ({}, {}, {})
 
 
-def test_guesses_at_the_same_time_are_counted_before_they_are_verified(
-    dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
-):
-    waited: list[float] = []
-
-    async def note(seconds: float) -> None:
-        waited.append(seconds)
-
-    monkeypatch.setattr(sign_in, "asyncio", SimpleNamespace(sleep=note))
-
+def test_guesses_at_the_same_time_are_counted_before_they_are_verified(dashboard: Dashboard, waited: list[float]):
     with ThreadPoolExecutor(12) as guessing:
         guesses = [guessing.submit(guess, dashboard, "ada@example.com", f"198.51.100.{n}") for n in range(12)]
 
@@ -140,13 +143,7 @@ def test_guesses_at_the_same_time_are_counted_before_they_are_verified(
     assert sorted(waited) == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
 
 
-def test_the_right_password_is_not_counted_as_a_guess(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
-    waited: list[float] = []
-
-    async def note(seconds: float) -> None:
-        waited.append(seconds)
-
-    monkeypatch.setattr(sign_in, "asyncio", SimpleNamespace(sleep=note))
+def test_the_right_password_is_not_counted_as_a_guess(dashboard: Dashboard, waited: list[float]):
     dashboard.member("ada@example.com")
 
     statuses = {guess(dashboard, "ada@example.com", MEMBER, PASSWORD) for _ in range(8)}
@@ -156,14 +153,8 @@ def test_the_right_password_is_not_counted_as_a_guess(dashboard: Dashboard, monk
 
 
 def test_a_known_browser_signs_in_while_unknown_clients_flood_its_account_and_address(
-    dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
+    dashboard: Dashboard, waited: list[float], monkeypatch: pytest.MonkeyPatch
 ):
-    waited: list[float] = []
-
-    async def note(seconds: float) -> None:
-        waited.append(seconds)
-
-    monkeypatch.setattr(sign_in, "asyncio", SimpleNamespace(sleep=note))
     dashboard.member("ada@example.com")
     browser = browser_of(signing_in(dashboard, "ada@example.com"))
     for _ in range(40):
@@ -172,7 +163,7 @@ def test_a_known_browser_signs_in_while_unknown_clients_flood_its_account_and_ad
     wait = SignInLine.wait
 
     def is_full(line: SignInLine, account: str, address: str) -> AbstractAsyncContextManager[None]:
-        if not address.startswith("browser "):
+        if not address.startswith("member "):
             raise TooManyWaiting
         return wait(line, account, address)
 
@@ -186,13 +177,26 @@ def test_a_known_browser_signs_in_while_unknown_clients_flood_its_account_and_ad
     assert waited == []
 
 
-def test_a_known_browser_that_guesses_is_slowed_down(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
-    waited: list[float] = []
+def test_the_browsers_of_one_account_take_turns_as_one_client(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
+    dashboard.member("ada@example.com")
+    browsers = [browser_of(signing_in(dashboard, "ada@example.com")) for _ in range(2)]
+    turns: list[tuple[str, str]] = []
+    wait = SignInLine.wait
 
-    async def note(seconds: float) -> None:
-        waited.append(seconds)
+    def noted(line: SignInLine, account: str, address: str) -> AbstractAsyncContextManager[None]:
+        turns.append((account, address))
+        return wait(line, account, address)
 
-    monkeypatch.setattr(sign_in, "asyncio", SimpleNamespace(sleep=note))
+    monkeypatch.setattr(SignInLine, "wait", noted)
+
+    statuses = [signing_in(dashboard, "ada@example.com", browser).status for browser in browsers]
+
+    assert statuses == [303, 303]
+    assert {address for _, address in turns} == {"member ada@example.com"}
+    assert len({account for account, _ in turns}) == 2
+
+
+def test_a_known_browser_that_guesses_is_slowed_down(dashboard: Dashboard, waited: list[float]):
     dashboard.member("ada@example.com")
     browser = browser_of(signing_in(dashboard, "ada@example.com"))
 

@@ -30,14 +30,16 @@ def form(visit: Visit) -> Response:
 async def sign_in(visit: Visit) -> Response:
     email = visit.form["email"]
     account, client = email.strip().lower()[:200], one_client(visit.client)
-    line = visit.service.sign_ins
+    line, turn = visit.service.sign_ins, client
     known = visit.management.sessions.known_browser(visit.request.cookies.get(_browser_cookie(visit), ""), email)
     if known is not None:
         # What unknown clients do to this account, or from this address, slows it down no more than their own.
-        account, client, line = f"{account} of {known}", f"browser {known}", visit.service.known_sign_ins
+        # All browsers of one account take turns as one client: no account may fill the line of the others.
+        line, turn = visit.service.known_sign_ins, f"member {account}"
+        account, client = f"{account} of {known}", f"browser {known}"
     try:
-        async with line.wait(account, client):
-            token = await _verified(visit, line, email, account, client)
+        async with line.wait(account, turn):
+            token = await _verified(visit, line, turn, (f"account {account}", f"client {client}"))
     except limits.TooManyWaiting:
         # No page: while many guess, most are answered here.
         return PlainTextResponse(BUSY, 429, {"Retry-After": str(BUSY_SECONDS)})
@@ -48,22 +50,22 @@ async def sign_in(visit: Visit) -> Response:
     return await _refused(visit, 401)
 
 
-async def _verified(
-    visit: Visit, line: limits.SignInLine, email: str, account: str, address: str
-) -> SecretValue | None:
-    """A new session, if the password is right. A wrong one makes the next guess take longer, and locks nobody out."""
+async def _verified(visit: Visit, line: limits.SignInLine, turn: str, counted: tuple[str, str]) -> SecretValue | None:
+    """A new session, if the password is right. A wrong one makes the next guess take longer, and locks nobody out.
+
+    Guesses are counted by account and by client.
+    """
     guesses, now = visit.service.guesses, visit.service.now_us()
-    counted = f"account {account}", f"client {address}"
     wrong_before = guesses.count(counted[0], now)
     # Counted before it is verified: guesses that come at the same time would else all find the same count.
     for by in counted:
         guesses.add(by, now)
     if wrong_before >= limits.FREE_GUESSES:
         await asyncio.sleep(min(limits.DELAY_SECONDS_MAX, 0.1 * 2 ** (wrong_before - limits.FREE_GUESSES)))
-    async with line.verifying(address):
+    async with line.verifying(turn):
         token = await visit.in_thread(
             visit.management.sessions.sign_in,
-            email,
+            visit.form["email"],
             visit.form["password"],
             client=visit.client,
             limiter=line.thread,
