@@ -100,7 +100,8 @@ class Housekeeping:
         self._packages = packages
         self._now = now_us
         self._failed = failed
-        self._told = ""
+        self._last_reported: dict[str, str] = {}
+        """By kind of error: what stays as it is, pass after pass, is reported once."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="housekeeping", daemon=True)
         self._thread.start()
@@ -119,16 +120,16 @@ class Housekeeping:
                 now = self._now()
                 believed = believed_time(self._database, now, int(elapsed * 1_000_000))
                 if believed < now - DAY_US:
-                    self._tell_once("retention", ClockAhead(CLOCK_AHEAD))
-                sweep(self._database, self._packages, believed, rest=self._rest, failed=self._tell_once)
+                    self._report_once("retention", ClockAhead(CLOCK_AHEAD))
+                sweep(self._database, self._packages, believed, rest=self._rest, failed=self._report_once)
             except Exception as error:
                 # A pass that failed, for whatever reason, must not be the last one.
                 self._failed("retention", error)
 
-    def _tell_once(self, where: str, error: BaseException) -> None:
-        """What stays as it is, pass after pass, is told once."""
-        if str(error) != self._told:
-            self._told = str(error)
+    def _report_once(self, where: str, error: BaseException) -> None:
+        kind, text = type(error).__name__, str(error)
+        if self._last_reported.get(kind) != text:
+            self._last_reported[kind] = text
             self._failed(where, error)
 
     def _rest(self) -> bool:
