@@ -24,7 +24,7 @@ from hookmill.domain.ids import DeliveryKey
 from hookmill.store import timeouts
 from hookmill.store.admission import group_commit
 from hookmill.store.admission.group_commit import GroupCommit
-from hookmill.store.admission.plan import Plan, Rejection
+from hookmill.store.admission.plan import PLAN_OVERHEAD_BYTES, Plan, Rejection, held_bytes
 from hookmill.store.admission.protocol import NumberedPlan, Report, Unframer, Work, frame
 from hookmill.store.admission.transaction import Stale
 from hookmill.store.admission.writer import write
@@ -309,7 +309,7 @@ def test_a_writer_that_reads_no_more_is_unavailable_at_once_until_it_does(shelf,
 
 
 def test_a_declared_size_takes_no_room():
-    assert group_commit.held_bytes(a_plan(size=10**9)) == group_commit.PLAN_OVERHEAD_BYTES
+    assert held_bytes(a_plan(size=10**9)) == PLAN_OVERHEAD_BYTES
 
 
 def test_a_database_that_somebody_else_holds_is_unavailable_and_then_goes_on(shelf, monkeypatch):

@@ -13,23 +13,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from hookmill.domain.delivery import Unavailable
-from hookmill.store.admission.plan import Plan
+from hookmill.store.admission.plan import Plan, held_bytes
 from hookmill.store.admission.protocol import DroppedCount, NumberedPlan, Unframer, Work, decode_report, frame
 from hookmill.store.admission.transaction import Admission
 
 OUTSTANDING_BYTES_MAX: Final = 64 * 1024 * 1024
 """Plans that wait for the writer, bodies included. Above it the answer is 503: a full queue helps nobody."""
-PLAN_OVERHEAD_BYTES: Final = 2_000
 PATIENCE_SECONDS: Final = 5.0
 """How long a sender waits for the store before the answer is 503, and how old a plan may be when it is begun."""
 RESTART_SECONDS: Final = 0.5
 
 _UNAVAILABLE: Final = Unavailable()
-
-
-def held_bytes(plan: Plan) -> int:
-    """The memory that the plan takes while it waits."""
-    return PLAN_OVERHEAD_BYTES + plan.held_bytes
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from hookmill.domain.authentication import Authentic
 from hookmill.domain.delivery import Identity, Label, RateLimit, replay_digest
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId
 
+PLAN_OVERHEAD_BYTES: Final = 2_000
 _DELIVERIES: Final = int(RateLimit.DELIVERIES)
 
 
@@ -40,15 +41,9 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag
     runs: tuple[RunToStart, ...] = ()
 
     rate_limit: ClassVar[int] = _DELIVERIES
-    label: ClassVar[Label] = Label.ACCEPTED
 
     @property
     def size(self) -> int:
-        return len(self.body)
-
-    @property
-    def held_bytes(self) -> int:
-        """The memory that the body takes while the plan waits."""
         return len(self.body)
 
     @property
@@ -75,7 +70,10 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=
     client: str | None = None
     """The IP address of the client that was refused."""
 
-    held_bytes: ClassVar[int] = 0
-
 
 Plan = Acceptance | Rejection
+
+
+def held_bytes(plan: Plan) -> int:
+    """The memory that a plan takes while it waits."""
+    return PLAN_OVERHEAD_BYTES + (len(plan.body) if isinstance(plan, Acceptance) else 0)

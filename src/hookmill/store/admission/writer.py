@@ -15,7 +15,7 @@ from typing import Final
 
 from hookmill.domain.delivery import Unavailable
 from hookmill.domain.errors import StoreUnavailable
-from hookmill.store.admission.group_commit import held_bytes
+from hookmill.store.admission.plan import held_bytes
 from hookmill.store.admission.protocol import (
     DroppedCount,
     NumberedPlan,
