@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hookmill.domain.errors import Invalid, StoreUnavailable
 from hookmill.store import database as module
-from hookmill.store import sqlite_engine, timeouts
+from hookmill.store import postgres_engine, sqlite_engine, timeouts
 from hookmill.store.database import Database, open_database
 
 
@@ -117,6 +117,18 @@ def test_a_writer_that_failed_hands_its_place_on(database):
 
     with database.write() as tx:
         fact(tx, "a")
+
+
+def test_a_server_that_is_replaced_by_an_unsuitable_one_is_unavailable(postgres_store, monkeypatch):
+    with open_database(postgres_store) as database:
+        with database.read():
+            monkeypatch.setattr(postgres_engine, "OLDEST_VERSION", 99)
+            with pytest.raises(StoreUnavailable, match="Hookmill needs 99 or newer"), database.read():
+                pass
+        monkeypatch.undo()
+
+        with database.read() as first, database.read() as second:
+            assert facts(first) == facts(second) == []
 
 
 def test_another_process_that_writes_is_waited_for_a_while_and_then_unavailable(store_url, monkeypatch):
