@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from hookmill.domain.limits import BACKTEST_MAX
 from hookmill.domain.permission import Role
-from hookmill.management.filters import BACKTEST_MAX
 from hookmill.store import schema
 from hookmill.web.api import application, operations
 from hookmill.web.api.body import BYTES_MAX, FIELDS_MAX, LARGE_BYTES_MAX

@@ -12,7 +12,7 @@ from hookmill.cli.output import as_json, call, line
 from hookmill.cli.session import session
 from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import delivery_id
-from hookmill.domain.limits import BODY_BYTES_MAX
+from hookmill.domain.limits import BACKTEST_MAX, BODY_BYTES_MAX
 from hookmill.presentation.filter import BacktestView
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def backtest(
         list[str] | None,
         typer.Option(metavar="WEBHOOK", help="Only on deliveries of this webhook (name or uid). May be repeated."),
     ] = None,
-    last: Annotated[int, typer.Option(min=1, max=500, metavar="N", help="On how many deliveries.")] = 50,
+    last: Annotated[int, typer.Option(min=1, max=BACKTEST_MAX, metavar="N", help="On how many deliveries.")] = 50,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:

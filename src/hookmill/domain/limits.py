@@ -13,6 +13,8 @@ FAILED_AUTHENTICATIONS_PER_MINUTE: Final = 60
 WEBHOOKS_PER_FACTORY: Final = 20
 AUTOMATIONS_PER_FACTORY: Final = 500
 """Each is looked at whenever somebody asks what a delivery triggers."""
+BACKTEST_MAX: Final = 200
+"""Deliveries that one backtest evaluates."""
 
 LOG_KEEPS_ROWS: Final = 50
 LOG_KEEPS_DAYS: Final = 7

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from hookmill.domain import payload
 from hookmill.domain.automation import Automation, Subscription, Trigger
@@ -10,15 +10,13 @@ from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.errors import Invalid, InvalidFilter
 from hookmill.domain.filters import CompiledFilter, Explanation, compile_filter
 from hookmill.domain.ids import WebhookUid
+from hookmill.domain.limits import BACKTEST_MAX
 from hookmill.domain.payload import Parsed
 from hookmill.domain.permission import MayView
 from hookmill.domain.run import Run
 from hookmill.management.finding import delivery_of, payload_of, webhook_named
 from hookmill.management.installation import Installation
 from hookmill.store import automations, deliveries, runs
-
-BACKTEST_MAX: Final = 200
-"""How many deliveries a backtest looks at, at most."""
 
 
 @dataclass(frozen=True, slots=True)

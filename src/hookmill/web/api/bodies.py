@@ -6,9 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, String
 
 from hookmill.domain.automation import PROMPT_CHARACTERS_MAX, TRIGGERS_MAX
 from hookmill.domain.filters import CONDITIONS_MAX
+from hookmill.domain.limits import BACKTEST_MAX
 from hookmill.domain.permission import Role
 from hookmill.domain.webhook import AuthMode
-from hookmill.management.filters import BACKTEST_MAX
 from hookmill.web.api.fields import NO_NUL, DeliveryId, HeaderName, Moment, Name, SecretName, SecretText, Text, Uid
 
 PayloadFilter = Annotated[
