@@ -26,6 +26,7 @@ from hookmill.domain.delivery import (
     Outcome,
     RateLimit,
     RateLimited,
+    Recorded,
     Unavailable,
     identify,
     rate_limited,
@@ -143,7 +144,7 @@ class Ingress:
                 Label.REJECTED_INVALID_JSON,
                 RateLimit.DELIVERIES,
                 len(body),
-                reason=parsed.reason,
+                recorded=Recorded(reason=parsed.reason),
             )
         return self._acceptance(webhook, attempt, authentication, body, parsed)
 
@@ -188,7 +189,8 @@ class Ingress:
             # Many times the work of a refusal, so not for a flood whose rows are not kept anyway.
             reason = diagnosis(webhook, attempt, body, public_url=self._public_url)
         client = client_address(attempt.peer, attempt.headers.get(b"x-forwarded-for"), self._trusted_proxies)
-        return self._rejection(webhook, attempt, Label.REJECTED_AUTH, limit, size, reason=reason, client=client)
+        recorded = Recorded(reason=reason, client=client)
+        return self._rejection(webhook, attempt, Label.REJECTED_AUTH, limit, size, recorded=recorded)
 
     def _rejection(
         self,
@@ -198,8 +200,7 @@ class Ingress:
         limit: RateLimit,
         size: int,
         *,
-        reason: str | None = None,
-        client: str | None = None,
+        recorded: Recorded | None = None,
     ) -> Rejection:
         is_delivery = limit is RateLimit.DELIVERIES
         return Rejection(
@@ -213,8 +214,7 @@ class Ingress:
                 self._limits.deliveries_per_minute if is_delivery else self._limits.failed_authentications_per_minute
             ),
             size=size,
-            reason=reason,
-            client=client,
+            recorded=recorded,
         )
 
     async def _admit(self, plan: Plan, webhook: LiveWebhook, attempt: Attempt) -> Admission:

@@ -17,7 +17,7 @@ from hookmill.domain.delivery import Label, joined
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import WebhookUid, delivery_id, delivery_key
 from hookmill.domain.text import shown, shown_lines
-from hookmill.presentation.delivery import DeliveryView, DeliveryWithRunsView, RefusalView
+from hookmill.presentation.delivery import DETAILS, DeliveryView, DeliveryWithRunsView, RefusalView, details
 from hookmill.presentation.filter import ExplanationView
 from hookmill.presentation.run import ReplayView
 from hookmill.presentation.view import plain
@@ -123,10 +123,7 @@ def show(delivery: Id, factory: options.FactoryName = "default", json: options.A
         ("Received", f"{utc(found.received_at)} UTC"),
         ("Label", found.label.shown),
     ]
-    if found.reason is not None:
-        pairs.append(("Reason", shown(found.reason)))
-    if found.client is not None:
-        pairs.append(("From", found.client))
+    pairs += [(title, shown(text)) for title, text in details(found)]
     pairs.append(("Size", f"{found.size:,} bytes"))
     if found.identity_kind is not None:
         pairs.append(("Identity", _identity(found)))
@@ -206,11 +203,14 @@ def export_deliveries(
 
 
 def print_deliveries(deliveries: Sequence[Delivery]) -> None:
+    # Most deliveries have none of these: a column of blanks would only take room.
+    listed = [detail for detail in DETAILS if detail.is_listed and any(detail.of(each) for each in deliveries)]
     table(
         [
             Column("RECEIVED (UTC)", whole=True),
             Column("DELIVERY", whole=True, stacked=True),
             Column("LABEL"),
+            *(Column(detail.title.upper()) for detail in listed),
             Column("SIZE", whole=True, right=True),
             Column("WEBHOOK"),
         ],
@@ -219,6 +219,7 @@ def print_deliveries(deliveries: Sequence[Delivery]) -> None:
                 utc(delivery.received_at),
                 delivery_id(delivery.key),
                 delivery.label.shown,
+                *(detail.of(delivery) or "" for detail in listed),
                 str(delivery.size),
                 delivery.webhook_name,
             )

@@ -86,8 +86,17 @@ class IdentityKind(IntEnum):
         return self.name.lower()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class Recorded(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """What the log records of an attempt although admission does not decide by it. Each field is a column of the same
+    name."""
+
+    reason: str | None = None
+    """Why it was refused, for the webhook's owner."""
+    client: str | None = None
+    """The address that a refused attempt came from."""
+
+
+class Delivery(Recorded, frozen=True, kw_only=True):
     """One row of the log. `received_at` is in µs since 1970."""
 
     key: DeliveryKey
@@ -99,9 +108,6 @@ class Delivery:
     identity_kind: IdentityKind | None
     identity: str | None
     duplicate_of: DeliveryKey | None
-    reason: str | None
-    client: str | None
-    """The address that a refused attempt came from."""
     identity_digest: bytes | None = None
 
 

@@ -1,7 +1,8 @@
-"""A delivery of the log as JSON, and what was refused without an entry."""
+"""A delivery of the log as JSON and in words, and what was refused without an entry."""
 
-from collections.abc import Sequence
-from typing import Annotated, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, Self
 
 from msgspec import Meta
 
@@ -11,6 +12,30 @@ from hookmill.domain.moment import iso
 from hookmill.domain.run import Run
 from hookmill.presentation.run import RunView
 from hookmill.presentation.view import Timestamp, View
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """One fact about a delivery, as the command line and the dashboard show it."""
+
+    title: str
+    of: Callable[[Delivery], str | None]
+    """None where there is nothing to show."""
+    is_listed: bool = False
+    """Whether lists of deliveries show it too, and not only the page of one."""
+
+
+DETAILS: Final = (
+    Detail("Reason", lambda delivery: delivery.reason),
+    Detail("From", lambda delivery: delivery.client),
+)
+"""What `Recorded` holds, in the order in which it is shown."""
+
+
+def details(delivery: Delivery, *, of_lists: bool = False) -> list[tuple[str, str]]:
+    """Titles and texts of what there is to show; `of_lists`: only what lists of deliveries show."""
+    chosen = (detail for detail in DETAILS if detail.is_listed or not of_lists)
+    return [(detail.title, text) for detail in chosen if (text := detail.of(delivery)) is not None]
 
 
 class DeliveryView(View, frozen=True):

@@ -17,7 +17,7 @@ from sqlalchemy import CursorResult
 from hookmill.store.database import Transaction
 
 ROWS_MAX: Final = 1024
-"""SQLite takes 32,766 parameters in one statement; no statement here has more than twelve columns."""
+"""SQLite takes 32,766 parameters in one statement; no statement here has more than thirty columns."""
 
 
 @dataclass(frozen=True, slots=True)

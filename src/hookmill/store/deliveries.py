@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hookmill.domain import ids
-from hookmill.domain.delivery import Delivery, IdentityKind, Label, RateLimit, Refusals
+from hookmill.domain.delivery import Delivery, IdentityKind, Label, RateLimit, Recorded, Refusals
 from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
 from hookmill.domain.limits import IDENTITIES_KEPT_DAYS, LOG_KEEPS_DAYS, LOG_KEEPS_ROWS
 from hookmill.store import dialect
@@ -16,9 +16,10 @@ MINUTE_US: Final = 60_000_000
 REFUSALS_MAX: Final = 1_000
 
 
-_COLUMNS = """
-    d.id, d.label, d.size, d.received_at, d.identity_kind, d.identity, d.identity_digest, d.duplicate_of, d.reason,
-    d.client, w.uid AS webhook_uid, w.name AS webhook_name
+_RECORDED: Final = Recorded.__struct_fields__
+_COLUMNS: Final = f"""
+    d.id, d.label, d.size, d.received_at, d.identity_kind, d.identity, d.identity_digest, d.duplicate_of,
+    {", ".join(f"d.{name}" for name in _RECORDED)}, w.uid AS webhook_uid, w.name AS webhook_name
 """
 
 
@@ -411,7 +412,6 @@ def _delivery(row: Row) -> Delivery:
         identity_kind=IdentityKind(row["identity_kind"]) if row["identity_kind"] is not None else None,
         identity=row["identity"],
         duplicate_of=DeliveryKey(bytes(row["duplicate_of"])) if row["duplicate_of"] is not None else None,
-        reason=row["reason"],
-        client=row["client"],
+        **{name: row[name] for name in _RECORDED},
         identity_digest=bytes(row["identity_digest"]) if row["identity_digest"] is not None else None,
     )

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from hookmill.domain.authentication import Authentic
-from hookmill.domain.delivery import Identity, Label, RateLimit, replay_digest
+from hookmill.domain.delivery import Identity, Label, RateLimit, Recorded, replay_digest
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId
 
 PLAN_OVERHEAD_BYTES: Final = 2_000
@@ -39,6 +39,8 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag
     identity: Identity
     body: bytes
     runs: tuple[RunToStart, ...] = ()
+    recorded: Recorded | None = None
+    """None where there is nothing else to record."""
 
     rate_limit: ClassVar[int] = _DELIVERIES
 
@@ -66,9 +68,8 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=
     per_minute: int
     size: int
     """Of the body in bytes, or what an unauthenticated client declared."""
-    reason: str | None = None
-    client: str | None = None
-    """The IP address of the client that was refused."""
+    recorded: Recorded | None = None
+    """None where there is nothing else to record."""
 
 
 Plan = Acceptance | Rejection

@@ -17,6 +17,7 @@ from hookmill.domain.delivery import (
     Label,
     RateLimit,
     RateLimited,
+    Recorded,
     Rejected,
     Unavailable,
     rate_limited,
@@ -30,6 +31,11 @@ from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Transaction
 
 WINDOW_US: Final = WINDOW_SECONDS * 1_000_000
+
+_COLUMN_TYPES: Final[dict[Any, str]] = {str | None: "text", bool | None: "boolean"}
+RECORDED: Final = {field.name: _COLUMN_TYPES[field.type] for field in msgspec.structs.fields(Recorded)}
+"""The columns of what is recorded beside, each with PostgreSQL's type."""
+_NOTHING_RECORDED: Final = msgspec.structs.astuple(Recorded())
 
 Row = tuple[Any, ...]
 
@@ -119,12 +125,15 @@ _LOG_ACCEPTED: Final = RowStatement(
 )
 
 _LOG_OTHERS: Final = RowStatement(
-    """
+    f"""
     INSERT INTO deliveries (id, webhook_no, received_at, label, budget, size,
-                            identity_kind, identity, identity_digest, duplicate_of, reason, client)
-    {rows}
+                            identity_kind, identity, identity_digest, duplicate_of, {", ".join(RECORDED)})
+    {{rows}}
     """,
-    ("bytea", "int", "bigint", "smallint", "smallint", "int", "smallint", "text", "bytea", "bytea", "text", "text"),
+    (
+        *("bytea", "int", "bigint", "smallint", "smallint", "int", "smallint", "text", "bytea", "bytea"),
+        *RECORDED.values(),
+    ),
 )
 
 _KEEP_BODIES: Final = RowStatement(
@@ -161,11 +170,14 @@ def admit(tx: Transaction, plans: Sequence[Plan]) -> list[Tried]:
                 others.append(_rejected_row(plan))
             case Acceptance() if (original := originals.get(position)) is not None:
                 outcomes[position] = Duplicate(plan.delivery, DeliveryKey(original))
-                others.append(_duplicate_row(plan, original))
+                others.append(_identified_row(plan, Label.DUPLICATE, original))
             case Acceptance():
                 outcomes[position] = Accepted(plan.delivery)
                 key = bytearray(plan.delivery)
-                accepted.append(_accepted_row(key, plan))
+                if plan.recorded is None:
+                    accepted.append(_accepted_row(key, plan))
+                else:
+                    others.append(_identified_row(plan, Label.ACCEPTED, None))
                 bodies.append((key, bytearray(plan.body)))
                 runs += [_run_row(plan, run) for run in plan.runs]
             case _:
@@ -193,21 +205,20 @@ def _accepted_row(key: bytearray, plan: Acceptance) -> Row:
     return key, plan.webhook_no, plan.received_at, plan.size, int(kind), shown or "", bytearray(digest)
 
 
-def _duplicate_row(plan: Acceptance, original: bytes) -> Row:
+def _identified_row(plan: Acceptance, label: Label, duplicate_of: bytes | None) -> Row:
     kind, digest, shown = plan.identity
     return (
         plan.delivery,
         plan.webhook_no,
         plan.received_at,
-        int(Label.DUPLICATE),
+        int(label),
         plan.rate_limit,
         plan.size,
         int(kind),
         shown,
         digest,
-        original,
-        None,
-        None,
+        duplicate_of,
+        *_recorded_values(plan),
     )
 
 
@@ -223,9 +234,12 @@ def _rejected_row(plan: Rejection) -> Row:
         None,
         None,
         None,
-        plan.reason,
-        plan.client,
+        *_recorded_values(plan),
     )
+
+
+def _recorded_values(plan: Plan) -> Row:
+    return msgspec.structs.astuple(plan.recorded) if plan.recorded is not None else _NOTHING_RECORDED
 
 
 def _run_row(plan: Acceptance, run: RunToStart) -> Row:

@@ -17,6 +17,7 @@ from hookmill.domain.run import PAYLOAD_FILE
 from hookmill.domain.sample import ready_made
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management.filters import AutomationVerdict
+from hookmill.presentation.delivery import details
 from hookmill.web.dashboard import live, pages
 from hookmill.web.dashboard.access import managing, viewing
 from hookmill.web.dashboard.application import Page
@@ -271,6 +272,7 @@ def _delivery_page(visit: Visit, may: MayView, *, status: int = 200, problem: st
         status=status,
         may=may,
         delivery=found,
+        details=details(found),
         problem=problem,
         webhook=management.webhooks.get(may, found.webhook_uid),
         identity_from=IDENTITY_FROM[found.identity_kind] if found.identity_kind is not None else None,

@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 from hookmill.domain import ids, moment, text
 from hookmill.domain.delivery import Label
 from hookmill.domain.permission import MayManage
+from hookmill.presentation.delivery import details
 from hookmill.web.dashboard.where import url
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def _environment_of_pages() -> Environment:
         delivery_id=ids.delivery_id,
         run_id=ids.run_id,
         label_class=lambda label: LABEL_CLASSES[label],
+        listed=lambda delivery: details(delivery, of_lists=True),
     )
     made.globals.update(url=url, static=static, may_manage=lambda may: isinstance(may, MayManage), Label=Label)
     return made
