@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from hookmill.domain.signatures.catalogue import schemes
-from hookmill.domain.signatures.description import covered, facts
+from hookmill.domain.signatures.description import covered, event_in_words, facts
 from hookmill.domain.signatures.scheme import Scheme
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "schemes.md"
@@ -65,6 +65,8 @@ def _section(scheme: Scheme) -> str:
             "",
             "Signs for these too, under their names: " + ", ".join(f"`{one}`" for one in scheme.aliases) + ".",
         ]
+    for alias in scheme.alias_events:
+        lines += ["", f"`{alias}`: the event type is the {event_in_words(scheme, alias)}."]
     lines += ["", *(f"{number}. {step}" for number, step in enumerate(scheme.setup, 1))]
     lines += ["", *(f"- {fact}" for fact in facts(scheme)), ""]
     return "\n".join(lines)

@@ -32,6 +32,7 @@ from hookmill.domain.delivery import (
     rate_limited,
 )
 from hookmill.domain.errors import StoreUnavailable
+from hookmill.domain.event import event_type
 from hookmill.domain.ids import DeliveryKey, time_ordered
 from hookmill.domain.limits import WINDOW_SECONDS
 from hookmill.domain.webhook import AuthMode, LiveWebhook
@@ -133,7 +134,8 @@ class Ingress:
         if isinstance(body, TooLarge) and not isinstance(authentication, Refused):
             # Without a proof it must not count against the sender's rate limit.
             limit = RateLimit.DELIVERIES if authentication is not None else RateLimit.FAILED_AUTHENTICATIONS
-            return self._rejection(webhook, attempt, Label.REJECTED_TOO_LARGE, limit, body.size)
+            recorded = _recorded(webhook, attempt) if authentication is not None else None
+            return self._rejection(webhook, attempt, Label.REJECTED_TOO_LARGE, limit, body.size, recorded=recorded)
         if not isinstance(authentication, Authentic) or not isinstance(body, bytes):
             return self._authentication_failure(webhook, attempt, authentication, body)
         parsed = payload.parse(body)
@@ -144,7 +146,7 @@ class Ingress:
                 Label.REJECTED_INVALID_JSON,
                 RateLimit.DELIVERIES,
                 len(body),
-                recorded=Recorded(reason=parsed.reason),
+                recorded=_recorded(webhook, attempt, reason=parsed.reason),
             )
         return self._acceptance(webhook, attempt, authentication, body, parsed)
 
@@ -169,6 +171,7 @@ class Ingress:
             identity=identify(webhook.delivery_id_header, proof.event_id, attempt, body),
             body=body,
             runs=runs,
+            recorded=_recorded(webhook, attempt, parsed),
         )
 
     def _authentication_failure(
@@ -280,6 +283,16 @@ def _is_enabled_at(webhook: LiveWebhook, attempt: Attempt) -> bool:
     if not webhook.accepts_deliveries:
         return False
     return attempt.url_token is None or webhook.auth_mode is AuthMode.URL_TOKEN
+
+
+def _recorded(
+    webhook: LiveWebhook, attempt: Attempt, parsed: payload.Parsed | None = None, *, reason: str | None = None
+) -> Recorded | None:
+    """What the log records of an authenticated attempt beside what admission decides by."""
+    event = event_type(webhook.event_source, attempt, parsed) if webhook.event_source is not None else None
+    if event is None:
+        return Recorded(reason=reason) if reason is not None else None
+    return Recorded(reason=reason, event=event.name, event_signed=event.is_signed)
 
 
 def _declared_size(attempt: Attempt) -> int:

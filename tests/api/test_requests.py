@@ -344,7 +344,7 @@ def test_a_key_that_is_revoked_while_its_body_is_held_back_does_nothing(api: Api
 
 STORED = sorted({column.name for table in schema.metadata.tables.values() for column in table.columns})
 WRITABLE = {
-    "webhook": {"name", "enabled", "delivery_id_header"},
+    "webhook": {"name", "enabled", "delivery_id_header", "event_header"},
     "automation": {"name", "prompt", "triggers", "runner", "enabled"},
     "member": {"is_admin"},
 }
@@ -449,13 +449,13 @@ def test_every_fault_of_a_filter_is_named_by_its_json_pointer(api: Api, stocked:
 
 
 def test_what_is_left_out_of_a_change_stays_and_null_takes_away(api: Api):
-    made = api.post(WEBHOOKS, {"name": "x", "delivery_id_header": "X-Event-Id"}).json
+    made = api.post(WEBHOOKS, {"name": "x", "delivery_id_header": "X-Event-Id", "event_header": "X-Kind"}).json
 
     kept = api.patch(f"{WEBHOOKS}/{made['uid']}", {"enabled": False}).json
-    taken = api.patch(f"{WEBHOOKS}/{made['uid']}", {"delivery_id_header": None}).json
+    taken = api.patch(f"{WEBHOOKS}/{made['uid']}", {"delivery_id_header": None, "event_header": None}).json
 
-    assert (kept["delivery_id_header"], kept["enabled"]) == ("X-Event-Id", False)
-    assert (taken["delivery_id_header"], taken["enabled"]) == (None, False)
+    assert (kept["delivery_id_header"], kept["event_header"], kept["enabled"]) == ("X-Event-Id", "X-Kind", False)
+    assert (taken["delivery_id_header"], taken["event_header"], taken["enabled"]) == (None, None, False)
 
 
 # Parameters and addresses

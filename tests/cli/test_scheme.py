@@ -29,6 +29,15 @@ def test_a_scheme_says_how_to_set_it_up_and_what_it_covers(hookmill: Hookmill):
     assert hookmill("scheme", "show", "stripe", "--json").json["covers_time"] is True
 
 
+def test_a_scheme_says_where_the_events_type_is_and_whether_it_is_signed(hookmill: Hookmill):
+    hub, payments = hookmill("scheme", "show", "github").out, hookmill("scheme", "show", "stripe").out
+    alias = hookmill("scheme", "show", "gitlab", "--json").json
+
+    assert "- Event type: header `x-github-event`, not signed: only the sender's claim.\n" in hub
+    assert "- Event type: field `type` of the body, signed.\n" in payments
+    assert (alias["event"], alias["covers_event"]) == ("header:x-gitlab-event", False)
+
+
 def test_a_scheme_that_nothing_independent_confirmed_says_so(hookmill: Hookmill):
     doubtful = [one["name"] for one in hookmill("scheme", "list", "--json").json["schemes"] if one["experimental"]]
 

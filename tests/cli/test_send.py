@@ -1,5 +1,6 @@
 """`hookmill send`, against a receiver that writes down what it gets."""
 
+import json
 from typing import Any
 
 import pytest
@@ -67,6 +68,22 @@ def test_an_event_id_goes_into_the_header_that_the_webhook_names(log: Log, hookm
     assert own["x-event"] == "evt_2"
 
 
+def test_an_event_type_goes_where_the_webhooks_deliveries_have_it(hookmill: Hookmill, log: Log, receiver: Receiver):
+    signed = ("--mode", "signature", "--secret-from-stdin", "--scheme")
+    hookmill("webhook", "create", "own", "--event-header", "X-Kind")
+    hookmill("webhook", "create", "hub", *signed, "github", stdin=b"given-secret")
+    hookmill("webhook", "create", "payments", *signed, "stripe", stdin=b"given-secret")
+    hookmill("webhook", "create", "none")
+
+    for name in ("own", "hub", "payments"):
+        hookmill("send", name, "--url", receiver.url, "--event", "paid")
+
+    (_, own, _), (_, hub, _), (_, _, payment) = receiver.requests
+    assert (own["x-kind"], hub["x-github-event"], json.loads(payment)["type"]) == ("paid", "paid", "paid")
+    refused = hookmill("send", "none", "--url", receiver.url, "--event", "paid", ends=1).err
+    assert "Deliveries of webhook 'none' have no event type" in refused
+
+
 def test_the_answer_as_json(webhook: Any, hookmill: Hookmill, receiver: Receiver):
     one = hookmill("send", "source", "--url", receiver.url, "--json").json
     two = hookmill("send", "source", "--url", receiver.url, "--json", "--times", "2").json
@@ -130,7 +147,7 @@ def test_a_secret_that_no_header_can_carry_is_not_repeated(log: Log, hookmill: H
 
     printed = hookmill("send", "a", "--url", receiver.url, ends=1)
 
-    assert printed.err == "The secret or the event id holds a character that no request can carry.\n"
+    assert printed.err == "The secret, the event's id or its type holds a character that no request can carry.\n"
 
 
 def test_a_deleted_webhook_is_not_sent_to(webhook: Any, hookmill: Hookmill):

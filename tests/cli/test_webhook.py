@@ -150,6 +150,13 @@ def test_the_header_with_the_senders_event_id_is_kept(log: Log, hookmill: Hookmi
     assert made["delivery_id_header"] == "X-Event"
 
 
+def test_the_header_with_the_event_type_is_kept_and_shown(log: Log, hookmill: Hookmill):
+    made = hookmill("webhook", "create", "orders", "--event-header", "X-Kind", "--json").json
+
+    assert made["event_header"] == "X-Kind"
+    assert "Event type in  X-Kind\n" in hookmill("webhook", "show", "orders").out
+
+
 def test_rotation_prints_a_new_secret_and_keeps_the_uid(webhook: Any, hookmill: Hookmill):
     rotated = hookmill("webhook", "rotate", "source", "--json").json
 

@@ -53,6 +53,7 @@ ROLES: Final[dict[str, tuple[str, ...]]] = {
         "POST /f/{factory}/webhooks/{uid}/disable",
         "POST /f/{factory}/webhooks/{uid}/rename",
         "POST /f/{factory}/webhooks/{uid}/delivery-id-header",
+        "POST /f/{factory}/webhooks/{uid}/event-header",
         "POST /f/{factory}/webhooks/{uid}/sync",
         "POST /f/{factory}/webhooks/{uid}/supply",
         "POST /f/{factory}/webhooks/{uid}/rotate",

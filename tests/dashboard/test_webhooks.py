@@ -101,6 +101,7 @@ def test_a_providers_webhook_waits_for_its_secret_and_then_accepts_what_is_signe
     [
         ({"name": "first"}, "name", "already has a webhook named"),
         ({"delivery_id_header": "Authorization"}, "delivery_id_header", "carries credentials"),
+        ({"event_header": "Cookie"}, "event_header", "carries credentials"),
         ({"secret_name": "0"}, "secret_name", "can't name a team secret"),
     ],
 )
@@ -219,6 +220,20 @@ def test_a_delivery_id_header_that_cannot_be_used_is_said_where_it_was_typed(
 
     expect(page.get_by_role("status")).to_contain_text("The delivery id header is changed")
     assert house.management.webhooks.get(house.may, "headed").delivery_id_header == "X-Event-Id"
+
+
+def test_the_event_type_header_is_changed_where_no_scheme_knows_it(
+    page: Page, house: House, made: Callable[..., WebhookWithSecret]
+):
+    one = made("typed")
+    page.goto(at(house, one))
+    unfold(page, "Change the event type header")
+    page.get_by_label("Event type header").fill("X-Kind")
+    page.get_by_role("button", name="Change the event type header").click()
+
+    expect(page.get_by_role("status")).to_contain_text("The event type header is changed")
+    expect(page.get_by_text("header X-Kind")).to_be_visible()
+    assert house.management.webhooks.get(house.may, "typed").event_header == "X-Kind"
 
 
 def test_deleting_names_the_automations_that_lose_it(page: Page, house: House, made: Callable[..., WebhookWithSecret]):

@@ -270,6 +270,8 @@ def test_a_webhook_keeps_its_uid_whatever_its_file_says_of_it(simple: Repository
         "authMode: signature\nsignatureScheme: github\nsecretName: TOKEN\n",
         "secretName: OTHER\ndeliveryIdHeader: X-Id\n",
         "secretName: OTHER\ndeliveryIdHeader: X-Other-Id\nenabled: false\n",
+        "secretName: OTHER\neventHeader: X-Kind\n",
+        "secretName: OTHER\ndeliveryIdHeader: X-Id\neventHeader: X-Other-Kind\n",
     ):
         simple.holds({"webhooks/source.yaml": content}).apply()
         assert simple.uids() == {"source": uid}

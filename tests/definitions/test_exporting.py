@@ -44,7 +44,7 @@ def applied_again(world: World, folder: Path) -> definitions.Plan:
 def test_webhooks_of_any_name_and_kind_come_back_unchanged(world: World, tmp_path: Path):
     for name in NAMES:
         world.webhook(name)
-    world.webhook("form", auth_mode=AuthMode.URL_TOKEN, enabled=False, delivery_id_header="X-Id")
+    world.webhook("form", auth_mode=AuthMode.URL_TOKEN, enabled=False, delivery_id_header="X-Id", event_header="X-Kind")
     world.webhook("repo", auth_mode=AuthMode.SIGNATURE, signature_scheme="github", secret="It's a Secret")
     world.webhook(
         "own",
@@ -52,6 +52,7 @@ def test_webhooks_of_any_name_and_kind_come_back_unchanged(world: World, tmp_pat
         signature_scheme="hmac",
         signature_options={"header": "X-Sig", "content": 'v1:"{ts}"\n{body}', "timestamp_header": "X-T"},
         secret="between us",
+        event_header="X-T-Kind",
     )
     world.webhook("awaiting", auth_mode=AuthMode.SIGNATURE, signature_scheme="stripe")
     before = list(world.management.webhooks.all(world.may))

@@ -74,7 +74,7 @@ def test_a_webhook_may_say_everything():
     found = webhook(
         'name: "GitHub: main"\nauthMode: signature\nsignatureScheme: hmac\n'
         "signatureOptions: {header: X-Sig, tolerance_seconds: 300, timestamp_header: X-Time, content: '{ts}.{body}'}\n"
-        "secretName: S\ndeliveryIdHeader: X-Id\nenabled: false\n"
+        "secretName: S\ndeliveryIdHeader: X-Id\neventHeader: X-Kind\nenabled: false\n"
     )
 
     assert found.name == "GitHub: main"
@@ -85,7 +85,7 @@ def test_a_webhook_may_say_everything():
         "timestamp_header": "X-Time",
         "content": "{ts}.{body}",
     }
-    assert found.delivery_id_header == "X-Id"
+    assert (found.delivery_id_header, found.event_header) == ("X-Id", "X-Kind")
     assert found.enabled is False
 
 
@@ -131,6 +131,10 @@ def test_lines_may_end_as_on_windows():
         ("secretName: S\ndeliveryIdHeader: Authorization\n", ["2:19: Authorization carries credentials"]),
         ("secretName: S\ndeliveryIdHeader: X Id\n", ["2:19: 'X Id' is not a header name."]),
         (f"{SIGNED}deliveryIdHeader: x-hub-signature-256\n", ["4:19: x-hub-signature-256 holds GitHub's proof"]),
+        ("secretName: S\neventHeader: Cookie\n", ["2:14: Cookie carries credentials, and event types are stored"]),
+        ("secretName: S\neventHeader: X Kind\n", ["2:14: 'X Kind' is not a header name."]),
+        ("secretName: S\nevent_header: X-Kind\n", ["2:1: Unknown key 'event_header'. Did you mean eventHeader?"]),
+        (f"{SIGNED}eventHeader: X-Kind\n", ["4:14: The event type of github is in the header x-github-event"]),
         ("secretName: S\nsignatureScheme: github\n", ["2:18: signatureScheme goes with authMode: signature."]),
         ("secretName: S\nanswersHandshakes: false\n", ["2:20: answersHandshakes goes with authMode: signature."]),
         ("secretName: S\nsignatureOptions: {}\n", ["2:19: signatureOptions goes with authMode: signature."]),

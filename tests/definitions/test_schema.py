@@ -115,6 +115,7 @@ BAD_WEBHOOKS = [
     'secretName: S\nname: "a\\nb"',
     f"secretName: S\nname: {'x' * 101}",
     "secretName: S\ndeliveryIdHeader: X Id",
+    "secretName: S\neventHeader: X Kind",
     "secretName: S\nsignatureScheme: github",
     "secretName: S\nsignatureOptions: {header: X}",
     "secretName: S\nanswersHandshakes: false",

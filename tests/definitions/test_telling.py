@@ -24,6 +24,7 @@ WEBHOOK = Webhook(
     secret_name="S",
     signature_scheme=None,
     delivery_id_header=None,
+    event_header=None,
     revision=1,
     created_at=0,
 )
@@ -101,6 +102,7 @@ SIGNED = "authMode: signature\nsignatureScheme: stripe\nsecretName: S\n"
     ("content", "webhook", "line"),
     [
         ("secretName: S\ndeliveryIdHeader: X-Id\n", {}, "deliveryIdHeader none → X-Id"),
+        ("secretName: S\neventHeader: X-Kind\n", {}, "eventHeader none → X-Kind"),
         ("secretName: T\n", {}, "secretName S → T (senders must follow)"),
         (
             SIGNED,

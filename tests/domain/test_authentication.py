@@ -154,5 +154,6 @@ def a_webhook(mode: AuthMode) -> LiveWebhook:
         secret_digest=sha256(SECRET).digest(),
         signature=None,
         delivery_id_header=None,
+        event_source=None,
         subscriptions=(),
     )

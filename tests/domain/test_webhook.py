@@ -9,6 +9,7 @@ from hookmill.domain.webhook import (
     Webhook,
     WebhookState,
     usable_delivery_id_header,
+    usable_event_header,
     usable_name,
 )
 from tests.support.cases import for_each
@@ -53,20 +54,22 @@ def test_a_refused_name_is_shown_escaped_and_cut():
 
 
 @for_each("name", ["X-Event-Id", "x-github-delivery", "Idempotency-Key", "a", "X_1.2~!"])
-def test_a_header_name_may_hold_an_events_id(name):
-    assert usable_delivery_id_header(name) == name
+def test_a_header_name_may_hold_an_events_id_or_type(name):
+    assert (usable_delivery_id_header(name), usable_event_header(name)) == (name, name)
 
 
 @for_each("name", ["", "X Event", "X:Y", "X-É", "X\r\nY", "X\n", "x" * 101, '"X"', "(x)"])
 def test_what_is_no_header_name_is_refused(name):
-    with pytest.raises(Invalid, match="is not a header name"):
-        usable_delivery_id_header(name)
+    for usable in (usable_delivery_id_header, usable_event_header):
+        with pytest.raises(Invalid, match="is not a header name"):
+            usable(name)
 
 
 @for_each("name", ["Authorization", "authorization", "Proxy-Authorization", "Cookie", "COOKIE", "Set-Cookie"])
 def test_a_header_that_carries_a_credential_is_refused(name):
-    with pytest.raises(Invalid, match="carries credentials"):
-        usable_delivery_id_header(name)
+    for usable in (usable_delivery_id_header, usable_event_header):
+        with pytest.raises(Invalid, match="carries credentials"):
+            usable(name)
 
 
 @for_each(
@@ -85,8 +88,9 @@ def test_a_header_that_carries_a_credential_is_refused(name):
     ],
 )
 def test_a_header_that_belongs_to_the_connection_is_refused(name):
-    with pytest.raises(Invalid, match="belongs to the connection"):
-        usable_delivery_id_header(name)
+    for usable in (usable_delivery_id_header, usable_event_header):
+        with pytest.raises(Invalid, match="belongs to the connection"):
+            usable(name)
 
 
 def a_webhook(mode: AuthMode) -> Webhook:
@@ -100,6 +104,7 @@ def a_webhook(mode: AuthMode) -> Webhook:
         secret_name="WEBHOOK_SOURCE_SECRET",
         signature_scheme=None,
         delivery_id_header=None,
+        event_header=None,
         revision=1,
         created_at=0,
     )

@@ -41,6 +41,7 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
             "name": UNIQUE,
             "secret": "given-secret",
             "delivery_id_header": "X-Id",
+            "event_header": "X-Event-Type",
             "enabled": True,
             "secret_name": UNIQUE,
         },
@@ -54,7 +55,14 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
         },
         {"name": UNIQUE, "auth_mode": "url_token", "secret": "given-secret"},
     ],
-    "change_webhook": [{"name": "source of default", "enabled": True, "delivery_id_header": "X-Id"}],
+    "change_webhook": [
+        {
+            "name": "source of default",
+            "enabled": True,
+            "delivery_id_header": "X-Id",
+            "event_header": "X-Event-Type",
+        }
+    ],
     "rotate_webhook": [{"secret": "given-secret"}],
     "create_secret": [{"name": UNIQUE, "value": "given-secret"}],
     "replace_secret": [{"value": "given-secret"}],

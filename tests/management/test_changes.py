@@ -141,6 +141,7 @@ def test_a_webhook_is_redefined_in_place(world: World):
         answers_handshakes=False,
         secret_name="TOKEN",
         delivery_id_header="X-Event-Id",
+        event_header="X-Event-Type",
     )
 
     assert (webhook.uid, webhook.auth_mode, webhook.secret_name) == (made.webhook.uid, AuthMode.URL_TOKEN, "TOKEN")

@@ -57,7 +57,7 @@ def show(
         return
     scheme = find(name)
     if json:
-        as_json(SchemeView.of(scheme))
+        as_json(SchemeView.of(scheme, name))
         return
     fields(
         [
@@ -67,7 +67,7 @@ def show(
             ("Signed with", scheme.algorithm.value),
         ]
     )
-    for fact in facts(scheme):
+    for fact in facts(scheme, name):
         line(f"- {fact}")
     line()
     line("To set it up:")

@@ -26,6 +26,7 @@ from hookmill.domain.webhook import AuthMode
 if TYPE_CHECKING:
     from hookmill.domain.signatures.scheme import Scheme
     from hookmill.domain.signatures.sign import Signed
+    from hookmill.domain.webhook import Webhook
     from hookmill.management import WebhookWithSecret
 
 ANSWER_SECONDS: Final = 15
@@ -56,6 +57,9 @@ def send(
     data: Annotated[str | None, typer.Option(metavar="JSON", help="Send this text.")] = None,
     event_id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="The event id: a second delivery with it is a Duplicate.")
+    ] = None,
+    event: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="The event's type, put where the webhook's deliveries have it.")
     ] = None,
     url: Annotated[
         str | None, typer.Option(metavar="BASE", help="Send to the service at BASE instead of the configured base_url.")
@@ -92,9 +96,10 @@ def send(
         target = here.management.webhooks.secret_for_sending(here.may, webhook)
         path = target.webhook.ingress_path()
         base = url if url is not None else here.management.webhooks.url(target.webhook).removesuffix(path)
-        signer = _signer(target, scheme, clock_skew, signing_key)
+        placed = (_event_place(target.webhook, scheme), event) if event is not None else None
+        signer = _signer(target, scheme, clock_skew, signing_key, placed)
 
-    sender = Sender(base, target, event_id, signer)
+    sender = Sender(base, target, event_id, signer, placed)
     answers = []
     if not json:
         line(f"To {sender.shown_url} (webhook {shown(target.webhook.name)}):")
@@ -126,25 +131,48 @@ class Signer:
     url: str
     """What the provider was given: some sign it."""
     clock_skew: int
+    event: tuple[str, str] | None
+    """Its place and its type."""
 
     def __call__(self, body: bytes, event_id: str | None) -> Signed:
         from hookmill.domain.signatures.sign import sign
 
         at_us = time.time_ns() // 1000 + self.clock_skew * 1_000_000
-        return sign(self.scheme, self.secret, body, self.url, at_us, event_id)
+        return sign(self.scheme, self.secret, body, self.url, at_us, event_id, self.event)
 
 
-def _signer(target: WebhookWithSecret, scheme: str | None, clock_skew: int, signing_key: str | None) -> Signer | None:
+def _event_place(webhook: Webhook, scheme: str | None) -> str:
+    """Where the type of an event stands in deliveries to the webhook: `header:NAME` or `json:PATH`."""
+    name = scheme or webhook.signature_scheme
+    if name is not None and (known := _chosen_scheme(webhook, scheme).event_for(name)) is not None:
+        return known.source
+    if webhook.event_header is None:
+        raise Invalid(f"Deliveries of webhook {webhook.name!r} have no event type: it names no event header.")
+    return f"header:{webhook.event_header}"
+
+
+def _chosen_scheme(webhook: Webhook, scheme: str | None) -> Scheme:
+    """The scheme of this name, or else the webhook's own."""
+    from hookmill.domain.signatures.generic import GENERIC
+    from hookmill.domain.signatures.rule import scheme_named
+
+    options = webhook.signature_options if scheme in {None, GENERIC} else None
+    return scheme_named(scheme or webhook.signature_scheme, options)
+
+
+def _signer(
+    target: WebhookWithSecret,
+    scheme: str | None,
+    clock_skew: int,
+    signing_key: str | None,
+    event: tuple[str, str] | None,
+) -> Signer | None:
     webhook = target.webhook
     if webhook.auth_mode is not AuthMode.SIGNATURE:
         if scheme is not None or clock_skew or signing_key is not None:
             raise Invalid(f"Webhook {webhook.name!r} takes no signatures: leave out --scheme and what belongs to it.")
         return None
-    from hookmill.domain.signatures.generic import GENERIC
-    from hookmill.domain.signatures.rule import scheme_named
-
-    options = webhook.signature_options if scheme in {None, GENERIC} else None
-    chosen = scheme_named(scheme or webhook.signature_scheme, options)
+    chosen = _chosen_scheme(webhook, scheme)
     if signing_key is not None:
         secret = given.text_of(signing_key, "The signing key", given.SECRET_BYTES_MAX)
     elif chosen.algorithm.uses_public_key:
@@ -154,14 +182,19 @@ def _signer(target: WebhookWithSecret, scheme: str | None, clock_skew: int, sign
         )
     else:
         secret = target.reveal()
-    return Signer(chosen, secret, target.url, clock_skew)
+    return Signer(chosen, secret, target.url, clock_skew, event)
 
 
 class Sender:
     """One connection to the service, and what every delivery to one webhook carries."""
 
     def __init__(
-        self, base: str, target: WebhookWithSecret, event_id: str | None, signer: Signer | None = None
+        self,
+        base: str,
+        target: WebhookWithSecret,
+        event_id: str | None,
+        signer: Signer | None = None,
+        event: tuple[str, str] | None = None,
     ) -> None:
         self._shown_base = shown(base[:200])
         try:
@@ -187,6 +220,8 @@ class Sender:
                 assert_never(target.webhook.auth_mode)
         if event_id is not None:
             self._headers[target.webhook.delivery_id_header or "X-Service-Delivery-Id"] = event_id.encode()
+        if event is not None and signer is None:
+            self._headers[event[0].removeprefix("header:")] = event[1].encode()
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._connection = kind(host, port, timeout=ANSWER_SECONDS)
 
@@ -206,7 +241,9 @@ class Sender:
             response = self._connection.getresponse()
             answered = response.read(ANSWER_BYTES_MAX)
         except ValueError:
-            raise Invalid("The secret or the event id holds a character that no request can carry.") from None
+            raise Invalid(
+                "The secret, the event's id or its type holds a character that no request can carry."
+            ) from None
         except ConnectionRefusedError:
             raise Conflict(f"Nothing listens at {self._shown_base}. Start the service: {call('serve')}") from None
         except TimeoutError:

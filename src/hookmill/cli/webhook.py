@@ -50,6 +50,10 @@ def create(
     delivery_id_header: Annotated[
         str | None, typer.Option(metavar="HEADER", help="The request header that carries the sender's event id.")
     ] = None,
+    event_header: Annotated[
+        str | None,
+        typer.Option(metavar="HEADER", help="The request header that carries the event's type, where no scheme says."),
+    ] = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Leave it disabled for now: senders get 404.")] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
@@ -67,6 +71,7 @@ def create(
             secret=secret,
             secret_name=secret_name,
             delivery_id_header=delivery_id_header,
+            event_header=event_header,
             enabled=not disabled,
         )
         view = WebhookWithSecretView.once(here.management, made, generated=secret is None)
@@ -143,6 +148,8 @@ def show(name: Name, factory: options.FactoryName = "default", json: options.AsJ
         pairs.append(("Handshakes", "answered" if webhook.answers_handshakes else "not answered"))
     if webhook.delivery_id_header is not None:
         pairs.append(("Event id in", webhook.delivery_id_header))
+    if webhook.event_header is not None:
+        pairs.append(("Event type in", webhook.event_header))
     pairs.append(("Created", utc(webhook.created_at)))
     pairs.append(("Automations", ", ".join(_named(automation) for automation in selecting) or "none selects it"))
     fields(pairs)

@@ -196,11 +196,13 @@ def _take_webhook(management: Management, may: MayManage, step: Step) -> None:
             answers_handshakes=wanted.answers_handshakes,
             secret_name=wanted.secret_name,
             delivery_id_header=wanted.delivery_id_header,
+            event_header=wanted.event_header,
             enabled=wanted.enabled is not False,
         )
         return
     uid, keys = str(step.id), {change.key for change in step.changes}
-    if keys - {SYNC, WebhookKey.ENABLED, WebhookKey.DELIVERY_ID_HEADER}:
+    headers = {WebhookKey.DELIVERY_ID_HEADER, WebhookKey.EVENT_HEADER}
+    if keys - {SYNC, WebhookKey.ENABLED} - headers:
         management.webhooks.redefine(
             may,
             uid,
@@ -210,10 +212,13 @@ def _take_webhook(management: Management, may: MayManage, step: Step) -> None:
             answers_handshakes=wanted.answers_handshakes,
             secret_name=wanted.secret_name,
             delivery_id_header=wanted.delivery_id_header,
+            event_header=wanted.event_header,
         )
-    elif WebhookKey.DELIVERY_ID_HEADER in keys:
+    elif headers & keys:
         # Unlike a redefinition, this is possible while the provider's secret is still awaited.
-        management.webhooks.change(may, uid, delivery_id_header=wanted.delivery_id_header)
+        management.webhooks.change(
+            may, uid, delivery_id_header=wanted.delivery_id_header, event_header=wanted.event_header
+        )
     if SYNC in keys:
         management.webhooks.sync(may, uid)
     if WebhookKey.ENABLED in keys:

@@ -18,6 +18,7 @@ class WebhookKey(StrEnum):
     ANSWERS_HANDSHAKES = "answersHandshakes"
     SECRET_NAME = "secretName"
     DELIVERY_ID_HEADER = "deliveryIdHeader"
+    EVENT_HEADER = "eventHeader"
     ENABLED = "enabled"
 
     @property

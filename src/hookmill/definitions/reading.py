@@ -29,8 +29,9 @@ from hookmill.domain.ids import WebhookUid
 from hookmill.domain.secret import usable_secret_name
 from hookmill.domain.signatures.generic import GENERIC, GenericHmac
 from hookmill.domain.signatures.rule import scheme_named
+from hookmill.domain.signatures.rule import usable_event_header as event_header_of
 from hookmill.domain.signatures.scheme import Scheme, signing_headers
-from hookmill.domain.webhook import AuthMode, usable_delivery_id_header, usable_name
+from hookmill.domain.webhook import AuthMode, usable_delivery_id_header, usable_event_header, usable_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,7 @@ class WebhookDefinition(Definition):
     answers_handshakes: bool
     secret_name: str
     delivery_id_header: str | None
+    event_header: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +140,11 @@ def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefin
         if scheme is not None and header.lower().encode() in signing_headers(scheme):
             message = f"{header} holds {scheme.title}'s proof, and delivery ids are stored and shown. Choose another."
             form.refuse(WebhookKey.DELIVERY_ID_HEADER, message)
+    event_header = form.text(WebhookKey.EVENT_HEADER)
+    if event_header is not None:
+        form.attempt(WebhookKey.EVENT_HEADER, lambda: usable_event_header(event_header))
+        if scheme is not None:
+            form.attempt(WebhookKey.EVENT_HEADER, lambda: event_header_of(scheme, scheme_name, event_header))
     name, enabled = _name(form, "webhook", file), form.flag("enabled")
     if notes.count or secret_name is None:
         return None
@@ -152,6 +159,7 @@ def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefin
         answers_handshakes=handshakes,
         secret_name=secret_name,
         delivery_id_header=header,
+        event_header=event_header,
     )
 
 

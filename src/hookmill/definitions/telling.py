@@ -59,6 +59,8 @@ def _new_webhook(settings: dict[str, Any]) -> Iterator[str]:
     yield f"secret {settings[WebhookKey.SECRET_NAME]}"
     if WebhookKey.DELIVERY_ID_HEADER in settings:
         yield f"event id in {settings[WebhookKey.DELIVERY_ID_HEADER]}"
+    if WebhookKey.EVENT_HEADER in settings:
+        yield f"event type in {settings[WebhookKey.EVENT_HEADER]}"
     if not settings[WebhookKey.ENABLED]:
         yield "disabled"
 

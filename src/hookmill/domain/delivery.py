@@ -94,6 +94,10 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
     """Why it was refused, for the webhook's owner."""
     client: str | None = None
     """The address that a refused attempt came from."""
+    event: str | None = None
+    """The type of the event, as an authenticated sender gives it."""
+    event_signed: bool | None = None
+    """Whether the signature covers the event's type. None where there is none."""
 
 
 class Delivery(Recorded, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hookmill.domain.automation import Subscription
 from hookmill.domain.errors import Invalid
+from hookmill.domain.event import EventSource
 from hookmill.domain.ids import FactoryId, WebhookUid
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Webhook:
     secret_name: str
     signature_scheme: str | None
     delivery_id_header: str | None
+    event_header: str | None
+    """The request header that says which type of event a delivery reports, where no scheme says where that stands."""
     revision: int
     created_at: int
     signature_options: dict[str, Any] | None = None
@@ -77,6 +80,7 @@ class LiveWebhook:
     """How deliveries are signed, and with what keys; for `signature` alone."""
     delivery_id_header: bytes | None
     """In lower case, as header names arrive."""
+    event_source: EventSource | None
     subscriptions: tuple[Subscription, ...]
 
 
@@ -109,11 +113,20 @@ _HOP_BY_HOP: Final = {
 
 def usable_delivery_id_header(name: str) -> str:
     """`name`, if senders may put an event's id there. Raises `Invalid` where it would hold a credential or framing."""
+    return _usable_header(name, "delivery ids", "X-Event-Id")
+
+
+def usable_event_header(name: str) -> str:
+    """`name`, if senders may put an event's type there. Raises `Invalid` as for the event's id."""
+    return _usable_header(name, "event types", "X-Event-Type")
+
+
+def _usable_header(name: str, what: str, example: str) -> str:
     lowered = name.lower()
     if not _TOKEN.match(name):
-        raise Invalid(f"{name[:100]!r} is not a header name. Use letters, digits and dashes, such as X-Event-Id.")
+        raise Invalid(f"{name[:100]!r} is not a header name. Use letters, digits and dashes, such as {example}.")
     if lowered in _CREDENTIALS:
-        raise Invalid(f"{name} carries credentials, and delivery ids are stored and shown. Choose another header.")
+        raise Invalid(f"{name} carries credentials, and {what} are stored and shown. Choose another header.")
     if lowered in _HOP_BY_HOP:
         raise Invalid(f"{name} belongs to the connection, not to the event. Choose another header.")
     return name

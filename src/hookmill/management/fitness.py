@@ -1,4 +1,4 @@
-"""Does it fit? A webhook's mode, scheme, secret and delivery id header, held against each other."""
+"""Does it fit? A webhook's mode, scheme, secret and headers, held against each other."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -7,6 +7,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.secret import GENERATED_BYTES, SecretValue, url_safe
 from hookmill.domain.secret import generated as generated_token
 from hookmill.domain.webhook import AuthMode, Webhook, usable_delivery_id_header
+from hookmill.domain.webhook import usable_event_header as usable_as_event_header
 
 if TYPE_CHECKING:
     from hookmill.domain.signatures.scheme import Scheme
@@ -82,3 +83,16 @@ def usable_header(scheme: "Scheme | None", header: str | None) -> str | None:
     header = usable_delivery_id_header(header)
     refuse_signing_header(scheme, header)
     return header
+
+
+def usable_event_header(scheme: "Scheme | None", scheme_name: str | None, header: str | None) -> str | None:
+    """A webhook's event header. Raises `Invalid` for one that carries a credential or a proof, and where the scheme
+    says where the event's type stands."""
+    if header is None:
+        return None
+    header = usable_as_event_header(header)
+    if scheme is None:
+        return header
+    from hookmill.domain.signatures.rule import usable_event_header
+
+    return usable_event_header(scheme, scheme_name, header)

@@ -62,6 +62,7 @@ class Webhooks:
         secret: str | None = None,
         secret_name: str | None = None,
         delivery_id_header: str | None = None,
+        event_header: str | None = None,
         enabled: bool = True,
     ) -> WebhookWithSecret:
         """A new webhook. A secret made or given for it and its URL are in the answer, and nowhere afterwards.
@@ -73,6 +74,7 @@ class Webhooks:
         name = usable_name("webhook", name)
         scheme = fitness.usable_scheme(auth_mode, signature_scheme, signature_options, answers_handshakes)
         delivery_id_header = fitness.usable_header(scheme, delivery_id_header)
+        event_header = fitness.usable_event_header(scheme, signature_scheme, event_header)
         given = usable_secret(secret) if secret is not None else None
         if given is not None:
             fitness.refuse_unfit_secret(auth_mode, scheme, given)
@@ -110,6 +112,7 @@ class Webhooks:
                     signature_options=signature_options,
                     answers_handshakes=answers_handshakes,
                     delivery_id_header=delivery_id_header,
+                    event_header=event_header,
                 ),
                 change.now,
             )
@@ -143,6 +146,7 @@ class Webhooks:
         name: str | None = None,
         enabled: bool | None = None,
         delivery_id_header: str | Kept | None = KEPT,
+        event_header: str | Kept | None = KEPT,
     ) -> Webhook:
         """Several of these at once: all of them, or none. What is not named stays."""
         with self._at.together(may):
@@ -151,6 +155,8 @@ class Webhooks:
                 webhook = self.rename(may, webhook.uid, name)
             if delivery_id_header is not KEPT:
                 webhook = self._set_delivery_id_header(may, webhook.uid, delivery_id_header)
+            if event_header is not KEPT:
+                webhook = self._set_event_header(may, webhook.uid, event_header)
             if enabled is not None:
                 webhook = self.set_enabled(may, webhook.uid, enabled)
         return webhook
@@ -249,6 +255,7 @@ class Webhooks:
         answers_handshakes: bool,
         secret_name: str,
         delivery_id_header: str | None,
+        event_header: str | None,
     ) -> Webhook:
         """Make it what its definition says now. Its uid, state and log stay; its senders must follow.
 
@@ -256,6 +263,7 @@ class Webhooks:
         """
         scheme = fitness.usable_scheme(auth_mode, signature_scheme, signature_options, answers_handshakes)
         delivery_id_header = fitness.usable_header(scheme, delivery_id_header)
+        event_header = fitness.usable_event_header(scheme, signature_scheme, event_header)
         with self._at.changing_definition(may) as change:
             tx = change.tx
             webhook = live_webhook_named(tx, may, named)
@@ -278,6 +286,7 @@ class Webhooks:
                     signature_options=signature_options,
                     answers_handshakes=answers_handshakes,
                     delivery_id_header=delivery_id_header,
+                    event_header=event_header,
                 ),
             )
             change.record(
@@ -289,6 +298,7 @@ class Webhooks:
                 signature_scheme=signature_scheme,
                 secret_name=secret_name,
                 delivery_id_header=delivery_id_header,
+                event_header=event_header,
             )
             return _again(tx, webhook.uid)
 
@@ -316,6 +326,18 @@ class Webhooks:
                 return webhook
             webhooks.set_delivery_id_header(change.tx, webhook.uid, header)
             change.record("change", "webhook", webhook.uid, webhook.name, delivery_id_header=header)
+            return _again(change.tx, webhook.uid)
+
+    def _set_event_header(self, may: MayManage, named: str, header: str | Kept | None) -> Webhook:
+        assert not isinstance(header, Kept)
+        with self._at.changing_definition(may) as change:
+            webhook = live_webhook_named(change.tx, may, named)
+            header = fitness.usable_event_header(fitness.scheme_of(webhook), webhook.signature_scheme, header)
+            if webhook.event_header == header:
+                change.nothing()
+                return webhook
+            webhooks.set_event_header(change.tx, webhook.uid, header)
+            change.record("change", "webhook", webhook.uid, webhook.name, event_header=header)
             return _again(change.tx, webhook.uid)
 
     def _fit_version(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Annotated, Self
+
+from msgspec import Meta
 
 from hookmill.presentation.view import View
 
@@ -21,13 +23,22 @@ class SchemeView(View, frozen=True):
     covers_body: bool
     covers_time: bool
     covers_id: bool
+    event: Annotated[
+        str | None, Meta(description="Where the event's type is: `header:NAME`, or `json:PATH` in the body.")
+    ]
+    alias_events: Annotated[
+        dict[str, str], Meta(description="The same of aliases whose events' type is in another place, by their names.")
+    ]
+    covers_event: Annotated[bool, Meta(description="Whether the event's type is signed.")]
     proof: str
     proven_by: str
     experimental: bool
     setup: list[str]
 
     @classmethod
-    def of(cls, scheme: Scheme) -> Self:
+    def of(cls, scheme: Scheme, name: str | None = None) -> Self:
+        """`name`: the provider's own name for the scheme, where it is an alias."""
+        event = scheme.event_for(name)
         return cls(
             name=scheme.name,
             aliases=list(scheme.aliases),
@@ -37,6 +48,9 @@ class SchemeView(View, frozen=True):
             covers_body=scheme.covers_body,
             covers_time=scheme.covers_time,
             covers_id=scheme.covers_id,
+            event=event.source if event is not None else None,
+            alias_events={alias: one.source for alias, one in scheme.alias_events.items()},
+            covers_event=scheme.covers_event(name),
             proof=scheme.proof.kind.value,
             proven_by=scheme.proof.source,
             experimental=scheme.experimental,

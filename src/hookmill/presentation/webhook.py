@@ -25,6 +25,10 @@ class WebhookView(View, frozen=True):
     signature_options: dict[str, Any] | None
     answers_handshakes: bool
     delivery_id_header: str | None
+    event_header: Annotated[
+        str | None,
+        Meta(description="The request header that carries the event's type. Null where none does, or the scheme says."),
+    ]
     enabled: bool
     state: WebhookState
     url: Annotated[
@@ -47,6 +51,7 @@ class WebhookView(View, frozen=True):
             signature_options=webhook.signature_options,
             answers_handshakes=webhook.answers_handshakes,
             delivery_id_header=webhook.delivery_id_header,
+            event_header=webhook.event_header,
             enabled=webhook.state is WebhookState.ENABLED,
             state=webhook.state,
             url=management.webhooks.url(webhook),

@@ -104,6 +104,7 @@ webhooks: Final = Table(
     Column("signature_options", Text),
     Column("answers_handshakes", Boolean, nullable=False, server_default=false()),
     Column("delivery_id_header", Text),
+    Column("event_header", Text),
     Column("revision", BigInteger, nullable=False),
     _time("created_at", nullable=False),
     _time("deleted_at"),
@@ -178,6 +179,8 @@ deliveries: Final = Table(
     Column("duplicate_of", LargeBinary(16)),
     Column("reason", Text),
     Column("client", Text),
+    Column("event", Text),
+    Column("event_signed", Boolean),
     # The log's order, and the sliding windows: both are counted without touching the table.
     Index("ix_deliveries_log", "webhook_no", "received_at", "budget"),
     # What is rare in a long log. Accepted deliveries pay nothing for these.

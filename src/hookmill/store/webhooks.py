@@ -12,7 +12,7 @@ from hookmill.store.database import Row, Transaction
 
 _COLUMNS = """
     w.uid, w.no, w.factory_id, w.name, w.auth_mode, w.state, w.signature_scheme, w.signature_options,
-    w.answers_handshakes, w.delivery_id_header, w.secret_version_id IS NOT NULL AS has_secret,
+    w.answers_handshakes, w.delivery_id_header, w.event_header, w.secret_version_id IS NOT NULL AS has_secret,
     w.revision, w.created_at, s.name AS secret_name,
     COALESCE(w.secret_version_id, '') = COALESCE((
         SELECT v.id FROM secret_versions v WHERE v.secret_id = w.secret_id ORDER BY v.version DESC LIMIT 1
@@ -32,6 +32,7 @@ class NewWebhook:
     """None until the provider's secret is supplied."""
     signature_scheme: str | None
     delivery_id_header: str | None
+    event_header: str | None = None
     signature_options: dict[str, Any] | None = None
     answers_handshakes: bool = False
 
@@ -40,10 +41,10 @@ def add(tx: Transaction, webhook: NewWebhook, now: int) -> None:
     tx.run(
         """
         INSERT INTO webhooks (uid, factory_id, name, auth_mode, state, secret_id, secret_version_id,
-                              signature_scheme, signature_options, answers_handshakes, delivery_id_header, revision,
-                              created_at)
+                              signature_scheme, signature_options, answers_handshakes, delivery_id_header,
+                              event_header, revision, created_at)
         VALUES (:uid, :factory, :name, :auth_mode, :state, :secret, :version, :scheme, :options, :handshakes, :header,
-                1, :now)
+                :event_header, 1, :now)
         """,
         uid=webhook.uid,
         factory=webhook.factory_id,
@@ -56,6 +57,7 @@ def add(tx: Transaction, webhook: NewWebhook, now: int) -> None:
         options=_stored_options(webhook.signature_options),
         handshakes=webhook.answers_handshakes,
         header=webhook.delivery_id_header,
+        event_header=webhook.event_header,
         now=now,
     )
 
@@ -136,6 +138,12 @@ def set_delivery_id_header(tx: Transaction, uid: WebhookUid, header: str | None)
     )
 
 
+def set_event_header(tx: Transaction, uid: WebhookUid, header: str | None) -> None:
+    tx.run(
+        "UPDATE webhooks SET event_header = :header, revision = revision + 1 WHERE uid = :uid", uid=uid, header=header
+    )
+
+
 def redefine(tx: Transaction, uid: WebhookUid, as_new: NewWebhook) -> None:
     """Make it what `as_new` says, its uid, name, state and log aside."""
     tx.run(
@@ -143,7 +151,7 @@ def redefine(tx: Transaction, uid: WebhookUid, as_new: NewWebhook) -> None:
         UPDATE webhooks
         SET auth_mode = :auth_mode, secret_id = :secret, secret_version_id = :version, signature_scheme = :scheme,
             signature_options = :options, answers_handshakes = :handshakes, delivery_id_header = :header,
-            revision = revision + 1
+            event_header = :event_header, revision = revision + 1
         WHERE uid = :uid
         """,
         uid=uid,
@@ -154,6 +162,7 @@ def redefine(tx: Transaction, uid: WebhookUid, as_new: NewWebhook) -> None:
         options=_stored_options(as_new.signature_options),
         handshakes=as_new.answers_handshakes,
         header=as_new.delivery_id_header,
+        event_header=as_new.event_header,
     )
 
 
@@ -205,6 +214,7 @@ def _webhook(row: Row) -> Webhook:
         answers_handshakes=bool(row["answers_handshakes"]),
         has_secret=bool(row["has_secret"]),
         delivery_id_header=row["delivery_id_header"],
+        event_header=row["event_header"],
         revision=row["revision"],
         created_at=row["created_at"],
         secret_is_current=bool(row["secret_is_current"]),

@@ -7,7 +7,8 @@ import pytest
 from hookmill.domain.errors import Invalid
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.catalogue import BrokenCatalogue
-from hookmill.domain.signatures.scheme import ProofKind, signing_headers
+from hookmill.domain.signatures.rule import usable_event_header
+from hookmill.domain.signatures.scheme import Event, ProofKind, Scheme, signing_headers
 from tests.support.cases import for_each
 
 from .examples import NAMES
@@ -158,3 +159,103 @@ def test_a_mistake_in_a_signature_is_named(signature, fault):
 def test_two_entries_can_not_share_a_name():
     with pytest.raises(BrokenCatalogue, match="twin is already a name of made_up"):
         catalogue.read(ENTRY + 'aliases = ["twin"]\n' + ENTRY.replace("made_up", "twin"))
+
+
+def events() -> list[tuple[Scheme, str, Event]]:
+    """Every place of an event's type that the catalogue knows, with the name of the provider."""
+    found = []
+    for name in catalogue.names():
+        scheme = catalogue.find(name)
+        if (event := scheme.event_for(name)) is not None:
+            found.append((scheme, name, event))
+    return found
+
+
+def test_a_place_of_the_events_type_names_its_source():
+    assert len(events()) > 60
+    for _, _, event in events():
+        assert re.fullmatch(r"header:[a-z0-9-]+|json:[A-Za-z0-9_.-]+", event.source)
+        assert re.fullmatch(r"https://[^ ]+", event.docs)
+
+
+def test_the_headers_with_the_events_type_hold_no_proof():
+    for scheme, _, event in events():
+        assert event.source.removeprefix("header:").encode() not in signing_headers(scheme)
+
+
+@for_each(
+    ("name", "where", "is_signed"),
+    [
+        ("github", "header:x-github-event", False),
+        ("gitlab_token", "header:x-gitlab-event", False),
+        ("gitlab", "header:x-gitlab-event", False),
+        ("shopify", "header:x-shopify-topic", False),
+        ("bitbucket", "header:x-event-key", False),
+        ("sentry", "header:sentry-hook-resource", False),
+        ("stripe", "json:type", True),
+        ("standard_webhooks", "json:type", True),
+        ("openai", "json:type", True),
+        ("anthropic", "json:data.type", True),
+        ("pagerduty", "json:event.event_type", True),
+        # Eight fields of the body are signed, and this is one of them.
+        ("adyen", "json:notificationItems.0.NotificationRequestItem.eventCode", True),
+        # The signature covers a time and a token only.
+        ("mailgun", "json:event-data.event", False),
+        ("figma", "json:event_type", False),
+        ("livekit", "json:event", True),
+    ],
+)
+def test_the_events_type_is_signed_where_the_signature_covers_its_place(name, where, is_signed):
+    scheme = catalogue.find(name)
+
+    event = scheme.event_for(name)
+
+    assert event is not None
+    assert (event.source, scheme.covers_event(name)) == (where, is_signed)
+
+
+@for_each("name", ["svix", "vanta", "sendgrid", "line", "hubspot_v3", "airtable"])
+def test_a_provider_without_one_event_type_for_a_delivery_has_no_place_of_it(name):
+    scheme = catalogue.find(name)
+
+    assert (scheme.event_for(name), scheme.covers_event(name)) == (None, False)
+
+
+@for_each(
+    ("line", "fault"),
+    [
+        ('event = { from = "field:t", docs = "https://example.com" }', "event: 'field:t' is for timestamps"),
+        ('event = { from = "X-Event", docs = "https://example.com" }', "event.from: 'X-Event' is no source"),
+        ('event = { from = "header:X-Event", docs = "https://example.com" }', "write header names in lower case"),
+        ('event = { from = "header:x-event" }', "missing required field `docs`"),
+        (
+            'alias_events.other = { from = "json:type", docs = "https://example.com" }',
+            "alias_events: other is none of the aliases",
+        ),
+    ],
+)
+def test_a_mistake_in_the_place_of_the_events_type_is_found(line, fault):
+    with pytest.raises(BrokenCatalogue, match="made_up") as broken:
+        catalogue.read(ENTRY + line)
+
+    assert fault in str(broken.value)
+
+
+@for_each(
+    ("name", "header", "fault"),
+    [
+        ("github", "X-Kind", "The event type of github is in the header x-github-event"),
+        ("stripe", "X-Kind", "The event type of stripe is in the field type of the body"),
+        ("gitlab", "X-Kind", "The event type of gitlab is in the header x-gitlab-event"),
+        ("svix", "Svix-Signature", "Svix-Signature holds Svix's proof, and event types are stored and shown"),
+    ],
+)
+def test_an_event_header_is_refused_where_the_place_is_known_or_holds_the_proof(name, header, fault):
+    with pytest.raises(Invalid) as refused:
+        usable_event_header(catalogue.find(name), name, header)
+
+    assert fault in str(refused.value)
+
+
+def test_an_event_header_may_be_named_for_a_provider_whose_place_is_not_known():
+    assert usable_event_header(catalogue.find("svix"), "vanta", "X-Kind") == "X-Kind"

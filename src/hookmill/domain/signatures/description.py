@@ -9,13 +9,24 @@ def covered(scheme: Scheme) -> str:
     return ", ".join(part for part, is_covered in parts.items() if is_covered) or "nothing: names the sender only"
 
 
-def facts(scheme: Scheme) -> list[str]:
-    """What to know before relying on it, a sentence each."""
+def event_in_words(scheme: Scheme, name: str | None) -> str | None:
+    """Where the event's type is, and whether it is signed. `name` is the provider's name for the scheme."""
+    event = scheme.event_for(name)
+    if event is None:
+        return None
+    signed = "signed" if scheme.covers_event(name) else "not signed: only the sender's claim"
+    return f"{_place(event.source)}, {signed}"
+
+
+def facts(scheme: Scheme, name: str | None = None) -> list[str]:
+    """What to know before relying on it, a sentence each. `name` is the provider's name for the scheme."""
     found = [f"Covers: {covered(scheme)}.", f"Signature: {_places(scheme.signature.sources)}."]
     if (age := _age(scheme)) is not None:
         found.append(age)
     if scheme.delivery_id:
         found.append(f"Event id: {_places(scheme.delivery_id)}.")
+    if (event := event_in_words(scheme, name)) is not None:
+        found.append(f"Event type: {event}.")
     if scheme.handshake is not None:
         found.append("Signed challenges are answered where the webhook says so (`--handshakes`).")
     if scheme.experimental:

@@ -38,6 +38,19 @@ def scheme_named(name: str | None, options: Any) -> Scheme:
     return catalogue.find(name, also=(GENERIC,))
 
 
+def usable_event_header(scheme: Scheme, name: str | None, header: str) -> str:
+    """`header`, if a webhook of this scheme may name it as the one with the event's type. `name` is what the webhook
+    calls the scheme. Raises `Invalid`."""
+    if (event := scheme.event_for(name)) is not None:
+        kind, _, place = event.source.partition(":")
+        where = f"the header {place}" if kind == "header" else f"the field {place} of the body"
+        raise Invalid(f"The event type of {name} is in {where}, and is read there. Leave the event header out.")
+    # Another header that the sender signs is the best place for it.
+    if header.lower().encode() in scheme.plan.proving_headers:
+        raise Invalid(f"{header} holds {scheme.title}'s proof, and event types are stored and shown. Choose another.")
+    return header
+
+
 def allowed_names() -> tuple[str, ...]:
     """The signature schemes that a webhook may name."""
     return tuple(sorted((*catalogue.names(), GENERIC)))

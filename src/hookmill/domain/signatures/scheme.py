@@ -150,6 +150,15 @@ class SignedHeaders(_Entry, frozen=True, kw_only=True):
     join: str
 
 
+class Event(_Entry, frozen=True, kw_only=True):
+    """Where a provider says which type of event it reports."""
+
+    source: str = msgspec.field(name="from")
+    """`header:NAME` or `json:PATH`."""
+    docs: str
+    """The provider's own page that says so."""
+
+
 class Handshake(_Entry, frozen=True, kw_only=True):
     """A challenge that the provider signs and sends over POST, and what it wants to hear."""
 
@@ -196,6 +205,9 @@ class Scheme(_Entry, frozen=True, kw_only=True, dict=True):
     secret: SecretRule = SecretRule()
     delivery_id: tuple[str, ...] = ()
     """Where the provider puts the event's id; the first present counts."""
+    event: Event | None = None
+    alias_events: dict[str, Event] = {}
+    """The same of other providers that sign in this way, by their names, where it is another place."""
     jwt: Jwt | None = None
     body_hash: BodyHash | None = None
     signed_headers: SignedHeaders | None = None
@@ -235,17 +247,28 @@ class Scheme(_Entry, frozen=True, kw_only=True, dict=True):
             return True
         if self.signed_headers is not None:
             return True
-        return all(self._covers(where) for where in self.timestamp.sources)
+        return all(self.covers(where) for where in self.timestamp.sources)
 
     @property
     def covers_id(self) -> bool:
         """Whether the event's id is signed, so that nobody can send the same event under a new one."""
         if not self.delivery_id:
             return False
-        return "id" in self.plan.content.placeholders or all(self._covers(where) for where in self.delivery_id)
+        return "id" in self.plan.content.placeholders or all(self.covers(where) for where in self.delivery_id)
 
-    def _covers(self, where: str) -> bool:
-        if where in self.plan.content.placeholders:
+    def event_for(self, name: str | None) -> Event | None:
+        """Where the provider says what happened, if its name for this scheme is `name`."""
+        return self.alias_events.get(name, self.event) if name is not None else self.event
+
+    def covers_event(self, name: str | None) -> bool:
+        """Whether the event's type is signed, so that nobody can change it on the way."""
+        event = self.event_for(name)
+        return event is not None and self.covers(event.source)
+
+    def covers(self, where: str) -> bool:
+        """Whether the signature covers this header or this value of the body."""
+        # What may be absent from the signed content is signed where it is present.
+        if not self.plan.content.placeholders.isdisjoint({where, where.replace("json:", "json?:", 1)}):
             return True
         return where.startswith("json:") and self.covers_body
 
@@ -272,6 +295,7 @@ class Plan:
         "key_differs",
         "keyed_content",
         "prefix",
+        "proving_headers",
         "signatures",
         "signing_headers",
         "split",
@@ -293,6 +317,7 @@ class Plan:
         self.entry_time = self._entry_time(scheme.timestamp)
         self.timestamp = self._one("timestamp", scheme.timestamp.sources) if scheme.timestamp else None
         self.delivery_id = self._one("delivery_id", scheme.delivery_id) if scheme.delivery_id else None
+        self._check_events(scheme)
 
         named: dict[str, Reader] = {}
         if self.delivery_id is not None:
@@ -309,7 +334,7 @@ class Plan:
         self.timestamp_needed = signs_time or enforces_time
         if signs_time and scheme.timestamp is None:
             self._faults.append("timestamp: {ts} is signed, and nothing says where it is")
-        self.signing_headers, self.all_headers = self._header_names(scheme)
+        self.proving_headers, self.signing_headers, self.all_headers = self._header_names(scheme)
 
     def check(self) -> None:
         """Raises `ValueError` that names the field at fault."""
@@ -336,6 +361,18 @@ class Plan:
             self._faults.append(f"{field}: {fault}")
             return lambda reading: None
 
+    def _check_events(self, scheme: Scheme) -> None:
+        events = {f"alias_events.{alias}": event for alias, event in scheme.alias_events.items()}
+        if scheme.event is not None:
+            events["event"] = scheme.event
+        for field, event in events.items():
+            if event.source.startswith("field:"):
+                self._faults.append(f"{field}: {event.source!r} is for timestamps")
+            self._one(f"{field}.from", (event.source,))
+        for alias in scheme.alias_events:
+            if alias not in scheme.aliases:
+                self._faults.append(f"alias_events: {alias} is none of the aliases")
+
     def _template(self, field: str, text: str, named: dict[str, Reader]) -> Template:
         try:
             return Template(text, named)
@@ -347,8 +384,9 @@ class Plan:
         names = [where.removeprefix("field:") for where in (timestamp.sources if timestamp else ())]
         return names[0].encode() if names and timestamp and timestamp.sources[0].startswith("field:") else b""
 
-    def _header_names(self, scheme: Scheme) -> tuple[frozenset[bytes], frozenset[bytes]]:
-        """The headers that prove the sender, and these together with every other one that is signed."""
+    def _header_names(self, scheme: Scheme) -> tuple[frozenset[bytes], frozenset[bytes], frozenset[bytes]]:
+        """Three sets, each a part of the next: the headers that hold the proof; with what else is signed, the event's
+        id apart; with that id, too."""
         proving: set[str] = set()
         for where in (*scheme.signature.sources, *(scheme.timestamp.sources if scheme.timestamp else ())):
             kind, _, name = where.partition(":")
@@ -362,7 +400,7 @@ class Plan:
         signed = {name.partition(":")[2] for name in self.content.placeholders if name.startswith("header:")}
         used = proving | signed | (ids if "id" in self.content.placeholders else set())
         # An event's id is no credential: people may name its header as their own identity header.
-        return _lowered((proving | signed) - ids), _lowered(used)
+        return _lowered(proving - ids), _lowered((proving | signed) - ids), _lowered(used)
 
 
 def _lowered(names: set[str]) -> frozenset[bytes]:

@@ -46,13 +46,24 @@ class ExampleSecret:
     webhook: str
 
 
-def sign(scheme: Scheme, secret_text: str, body: bytes, url: str, at_us: int, delivery_id: str | None = None) -> Signed:
+def sign(
+    scheme: Scheme,
+    secret_text: str,
+    body: bytes,
+    url: str,
+    at_us: int,
+    delivery_id: str | None = None,
+    event: tuple[str, str] | None = None,
+) -> Signed:
     """Sign as the provider would at `at_us` (µs since 1970). For public keys, `secret_text` is the private one.
 
+    `event` is the event's type, after its place: `header:NAME` or `json:PATH`.
     Without a delivery id, one is made for schemes that sign it, and left out elsewhere. Raises `Invalid` when the
     scheme writes into the body and the body is no JSON object, or when the secret can't sign.
     """
     draft = _Draft(scheme, body, url, at_us)
+    if event is not None:
+        draft.put(*event)
     draft.add_delivery_id(delivery_id)
     written_at = draft.add_time()
     draft.add_body_hash()

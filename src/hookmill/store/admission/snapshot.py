@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hookmill.domain.automation import REASONS_MAX, Subscription, Trigger
 from hookmill.domain.errors import Invalid, StoreUnavailable
+from hookmill.domain.event import EventSource
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.webhook import AuthMode, LiveWebhook, WebhookState
 from hookmill.store.automations import parsed_triggers
@@ -188,7 +189,7 @@ def _fail(answers: list["asyncio.Future[Answer]"]) -> None:
 _LIVE: Final = RowStatement(
     """
     SELECT w.uid, w.no, w.factory_id, w.revision, w.auth_mode, w.state, w.signature_scheme, w.signature_options,
-           w.answers_handshakes, w.delivery_id_header, v.id AS version_id, v.key_id, v.sealed,
+           w.answers_handshakes, w.delivery_id_header, w.event_header, v.id AS version_id, v.key_id, v.sealed,
            p.id AS previous_version_id, p.key_id AS previous_key_id, p.sealed AS previous_sealed
     FROM webhooks w
     LEFT JOIN secret_versions v ON v.id = w.secret_version_id
@@ -242,6 +243,7 @@ def _live(row: Row, subscriptions: Sequence[Subscription], keys: MasterKeys) -> 
     secret = _secret(row["sealed"], row["version_id"], row["key_id"], keys)
     mode = AuthMode(row["auth_mode"])
     header = row["delivery_id_header"]
+    rule = _signature_rule(row, secret, keys) if mode is AuthMode.SIGNATURE else None
     return LiveWebhook(
         uid=WebhookUid(row["uid"]),
         no=row["no"],
@@ -251,8 +253,9 @@ def _live(row: Row, subscriptions: Sequence[Subscription], keys: MasterKeys) -> 
         # Without a secret anybody could prove themselves with none.
         accepts_deliveries=row["state"] == WebhookState.ENABLED and secret is not None,
         secret_digest=sha256((secret or "").encode()).digest(),
-        signature=_signature_rule(row, secret, keys) if mode is AuthMode.SIGNATURE else None,
+        signature=rule,
         delivery_id_header=header.lower().encode() if header else None,
+        event_source=_event_source(row, rule),
         subscriptions=tuple(subscriptions),
     )
 
@@ -275,6 +278,16 @@ def _signature_rule(row: Row, secret: str | None, keys: MasterKeys) -> "Signatur
     with suppress(WrongKey):
         previous = _secret(row["previous_sealed"], row["previous_version_id"], row["previous_key_id"], keys)
     return rule_for(scheme, secret, previous, answers_handshakes=bool(row["answers_handshakes"]))
+
+
+def _event_source(row: Row, rule: "SignatureRule | None") -> EventSource | None:
+    scheme = rule.scheme if rule is not None else None
+    if scheme is not None and (event := scheme.event_for(row["signature_scheme"])) is not None:
+        return EventSource.at(event.source, is_signed=scheme.covers(event.source))
+    if not (header := row["event_header"]):
+        return None
+    where = f"header:{header.lower()}"
+    return EventSource.at(where, is_signed=scheme is not None and scheme.covers(where))
 
 
 def _subscription(uid: str, automation: AutomationId, version: int, triggers: Sequence[Trigger]) -> Subscription:

@@ -85,6 +85,11 @@ class NewWebhook(Given):
     delivery_id_header: HeaderName | None = Field(
         default=None, description="The request header that carries the sender's event id."
     )
+    event_header: HeaderName | None = Field(
+        default=None,
+        description="The request header that carries the event's type. Of most schemes it is known without.",
+        examples=["X-Event-Type"],
+    )
     enabled: StrictBool = True
 
 
@@ -94,6 +99,7 @@ class WebhookChanges(Changes):
     name: Name = Field(default_factory=_left_out)
     enabled: StrictBool = Field(default_factory=_left_out)
     delivery_id_header: HeaderName | None = Field(default=None, description="Null: the sender sets none.")
+    event_header: HeaderName | None = Field(default=None, description="Null: the sender sets none.")
 
 
 class Rotation(Given):

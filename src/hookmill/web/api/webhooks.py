@@ -61,6 +61,7 @@ def create_webhook(may: Managing, management: Operations, given: NewWebhook, onc
             secret=given.secret,
             secret_name=given.secret_name,
             delivery_id_header=given.delivery_id_header,
+            event_header=given.event_header,
             enabled=given.enabled,
         )
         answer = WebhookWithSecretView.once(management, made, generated=given.secret is None)
@@ -79,7 +80,8 @@ def show_webhook(uid: UidInPath, may: Viewing, management: Operations) -> Respon
 def change_webhook(
     uid: UidInPath, may: Managing, management: Operations, given: WebhookChanges, if_match: IfMatch
 ) -> Response:
-    """Rename it, enable or disable it, or say in which header senders put their event id. All of it, or nothing.
+    """Rename it, enable or disable it, or say in which headers senders put an event's id and type. All of it, or
+    nothing.
 
     It holds at once: senders of a disabled webhook get 404 from the moment that this is answered.
     """
@@ -92,6 +94,7 @@ def change_webhook(
             name=asked.get("name"),
             enabled=asked.get("enabled"),
             delivery_id_header=asked.get("delivery_id_header", KEPT),
+            event_header=asked.get("event_header", KEPT),
         )
     return tagged(WebhookView.of(management, webhook))
 

@@ -60,6 +60,7 @@ _DETAILS: Final = {
     "signature_scheme": "scheme",
     "secret_name": "secret",
     "delivery_id_header": "event id in",
+    "event_header": "event type in",
     "is_admin": "admin",
     "before": "before",
     "changed": "changed",

@@ -18,7 +18,7 @@ from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.sample import curl_line
 from hookmill.domain.secret import usable_secret, usable_secret_name
 from hookmill.domain.signatures import catalogue
-from hookmill.domain.signatures.description import covered, facts
+from hookmill.domain.signatures.description import covered, event_in_words, facts
 from hookmill.domain.signatures.generic import GENERIC, GenericHmac
 from hookmill.domain.signatures.key import generates_secret
 from hookmill.domain.signatures.scheme import Scheme
@@ -40,6 +40,7 @@ pages.SAID.update(
         "webhook-disabled": "The webhook is disabled: senders get 404 from now on.",
         "webhook-renamed": "The webhook has its new name. Its URL, secret and log are the same.",
         "webhook-header": "The delivery id header is changed, for deliveries from now on.",
+        "webhook-event-header": "The event type header is changed, for deliveries from now on.",
         "webhook-synced": "The webhook uses the newest value of its secret now, and no other.",
         "webhook-supplied": "The webhook has its provider's secret.",
         "webhook-deleted": "The webhook is deleted: its URL answers 404 for good. Its log stays for its days.",
@@ -121,6 +122,8 @@ def _created(visit: Visit, may: MayManage) -> WebhookWithSecret:
         scheme = fitness.usable_scheme(mode, scheme_name, options, handshakes)
     with _at("delivery_id_header"):
         header = fitness.usable_header(scheme, form.given("delivery_id_header"))
+    with _at("event_header"):
+        event_header = fitness.usable_event_header(scheme, scheme_name, form.given("event_header"))
     secret, secret_name = None, form.given("secret_name")
     if form["secret_from"] == "given":
         with _at("secret"):
@@ -145,6 +148,7 @@ def _created(visit: Visit, may: MayManage) -> WebhookWithSecret:
             secret=secret,
             secret_name=secret_name,
             delivery_id_header=header,
+            event_header=event_header,
         )
 
 
@@ -207,6 +211,7 @@ def _show(visit: Visit, may: MayView, webhook: Webhook, *, problem: str = "", at
         series=[name for _, name, _ in SERIES],
         refused=refusals_in_words(activity) if activity is not None else (),
         help=_help(webhook.signature_scheme or ""),
+        known_event=_known_event(webhook),
         makes_secret_here=_makes_secret_here(webhook),
         options=json.dumps(webhook.signature_options) if webhook.signature_options is not None else None,
         form=visit.form,
@@ -238,6 +243,15 @@ def change_header(visit: Visit, may: MayManage) -> Response:
         return _webhooks(visit).change(may, uid, delivery_id_header=header)
 
     return _change(visit, may, "delivery-id", "webhook-header", change)
+
+
+def change_event_header(visit: Visit, may: MayManage) -> Response:
+    header = visit.form.given("event_header")
+
+    def change(uid: str) -> Webhook:
+        return _webhooks(visit).change(may, uid, event_header=header)
+
+    return _change(visit, may, "event-type", "webhook-event-header", change)
 
 
 def sync(visit: Visit, may: MayManage) -> Response:
@@ -342,14 +356,14 @@ def _help(name: str) -> SchemeHelp | None:
         covers=covered(scheme),
         is_experimental=scheme.experimental,
         makes_secret_here=_is_made_here(scheme, name),
-        facts=tuple(map(_with_code, _facts(scheme))),
+        facts=tuple(map(_with_code, _facts(scheme, name))),
         setup=tuple(map(_with_code, scheme.setup)),
     )
 
 
-def _facts(scheme: Scheme) -> list[str]:
+def _facts(scheme: Scheme, name: str) -> list[str]:
     """Here a box to tick says what an option of the command line says there."""
-    said = [fact for fact in facts(scheme) if "--handshakes" not in fact]
+    said = [fact for fact in facts(scheme, name) if "--handshakes" not in fact]
     if scheme.handshake is not None:
         said.append("It sends signed challenges, which are answered where the webhook is told to.")
     return said
@@ -358,6 +372,13 @@ def _facts(scheme: Scheme) -> list[str]:
 def _is_made_here(scheme: Scheme, name: str) -> bool:
     # Another provider that signs in the same way has a secret of its own making.
     return generates_secret(scheme) and name == scheme.name
+
+
+def _known_event(webhook: Webhook) -> Markup | None:
+    """Where the webhook's scheme says that the event's type is."""
+    scheme = fitness.scheme_of(webhook)
+    said = event_in_words(scheme, webhook.signature_scheme) if scheme is not None else None
+    return _with_code(said) if said is not None else None
 
 
 def _makes_secret_here(webhook: Webhook) -> bool:
@@ -383,6 +404,7 @@ PAGES: Final = (
     Page("POST", "/f/{factory}/webhooks/{uid}/disable", disable, managing),
     Page("POST", "/f/{factory}/webhooks/{uid}/rename", rename, managing),
     Page("POST", "/f/{factory}/webhooks/{uid}/delivery-id-header", change_header, managing),
+    Page("POST", "/f/{factory}/webhooks/{uid}/event-header", change_event_header, managing),
     Page("POST", "/f/{factory}/webhooks/{uid}/sync", sync, managing),
     Page("POST", "/f/{factory}/webhooks/{uid}/supply", supply, managing),
     Page("POST", "/f/{factory}/webhooks/{uid}/rotate", rotate, managing),

@@ -1,0 +1,114 @@
+"""The type of the event that a delivery reports: where it is read, and what can't be one."""
+
+import pytest
+
+from hookmill.domain.delivery import Attempt
+from hookmill.domain.event import EVENT_CHARACTERS_MAX, EventSource, EventType, event_type
+from hookmill.domain.payload import Parsed, parse
+from tests.support.cases import for_each
+
+IN_HEADER = EventSource.at("header:x-event", is_signed=False)
+IN_BODY = EventSource.at("json:event.type", is_signed=True)
+UNUSABLE = [
+    "",
+    "  ",
+    "a" * (EVENT_CHARACTERS_MAX + 1),
+    "push\ttag",
+    "push\x00",
+    "\x7f",
+    "push\u202e",
+    "push\u2028tag",
+]
+
+
+def an_attempt(headers: dict[bytes, bytes], conflicting: frozenset[bytes] = frozenset()) -> Attempt:
+    return Attempt(
+        uid="wh_1",
+        url_token=None,
+        received_at=0,
+        headers=headers,
+        authorization=None,
+        authorizations=0,
+        conflicting=conflicting,
+    )
+
+
+def a_body(text: str) -> Parsed:
+    parsed = parse(text.encode("utf-8", "surrogatepass"))
+    assert isinstance(parsed, Parsed)
+    return parsed
+
+
+@for_each("name", ["push", "Push Hook", "a", "e" * EVENT_CHARACTERS_MAX, "größer", "事件"])
+def test_a_printable_text_of_a_header_is_the_event_type(name):
+    assert event_type(IN_HEADER, an_attempt({b"x-event": name.encode()}), None) == EventType(name, False)
+
+
+@for_each("name", ["push", "Push Hook", "a", "e" * EVENT_CHARACTERS_MAX, "größer", "事件", " push "])
+def test_a_printable_text_of_the_body_is_the_event_type(name):
+    body = a_body(f'{{"event": {{"type": "{name}"}}}}')
+
+    assert event_type(IN_BODY, an_attempt({}), body) == EventType(name, True)
+
+
+@for_each("name", UNUSABLE)
+def test_a_text_that_can_not_be_shown_is_no_event_type_of_a_header(name):
+    assert event_type(IN_HEADER, an_attempt({b"x-event": name.encode()}), None) is None
+
+
+@for_each("name", [*UNUSABLE, "\ud83d"])
+def test_a_text_that_can_not_be_shown_is_no_event_type_of_a_body(name):
+    escaped = "".join(f"\\u{ord(each):04x}" for each in name)
+
+    assert event_type(IN_BODY, an_attempt({}), a_body(f'{{"event": {{"type": "{escaped}"}}}}')) is None
+
+
+@for_each(
+    "body",
+    [
+        "{}",
+        "[]",
+        "1",
+        '"event"',
+        '{"event": null}',
+        '{"event": "push"}',
+        '{"event": {"type": 1}}',
+        '{"event": {"type": true}}',
+        '{"event": {"type": ["push"]}}',
+        '{"event": [{"type": "push"}]}',
+        '{"event.type": "push"}',
+    ],
+)
+def test_a_body_without_a_text_at_the_place_has_no_event_type(body):
+    assert event_type(IN_BODY, an_attempt({}), a_body(body)) is None
+
+
+def test_of_equal_keys_the_last_counts_as_it_does_for_filters():
+    body = a_body('{"event": {"type": "first", "type": "last"}}')
+
+    assert event_type(IN_BODY, an_attempt({}), body) == EventType("last", True)
+
+
+def test_a_body_that_is_not_json_has_no_event_type():
+    assert event_type(IN_BODY, an_attempt({b"event.type": b"push"}), None) is None
+
+
+def test_a_header_with_two_different_values_has_no_event_type():
+    attempt = an_attempt({b"x-event": b"push"}, frozenset({b"x-event"}))
+
+    assert event_type(IN_HEADER, attempt, None) is None
+
+
+def test_spaces_around_a_header_do_not_count():
+    assert event_type(IN_HEADER, an_attempt({b"x-event": b" \tpush "}), None) == EventType("push", False)
+
+
+@pytest.mark.parametrize("value", [b"\xff", b"gr\xf6\xdfer"])
+def test_a_header_that_is_not_utf8_has_no_event_type(value):
+    assert event_type(IN_HEADER, an_attempt({b"x-event": value}), None) is None
+
+
+def test_a_header_is_named_in_any_case():
+    source = EventSource.at("header:X-Event", is_signed=False)
+
+    assert event_type(source, an_attempt({b"x-event": b"push"}), None) == EventType("push", False)
