@@ -38,14 +38,15 @@ PASSWORD = "correct horse battery staple"
 
 _DELIVERIES = RowStatement(
     """
-    WITH given (id, webhook_no, received_at, label, budget, size, kind, event, digest, original, none) AS ({rows})
+    WITH given (id, webhook_no, received_at, label, budget, size, kind, identity, digest, original, none, event)
+        AS ({rows})
     INSERT INTO deliveries (id, webhook_no, received_at, label, budget, size,
-                            identity_kind, identity, identity_digest, duplicate_of)
+                            identity_kind, identity, identity_digest, duplicate_of, event)
     SELECT id, webhook_no, received_at, label, budget, size,
-           NULLIF(kind, 0), NULLIF(event, ''), NULLIF(digest, none), NULLIF(original, none)
+           NULLIF(kind, 0), NULLIF(identity, ''), NULLIF(digest, none), NULLIF(original, none), NULLIF(event, '')
     FROM given
     """,
-    ("bytea", "int", "bigint", "smallint", "smallint", "int", "smallint", "text", "bytea", "bytea", "bytea"),
+    ("bytea", "int", "bigint", "smallint", "smallint", "int", "smallint", "text", "bytea", "bytea", "bytea", "text"),
 )
 _IDENTITIES = RowStatement(
     "INSERT INTO identities (webhook_no, digest, delivery_id, kind, claimed_at) {rows}",
@@ -81,17 +82,18 @@ def fill(database: Database, *, deliveries: int = DELIVERIES, now: int) -> None:
             no = webhooks[-1] if number % 10_000 == 0 else chance.choice(webhooks[:-1])
             label = Label.REJECTED_TOO_LARGE if number in range(1_000, 1_000 + RARE) else _label(chance)
             budget = RateLimit.FAILED_AUTHENTICATIONS if label is Label.REJECTED_AUTH else RateLimit.DELIVERIES
-            event = DUPLICATE if label is Label.DUPLICATE or number < WEBHOOKS * 10 else f"event-{number}"
-            digest = bytearray(sha256(b"sender\0" + event.encode()).digest()[:16])
+            identity = DUPLICATE if label is Label.DUPLICATE or number < WEBHOOKS * 10 else f"event-{number}"
+            digest = bytearray(sha256(b"sender\0" + identity.encode()).digest()[:16])
             kept = label in (Label.ACCEPTED, Label.DUPLICATE)
-            if event == DUPLICATE and kept:
+            if identity == DUPLICATE and kept:
                 original = originals.setdefault(no, key)
                 label = Label.ACCEPTED if original is key else Label.DUPLICATE
             rows.append(
                 (
                     key, no, at, int(label), int(budget), 1_000, int(IdentityKind.SENDER) if kept else 0,
-                    event if kept else "", digest if kept else _NOTHING,
+                    identity if kept else "", digest if kept else _NOTHING,
                     originals[no] if label is Label.DUPLICATE else _NOTHING, _NOTHING,
+                    "release" if label is Label.REJECTED_TOO_LARGE else "push" if kept else "",
                 )
             )  # fmt: skip
             if label is Label.ACCEPTED:
@@ -131,6 +133,8 @@ def addresses(management: Management, now: int) -> Mapping[str, str]:
         "of one webhook": f"{factory}/deliveries?webhook={webhooks[0].uid}",
         "of a quiet webhook": f"{factory}/deliveries?webhook={webhooks[-1].uid}",
         "of a rare label": f"{factory}/deliveries?label=rejected_too_large",
+        "of a frequent event type": f"{factory}/deliveries?event=push",
+        "of a rare event type": f"{factory}/deliveries?event=release",
         "of the first day": f"{factory}/deliveries?until={first_day}",
         "from the middle on": f"{factory}/deliveries?before={delivery_id(middle.key)}",
         "of an event sent 50,000 times": f"{factory}/deliveries?identity={DUPLICATE}",

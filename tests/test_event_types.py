@@ -4,16 +4,19 @@ senders that put it into a header of their own."""
 import json
 from collections.abc import Callable, Iterator
 from hashlib import sha512
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hookmill.domain.delivery import Delivery
 from hookmill.domain.errors import Invalid
+from hookmill.domain.ids import delivery_id
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.sign import example_secret, sign
 from hookmill.domain.webhook import AuthMode
 from hookmill.management import WebhookWithSecret
+from hookmill.runs.package import write_package
 from tests.support.world import PUBLIC_URL, Answer, World
 
 KNOWN = [name for name in catalogue.names() if catalogue.find(name).event_for(name) is not None]
@@ -63,6 +66,49 @@ def test_the_event_type_of_every_known_provider_is_recorded(wide_world: World):
         recorded[name] = (delivery.event, delivery.event_signed)
 
     assert recorded == {name: (EVENT, catalogue.find(name).covers_event(name)) for name in KNOWN}
+
+
+def test_the_envelope_for_programs_holds_the_event_type_of_every_known_provider(wide_world: World, tmp_path: Path):
+    held = {}
+    for name in KNOWN:
+        provider = Provider(wide_world, name)
+        wide_world.automation(name, provider.made)
+        provider.send(EVENT)
+        [run] = wide_world.runs(provider.made)
+        held[name] = json.loads(write_package(tmp_path, run, b"{}").envelope_file.read_text())["event"]
+
+    assert held == {name: {"type": EVENT, "signed": catalogue.find(name).covers_event(name)} for name in KNOWN}
+
+
+def test_the_envelope_of_a_delivery_without_an_event_type_says_so(world: World, tmp_path: Path):
+    provider = Provider(world, "github")
+    world.automation("triage", provider.made)
+    provider.send(None)
+    [run] = world.runs(provider.made)
+
+    assert json.loads(write_package(tmp_path, run, b"{}").envelope_file.read_text())["event"] is None
+
+
+def test_a_replay_has_the_event_type_of_its_delivery(world: World):
+    provider = Provider(world, "github")
+    automation = world.automation("triage", provider.made)
+    delivery = provider.send("push")
+
+    [replayed] = world.management.log.replay(world.may, delivery_id(delivery.key), automation.id)
+
+    assert replayed.event == ("push", False)
+
+
+def test_the_log_is_narrowed_by_the_event_type_of_every_known_provider(wide_world: World):
+    narrowed = {}
+    for name in KNOWN:
+        provider = Provider(wide_world, name)
+        wanted = provider.send(EVENT)
+        provider.send("another")
+        rows = wide_world.management.log.newest(wide_world.may, webhook=name, event=EVENT)
+        narrowed[name] = [row.key for row in rows] == [wanted.key]
+
+    assert set(narrowed.values()) == {True}
 
 
 def test_a_provider_that_says_nothing_of_the_event_has_no_event_type(world: World):

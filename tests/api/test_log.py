@@ -121,6 +121,30 @@ def test_the_log_is_narrowed_down_by_what_is_asked(api: Api, stocked: Stocked):
     assert api.get(f"{FACTORY}/deliveries?webhook=nobody").status == 404
 
 
+def test_the_log_is_narrowed_down_by_event_type(api: Api, stocked: Stocked):
+    typed = api.world.webhook("typed", event_header="X-Kind")
+    for kind in ("order.paid", "order paid/1 #+&", "", "order.paid"):
+        api.world.clock.advance(seconds=1)
+        api.world.post(typed, b"{}", headers={"X-Kind": kind, "X-Service-Delivery-Id": kind or "none"})
+    api.world.clock.advance(seconds=1)
+    api.world.post(typed, b"no JSON", headers={"X-Kind": "order.paid"})
+
+    def found(query: str) -> list[tuple[str, str, bool]]:
+        rows = api.get(f"{FACTORY}/deliveries?{query}").json["items"]
+        return [(each["label"], each["event"], each["event_signed"]) for each in rows]
+
+    source = stocked.webhook.webhook.uid
+    paid = [(label, "order.paid", False) for label in ("Rejected (invalid JSON)", "Duplicate", "Accepted")]
+    assert found("event=order.paid") == found("event=order.paid&webhook=typed") == paid
+    assert found("event=order.paid&label=accepted") == paid[2:]
+    assert found("event=order.paid&label=rejected_auth") == []
+    assert found("event=order.paid&identity=order.paid") == paid[1:]
+    assert found(f"event={quote('order paid/1 #+&', safe='')}") == [("Accepted", "order paid/1 #+&", False)]
+    assert found("event=order") == found("event=") == found(f"event=order.paid&webhook={source}") == []
+    page = api.get(f"{FACTORY}/deliveries?event=order.paid&limit=2").json
+    assert found(f"event=order.paid&cursor={page['next_cursor']}") == paid[2:]
+
+
 def test_what_got_no_entry_is_counted_by_the_minute(api: Api, stocked: Stocked):
     api.patch(f"{FACTORY}/webhooks/{stocked.webhook.webhook.uid}", {"enabled": False})
     for _ in range(3):

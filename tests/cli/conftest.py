@@ -104,6 +104,7 @@ class Log:
         identity_kind: IdentityKind | None = None,
         duplicate_of: str | None = None,
         reason: str | None = None,
+        event: str | None = None,
     ) -> str:
         key = self._key(at)
         # A sender's or provider's id is found by its digest, as admission writes it.
@@ -112,8 +113,9 @@ class Log:
             connection.execute(
                 """
                 INSERT INTO deliveries (id, webhook_no, received_at, label, budget, size,
-                                        identity_kind, identity, identity_digest, duplicate_of, reason)
-                SELECT ?, no, ?, ?, 1, ?, ?, ?, ?, ?, ? FROM webhooks WHERE uid = ?
+                                        identity_kind, identity, identity_digest, duplicate_of, reason, event,
+                                        event_signed)
+                SELECT ?, no, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ? FROM webhooks WHERE uid = ?
                 """,
                 (
                     key,
@@ -125,6 +127,8 @@ class Log:
                     digest,
                     ids.delivery_key(duplicate_of) if duplicate_of is not None else None,
                     reason,
+                    event,
+                    False if event is not None else None,
                     webhook_uid,
                 ),
             )

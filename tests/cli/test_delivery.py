@@ -28,6 +28,48 @@ def test_the_list_shows_newest_first_what_came_and_what_became_of_it(webhook: An
     ]
 
 
+def test_the_event_type_is_listed_shown_exported_and_narrows_the_list(webhook: Any, log: Log, hookmill: Hookmill):
+    pushed = log.delivery(webhook["uid"], event="push")
+    tagged = log.delivery(webhook["uid"], Label.DUPLICATE, event="Tag Push Hook", at=START_US + 1_000_000)
+    plain = log.delivery(webhook["uid"], at=START_US + 2_000_000)
+
+    header, *rows = hookmill("delivery", "list").out.splitlines()
+    narrowed = hookmill("delivery", "list", "--event", "Tag Push Hook", "--json").json
+    exported = hookmill("delivery", "export").json_lines
+
+    assert header.split() == ["RECEIVED", "(UTC)", "DELIVERY", "LABEL", "EVENT", "SIZE", "WEBHOOK"]
+    assert [row.split()[3:-2] for row in rows] == [
+        ["Accepted"],
+        ["Duplicate", "Tag", "Push", "Hook"],
+        ["Accepted", "push"],
+    ]
+    assert [row["delivery_id"] for row in narrowed["deliveries"]] == [tagged]
+    assert narrowed["refused"] == []
+    assert [(row["delivery_id"], row["event"], row["event_signed"]) for row in exported] == [
+        (pushed, "push", False),
+        (tagged, "Tag Push Hook", False),
+        (plain, None, None),
+    ]
+    assert "Event     push (not signed)\n" in hookmill("delivery", "show", pushed).out
+    assert "Event " not in hookmill("delivery", "show", plain).out
+    assert hookmill("delivery", "list", "--event", "pus").out == "The log has no deliveries that match.\n"
+
+
+def test_the_next_page_of_one_event_type_is_offered(webhook: Any, log: Log, hookmill: Hookmill):
+    for number in range(3):
+        log.delivery(webhook["uid"], event="Push Hook", at=START_US + number)
+
+    offered = hookmill("delivery", "list", "--event", "Push Hook", "--limit", "2").out.splitlines()[-1]
+
+    assert "--event 'Push Hook' --limit 2 --before dlv_" in offered
+
+
+def test_an_event_type_that_a_terminal_would_obey_is_spelled_out(webhook: Any, log: Log, hookmill: Hookmill):
+    sent = log.delivery(webhook["uid"], event=ESCAPE)
+
+    assert "\x1b" not in hookmill("delivery", "list").out + hookmill("delivery", "show", sent).out
+
+
 def test_a_delivery_as_json_has_the_exports_fields(webhook: Any, log: Log, hookmill: Hookmill):
     first = log.delivery(webhook["uid"], identity="evt_1", identity_kind=IdentityKind.SENDER)
     second = log.delivery(
@@ -46,6 +88,8 @@ def test_a_delivery_as_json_has_the_exports_fields(webhook: Any, log: Log, hookm
             "identity_kind": "sender",
             "identity": None,
             "duplicate_of": first,
+            "event": None,
+            "event_signed": None,
             "reason": None,
             "client": None,
         },
@@ -58,6 +102,8 @@ def test_a_delivery_as_json_has_the_exports_fields(webhook: Any, log: Log, hookm
             "identity_kind": "sender",
             "identity": "evt_1",
             "duplicate_of": None,
+            "event": None,
+            "event_signed": None,
             "reason": None,
             "client": None,
         },

@@ -101,6 +101,23 @@ def test_the_log_is_narrowed_by_label_time_and_event(page: Page, house: House):
     expect(page).to_have_url(house.at(f"{LOG}/{one}"))
 
 
+def test_the_event_type_is_in_the_log_narrows_it_and_is_on_the_deliverys_page(page: Page, house: House):
+    made = house.management.webhooks.create(house.may, "typed", event_header="X-Kind")
+    sent = accepted(house, made, '{"n": 1}', **{"X-Kind": "order <paid>"})
+    accepted(house, made, '{"n": 2}', **{"X-Kind": "order refunded"})
+    page.goto(house.at(LOG))
+    page.get_by_label("Webhook").select_option(label="typed")
+
+    page.get_by_label("Event type").fill("order <paid>")
+    page.get_by_role("button", name="Show").click()
+
+    expect(page.locator("#log tr[data-key]")).to_have_count(1)
+    expect(page.locator(f"#{sent} td.event")).to_contain_text("order <paid>")
+    assert page.get_by_label("Event type").input_value() == "order <paid>"
+    page.goto(house.at(f"{LOG}/{sent}"))
+    expect(page.locator("dl.facts")).to_contain_text("order <paid> (not signed)")
+
+
 def test_a_filter_that_makes_no_sense_is_told_at_its_field(page: Page, house: House):
     page.goto(house.at(f"{LOG}?since=2026-01-02T00:00&until=2026-01-01T00:00&label=lost"))
 

@@ -125,6 +125,18 @@ def test_only_rows_that_match_appear(page: Page, house: House, webhook: WebhookW
     expect(page.locator("#log tr[data-key]")).to_have_count(1)
 
 
+def test_only_rows_of_the_event_type_appear(page: Page, house: House):
+    made = house.management.webhooks.create(house.may, "typed", event_header="X-Kind")
+    watch(page, house, f"{LOG}?webhook={made.webhook.uid}&event=paid")
+
+    post(house, made, **{"X-Kind": "refunded", "X-Service-Delivery-Id": "1"})
+    wanted = post(house, made, **{"X-Kind": "paid", "X-Service-Delivery-Id": "2"})
+
+    expect(page.locator(f"#{wanted}")).to_be_visible()
+    page.wait_for_timeout(400)
+    expect(page.locator("#log tr[data-key]")).to_have_count(1)
+
+
 def test_while_paused_rows_wait_and_nothing_is_lost(page: Page, house: House, webhook: WebhookWithSecret):
     watch(page, house)
     page.get_by_role("button", name="Pause").click()

@@ -4,6 +4,7 @@ import inspect
 import json
 from dataclasses import fields, replace
 
+from hookmill.domain.event import EventType
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid
 from hookmill.domain.run import NAME_SHOWN_CHARACTERS, Run, RunState, envelope, envelope_text, full_prompt
 from tests.support.cases import for_each
@@ -114,6 +115,7 @@ def test_the_envelope_for_programs_holds_the_names_as_they_are():
     assert json.loads(json.dumps(told)) == {
         "webhook": {"uid": "wh_7k2m9", "name": name},
         "delivery": {"id": "dlv_101112131415161718191a1b1c1d1e1f"},
+        "event": None,
         "automation": {"id": "aut_3x", "name": "Answer the alert", "version": 4},
         "run": {"id": "run_000102030405060708090a0b0c0d0e0f", "attempt": 2},
         "payload": {"file": "event-payload.json", "role": "request", "embedded_text": "untrusted"},
@@ -138,3 +140,11 @@ def test_four_states_are_final():
         RunState.CANCELLED,
         RunState.INTERRUPTED,
     }
+
+
+@for_each("is_signed", [True, False])
+def test_the_envelope_for_programs_says_what_the_event_type_is_and_whether_it_is_signed(is_signed):
+    run = replace(RUN, event=EventType("push", is_signed))
+
+    assert envelope(run)["event"] == {"type": "push", "signed": is_signed}
+    assert envelope_text(run) == TEXT

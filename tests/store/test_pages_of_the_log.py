@@ -6,18 +6,28 @@ from hashlib import sha256
 from itertools import product
 from typing import Any
 
+import msgspec
 import pytest
 
-from hookmill.domain.delivery import Delivery, Label
+from hookmill.domain.delivery import Delivery, Label, Recorded
 from hookmill.domain.ids import RunKey, time_of, time_ordered
 from hookmill.domain.run import RunState
 from hookmill.store import deliveries, runs
+from hookmill.store.admission.plan import Plan
 from hookmill.store.admission.transaction import add_dropped
 from hookmill.store.deliveries import Stretch
 from tests.store.shelf import Shelf
 
 DAY = 86_400
-EVENTS = ["often", "again", "once upon a time", None]
+IDENTITIES = ["often", "again", "once upon a time", None]
+TYPES = ["push", "push", "release", None]
+
+
+def reporting(plan: Plan, event: str | None) -> Plan:
+    """The plan of an authenticated sender that reports an event of this type."""
+    if event is None or plan.label is Label.REJECTED_AUTH:
+        return plan
+    return msgspec.structs.replace(plan, recorded=Recorded(event=event, event_signed=False))
 
 
 @pytest.fixture
@@ -28,7 +38,8 @@ def log(shelf: Shelf) -> list[Delivery]:
     times = sorted(chance.uniform(-40 * DAY, 0) for _ in range(200))
     for at in times:
         label = chance.choices(list(Label), [12, 0, 4, 2, 1])[0]
-        shelf.admit(shelf.plan_with(label, chance.choice(webhooks), chance.choice(EVENTS), at=at))
+        plan = shelf.plan_with(label, chance.choice(webhooks), chance.choice(IDENTITIES), at=at)
+        shelf.admit(reporting(plan, chance.choice(TYPES)))
     with shelf.database.write() as tx:
         deliveries.forget_identities(tx, (0, b""), shelf.clock.now, 1_000)
     with shelf.database.read() as tx:
@@ -44,6 +55,7 @@ def test_every_combination_of_filters_finds_what_a_reader_of_all_rows_would(shel
     choices: tuple[tuple[tuple[dict[str, Any], Callable[[Delivery], bool]], ...], ...] = (
         (({}, lambda _: True), ({"webhooks": [uid]}, lambda row: row.webhook_uid == uid)),
         (({}, lambda _: True), *(({"label": label}, lambda row, label=label: row.label == label) for label in Label)),
+        (({}, lambda _: True), ({"event": "release"}, lambda row: row.event == "release")),
         (
             (dict.fromkeys(("since", "until", "before")), lambda _: True),
             ({"since": middle, "until": later}, lambda row: middle <= row.received_at < later),

@@ -49,6 +49,9 @@ def list_deliveries(
         str | None,
         typer.Option(metavar="ID", help="Only this event: its id as the sender gave it, or its body's SHA-256."),
     ] = None,
+    event: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="Only those that report an event of this type, such as push.")
+    ] = None,
     limit: options.Limit = options.PAGE,
     before: Annotated[
         str | None, typer.Option(metavar="DELIVERY", help="Only older ones than this: the next page.")
@@ -69,11 +72,12 @@ def list_deliveries(
             since=begins,
             until=ends,
             identity=identity,
+            event=event,
             before=delivery_key(before) if before is not None else None,
             limit=limit,
         )
-        # What was refused without an entry has no identity either.
-        counters = here.management.log.refusals(here.may, webhook) if identity is None else ()
+        # What was refused without an entry has no identity and no event type either.
+        counters = here.management.log.refusals(here.may, webhook) if identity is None and event is None else ()
         refused = joined(one for one in counters if _is_within(one, begins, ends))
         names = {known.uid: known.name for known in here.management.webhooks.all(here.may, with_deleted=True)}
     if json:
@@ -85,7 +89,7 @@ def list_deliveries(
         )
         return
     if not found:
-        is_narrowed = any(option is not None for option in (webhook, label, since, until, identity))
+        is_narrowed = any(option is not None for option in (webhook, label, since, until, identity, event))
         older = "older " if before is not None else ""
         line(f"The log has no {older}deliveries{' that match' if is_narrowed else ''}.")
         if not (is_narrowed or before or refused):
@@ -99,6 +103,7 @@ def list_deliveries(
                 "since": since,
                 "until": until,
                 "identity": identity,
+                "event": event,
                 "limit": limit if limit != options.PAGE else None,
                 "before": delivery_id(found[-1].key),
             }
@@ -204,13 +209,17 @@ def export_deliveries(
 
 def print_deliveries(deliveries: Sequence[Delivery]) -> None:
     # Most deliveries have none of these: a column of blanks would only take room.
-    listed = [detail for detail in DETAILS if detail.is_listed and any(detail.of(each) for each in deliveries)]
+    listed = [
+        (detail.title.upper(), detail.listed)
+        for detail in DETAILS
+        if detail.listed is not None and any(map(detail.listed, deliveries))
+    ]
     table(
         [
             Column("RECEIVED (UTC)", whole=True),
             Column("DELIVERY", whole=True, stacked=True),
             Column("LABEL"),
-            *(Column(detail.title.upper()) for detail in listed),
+            *(Column(title) for title, _ in listed),
             Column("SIZE", whole=True, right=True),
             Column("WEBHOOK"),
         ],
@@ -219,7 +228,7 @@ def print_deliveries(deliveries: Sequence[Delivery]) -> None:
                 utc(delivery.received_at),
                 delivery_id(delivery.key),
                 delivery.label.shown,
-                *(detail.of(delivery) or "" for detail in listed),
+                *(of(delivery) or "" for _, of in listed),
                 str(delivery.size),
                 delivery.webhook_name,
             )

@@ -1,6 +1,7 @@
 """What a delivery starts: a run of one automation, and the envelope that tells its agent what came and what to trust.
 
-Nothing here ever sees a payload. The envelope names things; the payload stays in its file.
+Nothing here ever sees a payload. The envelope names things; the payload stays in its file. Of what a sender wrote, only
+the type of the event is in it, and only in the one for programs.
 """
 
 import unicodedata
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from hookmill.domain.event import EventType
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid, delivery_id, run_id
 
 PACKAGE_RUNNER: Final = "package"
@@ -64,6 +66,8 @@ class Run:
     """Why it ended as it did, for people."""
     replay: int = 0
     """0 for the run that the delivery itself started; its owner's replays count from 1."""
+    event: EventType | None = None
+    """What the delivery reports, as its sender gives it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +80,7 @@ class Ended:
     output_tail: str | None = None
 
 
-Envelope = dict[str, dict[str, str | int]]
+Envelope = dict[str, dict[str, str | int] | None]
 
 
 def envelope(run: Run) -> Envelope:
@@ -84,6 +88,7 @@ def envelope(run: Run) -> Envelope:
     return {
         "webhook": {"uid": run.webhook_uid, "name": run.webhook_name},
         "delivery": {"id": delivery_id(run.delivery_id)},
+        "event": {"type": run.event.name, "signed": run.event.is_signed} if run.event is not None else None,
         "automation": {
             "id": run.automation_id,
             "name": run.automation_name,

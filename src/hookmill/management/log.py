@@ -33,20 +33,21 @@ class Log:
         since: int | None = None,
         until: int | None = None,
         identity: str | None = None,
+        event: str | None = None,
         before: DeliveryKey | None = None,
         limit: int = 50,
     ) -> Sequence[Delivery]:
         """Newest first; `before` is the last one of the page before.
 
         `since` (inclusive) and `until` are µs since 1970. `identity` is a sender's or provider's id, or the SHA-256 of
-        a body in hexadecimal digits.
+        a body in hexadecimal digits. `event` is an event type.
         """
         stretch = Stretch(since=since, until=until, before=before)
         with self._at.reading() as tx:
             webhooks = uid_of(tx, may, webhook)
             if identity is None:
                 return deliveries.newest(
-                    tx, may.factory.id, webhooks=webhooks, label=label, stretch=stretch, limit=limit
+                    tx, may.factory.id, webhooks=webhooks, label=label, event=event, stretch=stretch, limit=limit
                 )
             return deliveries.of_identities(
                 tx,
@@ -55,6 +56,7 @@ class Log:
                 now=self._at.now(),
                 webhooks=webhooks,
                 label=label,
+                event=event,
                 stretch=stretch,
                 limit=limit,
             )

@@ -21,11 +21,18 @@ class Detail:
     title: str
     of: Callable[[Delivery], str | None]
     """None where there is nothing to show."""
-    is_listed: bool = False
-    """Whether lists of deliveries show it too, and not only the page of one."""
+    listed: Callable[[Delivery], str | None] | None = None
+    """What lists of deliveries show of it; None where only the page of one shows it."""
+
+
+def _event(delivery: Delivery) -> str | None:
+    if delivery.event is None:
+        return None
+    return f"{delivery.event} ({'signed' if delivery.event_signed else 'not signed'})"
 
 
 DETAILS: Final = (
+    Detail("Event", _event, listed=lambda delivery: delivery.event),
     Detail("Reason", lambda delivery: delivery.reason),
     Detail("From", lambda delivery: delivery.client),
 )
@@ -34,8 +41,8 @@ DETAILS: Final = (
 
 def details(delivery: Delivery, *, of_lists: bool = False) -> list[tuple[str, str]]:
     """Titles and texts of what there is to show; `of_lists`: only what lists of deliveries show."""
-    chosen = (detail for detail in DETAILS if detail.is_listed or not of_lists)
-    return [(detail.title, text) for detail in chosen if (text := detail.of(delivery)) is not None]
+    chosen = ((detail.title, detail.listed if of_lists else detail.of) for detail in DETAILS)
+    return [(title, text) for title, of in chosen if of is not None and (text := of(delivery)) is not None]
 
 
 class DeliveryView(View, frozen=True):
@@ -50,6 +57,10 @@ class DeliveryView(View, frozen=True):
         Meta(description="Its identity as the sender or provider gave it. Null where the body's hash is the identity."),
     ]
     duplicate_of: str | None
+    event: Annotated[str | None, Meta(description="The type of the event, as the sender gives it.")]
+    event_signed: Annotated[
+        bool | None, Meta(description="Whether the signature covers the event's type. Null where there is none.")
+    ]
     reason: Annotated[str | None, Meta(description="Why it was refused, for the webhook's owner.")]
     client: Annotated[str | None, Meta(description="The address that a refused attempt came from.")]
 
@@ -64,6 +75,8 @@ class DeliveryView(View, frozen=True):
             identity_kind=delivery.identity_kind.shown if delivery.identity_kind is not None else None,
             identity=delivery.identity,
             duplicate_of=delivery_id(delivery.duplicate_of) if delivery.duplicate_of is not None else None,
+            event=delivery.event,
+            event_signed=delivery.event_signed,
             reason=delivery.reason,
             client=delivery.client,
         )

@@ -12,6 +12,7 @@ from itertools import chain, islice, product, zip_longest
 from typing import Final, NewType
 
 from hookmill.domain.automation import Automation
+from hookmill.domain.event import EventType
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid
 from hookmill.domain.run import Ended, Run, RunState
 from hookmill.store import dialect
@@ -25,13 +26,14 @@ _RUN: Final = """
         runs.id, runs.delivery_id, runs.factory_id, runs.automation_id, runs.automation_version, runs.state,
         runs.attempt, runs.created_at, runs.handed_at, runs.started_at, runs.finished_at,
         runs.cancel_requested_at, runs.exit_status, runs.output_tail, runs.reason, runs.replay,
-        webhooks.uid AS webhook_uid, webhooks.name AS webhook_name,
+        webhooks.uid AS webhook_uid, webhooks.name AS webhook_name, deliveries.event, deliveries.event_signed,
         automation_versions.name AS automation_name, automation_versions.prompt, automation_versions.runner
     FROM runs
     JOIN webhooks ON webhooks.no = runs.webhook_no
     JOIN automation_versions
         ON automation_versions.automation_id = runs.automation_id
         AND automation_versions.version = runs.automation_version
+    LEFT JOIN deliveries ON deliveries.id = runs.delivery_id
 """
 
 
@@ -264,6 +266,7 @@ def _run(row: Row) -> Run:
         output_tail=row["output_tail"],
         reason=row["reason"],
         replay=row["replay"],
+        event=EventType(row["event"], bool(row["event_signed"])) if row["event"] is not None else None,
     )
 
 

@@ -200,6 +200,16 @@ deliveries: Final = Table(
         sqlite_where=text("label = 2"),
         postgresql_where=text("label = 2"),
     ),
+    # The log by event type. Webhooks without event types pay nothing for it.
+    Index(
+        "ix_deliveries_event",
+        "webhook_no",
+        "event",
+        "label",
+        "received_at",
+        sqlite_where=text("event IS NOT NULL"),
+        postgresql_where=text("event IS NOT NULL"),
+    ),
     sqlite_with_rowid=False,
 )
 

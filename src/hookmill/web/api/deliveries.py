@@ -65,6 +65,7 @@ def list_deliveries(
     identity: Annotated[
         Text | None, Query(description="Only this event: the sender's or provider's id, or the body's SHA-256.")
     ] = None,
+    event: Annotated[Text | None, Query(description="Only those that report an event of this type.")] = None,
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Response:
@@ -77,6 +78,7 @@ def list_deliveries(
         since=since,
         until=until,
         identity=identity,
+        event=event,
         before=DeliveryKey(before) if before is not None else None,
         limit=limit + 1,
     )

@@ -144,13 +144,14 @@ def _waiting(visit: Visit, may: MayView, narrowed: Narrowed, webhooks: Sequence[
 
 def _narrowed(visit: Visit) -> Narrowed:
     asked = visit.query
-    typed = {name: asked.get(name, "").strip() for name in ("webhook", "label", "since", "until", "identity")}
+    typed = {name: asked.get(name, "").strip() for name in ("webhook", "label", "since", "until", "event", "identity")}
     filters: dict[str, Any] = {}
     problems: dict[str, str] = {}
     if typed["webhook"]:
         filters["webhook"] = typed["webhook"]
-    if typed["identity"]:
-        filters["identity"] = typed["identity"]
+    for name in ("event", "identity"):
+        if typed[name]:
+            filters[name] = typed[name]
     if typed["label"]:
         known = {label.name.lower(): label for label in Label}
         if typed["label"].lower() in known:
@@ -196,8 +197,8 @@ def _gaps_beside(
     names: dict[WebhookUid, str],
 ) -> list[Gap]:
     """What was refused in the time that the page covers, down to its last row if others are below."""
-    # What was refused has no label and no identity.
-    if narrowed.problems or "label" in narrowed.filters or "identity" in narrowed.filters:
+    # What was refused has no label, no identity and no event type.
+    if narrowed.problems or not narrowed.filters.keys().isdisjoint({"label", "identity", "event"}):
         return []
     since = max(
         (at for at in (narrowed.filters.get("since"), rows[-1].received_at if rows else None) if at), default=None
@@ -242,6 +243,7 @@ async def watch(visit: Visit, may: MayView) -> Response:
         webhook=uid,
         label=filters.get("label"),
         since=filters.get("since"),
+        event=filters.get("event"),
         identities=identities_shown_as(filters["identity"]) if "identity" in filters else None,
     )
     return live.stream(visit, may, wanted, filters, after)

@@ -51,6 +51,7 @@ class Wanted:
     webhook: WebhookUid | None = None
     label: Label | None = None
     since: int | None = None
+    event: str | None = None
     identities: tuple[bytes, ...] | None = None
 
     def holds(self, delivery: Delivery) -> bool:
@@ -58,6 +59,7 @@ class Wanted:
             self.webhook in (None, delivery.webhook_uid)
             and self.label in (None, delivery.label)
             and (self.since is None or delivery.received_at >= self.since)
+            and self.event in (None, delivery.event)
             and (self.identities is None or delivery.identity_digest in self.identities)
         )
 
