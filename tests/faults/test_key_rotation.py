@@ -24,7 +24,7 @@ from hookmill.store import secrets
 from hookmill.store.database import open_database
 from hookmill.store.keys import binding, rotation
 from hookmill.store.keys.key_file import KeyFile
-from hookmill.store.keys.rotation import Rotated
+from hookmill.store.keys.rotation import RotationResult
 from hookmill.store.keys.sealing import KeyRing, MasterKey
 from tests.faults.rotator import rotate_when_told
 from tests.faults.senders import Line, request
@@ -131,7 +131,7 @@ def rotate_in_this_process(service: Service) -> None:
         rotate(service.read_settings(), management)
 
 
-def rotate(settings: Settings, management: Management) -> Rotated:
+def rotate(settings: Settings, management: Management) -> RotationResult:
     with open_database(settings.store_url()) as database:
         return app.keys.rotate(
             settings, database, management, before_a_new_key=lambda: None, seen=lambda _rows, _total: None

@@ -13,7 +13,7 @@ from hookmill.domain.delivery import Delivery, Label, Recorded
 from hookmill.domain.ids import RunKey, time_of, time_ordered
 from hookmill.domain.run import RunState
 from hookmill.store import deliveries, runs
-from hookmill.store.admission.plan import Plan
+from hookmill.store.admission.plan import Plan, Rejection
 from hookmill.store.admission.transaction import add_dropped
 from hookmill.store.deliveries import Stretch
 from tests.store.shelf import Shelf
@@ -25,7 +25,7 @@ TYPES = ["push", "push", "release", None]
 
 def reporting(plan: Plan, event: str | None) -> Plan:
     """The plan of an authenticated sender that reports an event of this type."""
-    if event is None or plan.label is Label.REJECTED_AUTH:
+    if event is None or (isinstance(plan, Rejection) and plan.label is Label.REJECTED_AUTH):
         return plan
     return msgspec.structs.replace(plan, recorded=Recorded(event=event, event_signed=False))
 

@@ -18,7 +18,7 @@ from hookmill.settings import Settings
 from hookmill.store.database import Row, open_database
 from hookmill.store.keys import binding, rotation
 from hookmill.store.keys.key_file import KeyFile
-from hookmill.store.keys.rotation import Rotated
+from hookmill.store.keys.rotation import RotationResult
 from hookmill.store.keys.sealing import MasterKey, WrongKey, as_text, new_master_key
 from hookmill.store.migrate import migrate
 from hookmill.store.schema import metadata
@@ -62,7 +62,7 @@ class Vault:
 
     def rotate(
         self, settings: Settings | None = None, *, seen: Callable[[int, int], None] = lambda _rows, _total: None
-    ) -> Rotated:
+    ) -> RotationResult:
         """The command."""
         settings = settings or self.settings
         store = app.open_store(settings)
@@ -271,7 +271,7 @@ def test_what_is_replaced_while_it_is_sealed_again_stays_replaced(vault, monkeyp
     keep(b"1" * 32, b"the first answer")
     opening = rotation._opening
 
-    def opening_what_is_replaced(row: Row, planned: rotation.Plan) -> MasterKey | None:
+    def opening_what_is_replaced(row: Row, planned: rotation.RotationPlan) -> MasterKey | None:
         if not row["id"].startswith("sec_"):
             keep(b"2" * 32, ANSWER)
         return opening(row, planned)

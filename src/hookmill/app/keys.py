@@ -13,7 +13,7 @@ from hookmill.store.database import Database, is_sqlite_file
 from hookmill.store.keys import binding, rotation
 from hookmill.store.keys.binding import KeysInUse
 from hookmill.store.keys.key_file import KeyFile
-from hookmill.store.keys.rotation import Plan, Rotated
+from hookmill.store.keys.rotation import RotationPlan, RotationResult
 from hookmill.store.keys.sealing import KeyRing, MasterKey, master_key_from_text
 
 NO_OTHER_KEY: Final = (
@@ -107,7 +107,7 @@ def rotate(
     *,
     before_a_new_key: Callable[[], None],
     seen: Callable[[int, int], None],
-) -> Rotated:
+) -> RotationResult:
     """Seal everything with the newest key, which is made here unless one waits; or finish what was cut off.
 
     `before_a_new_key` may raise, and then nothing was changed. `seen` hears how many rows were looked at, and of how
@@ -126,7 +126,9 @@ def rotate(
         return rotated
 
 
-def _plan(settings: Settings, database: Database, file: KeyFile | None, before_a_new_key: Callable[[], None]) -> Plan:
+def _plan(
+    settings: Settings, database: Database, file: KeyFile | None, before_a_new_key: Callable[[], None]
+) -> RotationPlan:
     in_use = _read_in_use(database)
     at_hand = key_ring(settings).keys
     if (planned := rotation.plan(in_use, at_hand)) is None:

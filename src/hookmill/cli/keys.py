@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hookmill.app.keys import KeysShown
     from hookmill.settings import Settings
     from hookmill.store.keys.key_file import KeyFile
-    from hookmill.store.keys.rotation import Rotated
+    from hookmill.store.keys.rotation import RotationResult
 
 commands = typer.Typer(no_args_is_help=True, help="Master keys, which seal the secrets at rest.")
 
@@ -127,7 +127,7 @@ def _ask(settings: Settings, yes: bool) -> None:
         raise typer.Exit(1)
 
 
-def _print_rotated(rotated: Rotated, file: KeyFile | None, json: bool) -> None:
+def _print_rotated(rotated: RotationResult, file: KeyFile | None, json: bool) -> None:
     if json:
         as_json(
             {
@@ -157,7 +157,7 @@ def _print_rotated(rotated: Rotated, file: KeyFile | None, json: bool) -> None:
         )
 
 
-def _said(rotated: Rotated, file: KeyFile | None) -> Iterator[str]:
+def _said(rotated: RotationResult, file: KeyFile | None) -> Iterator[str]:
     if rotated.began:
         yield f"Master key {rotated.key_id} now seals every secret. Sealed again: {count(rotated.sealed_again, 'row')}."
     else:

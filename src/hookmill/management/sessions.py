@@ -13,13 +13,13 @@ from hookmill.domain.limits import SESSION_HOURS, SESSION_IDLE_HOURS
 from hookmill.domain.member import Member
 from hookmill.domain.permission import Actor, ActorKind, Caller, Channel, MayAdminister
 from hookmill.domain.secret import SecretValue, generated
+from hookmill.domain.session import Account, Session, SignInLink
 from hookmill.domain.webhook import usable_name
 from hookmill.management.installation import Change, Installation, random_name
 from hookmill.management.members import usable_address
 from hookmill.store import factories, members, sessions
 from hookmill.store.database import Transaction
 from hookmill.store.keys.sealing import WrongKey
-from hookmill.store.sessions import Account, Session, SignInLink
 
 HOUR_US: Final = 3_600_000_000
 LINK_HOURS: Final = 24

@@ -1,40 +1,10 @@
 """Sessions, passwords and sign-in links as rows. What opens anything is kept as a digest or a hash alone."""
 
-from dataclasses import dataclass
-
 from hookmill.domain.ids import FactoryId, TeamId
 from hookmill.domain.permission import Role
+from hookmill.domain.session import Account, Session, SignInLink
 from hookmill.store import dialect
 from hookmill.store.database import Transaction
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
-    """Somebody who is signed in. Times are µs since 1970."""
-
-    member_id: str
-    created_at: int
-    last_seen_at: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignInLink:
-    team_id: TeamId
-    member_id: str | None
-    """None for the first admin, who is not there yet."""
-    expires_at: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """A member as sign-in sees them."""
-
-    member_id: str
-    team_id: TeamId
-    email: str
-    name: str
-    is_admin: bool
-    password_hash: str | None
 
 
 def begin(tx: Transaction, digest: bytes, member: str, client: str | None, now: int) -> None:

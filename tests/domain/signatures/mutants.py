@@ -31,31 +31,35 @@ class Mutant:
 
 
 MUTANTS: Final = (
-    Mutant("verify", "if not plan.all_headers.isdisjoint(request.conflicting):", "if False:"),
+    Mutant("verify", "if not compiled.all_headers.isdisjoint(request.conflicting):", "if False:"),
     Mutant("verify", "    if not candidates:\n", "    if False:\n"),
     Mutant("verify", "if signed_at is None:", "if True:"),
     Mutant("verify", "if sum(map(len, values)) > SIGNATURE_BYTES_MAX:", "if False:"),
     Mutant("verify", "if len(values) > CANDIDATES_MAX:", "if False:"),
     Mutant("verify", "CANDIDATES_MAX: Final = 16", "CANDIDATES_MAX: Final = 17"),
     Mutant("verify", "for value in values if value.startswith(prefix)]", "for value in values]"),
-    Mutant("verify", "if mark and name == plan.entry_mark:", "if mark:"),
+    Mutant("verify", "if mark and name == compiled.entry_mark:", "if mark:"),
     Mutant("verify", "times.pop() if len(times) == 1 else None", "times.pop() if times else None"),
     Mutant("verify", "return parts[1:]", "return parts"),
     Mutant(
-        "verify", "    if not written:\n        return Reason.NO_TIMESTAMP", "    if not written:\n        return 0"
+        "verify",
+        "    if not written:\n        return Failure.NO_TIMESTAMP",
+        "    if not written:\n        return 0",
     ),
     Mutant(
-        "verify", "    if content is None and not plan.keyed_content:", "    content = content or b''\n    if False:"
+        "verify",
+        "    if content is None and not compiled.keyed_content:",
+        "    content = content or b''\n    if False:",
     ),
-    Mutant("verify", "return Reason.MISMATCH if proven is None else proven", "return proven or b''"),
+    Mutant("verify", "return Failure.MISMATCH if proven is None else proven", "return proven or b''"),
     Mutant("verify", "if hmac.compare_digest(expected, candidate):", "if expected.startswith(candidate[:4]):"),
     Mutant("verify", "if hmac.compare_digest(expected, candidate):", "if True:"),
     Mutant(
         "verify",
-        "return hmac.digest(hmac_key, content, plan.digest)",
+        "return hmac.digest(hmac_key, content, compiled.digest)",
         "return hmac.digest(hmac_key, content, 'sha256')",
     ),
-    Mutant("verify", "if plan.key_differs else key.shared", "if False else key.shared"),
+    Mutant("verify", "if compiled.key_differs else key.shared", "if False else key.shared"),
     Mutant(
         "verify",
         "    except InvalidSignature:\n        return False",
@@ -93,7 +97,7 @@ MUTANTS: Final = (
     Mutant("reading", 'and step == "0" and len(value) == 1:', 'and step == "0" and value:'),
     Mutant("reading", 'return b"true" if value else b"false"', "return b'%d' % value"),
     Mutant("reading", "if len(names) > most or any(", "if any("),
-    Mutant("reading", "or name in reading.request.conflicting", ""),
+    Mutant("reading", "or name in verification.request.conflicting", ""),
     Mutant("key", "if len(key) < max(1, rule.minimum):", "if False:"),
     Mutant("key", "and key.key_size >= RSA_BITS_MIN", ""),
 )

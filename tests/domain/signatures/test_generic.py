@@ -10,7 +10,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.signatures.generic import generic_scheme, read_generic
 from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
-from hookmill.domain.signatures.verify import Reason, Unverified, Verified, verify
+from hookmill.domain.signatures.verify import Failure, Unverified, Verified, verify
 from tests.support.cases import for_each
 
 SECRET = "c2VjcmV0LW9mLXRoZS1zZW5kZXI="
@@ -58,12 +58,12 @@ def test_content_may_hold_the_time_the_url_and_headers():
 
     assert isinstance(judge(given, headers), Verified)
     assert isinstance(judge(given, headers, now=AT + 300), Verified)
-    assert judge(given, headers, now=AT + 301) == Unverified(Reason.STALE, 301)
-    assert judge(given, headers, now=AT - 301) == Unverified(Reason.AHEAD, 301)
+    assert judge(given, headers, now=AT + 301) == Unverified(Failure.STALE, 301)
+    assert judge(given, headers, now=AT - 301) == Unverified(Failure.AHEAD, 301)
     assert isinstance(judge(given, headers, url="https://h.example/x"), Unverified)
     assert isinstance(judge(given, {**headers, b"x-event": b"pong"}), Unverified)
     assert judge(given, {name: value for name, value in headers.items() if name != b"x-event"}) == Unverified(
-        Reason.INCOMPLETE
+        Failure.INCOMPLETE
     )
 
 

@@ -10,7 +10,7 @@ from hookmill.domain.signatures.encoding import TimeUnit, seconds_since_1970, wr
 from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.sign import example_secret, sign
-from hookmill.domain.signatures.verify import Reason, Unverified, Verified, delivery_id, verify
+from hookmill.domain.signatures.verify import Failure, Unverified, Verified, delivery_id, verify
 from tests.support.cases import for_each
 
 from .examples import NAMES, example, those
@@ -59,7 +59,7 @@ def test_a_signed_request_does_not_verify_with_another_body(name):
 def test_any_clock_skew_can_be_tried_out(name):
     request, key = signed_request(name, at_us=AT_US - 301_000_000)
 
-    assert verify(catalogue.find(name), [key], request, AT_US) == Unverified(Reason.STALE, 301)
+    assert verify(catalogue.find(name), [key], request, AT_US) == Unverified(Failure.STALE, 301)
 
 
 @for_each("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
@@ -79,7 +79,7 @@ def _writes_whole_seconds_in_headers(scheme):
     """Whether the vector's time and signed headers are what the signer writes too, so that the MACs can be equal."""
     in_headers = all(where.startswith("header:") for where in scheme.signature.sources)
     whole_seconds = scheme.timestamp is None or scheme.timestamp.unit is TimeUnit.SECONDS
-    return scheme.plan.family in {"hmac", "hash"} and in_headers and whole_seconds and not scheme.signed_headers
+    return scheme.compiled.family in {"hmac", "hash"} and in_headers and whole_seconds and not scheme.signed_headers
 
 
 @for_each("name", those(_writes_whole_seconds_in_headers))

@@ -18,7 +18,7 @@ from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.scheme import Algorithm, ProofKind, Scheme
 from hookmill.domain.signatures.sign import example_secret
-from hookmill.domain.signatures.verify import Reason, Unverified, Verified, delivery_id, verify
+from hookmill.domain.signatures.verify import Failure, Unverified, Verified, delivery_id, verify
 from tests.support.cases import for_each
 
 from .examples import NAMES, VECTORS, example, raw, those
@@ -75,7 +75,7 @@ def test_another_secret_does_not_verify_it(name):
     given = example(name)
     other = prepare_key(given.scheme, example_secret(given.scheme, bytes(range(100, 164))).webhook)
 
-    assert verify(given.scheme, [other], given.request, given.at * 1_000_000) == Unverified(Reason.MISMATCH)
+    assert verify(given.scheme, [other], given.request, given.at * 1_000_000) == Unverified(Failure.MISMATCH)
 
 
 @EVERY_SCHEME
@@ -91,7 +91,7 @@ def test_any_of_several_keys_will_do(name):
 def test_without_a_key_nothing_verifies(name):
     given = example(name)
 
-    assert verify(given.scheme, [], given.request, given.at * 1_000_000) == Unverified(Reason.NO_KEY)
+    assert verify(given.scheme, [], given.request, given.at * 1_000_000) == Unverified(Failure.NO_KEY)
 
 
 # The body
@@ -230,7 +230,7 @@ def test_a_right_signature_without_its_prefix_is_refused(name):
             header: other + value.removeprefix(prefix) if value.startswith(prefix) else value
             for header, value in given.request.headers.items()
         }
-        assert given.judge(replace(given.request, headers=headers)) == Unverified(Reason.WRONG_PREFIX)
+        assert given.judge(replace(given.request, headers=headers)) == Unverified(Failure.WRONG_PREFIX)
 
 
 # Lists of signatures
@@ -243,7 +243,7 @@ def _with_list(name, before=(), after=()):
     given = example(name)
     entries = given.scheme.signature.entries
     header = next(
-        key for key in given.request.headers if key in given.scheme.plan.signing_headers and _is_list(name, key)
+        key for key in given.request.headers if key in given.scheme.compiled.signing_headers and _is_list(name, key)
     )
     parts = given.request.headers[header].decode().split(entries.split)
     right = [part for part in parts if not _is_time(name, part)]
@@ -288,7 +288,7 @@ def test_more_than_16_signatures_are_refused_though_one_is_right(name):
     given = example(name)
     wrong = [_wrong(name, number) for number in range(17 - len(given.signatures()))]
 
-    assert given.judge(_with_list(name, before=wrong)) == Unverified(Reason.TOO_MANY)
+    assert given.judge(_with_list(name, before=wrong)) == Unverified(Failure.TOO_MANY)
 
 
 @LISTS
@@ -296,7 +296,7 @@ def test_1000_signatures_are_refused_unread(name):
     given = example(name)
     request = _with_list(name, before=[_wrong(name, number % 200) for number in range(1000)])
 
-    assert given.judge(request) == Unverified(Reason.TOO_LONG)
+    assert given.judge(request) == Unverified(Failure.TOO_LONG)
 
 
 @for_each(
@@ -316,7 +316,7 @@ def test_a_right_signature_under_another_tag_is_refused(name, tag):
         for header, value in given.request.headers.items()
     }
 
-    assert given.judge(replace(given.request, headers=headers)) == Unverified(Reason.NO_ENTRY)
+    assert given.judge(replace(given.request, headers=headers)) == Unverified(Failure.NO_ENTRY)
 
 
 @for_each(
@@ -338,7 +338,7 @@ def test_a_list_with_two_times_is_refused(name):
     value = given.request.headers[header] + f"{entries.split}{field}=1".encode()
 
     assert given.judge(replace(given.request, headers={**given.request.headers, header: value})) == Unverified(
-        Reason.NO_TIMESTAMP
+        Failure.NO_TIMESTAMP
     )
 
 
@@ -351,8 +351,8 @@ def test_a_signed_header_that_came_with_two_values_is_refused(name):
 
     for header in given.request.headers:
         verdict = given.judge(replace(given.request, conflicting=frozenset({header})))
-        if header in given.scheme.plan.all_headers:
-            assert verdict == Unverified(Reason.REPEATED_HEADER), header
+        if header in given.scheme.compiled.all_headers:
+            assert verdict == Unverified(Failure.REPEATED_HEADER), header
         elif given.scheme.signed_headers is not None:
             assert isinstance(verdict, Unverified), header
         else:
@@ -365,7 +365,7 @@ def test_every_header_that_is_signed_is_needed(name):
 
     for header in given.request.headers:
         # Of two signature headers one is enough.
-        if header not in given.scheme.plan.all_headers or len(given.signatures()) > 1:
+        if header not in given.scheme.compiled.all_headers or len(given.signatures()) > 1:
             continue
         for value in (None, b"", b" ", b"\xff\xfe", b"\x00", b"0" * 9000):
             headers = {key: held for key, held in given.request.headers.items() if key != header}
@@ -389,9 +389,9 @@ def test_300_seconds_pass_and_301_fail_on_both_sides(name):
     given = example(name)
 
     assert isinstance(given.judge(late_seconds=300), Verified)
-    assert given.judge(late_seconds=301) == Unverified(Reason.STALE, 301)
+    assert given.judge(late_seconds=301) == Unverified(Failure.STALE, 301)
     assert isinstance(given.judge(late_seconds=-300), Verified)
-    assert given.judge(late_seconds=-301) == Unverified(Reason.AHEAD, 301)
+    assert given.judge(late_seconds=-301) == Unverified(Failure.AHEAD, 301)
 
 
 def test_age_is_enforced_where_the_contract_says_and_where_polar_follows_standard_webhooks():
@@ -416,13 +416,13 @@ def test_elsewhere_age_does_not_matter(name):
 NO_TIMES = ["", "0x10", "1_7", "+17", "-17", "1.5", "1e9", "١٢٣", "nan", "9" * 16, "2025-02-30T00:00:00Z", "17 00"]
 
 
-@for_each("name", those(lambda scheme: bool(scheme.plan.timestamp_needed)))
+@for_each("name", those(lambda scheme: bool(scheme.compiled.timestamp_needed)))
 def test_a_time_that_is_none_is_refused(name):
     given = example(name)
 
     for time in NO_TIMES:
         verdict = given.judge(with_time(given, time))
-        assert verdict.reason in {Reason.BAD_TIMESTAMP, Reason.NO_TIMESTAMP}, time
+        assert verdict.reason in {Failure.BAD_TIMESTAMP, Failure.NO_TIMESTAMP}, time
 
 
 def with_time(given: Any, time: str) -> Any:

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from hookmill.domain.errors import Invalid
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.key import prepare_key
-from hookmill.domain.signatures.reading import Reading, SignedRequest, body_reader
-from hookmill.domain.signatures.verify import Reason, Unverified, Verified, delivery_id, verify
+from hookmill.domain.signatures.reading import SignedRequest, Verification, body_reader
+from hookmill.domain.signatures.verify import Failure, Unverified, Verified, delivery_id, verify
 from tests.support.cases import for_each
 
 from .examples import example
@@ -78,24 +78,24 @@ def test_a_token_that_claims_the_body_verifies():
     ],
 )
 def test_a_token_of_another_algorithm_is_refused_though_its_mac_is_right(head):
-    assert netlify(head=head) == Unverified(Reason.WRONG_ENCODING)
+    assert netlify(head=head) == Unverified(Failure.WRONG_ENCODING)
 
 
 def test_an_unsigned_token_is_refused():
     claims = segment({"iss": "netlify", "sha256": HEX})
 
     for written in (segment({"alg": "none"}) + b"." + claims + b".", segment({"alg": "HS256"}) + b"." + claims + b"."):
-        assert judge("netlify", {b"x-webhook-signature": written}) == Unverified(Reason.WRONG_ENCODING)
+        assert judge("netlify", {b"x-webhook-signature": written}) == Unverified(Failure.WRONG_ENCODING)
 
 
 @for_each("written", [b"a", b"a.b", b"a.b.c.d", b"..", b"e30.e30.e30.", b"e30=.e30.e30", b"e30.e30.\xff"])
 def test_what_is_no_token_is_refused(written):
-    assert judge("netlify", {b"x-webhook-signature": written}) == Unverified(Reason.WRONG_ENCODING)
+    assert judge("netlify", {b"x-webhook-signature": written}) == Unverified(Failure.WRONG_ENCODING)
 
 
 def test_a_token_signed_with_another_secret_or_digest_is_refused():
-    assert netlify(secret="another") == Unverified(Reason.MISMATCH)
-    assert netlify(digest="sha512") == Unverified(Reason.MISMATCH)
+    assert netlify(secret="another") == Unverified(Failure.MISMATCH)
+    assert netlify(digest="sha512") == Unverified(Failure.MISMATCH)
 
 
 @for_each(
@@ -118,20 +118,20 @@ def test_a_token_signed_with_another_secret_or_digest_is_refused():
     ],
 )
 def test_a_token_without_the_right_claims_is_refused(claims):
-    assert netlify(claims) == Unverified(Reason.WRONG_CLAIMS)
+    assert netlify(claims) == Unverified(Failure.WRONG_CLAIMS)
 
 
 def test_a_token_for_another_body_is_refused():
     signed = token({"iss": "netlify", "sha256": HEX})
 
-    assert judge("netlify", {b"x-webhook-signature": signed}, body=BODY + b" ") == Unverified(Reason.BODY_CHANGED)
+    assert judge("netlify", {b"x-webhook-signature": signed}, body=BODY + b" ") == Unverified(Failure.BODY_CHANGED)
 
 
 def test_a_token_may_be_a_minute_past_its_time():
     assert isinstance(livekit(exp=NOW - 60), Verified)
-    assert livekit(exp=NOW - 61) == Unverified(Reason.STALE, 61)
+    assert livekit(exp=NOW - 61) == Unverified(Failure.STALE, 61)
     assert isinstance(livekit(nbf=NOW + 60), Verified)
-    assert livekit(nbf=NOW + 61) == Unverified(Reason.AHEAD, 61)
+    assert livekit(nbf=NOW + 61) == Unverified(Failure.AHEAD, 61)
     assert isinstance(livekit(exp=NOW + 0.5, nbf=None), Verified)
 
 
@@ -140,11 +140,11 @@ def test_a_token_whose_time_is_none_is_refused(claims):
     expiry = b"" if b"exp" in claims else b'"exp":%d,' % (NOW + 60)
     text = b'{"sha256":"' + B64.encode() + b'",' + expiry + claims + b"}"
 
-    assert judge("livekit", {b"authorization": token(text)}) == Unverified(Reason.WRONG_CLAIMS)
+    assert judge("livekit", {b"authorization": token(text)}) == Unverified(Failure.WRONG_CLAIMS)
 
 
 def test_a_token_that_must_expire_says_when():
-    assert judge("livekit", {b"authorization": token({"sha256": B64})}) == Unverified(Reason.WRONG_CLAIMS)
+    assert judge("livekit", {b"authorization": token({"sha256": B64})}) == Unverified(Failure.WRONG_CLAIMS)
 
 
 # A signed URL
@@ -168,7 +168,7 @@ def test_the_signed_url_must_name_this_body_once():
         f"xbodySHA256={HEX}",
         f"bodySHA256={hashlib.sha256(b'').hexdigest()}",
     ):
-        assert twilio(query) == Unverified(Reason.BODY_CHANGED), query
+        assert twilio(query) == Unverified(Failure.BODY_CHANGED), query
 
 
 @for_each("name", ["square", "trello", "hubspot_v3", "twilio", "contentful"])
@@ -194,7 +194,7 @@ def test_a_second_adyen_notification_would_be_unsigned_and_is_refused():
     body = json.loads(given.request.body)
     body["notificationItems"].append(body["notificationItems"][0])
 
-    assert given.judge(replace(given.request, body=json.dumps(body).encode())) == Unverified(Reason.NO_SIGNATURE)
+    assert given.judge(replace(given.request, body=json.dumps(body).encode())) == Unverified(Failure.NO_SIGNATURE)
 
 
 @for_each(
@@ -206,7 +206,7 @@ def test_a_signed_adyen_field_can_not_be_changed(field, value):
     body = json.loads(given.request.body)
     body["notificationItems"][0]["NotificationRequestItem"][field] = value
 
-    assert given.judge(replace(given.request, body=json.dumps(body).encode())) == Unverified(Reason.MISMATCH)
+    assert given.judge(replace(given.request, body=json.dumps(body).encode())) == Unverified(Failure.MISMATCH)
 
 
 @for_each(
@@ -231,7 +231,7 @@ def test_a_signed_adyen_field_can_not_be_changed(field, value):
     ],
 )
 def test_a_value_in_the_body_is_read_as_text(body, text):
-    assert body_reader("a")(Reading(SignedRequest({}, frozenset(), body, ""))) == text
+    assert body_reader("a")(Verification(SignedRequest({}, frozenset(), body, ""))) == text
 
 
 def test_the_first_delivery_id_that_is_there_counts():
@@ -270,15 +270,15 @@ def test_more_than_16_numbered_headers_are_refused():
         return given.judge(replace(given.request, headers=headers))
 
     assert isinstance(numbered(16), Verified)
-    assert numbered(17) == Unverified(Reason.TOO_MANY)
-    assert numbered(100) == Unverified(Reason.TOO_MANY)
+    assert numbered(17) == Unverified(Failure.TOO_MANY)
+    assert numbered(100) == Unverified(Failure.TOO_MANY)
 
 
 def test_a_signature_header_of_8_kib_is_read_and_a_longer_one_is_not():
     given = example("stripe")
     value = given.request.headers[b"stripe-signature"]
 
-    for size, wanted in ((8192, Verified()), (8193, Unverified(Reason.TOO_LONG))):
+    for size, wanted in ((8192, Verified()), (8193, Unverified(Failure.TOO_LONG))):
         headers = {**given.request.headers, b"stripe-signature": value + b",x=" + b"y" * (size - len(value) - 3)}
         verdict = given.judge(replace(given.request, headers=headers))
         assert isinstance(verdict, type(wanted))
@@ -301,10 +301,10 @@ def test_a_signed_header_that_came_twice_or_not_at_all_is_refused():
     topic = b"x-contentful-topic"
     without = {name: value for name, value in given.request.headers.items() if name != topic}
 
-    assert given.judge(replace(given.request, conflicting=frozenset({topic}))) == Unverified(Reason.INCOMPLETE)
-    assert given.judge(replace(given.request, headers=without)) == Unverified(Reason.INCOMPLETE)
+    assert given.judge(replace(given.request, conflicting=frozenset({topic}))) == Unverified(Failure.INCOMPLETE)
+    assert given.judge(replace(given.request, headers=without)) == Unverified(Failure.INCOMPLETE)
     assert given.judge(replace(given.request, headers={**given.request.headers, topic: b"x"})) == Unverified(
-        Reason.MISMATCH
+        Failure.MISMATCH
     )
 
 
@@ -313,7 +313,7 @@ def test_a_list_of_more_than_100_signed_headers_is_refused():
     names = b",".join([b"x-contentful-topic"] * 101)
     headers = {**given.request.headers, b"x-contentful-signed-headers": names}
 
-    assert given.judge(replace(given.request, headers=headers)) == Unverified(Reason.INCOMPLETE)
+    assert given.judge(replace(given.request, headers=headers)) == Unverified(Failure.INCOMPLETE)
 
 
 # Public keys

@@ -13,7 +13,7 @@ from hookmill.domain.signatures.encoding import Encoding, base64_secret, hex_sec
 from hookmill.domain.signatures.key import Key, prepare_key, without_prefix
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.scheme import Algorithm, Scheme, SecretDecoding, Timestamp, signature_size
-from hookmill.domain.signatures.verify import Reason, Unverified, Verified, verify
+from hookmill.domain.signatures.verify import Failure, Unverified, Verified, verify
 
 OTHERS_NAMED_MAX: Final = 3
 
@@ -26,16 +26,16 @@ def diagnose(
     if isinstance(verdict, Verified):
         return "The signature is right."
     match verdict.reason:
-        case Reason.STALE:
+        case Failure.STALE:
             return _stale(scheme, verdict)
-        case Reason.AHEAD:
+        case Failure.AHEAD:
             return (
                 f"The signature is from {verdict.seconds} s in the future: compare the sender's clock with this "
                 "machine's."
             )
-        case Reason.NO_SIGNATURE:
+        case Failure.NO_SIGNATURE:
             return _absent(scheme, keys, request, now_us)
-        case Reason.MISMATCH | Reason.WRONG_PREFIX | Reason.WRONG_ENCODING | Reason.NO_ENTRY | Reason.NO_TIMESTAMP:
+        case Failure.MISMATCH | Failure.WRONG_PREFIX | Failure.WRONG_ENCODING | Failure.NO_ENTRY | Failure.NO_TIMESTAMP:
             return (
                 _found_by_trying(scheme, keys, previous_keys, request, now_us)
                 or _another_provider(scheme, keys, request, now_us)
@@ -78,7 +78,7 @@ def _found_by_trying(
     def matches(tried: Sequence[Key], sent: SignedRequest) -> bool:
         verdict = verify(scheme, tried, sent, now_us)
         # A signature that is right and old is still right: that is what is looked for here.
-        return isinstance(verdict, Verified) or verdict.reason in {Reason.STALE, Reason.AHEAD}
+        return isinstance(verdict, Verified) or verdict.reason in {Failure.STALE, Failure.AHEAD}
 
     if previous_keys and matches(previous_keys, request):
         return "The signature matches the previous secret: give the sender the new one."
@@ -202,33 +202,33 @@ def _verifies(other: Scheme, keys: Sequence[Key], request: SignedRequest, now_us
 
 
 _ADVICE: Final = {
-    Reason.MISMATCH: "check that the sender and this webhook hold the same secret, and that nothing on the way changes "
-    "the body",
-    Reason.WRONG_PREFIX: "check that the sender uses this scheme",
-    Reason.WRONG_ENCODING: "check that the sender uses this scheme",
-    Reason.NO_ENTRY: "check that the sender uses this scheme and its version",
-    Reason.NO_TIMESTAMP: "check that the sender uses this scheme, and that nothing on the way drops headers",
-    Reason.BAD_TIMESTAMP: "check that the sender uses this scheme",
-    Reason.INCOMPLETE: "check that nothing on the way drops headers or fields",
-    Reason.REPEATED_HEADER: "check what stands between the sender and this service",
-    Reason.BODY_CHANGED: "something on the way changes the body",
-    Reason.WRONG_CLAIMS: "check that the sender uses this scheme",
-    Reason.TOO_LONG: "no sender of this scheme does that",
-    Reason.TOO_MANY: "no sender of this scheme does that",
-    Reason.NO_KEY: "enter the sender's secret",
+    Failure.MISMATCH: "check that the sender and this webhook hold the same secret, and that nothing on the way "
+    "changes the body",
+    Failure.WRONG_PREFIX: "check that the sender uses this scheme",
+    Failure.WRONG_ENCODING: "check that the sender uses this scheme",
+    Failure.NO_ENTRY: "check that the sender uses this scheme and its version",
+    Failure.NO_TIMESTAMP: "check that the sender uses this scheme, and that nothing on the way drops headers",
+    Failure.BAD_TIMESTAMP: "check that the sender uses this scheme",
+    Failure.INCOMPLETE: "check that nothing on the way drops headers or fields",
+    Failure.REPEATED_HEADER: "check what stands between the sender and this service",
+    Failure.BODY_CHANGED: "something on the way changes the body",
+    Failure.WRONG_CLAIMS: "check that the sender uses this scheme",
+    Failure.TOO_LONG: "no sender of this scheme does that",
+    Failure.TOO_MANY: "no sender of this scheme does that",
+    Failure.NO_KEY: "enter the sender's secret",
 }
 
 
 def _as_it_stands(scheme: Scheme, verdict: Unverified) -> str:
     reason, expected, place = str(verdict.reason), "", _place(scheme)
-    if verdict.reason is Reason.WRONG_PREFIX:
+    if verdict.reason is Failure.WRONG_PREFIX:
         expected = f" (they begin with {scheme.signature.prefix.strip()})"
-    elif verdict.reason is Reason.WRONG_ENCODING:
+    elif verdict.reason is Failure.WRONG_ENCODING:
         expected = f" ({_written(scheme)})"
-    elif verdict.reason is Reason.NO_ENTRY and scheme.signature.entries is not None:
+    elif verdict.reason is Failure.NO_ENTRY and scheme.signature.entries is not None:
         entries = scheme.signature.entries
         expected = f" ({entries.field}=…)" if entries.field else f" ({entries.tag},…)" if entries.tag else ""
-    elif verdict.reason in {Reason.NO_TIMESTAMP, Reason.BAD_TIMESTAMP} and scheme.timestamp is not None:
+    elif verdict.reason in {Failure.NO_TIMESTAMP, Failure.BAD_TIMESTAMP} and scheme.timestamp is not None:
         place = _place_of_time(scheme, scheme.timestamp)
     return f"{reason[0].upper()}{reason[1:]}{expected}, in {place}: {_ADVICE[verdict.reason]}."
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from hookmill.domain.payload import Json
 from hookmill.domain.signatures.key import Key
-from hookmill.domain.signatures.reading import Reader, Reading, SignedRequest, Template, source, value_at
+from hookmill.domain.signatures.reading import Reader, SignedRequest, Template, Verification, source, value_at
 from hookmill.domain.signatures.scheme import Scheme
 
 ANSWER_BYTES_MAX: Final = 8192
@@ -29,17 +29,17 @@ def answer(scheme: Scheme, keys: Sequence[Key], request: SignedRequest) -> Reply
     rule = scheme.handshake
     if rule is None or not keys:
         return None
-    reading = Reading(request)
-    if not all(_says(reading, where, wanted) for where, wanted in rule.when.items()):
+    verification = Verification(request)
+    if not all(_says(verification, where, wanted) for where, wanted in rule.when.items()):
         return None
-    reading.secret = keys[0].shared
+    verification.secret = keys[0].shared
     if rule.reply is None:
-        text = _template(rule.text, scheme.algorithm.digest).fill(reading)
+        text = _template(rule.text, scheme.algorithm.digest).fill(verification)
         return _reply(rule.status, "text/plain; charset=utf-8", text)
     filled: dict[str, Json] = {}
     for name, value in rule.reply.items():
         if isinstance(value, str):
-            written = _template(value, scheme.algorithm.digest).fill(reading)
+            written = _template(value, scheme.algorithm.digest).fill(verification)
             if written is None:
                 return None
             value = written.decode("utf-8", "replace")
@@ -53,11 +53,11 @@ def _reply(status: int, content_type: str, body: bytes | None) -> Reply | None:
     return Reply(status, content_type, body)
 
 
-def _says(reading: Reading, where: str, wanted: Json) -> bool:
+def _says(verification: Verification, where: str, wanted: Json) -> bool:
     kind, _, name = where.partition(":")
     if kind == "header":
-        return source(where)(reading) == str(wanted).encode()
-    found = value_at(reading.body_value(), name.split("."))
+        return source(where)(verification) == str(wanted).encode()
+    found = value_at(verification.body_value(), name.split("."))
     # To Python, True is 1 and 1.0 is 1; to a provider they aren't.
     return type(found) is type(wanted) and found == wanted
 
@@ -75,8 +75,8 @@ def _names(text: str) -> list[str]:
 def _keyed(where: str, digest: str) -> Reader:
     read = source(where)
 
-    def read_keyed(reading: Reading) -> bytes | None:
-        value = read(reading)
-        return None if value is None else hmac.digest(reading.secret, value, digest).hex().encode()
+    def read_keyed(verification: Verification) -> bytes | None:
+        value = read(verification)
+        return None if value is None else hmac.digest(verification.secret, value, digest).hex().encode()
 
     return read_keyed

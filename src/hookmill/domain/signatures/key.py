@@ -1,4 +1,4 @@
-"""A secret, decoded once into the key that requests are judged by."""
+"""A secret, decoded once into the key that verifies requests."""
 
 import base64
 import unicodedata

@@ -13,7 +13,7 @@ from hookmill.domain.payload import Json, NotJson, parse
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """A request as it came, for judging its signature."""
+    """A request as it was received, for signature verification."""
 
     headers: Mapping[bytes, bytes]
     """The first value of each header, by its name in lower case."""
@@ -25,8 +25,8 @@ class SignedRequest:
     method: str = "POST"
 
 
-class Reading:
-    """One request while it is judged. The body is parsed when a scheme first asks for a value in it."""
+class Verification:
+    """The verification of one request. The body is parsed when a scheme first needs a value from it."""
 
     __slots__ = ("_body", "_parsed", "listed_timestamp", "request", "secret", "timestamp")
 
@@ -48,15 +48,15 @@ class Reading:
         return self._body
 
 
-Reader = Callable[[Reading], bytes | None]
+Reader = Callable[[Verification], bytes | None]
 
 
 def header_reader(name: str) -> Reader:
     key = name.lower().encode()
 
-    def read(reading: Reading) -> bytes | None:
+    def read(verification: Verification) -> bytes | None:
         # A blank header says no more than an absent one.
-        return (reading.request.headers.get(key) or b"").strip(b" \t") or None
+        return (verification.request.headers.get(key) or b"").strip(b" \t") or None
 
     return read
 
@@ -68,8 +68,8 @@ def body_reader(path: str) -> Reader:
     """
     steps = path.split(".")
 
-    def read(reading: Reading) -> bytes | None:
-        return _text(value_at(reading.body_value(), steps))
+    def read(verification: Verification) -> bytes | None:
+        return _text(value_at(verification.body_value(), steps))
 
     return read
 
@@ -101,9 +101,9 @@ def first_of(readers: Iterable[Reader]) -> Reader:
     """Reads the first value that is there."""
     choices = tuple(readers)
 
-    def read(reading: Reading) -> bytes | None:
+    def read(verification: Verification) -> bytes | None:
         for choice in choices:
-            if (found := choice(reading)) is not None:
+            if (found := choice(verification)) is not None:
                 return found
         return None
 
@@ -121,7 +121,7 @@ def source(text: str) -> Reader:
     if kind == "json" and name:
         return body_reader(name)
     if kind == "field" and name:
-        return lambda reading: reading.listed_timestamp
+        return lambda verification: verification.listed_timestamp
     raise ValueError(f"{text!r} is no source; write header:NAME, json:PATH or field:NAME")
 
 
@@ -147,14 +147,14 @@ class Template:
         ]
         self._whole = self._parts[0] if len(self._parts) == 1 and not isinstance(self._parts[0], bytes) else None
 
-    def fill(self, reading: Reading) -> bytes | None:
+    def fill(self, verification: Verification) -> bytes | None:
         """The text for this request; None when a value it needs is not there."""
         if self._whole is not None:
             # Most providers sign the bare body: it need not be copied.
-            return self._whole(reading)
+            return self._whole(verification)
         filled = []
         for part in self._parts:
-            piece = part if isinstance(part, bytes) else part(reading)
+            piece = part if isinstance(part, bytes) else part(verification)
             if piece is None:
                 return None
             filled.append(piece)
@@ -171,26 +171,26 @@ def _placeholder(name: str, named: Mapping[str, Reader]) -> Reader:
     kind, _, rest = name.partition(":")
     if kind == "json?" and rest:
         read = body_reader(rest)
-        return lambda reading: read(reading) or b""
+        return lambda verification: read(verification) or b""
     if kind in {"header", "json"} and rest:
         return source(name)
     known = ", ".join(f"{{{each}}}" for each in (*_EVERYWHERE, *named, "header:NAME", "json:PATH", "json?:PATH"))
     raise ValueError(f"unknown placeholder {{{name[:40]}}}; known here are {known}")
 
 
-def _path(reading: Reading) -> bytes:
-    _, _, rest = reading.request.url.partition("://")
+def _path(verification: Verification) -> bytes:
+    _, _, rest = verification.request.url.partition("://")
     _, slash, path = rest.partition("/")
     return (slash + path).encode("utf-8", "surrogatepass") or b"/"
 
 
 _EVERYWHERE: Final[Mapping[str, Reader]] = {
-    "body": lambda reading: reading.request.body,
-    "ts": lambda reading: reading.timestamp,
-    "url": lambda reading: reading.request.url.encode("utf-8", "surrogatepass"),
+    "body": lambda verification: verification.request.body,
+    "ts": lambda verification: verification.timestamp,
+    "url": lambda verification: verification.request.url.encode("utf-8", "surrogatepass"),
     "path": _path,
-    "method": lambda reading: reading.request.method.encode("utf-8", "surrogatepass"),
-    "secret": lambda reading: reading.secret,
+    "method": lambda verification: verification.request.method.encode("utf-8", "surrogatepass"),
+    "secret": lambda verification: verification.secret,
 }
 
 
@@ -198,10 +198,10 @@ def signed_headers_reader(list_header: str, join: str, most: int) -> Reader:
     """Reads `name:value` of every header that another header lists, sorted by name."""
     read_list = header_reader(list_header)
 
-    def read(reading: Reading) -> bytes | None:
-        names = sorted(name.strip(b" \t").lower() for name in (read_list(reading) or b"").split(b","))
-        headers = reading.request.headers
-        if len(names) > most or any(name not in headers or name in reading.request.conflicting for name in names):
+    def read(verification: Verification) -> bytes | None:
+        names = sorted(name.strip(b" \t").lower() for name in (read_list(verification) or b"").split(b","))
+        headers = verification.request.headers
+        if len(names) > most or any(name not in headers or name in verification.request.conflicting for name in names):
             return None
         return join.encode().join(name + b":" + headers[name].strip(b" \t") for name in names)
 

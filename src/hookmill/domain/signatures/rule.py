@@ -46,7 +46,7 @@ def usable_event_header(scheme: Scheme, name: str | None, header: str) -> str:
         where = f"the header {place}" if kind == "header" else f"the field {place} of the body"
         raise Invalid(f"The event type of {name} is in {where}, and is read there. Leave the event header out.")
     # Another header that the sender signs is the best place for it.
-    if header.lower().encode() in scheme.plan.proving_headers:
+    if header.lower().encode() in scheme.compiled.proving_headers:
         raise Invalid(f"{header} holds {scheme.title}'s proof, and event types are stored and shown. Choose another.")
     return header
 

@@ -226,7 +226,7 @@ class Scheme(_Entry, frozen=True, kw_only=True, dict=True):
         if (self.algorithm.family in {"ecdsa", "rsa"}) != (self.secret.decode is SecretDecoding.SPKI):
             raise ValueError("secret.decode is spki for the keys of ECDSA and RSA, and only for them")
         # A mistake in the data shows here, by the name of its field, and not when a request comes.
-        self.plan.check()
+        self.compiled.check()
 
     @property
     def experimental(self) -> bool:
@@ -236,14 +236,14 @@ class Scheme(_Entry, frozen=True, kw_only=True, dict=True):
     @property
     def covers_body(self) -> bool:
         """Whether a body that was changed on the way is refused."""
-        return "body" in self.plan.content.placeholders or self.jwt is not None or self.body_hash is not None
+        return "body" in self.compiled.content.placeholders or self.jwt is not None or self.body_hash is not None
 
     @property
     def covers_time(self) -> bool:
         """Whether the time is signed, so that an old request can be told from a new one."""
         if self.timestamp is None:
             return self.jwt is not None and self.jwt.requires_expiry
-        if "ts" in self.plan.content.placeholders or "ts" in self.plan.key.placeholders:
+        if "ts" in self.compiled.content.placeholders or "ts" in self.compiled.key.placeholders:
             return True
         if self.signed_headers is not None:
             return True
@@ -254,7 +254,7 @@ class Scheme(_Entry, frozen=True, kw_only=True, dict=True):
         """Whether the event's id is signed, so that nobody can send the same event under a new one."""
         if not self.delivery_id:
             return False
-        return "id" in self.plan.content.placeholders or all(self.covers(where) for where in self.delivery_id)
+        return "id" in self.compiled.content.placeholders or all(self.covers(where) for where in self.delivery_id)
 
     def event_for(self, name: str | None) -> Event | None:
         """Where the provider says what happened, if its name for this scheme is `name`."""
@@ -268,16 +268,16 @@ class Scheme(_Entry, frozen=True, kw_only=True, dict=True):
     def covers(self, where: str) -> bool:
         """Whether the signature covers this header or this value of the body."""
         # What may be absent from the signed content is signed where it is present.
-        if not self.plan.content.placeholders.isdisjoint({where, where.replace("json:", "json?:", 1)}):
+        if not self.compiled.content.placeholders.isdisjoint({where, where.replace("json:", "json?:", 1)}):
             return True
         return where.startswith("json:") and self.covers_body
 
     @cached_property
-    def plan(self) -> "Plan":
-        return Plan(self)
+    def compiled(self) -> "CompiledScheme":
+        return CompiledScheme(self)
 
 
-class Plan:
+class CompiledScheme:
     """A scheme compiled into readers, once: nothing of the data is looked at again while requests come."""
 
     __slots__ = (
@@ -359,7 +359,7 @@ class Plan:
             return first_of([source(where) for where in sources])
         except (ValueError, IndexError) as fault:
             self._faults.append(f"{field}: {fault}")
-            return lambda reading: None
+            return lambda verification: None
 
     def _check_events(self, scheme: Scheme) -> None:
         events = {f"alias_events.{alias}": event for alias, event in scheme.alias_events.items()}
@@ -417,4 +417,4 @@ def signature_size(algorithm: Algorithm) -> int | None:
 
 def signing_headers(scheme: Scheme) -> frozenset[bytes]:
     """The headers that hold the proof, in lower case: none of them may be named as a webhook's delivery id header."""
-    return scheme.plan.signing_headers
+    return scheme.compiled.signing_headers

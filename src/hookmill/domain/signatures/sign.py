@@ -21,7 +21,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.payload import Json
 from hookmill.domain.signatures.encoding import Encoding, base64_secret, encode, hex_secret, written_time
 from hookmill.domain.signatures.key import RSA_BITS_MIN, shared_key
-from hookmill.domain.signatures.reading import Reading, SignedRequest
+from hookmill.domain.signatures.reading import SignedRequest, Verification
 from hookmill.domain.signatures.scheme import Algorithm, Jwt, Scheme, SecretDecoding
 
 JWT_LIFETIME_SECONDS: Final = 300
@@ -71,10 +71,10 @@ def sign(
     if scheme.jwt is not None:
         signature = _token(scheme.jwt, shared_key(scheme, secret_text), draft.body, at_us)
     else:
-        reading = draft.reading(written_at)
+        verification = draft.verification(written_at)
         if not scheme.algorithm.uses_public_key:
-            reading.secret = shared_key(scheme, secret_text)
-        signature = _signature(scheme, secret_text, reading)
+            verification.secret = shared_key(scheme, secret_text)
+        signature = _signature(scheme, secret_text, verification)
     draft.add_signature(scheme.signature.prefix + signature, written_at)
     return Signed(draft.headers, draft.body, draft.url)
 
@@ -99,7 +99,7 @@ class _Draft:
         if not self.scheme.delivery_id:
             return
         where = self.scheme.delivery_id[0]
-        needed = {"id", where} & self.scheme.plan.content.placeholders
+        needed = {"id", where} & self.scheme.compiled.content.placeholders
         if delivery_id is None and needed:
             # From the body and the time, so that a repeat of the same event has the same id.
             delivery_id = "msg_" + sha256(b"%d %s" % (self.at_us, self.body)).hexdigest()[:32]
@@ -112,7 +112,7 @@ class _Draft:
             return b""
         written = written_time(self.at_us, timestamp.unit)
         where = timestamp.sources[0]
-        if not where.startswith("json:") or where in self.scheme.plan.content.placeholders:
+        if not where.startswith("json:") or where in self.scheme.compiled.content.placeholders:
             self.put(where, written)
         return written.encode()
 
@@ -130,11 +130,11 @@ class _Draft:
             names = sorted({name.lower() for name, _ in self.headers} | {rule.header})
             self.headers.append((rule.header, ",".join(names)))
 
-    def reading(self, written_at: bytes) -> Reading:
+    def verification(self, written_at: bytes) -> Verification:
         headers = {name.lower().encode(): value.encode() for name, value in self.headers}
-        reading = Reading(SignedRequest(headers, frozenset(), self.body, self.url))
-        reading.timestamp = written_at
-        return reading
+        verification = Verification(SignedRequest(headers, frozenset(), self.body, self.url))
+        verification.timestamp = written_at
+        return verification
 
     def add_signature(self, signature: str, written_at: bytes) -> None:
         entries, timestamp = self.scheme.signature.entries, self.scheme.timestamp
@@ -173,19 +173,19 @@ def _with_value(scheme: Scheme, body: bytes, path: str, value: str) -> bytes:
     return json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
-def _signature(scheme: Scheme, secret_text: str, reading: Reading) -> str:
-    plan = scheme.plan
+def _signature(scheme: Scheme, secret_text: str, verification: Verification) -> str:
+    compiled = scheme.compiled
     if scheme.algorithm is Algorithm.TOKEN:
-        return reading.secret.decode()
-    content = plan.content.fill(reading)
+        return verification.secret.decode()
+    content = compiled.content.fill(verification)
     if content is None:
         raise Invalid(f"{scheme.title} signs values that this request lacks: {scheme.content}")
     if scheme.algorithm.uses_public_key:
         value = _by_private_key(scheme, secret_text, content)
-    elif plan.family == "hmac":
-        value = hmac.digest(plan.key.fill(reading) or reading.secret, content, plan.digest)
+    elif compiled.family == "hmac":
+        value = hmac.digest(compiled.key.fill(verification) or verification.secret, content, compiled.digest)
     else:
-        value = new_digest(plan.digest, content, usedforsecurity=False).digest()
+        value = new_digest(compiled.digest, content, usedforsecurity=False).digest()
     return encode(scheme.signature.encoding, value)
 
 

@@ -1,7 +1,7 @@
 """Does a signature prove its sender? Total: whatever a stranger sends ends in a verdict.
 
 The secret is compared without haste: every signature that was sent is compared with every active key, as bytes of
-equal length, and no comparison ends early. The signature is judged first and its age last.
+equal length, and no comparison ends early. The signature is verified first and its age last.
 """
 
 import hmac
@@ -22,15 +22,15 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from hookmill.domain.payload import Json, NotJson, parse
 from hookmill.domain.signatures.encoding import Encoding, base64url, decoder, seconds_since_1970
 from hookmill.domain.signatures.key import Key, PublicKey
-from hookmill.domain.signatures.reading import Reading, SignedRequest
-from hookmill.domain.signatures.scheme import Jwt, Plan, Scheme, Timestamp
+from hookmill.domain.signatures.reading import SignedRequest, Verification
+from hookmill.domain.signatures.scheme import CompiledScheme, Jwt, Scheme, Timestamp
 
 SIGNATURE_BYTES_MAX: Final = 8192
 CANDIDATES_MAX: Final = 16
 JWT_LEEWAY_SECONDS: Final = 60
 
 
-class Reason(StrEnum):
+class Failure(StrEnum):
     """Why a signature proves nothing, for the owner's log. The sender is told nothing of it."""
 
     NO_SIGNATURE = "the signature is absent"
@@ -64,7 +64,7 @@ class Verified:
 class Unverified:
     """The sender did not prove itself."""
 
-    reason: Reason
+    reason: Failure
     seconds: int = 0
     """How old a stale signature is, or how far ahead one of the future."""
 
@@ -75,29 +75,29 @@ _VERIFIED: Final = Verified()
 
 def verify(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us: int) -> Verdict:
     """Judge a request by the scheme, with any of the active keys. `now_us` is in µs since 1970."""
-    plan = scheme.plan
-    if not plan.all_headers.isdisjoint(request.conflicting):
+    compiled = scheme.compiled
+    if not compiled.all_headers.isdisjoint(request.conflicting):
         # Joined into one value, a second line could smuggle entries into a list.
-        return Unverified(Reason.REPEATED_HEADER)
+        return Unverified(Failure.REPEATED_HEADER)
     if not keys:
-        return Unverified(Reason.NO_KEY)
-    reading = Reading(request)
-    sent = _sent_signatures(plan, reading)
-    if isinstance(sent, Reason):
+        return Unverified(Failure.NO_KEY)
+    verification = Verification(request)
+    sent = _sent_signatures(compiled, verification)
+    if isinstance(sent, Failure):
         return Unverified(sent)
     if scheme.jwt is not None:
         return _verify_token(scheme.jwt, keys, request, sent, now_us)
-    candidates = [value for one in sent if (value := plan.decode(one)) is not None]
+    candidates = [value for one in sent if (value := compiled.decode(one)) is not None]
     if not candidates:
-        return Unverified(Reason.WRONG_ENCODING)
-    signed_at = _read_timestamp(scheme.timestamp, plan, reading) if plan.timestamp_needed else None
-    if isinstance(signed_at, Reason):
+        return Unverified(Failure.WRONG_ENCODING)
+    signed_at = _read_timestamp(scheme.timestamp, compiled, verification) if compiled.timestamp_needed else None
+    if isinstance(signed_at, Failure):
         return Unverified(signed_at)
-    proven = _prove(plan, keys, reading, candidates)
-    if isinstance(proven, Reason):
+    proven = _prove(compiled, keys, verification, candidates)
+    if isinstance(proven, Failure):
         return Unverified(proven)
     if scheme.body_hash is not None and not _url_names_body(scheme.body_hash.query, request):
-        return Unverified(Reason.BODY_CHANGED)
+        return Unverified(Failure.BODY_CHANGED)
     if signed_at is None:
         return _VERIFIED
     if scheme.timestamp is None or not scheme.timestamp.enforced:
@@ -107,95 +107,97 @@ def verify(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us: 
 
 def delivery_id(scheme: Scheme, request: SignedRequest) -> bytes | None:
     """The provider's own id of this event, from its header or the body. Ask for verified requests only."""
-    reader = scheme.plan.delivery_id
-    return None if reader is None else reader(Reading(request))
+    reader = scheme.compiled.delivery_id
+    return None if reader is None else reader(Verification(request))
 
 
-def _sent_signatures(plan: Plan, reading: Reading) -> list[bytes] | Reason:
+def _sent_signatures(compiled: CompiledScheme, verification: Verification) -> list[bytes] | Failure:
     """The signatures as they are written, without their prefix."""
-    values = [value for read in plan.signatures if (value := read(reading)) is not None]
+    values = [value for read in compiled.signatures if (value := read(verification)) is not None]
     if not values:
-        return Reason.NO_SIGNATURE
+        return Failure.NO_SIGNATURE
     if sum(map(len, values)) > SIGNATURE_BYTES_MAX:
-        return Reason.TOO_LONG
-    if plan.entries is not None:
-        values = [entry for value in values for entry in _entries(plan, value, reading)]
+        return Failure.TOO_LONG
+    if compiled.entries is not None:
+        values = [entry for value in values for entry in _entries(compiled, value, verification)]
         if not values:
-            return Reason.NO_ENTRY
+            return Failure.NO_ENTRY
     if len(values) > CANDIDATES_MAX:
-        return Reason.TOO_MANY
-    prefix = plan.prefix
+        return Failure.TOO_MANY
+    prefix = compiled.prefix
     if not prefix:
         return values
-    return [value[len(prefix) :] for value in values if value.startswith(prefix)] or Reason.WRONG_PREFIX
+    return [value[len(prefix) :] for value in values if value.startswith(prefix)] or Failure.WRONG_PREFIX
 
 
-def _entries(plan: Plan, value: bytes, reading: Reading) -> list[bytes]:
+def _entries(compiled: CompiledScheme, value: bytes, verification: Verification) -> list[bytes]:
     """The entries of a list that are signatures; the time beside them goes to the reading."""
-    parts = [part.strip(b" \t") for part in value.split(plan.split)]
-    assert plan.entries is not None
-    if plan.entries.positional:
-        reading.listed_timestamp = parts[0]
+    parts = [part.strip(b" \t") for part in value.split(compiled.split)]
+    assert compiled.entries is not None
+    if compiled.entries.positional:
+        verification.listed_timestamp = parts[0]
         return parts[1:]
-    between = b"," if plan.entries.tag else b"="
+    between = b"," if compiled.entries.tag else b"="
     found, times = [], set()
     for part in parts:
         name, mark, rest = part.partition(between)
-        if mark and name == plan.entry_mark:
+        if mark and name == compiled.entry_mark:
             found.append(rest)
-        elif mark and name == plan.entry_time:
+        elif mark and name == compiled.entry_time:
             times.add(rest)
     # Two different times in one header leave open which one was signed.
-    reading.listed_timestamp = times.pop() if len(times) == 1 else None
+    verification.listed_timestamp = times.pop() if len(times) == 1 else None
     return found
 
 
-def _read_timestamp(timestamp: Timestamp | None, plan: Plan, reading: Reading) -> int | Reason:
+def _read_timestamp(timestamp: Timestamp | None, compiled: CompiledScheme, verification: Verification) -> int | Failure:
     assert timestamp is not None
-    assert plan.timestamp is not None
-    written = plan.timestamp(reading)
+    assert compiled.timestamp is not None
+    written = compiled.timestamp(verification)
     if not written:
-        return Reason.NO_TIMESTAMP
+        return Failure.NO_TIMESTAMP
     seconds = seconds_since_1970(written, timestamp.unit)
     if seconds is None:
-        return Reason.BAD_TIMESTAMP
-    reading.timestamp = written
+        return Failure.BAD_TIMESTAMP
+    verification.timestamp = written
     return seconds
 
 
-def _prove(plan: Plan, keys: Sequence[Key], reading: Reading, candidates: list[bytes]) -> bytes | Reason:
+def _prove(
+    compiled: CompiledScheme, keys: Sequence[Key], verification: Verification, candidates: list[bytes]
+) -> bytes | Failure:
     """What the matching signature stands for: equal bytes for equal requests, however the signature was written."""
-    content = None if plan.keyed_content else plan.content.fill(reading)
-    if content is None and not plan.keyed_content:
-        return Reason.INCOMPLETE
+    content = None if compiled.keyed_content else compiled.content.fill(verification)
+    if content is None and not compiled.keyed_content:
+        return Failure.INCOMPLETE
     proven = None
     for key in keys:
-        reading.secret = key.shared
-        if plan.keyed_content:
-            content = plan.content.fill(reading)
+        verification.secret = key.shared
+        if compiled.keyed_content:
+            content = compiled.content.fill(verification)
             if content is None:
-                return Reason.INCOMPLETE
+                return Failure.INCOMPLETE
         assert content is not None
         if key.public is not None:
             for candidate in candidates:
                 if _public_key_confirms(key.public, candidate, content):
                     proven = content
             continue
-        expected = _expected(plan, key, reading, content)
+        expected = _expected(compiled, key, verification, content)
         for candidate in candidates:
             if hmac.compare_digest(expected, candidate):
                 proven = expected
-    return Reason.MISMATCH if proven is None else proven
+    return Failure.MISMATCH if proven is None else proven
 
 
-def _expected(plan: Plan, key: Key, reading: Reading, content: bytes) -> bytes:
-    if plan.family == "hmac":
-        hmac_key = (plan.key.fill(reading) or key.shared) if plan.key_differs else key.shared
-        return hmac.digest(hmac_key, content, plan.digest)
-    if plan.family == "token":
+def _expected(compiled: CompiledScheme, key: Key, verification: Verification, content: bytes) -> bytes:
+    if compiled.family == "hmac":
+        hmac_key = (compiled.key.fill(verification) or key.shared) if compiled.key_differs else key.shared
+        return hmac.digest(hmac_key, content, compiled.digest)
+    if compiled.family == "token":
         # A token's reader digests what was sent, so that both sides are equally long.
         return sha256(key.shared).digest()
-    return new_digest(plan.digest, content, usedforsecurity=False).digest()
+    return new_digest(compiled.digest, content, usedforsecurity=False).digest()
 
 
 def _public_key_confirms(key: PublicKey, signature: bytes, content: bytes) -> bool:
@@ -224,8 +226,8 @@ def _aged(timestamp: Timestamp, signed_at: int, now_us: int) -> Unverified | Non
     # In whole seconds, as senders count: 300 seconds pass and 301 fail, on both sides.
     age = now_us // 1_000_000 - signed_at
     if age > timestamp.tolerance_seconds:
-        return Unverified(Reason.STALE, age)
-    return Unverified(Reason.AHEAD, -age) if -age > timestamp.tolerance_seconds else None
+        return Unverified(Failure.STALE, age)
+    return Unverified(Failure.AHEAD, -age) if -age > timestamp.tolerance_seconds else None
 
 
 _HEX_SHA256: Final = decoder(Encoding.HEX, 32)
@@ -243,17 +245,17 @@ class _Token:
 def _verify_token(rule: Jwt, keys: Sequence[Key], request: SignedRequest, sent: list[bytes], now_us: int) -> Verdict:
     tokens = [token for one in sent if (token := _token(one)) is not None]
     if not tokens:
-        return Unverified(Reason.WRONG_ENCODING)
+        return Unverified(Failure.WRONG_ENCODING)
     proven = None
     for key in keys:
         for token in tokens:
             if hmac.compare_digest(hmac.digest(key.shared, token.signed, "sha256"), token.signature):
                 proven = token
     if proven is None:
-        return Unverified(Reason.MISMATCH)
+        return Unverified(Failure.MISMATCH)
     claims = _object(proven.claims)
     if claims is None:
-        return Unverified(Reason.WRONG_CLAIMS)
+        return Unverified(Failure.WRONG_CLAIMS)
     return _judge_claims(rule, claims, request.body, now_us)
 
 
@@ -283,17 +285,17 @@ def _judge_claims(rule: Jwt, claims: dict[str, Json], body: bytes, now_us: int) 
     written = claimed.encode("utf-8", "surrogatepass") if type(claimed) is str else b""
     digest = decoder(rule.claim_encoding, 32)(written)
     if digest is None or (rule.issuer is not None and claims.get("iss") != rule.issuer):
-        return Unverified(Reason.WRONG_CLAIMS)
+        return Unverified(Failure.WRONG_CLAIMS)
     if not hmac.compare_digest(digest, sha256(body).digest()):
-        return Unverified(Reason.BODY_CHANGED)
+        return Unverified(Failure.BODY_CHANGED)
     expires, begins = _moment(claims.get("exp")), _moment(claims.get("nbf"))
     if expires is _NO_MOMENT or begins is _NO_MOMENT or (rule.requires_expiry and expires is None):
-        return Unverified(Reason.WRONG_CLAIMS)
+        return Unverified(Failure.WRONG_CLAIMS)
     now = now_us // 1_000_000
     if expires is not None and now - expires > JWT_LEEWAY_SECONDS:
-        return Unverified(Reason.STALE, now - expires)
+        return Unverified(Failure.STALE, now - expires)
     if begins is not None and begins - now > JWT_LEEWAY_SECONDS:
-        return Unverified(Reason.AHEAD, begins - now)
+        return Unverified(Failure.AHEAD, begins - now)
     return _VERIFIED
 
 

@@ -35,7 +35,7 @@ REST: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RotationPlan:
     """What a rotation is to do: `new` seals, and `old` are no longer needed when it is done."""
 
     new: MasterKey
@@ -49,7 +49,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rotated:
+class RotationResult:
     """What came of a rotation. All keys are named by their ids."""
 
     key_id: str
@@ -60,7 +60,7 @@ class Rotated:
     retired: tuple[str, ...]
 
 
-def plan(in_use: KeysInUse, keys: Sequence[MasterKey]) -> Plan | None:
+def plan(in_use: KeysInUse, keys: Sequence[MasterKey]) -> RotationPlan | None:
     """What there is to do with these keys, newest first. None when the newest seals, and no other is there or needed.
 
     Raises `WrongKey` when one that is in use is missing.
@@ -72,7 +72,7 @@ def plan(in_use: KeysInUse, keys: Sequence[MasterKey]) -> Plan | None:
     old = tuple(key for key in keys if key != new)
     if place == 0 and not old and not in_use.retiring:
         return None
-    return Plan(new=new, old=old, in_use=in_use)
+    return RotationPlan(new=new, old=old, in_use=in_use)
 
 
 def add_key(file: KeyFile, in_use: KeysInUse) -> tuple[MasterKey, bool]:
@@ -89,7 +89,7 @@ def add_key(file: KeyFile, in_use: KeysInUse) -> tuple[MasterKey, bool]:
     return new, True
 
 
-def begin(tx: Transaction, planned: Plan) -> bool:
+def begin(tx: Transaction, planned: RotationPlan) -> bool:
     """Step 2. False when it was done before. Raises `Conflict` when another rotation was faster."""
     if binding.sealing_key_id(tx) == planned.new.id:
         return False
@@ -97,7 +97,9 @@ def begin(tx: Transaction, planned: Plan) -> bool:
     return True
 
 
-def finish(database: Database, planned: Plan, advance: Callable[[int], None] = lambda _rows: None) -> Rotated:
+def finish(
+    database: Database, planned: RotationPlan, advance: Callable[[int], None] = lambda _rows: None
+) -> RotationResult:
     """Steps 3 and 4. `advance` hears how many rows more were seen."""
     sealed_again, unreadable = 0, []
     for table in SEALED:
@@ -113,7 +115,7 @@ def finish(database: Database, planned: Plan, advance: Callable[[int], None] = l
                 sealed_again += _seal_again(database, table, planned, changes)
             advance(len(page))
     _write(database, lambda tx: _end(tx, planned))
-    return Rotated(
+    return RotationResult(
         key_id=planned.new.id,
         began=planned.begins,
         sealed_again=sealed_again,
@@ -136,12 +138,12 @@ def rows_by_key(tx: Transaction) -> dict[str, int]:
     return counts
 
 
-def _end(tx: Transaction, planned: Plan) -> None:
+def _end(tx: Transaction, planned: RotationPlan) -> None:
     _refuse_if_overtaken(tx, planned)
     binding.end_rotation(tx)
 
 
-def _refuse_if_overtaken(tx: Transaction, planned: Plan) -> None:
+def _refuse_if_overtaken(tx: Transaction, planned: RotationPlan) -> None:
     if binding.sealing_key_id(tx) != planned.new.id:
         raise Conflict("Another rotation has begun elsewhere. This one has left the rest to it.")
 
@@ -162,7 +164,7 @@ def _pages(database: Database, table: str) -> Iterator[Sequence[Row]]:
         last = rows[-1]["id"]
 
 
-def _opening(row: Row, planned: Plan) -> MasterKey | None:
+def _opening(row: Row, planned: RotationPlan) -> MasterKey | None:
     """The key that really opens the row, whatever the row says: no key may go that is still needed."""
     for key in sorted((planned.new, *planned.old), key=lambda key: key.id != row["key_id"]):
         try:
@@ -173,7 +175,7 @@ def _opening(row: Row, planned: Plan) -> MasterKey | None:
     return None
 
 
-def _seal_again(database: Database, table: str, planned: Plan, changes: Sequence[tuple[Row, bytes]]) -> int:
+def _seal_again(database: Database, table: str, planned: RotationPlan, changes: Sequence[tuple[Row, bytes]]) -> int:
     def write(tx: Transaction) -> int:
         _refuse_if_overtaken(tx, planned)
         return sum(

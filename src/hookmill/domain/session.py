@@ -1,0 +1,34 @@
+"""Sign-in: sessions, sign-in links, and accounts with a password. Times are µs since 1970."""
+
+from dataclasses import dataclass
+
+from hookmill.domain.ids import TeamId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A member who is signed in with one browser."""
+
+    member_id: str
+    created_at: int
+    last_seen_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignInLink:
+    team_id: TeamId
+    member_id: str | None
+    """None for the first admin, who is not a member yet."""
+    expires_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A member with the hash of their password."""
+
+    member_id: str
+    team_id: TeamId
+    email: str
+    name: str
+    is_admin: bool
+    password_hash: str | None
