@@ -38,11 +38,11 @@ PASSWORD = "correct horse battery staple"
 
 _DELIVERIES = RowStatement(
     """
-    WITH given (id, webhook_no, received_at, label, budget, size, kind, identity, digest, original, none, event)
+    WITH given (id, webhook_no, received_at, label, rate_limit, size, kind, identity, digest, original, none, event)
         AS ({rows})
-    INSERT INTO deliveries (id, webhook_no, received_at, label, budget, size,
+    INSERT INTO deliveries (id, webhook_no, received_at, label, rate_limit, size,
                             identity_kind, identity, identity_digest, duplicate_of, event)
-    SELECT id, webhook_no, received_at, label, budget, size,
+    SELECT id, webhook_no, received_at, label, rate_limit, size,
            NULLIF(kind, 0), NULLIF(identity, ''), NULLIF(digest, none), NULLIF(original, none), NULLIF(event, '')
     FROM given
     """,
@@ -81,7 +81,7 @@ def fill(database: Database, *, deliveries: int = DELIVERIES, now: int) -> None:
             # The last webhook has few of its own.
             no = webhooks[-1] if number % 10_000 == 0 else chance.choice(webhooks[:-1])
             label = Label.REJECTED_TOO_LARGE if number in range(1_000, 1_000 + RARE) else _label(chance)
-            budget = RateLimit.FAILED_AUTHENTICATIONS if label is Label.REJECTED_AUTH else RateLimit.DELIVERIES
+            rate_limit = RateLimit.FAILED_AUTHENTICATIONS if label is Label.REJECTED_AUTH else RateLimit.DELIVERIES
             identity = DUPLICATE if label is Label.DUPLICATE or number < WEBHOOKS * 10 else f"event-{number}"
             digest = bytearray(sha256(b"sender\0" + identity.encode()).digest()[:16])
             kept = label in (Label.ACCEPTED, Label.DUPLICATE)
@@ -90,7 +90,7 @@ def fill(database: Database, *, deliveries: int = DELIVERIES, now: int) -> None:
                 label = Label.ACCEPTED if original is key else Label.DUPLICATE
             rows.append(
                 (
-                    key, no, at, int(label), int(budget), 1_000, int(IdentityKind.SENDER) if kept else 0,
+                    key, no, at, int(label), int(rate_limit), 1_000, int(IdentityKind.SENDER) if kept else 0,
                     identity if kept else "", digest if kept else _NOTHING,
                     originals[no] if label is Label.DUPLICATE else _NOTHING, _NOTHING,
                     "release" if label is Label.REJECTED_TOO_LARGE else "push" if kept else "",

@@ -53,7 +53,7 @@ def test_a_pass_forgets_old_identities_and_old_counters(world, tmp_path):
 
     sweep(world.database, tmp_path, world.clock())
 
-    assert (rows(world, "identities"), rows(world, "refusals")) == (0, 0)
+    assert (rows(world, "identities"), rows(world, "dropped_attempts")) == (0, 0)
 
 
 def test_a_pass_works_in_small_steps_and_rests_between_them(world, tmp_path, monkeypatch):

@@ -179,7 +179,7 @@ def _sweep_rows(database: Database, now: int, rest: Callable[[], bool]) -> int:
         if rest():
             return removed
     with database.write() as tx:
-        deliveries.forget_refusals(tx, now)
+        deliveries.forget_dropped_attempts(tx, now)
         _forget_what_is_over(tx, now)
     return removed
 

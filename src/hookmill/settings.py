@@ -124,7 +124,7 @@ class Settings(BaseSettings):
     )
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="Networks whose X-Forwarded-For is believed, such as 10.0.0.0/8, for logs and budgets.",
+        description="Networks whose X-Forwarded-For is believed, such as 10.0.0.0/8, for logs and rate limits.",
     )
     master_key: SecretStr | None = Field(
         default=None,

@@ -151,9 +151,9 @@ def test_what_got_no_entry_is_counted_by_the_minute(api: Api, stocked: Stocked):
         assert api.world.post(stocked.webhook, b"{}").status == 404
     api.world.counted(stocked.webhook)
 
-    (minute,) = api.get(f"{FACTORY}/refusals").json["items"]
+    (minute,) = api.get(f"{FACTORY}/dropped-attempts").json["items"]
 
-    assert (minute["webhook_uid"], minute["kind"], minute["refused"]) == (stocked.webhook.webhook.uid, "not_found", 3)
+    assert (minute["webhook_uid"], minute["kind"], minute["count"]) == (stocked.webhook.webhook.uid, "not_found", 3)
     assert minute["since"] < minute["until"]
 
 

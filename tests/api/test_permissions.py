@@ -59,7 +59,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", f"{FACTORY}/deliveries/{{delivery}}/payload"): Row("viewer"),
     ("GET", f"{FACTORY}/deliveries/{{delivery}}/explanation"): Row("viewer"),
     ("POST", f"{FACTORY}/deliveries/{{delivery}}/replay"): Row("manager", 201),
-    ("GET", f"{FACTORY}/refusals"): Row("viewer"),
+    ("GET", f"{FACTORY}/dropped-attempts"): Row("viewer"),
     ("POST", f"{FACTORY}/filter-tests"): Row("viewer", 200, lambda at: {"delivery_id": at["delivery"]}),
     ("POST", f"{FACTORY}/backtests"): Row("viewer", 200, lambda at: {"filter": {"action": ["opened"]}}),
     ("GET", f"{FACTORY}/runs"): Row("viewer"),

@@ -112,7 +112,7 @@ class Log:
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.execute(
                 """
-                INSERT INTO deliveries (id, webhook_no, received_at, label, budget, size,
+                INSERT INTO deliveries (id, webhook_no, received_at, label, rate_limit, size,
                                         identity_kind, identity, identity_digest, duplicate_of, reason, event,
                                         event_signed)
                 SELECT ?, no, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ? FROM webhooks WHERE uid = ?
@@ -149,7 +149,8 @@ class Log:
         with closing(sqlite3.connect(self.path)) as connection, connection:
             (number,) = connection.execute("SELECT no FROM webhooks WHERE uid = ?", (webhook_uid,)).fetchone()
             connection.executemany(
-                "INSERT INTO deliveries (id, webhook_no, received_at, label, budget, size) VALUES (?, ?, ?, 3, 2, 7)",
+                "INSERT INTO deliveries (id, webhook_no, received_at, label, rate_limit, size) "
+                "VALUES (?, ?, ?, 3, 2, 7)",
                 [(key, number, START_US + place) for place, key in enumerate(keys)],
             )
         return [ids.delivery_id(key) for key in keys]
@@ -197,7 +198,8 @@ class Log:
         hour = START_US - START_US % 3_600_000_000
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.executemany(
-                "INSERT INTO refusals (webhook_no, minute, kind, count) SELECT no, ?, ?, ? FROM webhooks WHERE uid = ?",
+                "INSERT INTO dropped_attempts (webhook_no, minute, kind, count) "
+                "SELECT no, ?, ?, ? FROM webhooks WHERE uid = ?",
                 [(hour + minute * 60_000_000, kind, count, webhook_uid) for minute, count in counts],
             )
 

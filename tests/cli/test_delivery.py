@@ -44,7 +44,7 @@ def test_the_event_type_is_listed_shown_exported_and_narrows_the_list(webhook: A
         ["Accepted", "push"],
     ]
     assert [row["delivery_id"] for row in narrowed["deliveries"]] == [tagged]
-    assert narrowed["refused"] == []
+    assert narrowed["dropped_attempts"] == []
     assert [(row["delivery_id"], row["event"], row["event_signed"]) for row in exported] == [
         (pushed, "push", False),
         (tagged, "Tag Push Hook", False),
@@ -147,9 +147,9 @@ def test_attempts_without_an_entry_are_narrowed_to_the_stretch_too(webhook: Any,
     log.refused(webhook["uid"], "rate_limited", [(2, 4), (4, 10), (6, 1)])
     stretch = ("--since", "2026-11-21 09:04:30", "--until", "2026-11-21 09:06")
 
-    (counted,) = hookmill("delivery", "list", *stretch, "--json").json["refused"]
+    (counted,) = hookmill("delivery", "list", *stretch, "--json").json["dropped_attempts"]
 
-    assert counted["refused"] == 10
+    assert counted["count"] == 10
 
 
 def test_the_list_can_be_narrowed_to_one_event(webhook: Any, log: Log, hookmill: Hookmill):
@@ -203,23 +203,23 @@ def test_attempts_without_an_entry_are_counted_below_the_log(webhook: Any, log: 
     log.refused(webhook["uid"], "failed_authentications", [(3, 7000)])
 
     assert hookmill("delivery", "list").out.splitlines()[3:] == [
-        "Refused without an entry (UTC):",
-        "  1 refused between 2026-11-21 09:09 and 09:10: over the rate limit (source)",
-        "  7,000 refused between 2026-11-21 09:03 and 09:04: over the budget for failed authentications (source)",
-        "  14 refused between 2026-11-21 09:02 and 09:04: over the rate limit (source)",
+        "Dropped without an entry (UTC):",
+        "  1 dropped between 2026-11-21 09:09 and 09:10: over the rate limit (source)",
+        "  7,000 dropped between 2026-11-21 09:03 and 09:04: over the rate limit of failed authentications (source)",
+        "  14 dropped between 2026-11-21 09:02 and 09:04: over the rate limit (source)",
     ]
 
 
 def test_attempts_without_an_entry_are_counted_in_json_too(webhook: Any, log: Log, hookmill: Hookmill):
     log.refused(webhook["uid"], "rate_limited", [(2, 4), (3, 10)])
 
-    assert hookmill("delivery", "list", "--json").json["refused"] == [
+    assert hookmill("delivery", "list", "--json").json["dropped_attempts"] == [
         {
             "webhook_uid": webhook["uid"],
             "kind": "rate_limited",
             "since": "2026-11-21T09:02:00.000000Z",
             "until": "2026-11-21T09:04:00.000000Z",
-            "refused": 14,
+            "count": 14,
         }
     ]
 

@@ -69,7 +69,7 @@ def test_a_run_as_json_has_the_exports_fields(
         "state": "failed",
         "attempt": 2,
         "created_at": "2026-11-21T09:12:36.000000Z",
-        "handed_at": None,
+        "claimed_at": None,
         "started_at": "2026-11-21T09:12:36.000000Z",
         "finished_at": "2026-11-21T09:12:37.500000Z",
         "cancel_requested_at": None,

@@ -142,21 +142,21 @@ def test_older_pages_go_on_where_the_newer_ended(page: Page, house: House):
     expect(page.locator("#live")).to_have_count(0)
 
 
-def test_what_was_refused_stands_at_its_time(page: Page, house: House):
+def test_dropped_attempts_are_shown_at_their_time(page: Page, house: House):
     made = house.management.webhooks.create(house.may, "flooded")
     for _ in range(60):
         accepted(house, made)
     assert {house.service.post(made, b'{"late": %d}' % number).status for number in range(5)} == {429}
     # Counters are written down every second, by the minute.
     until(
-        lambda: sum(each.count for each in house.management.log.refusals(house.may, "flooded")) == 5,
+        lambda: sum(each.count for each in house.management.log.dropped_attempts(house.may, "flooded")) == 5,
         "all that was refused is counted",
     )
 
     page.goto(house.at(f"{LOG}?webhook={made.webhook.uid}"))
 
     expect(page.locator("#log tr").first).to_contain_text(
-        re.compile(r"5 refused without an entry \(too many\) between")
+        re.compile(r"5 dropped without an entry \(too many\) between")
     )
 
 

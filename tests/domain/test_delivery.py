@@ -4,10 +4,10 @@ from hashlib import sha256
 
 from hookmill.domain.delivery import (
     Attempt,
+    DroppedAttempts,
     Identity,
     IdentityKind,
     Label,
-    Refusals,
     identify,
     joined,
     rate_limited,
@@ -163,9 +163,9 @@ def an_attempt(headers: dict[bytes, bytes]) -> Attempt:
     return Attempt(uid="wh_1", url_token=None, received_at=0, headers=headers, authorization=None, authorizations=0)
 
 
-def test_refusals_of_minutes_on_end_are_joined_newest_first():
-    def refused(webhook: str, kind: str, since: int, until: int, count: int) -> Refusals:
-        return Refusals(webhook_uid=WebhookUid(webhook), kind=kind, since=since, until=until, count=count)
+def test_dropped_attempts_of_consecutive_minutes_are_joined_newest_first():
+    def refused(webhook: str, kind: str, since: int, until: int, count: int) -> DroppedAttempts:
+        return DroppedAttempts(webhook_uid=WebhookUid(webhook), kind=kind, since=since, until=until, count=count)
 
     minutes = [
         refused("a", "rate_limited", 60, 120, 2),

@@ -247,4 +247,4 @@ def worst_bodies() -> list[bytes]:
 
 
 def refused(management: Management, kind: str) -> int:
-    return sum(row.count for row in management.log.refusals(operator(management)) if row.kind == kind)
+    return sum(row.count for row in management.log.dropped_attempts(operator(management)) if row.kind == kind)

@@ -111,7 +111,7 @@ LISTS = [
     (f"{FACTORY}/secrets", ("secret", "list"), "secrets"),
     (f"{FACTORY}/automations", ("automation", "list"), "automations"),
     (f"{FACTORY}/deliveries", ("delivery", "list"), "deliveries"),
-    (f"{FACTORY}/refusals", ("delivery", "list"), "refused"),
+    (f"{FACTORY}/dropped-attempts", ("delivery", "list"), "dropped_attempts"),
     (f"{FACTORY}/runs", ("run", "list"), "runs"),
     (f"{FACTORY}/audit-log?limit=200", ("audit", "list", "--limit", "200"), "entries"),
     ("/audit-log?limit=200", ("audit", "list", "--team", "--limit", "200"), "entries"),

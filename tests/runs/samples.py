@@ -28,7 +28,7 @@ def a_run(**different: Any) -> Run:
         state=RunState.RUNNING,
         attempt=1,
         created_at=now,
-        handed_at=now,
+        claimed_at=now,
         started_at=now,
         finished_at=None,
         cancel_requested_at=None,

@@ -139,7 +139,7 @@ def test_no_more_runs_are_in_hand_than_can_be_performed(on_sqlite):
             engine.wake()
         time.sleep(0.3)
         with on_sqlite.database.read() as tx:
-            waiting = tx.all("SELECT id FROM runs WHERE handed_at IS NULL")
+            waiting = tx.all("SELECT id FROM runs WHERE claimed_at IS NULL")
         gate.open.set()
         until(lambda: on_sqlite.states() == {"succeeded": 20})
 
@@ -266,7 +266,7 @@ def test_a_run_that_outlasts_the_grace_is_stopped_and_begins_again_at_the_next_s
 
     assert told["failures"] == []
     assert processes_of(run_id(key)) == []
-    assert (stopped.state, stopped.attempt, stopped.handed_at) == (RunState.QUEUED, 1, None)
+    assert (stopped.state, stopped.attempt, stopped.claimed_at) == (RunState.QUEUED, 1, None)
     with running(backlog, command="exit 0"):
         (run,) = backlog.wait_for_end(key)
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
@@ -336,7 +336,7 @@ def test_a_record_of_another_day_does_not_keep_a_run_from_being_performed(backlo
         # As if the store were restored from yesterday's backup, and the engine's file were not.
         with backlog.database.write() as tx:
             tx.run(
-                "UPDATE runs SET state = 'queued', attempt = 0, handed_at = NULL, finished_at = NULL,"
+                "UPDATE runs SET state = 'queued', attempt = 0, claimed_at = NULL, finished_at = NULL,"
                 " executor = NULL, output_tail = NULL"
             )
 
@@ -400,7 +400,7 @@ def test_a_run_that_slipped_through_our_hands_is_begun_again(on_sqlite, monkeypa
         with on_sqlite.database.write() as tx:
             # What is left when the COMMIT that begins an attempt takes effect and nobody hears of it.
             tx.run(
-                "UPDATE runs SET executor = :us, handed_at = 1, state = 'running', attempt = 1 WHERE id = :id",
+                "UPDATE runs SET executor = :us, claimed_at = 1, state = 'running', attempt = 1 WHERE id = :id",
                 us=engine.executor,
                 id=key,
             )

@@ -111,7 +111,7 @@ def test_a_fault_of_one_runner_stops_no_other(backlog: Backlog):
     faulty = [backlog.queue(backlog.automation(runner="faulty")) for _ in range(6)]
 
     with Worker(backlog) as worker:
-        until(lambda: any(backlog.column(key, "handed_at") for key in faulty))
+        until(lambda: any(backlog.column(key, "claimed_at") for key in faulty))
         others = backlog.wait_for_end(*backlog.queue_many(backlog.automation(), 20))
         told = worker.stop()
 

@@ -122,7 +122,7 @@ def test_a_run_whose_package_cannot_be_written_goes_back_uncounted(backlog):
 
     run = backlog.run(key)
     assert ended == Abandoned()
-    assert (run.state, run.attempt, run.started_at, run.handed_at) == (RunState.QUEUED, 0, None, None)
+    assert (run.state, run.attempt, run.started_at, run.claimed_at) == (RunState.QUEUED, 0, None, None)
     (_, fault), forgotten = failures
     assert forgotten == key
     assert str(fault).startswith(f"A run's package could not be written to {backlog.data}/runs: File exists.")

@@ -224,14 +224,14 @@ def test_another_factorys_log_is_not_found(world):
 
     assert world.management.log.newest(other_factory) == []
     assert world.management.runs.newest(other_factory) == []
-    assert world.management.log.refusals(other_factory) == []
+    assert world.management.log.dropped_attempts(other_factory) == []
     for look in (
         lambda: world.management.log.newest(other_factory, webhook=made.webhook.uid),
         lambda: world.management.log.get(other_factory, answer.delivery_id),
         lambda: world.management.log.payload(other_factory, answer.delivery_id),
         lambda: world.management.filters.test(other_factory, answer.delivery_id),
         lambda: world.management.runs.of_delivery(other_factory, answer.delivery_id),
-        lambda: world.management.log.refusals(other_factory, made.webhook.uid),
+        lambda: world.management.log.dropped_attempts(other_factory, made.webhook.uid),
         lambda: world.management.runs.get(other_factory, f"run_{run.id.hex()}"),
         lambda: world.management.runs.cancel(other_factory, f"run_{run.id.hex()}"),
     ):

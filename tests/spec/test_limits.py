@@ -130,7 +130,7 @@ def test_dropped_attempts_are_counted_per_minute(world):
 
     world.counted(made)
 
-    counts = {row.since: row.count for row in world.management.log.refusals(world.may, "source")}
+    counts = {row.since: row.count for row in world.management.log.dropped_attempts(world.may, "source")}
     assert counts == {minutes[0]: 3, minutes[1]: 4}
 
 

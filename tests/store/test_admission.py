@@ -29,7 +29,7 @@ def test_an_accepted_attempt_has_a_row_a_body_an_identity_and_its_runs(shelf):
     assert outcome == Accepted(plan.delivery)
     [row] = shelf.rows("deliveries")
     assert (bytes(row["id"]), row["webhook_no"], row["received_at"]) == (plan.delivery, webhook.no, shelf.clock.now)
-    assert (row["label"], row["budget"], row["size"], row["identity"]) == (1, 1, 3, "event-1")
+    assert (row["label"], row["rate_limit"], row["size"], row["identity"]) == (1, 1, 3, "event-1")
     assert (row["duplicate_of"], row["reason"]) == (None, None)
     assert [bytes(row["body"]) for row in shelf.rows("payloads")] == [b"[1]"]
     assert [bytes(row["delivery_id"]) for row in shelf.rows("identities")] == [plan.delivery]
@@ -294,7 +294,7 @@ def test_bodies_are_kept_byte_for_byte(shelf):
     assert [kept[plan.delivery] for plan in plans] == bodies
 
 
-def test_counts_of_refusals_add_up_by_webhook_minute_and_kind(shelf):
+def test_counts_of_dropped_attempts_add_up_by_webhook_minute_and_kind(shelf):
     one, other = shelf.webhook("one").no, shelf.webhook("other").no
     for counts in (
         [(one, 0, "not_found", 2), (one, 60, "not_found", 1), (other, 0, "not_found", 1)],
@@ -304,7 +304,7 @@ def test_counts_of_refusals_add_up_by_webhook_minute_and_kind(shelf):
         with shelf.database.write() as tx:
             add_dropped(tx, counts)
 
-    kept = {(row["webhook_no"], row["minute"], row["kind"]): row["count"] for row in shelf.rows("refusals")}
+    kept = {(row["webhook_no"], row["minute"], row["kind"]): row["count"] for row in shelf.rows("dropped_attempts")}
     assert kept == {
         (one, 0, "not_found"): 5,
         (one, 60, "not_found"): 1,
@@ -319,7 +319,7 @@ def test_a_count_that_is_handed_over_twice_at_once_is_added_twice(shelf):
     with shelf.database.write() as tx:
         add_dropped(tx, [(no, 0, "not_found", 2), (no, 0, "not_found", 3)])
 
-    assert [row["count"] for row in shelf.rows("refusals")] == [5]
+    assert [row["count"] for row in shelf.rows("dropped_attempts")] == [5]
 
 
 def test_random_batches_are_admitted_as_if_one_by_one(shelf):

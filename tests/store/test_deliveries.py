@@ -70,7 +70,7 @@ def test_duplicates_push_no_payload_out(shelf):
     assert shelf.count("payloads") == 50
 
 
-def test_old_refusals_beyond_the_newest_50_go_although_there_are_few_accepted(shelf):
+def test_old_rejections_beyond_the_newest_50_go_although_there_are_few_accepted(shelf):
     webhook = shelf.webhook()
     accepted = logged(shelf, webhook, 3, at=0)
     logged(shelf, webhook, 80, at=DAY, label=Label.REJECTED_AUTH)
@@ -196,16 +196,16 @@ def test_identities_are_walked_a_stretch_at_a_time_and_each_is_looked_at(shelf, 
     assert stretches == 50 // at_most + 1
 
 
-def test_counters_of_refusals_go_with_the_logs_days(shelf):
+def test_counts_of_dropped_attempts_go_with_the_logs_days(shelf):
     no = shelf.webhook().no
     with shelf.database.write() as tx:
         add_dropped(tx, [(no, shelf.clock.now + day * 86_400_000_000, "not_found", 1) for day in range(10)])
     shelf.clock.advance(days=10)
 
     with shelf.database.write() as tx:
-        assert deliveries.forget_refusals(tx, shelf.clock.now) == 3
+        assert deliveries.forget_dropped_attempts(tx, shelf.clock.now) == 3
 
-    assert shelf.count("refusals") == 7
+    assert shelf.count("dropped_attempts") == 7
 
 
 def test_webhooks_with_old_rows_are_found_and_others_are_not(shelf):

@@ -195,7 +195,7 @@ def test_closing_writes_down_what_was_counted(shelf):
 
     asyncio.run(scene())
 
-    assert [row["count"] for row in shelf.rows("refusals")] == [2]
+    assert [row["count"] for row in shelf.rows("dropped_attempts")] == [2]
 
 
 def test_what_is_counted_twice_while_the_writer_is_busy_adds_up_and_fails_nobody(shelf):
@@ -209,7 +209,7 @@ def test_what_is_counted_twice_while_the_writer_is_busy_adds_up_and_fails_nobody
             return await line.admit(plan)
 
     assert asyncio.run(scene()) == [Accepted(plan.delivery)]
-    assert [row["count"] for row in shelf.rows("refusals")] == [6]
+    assert [row["count"] for row in shelf.rows("dropped_attempts")] == [6]
 
 
 def test_after_closing_everything_is_unavailable(shelf):

@@ -216,6 +216,36 @@ def test_filter_at_the_limits_can_be_read_after_it_was_rewritten(before_operator
     assert (len(triggers), unreadable) == (1, ())
 
 
+def test_rows_under_the_names_of_before_are_kept(empty_url):
+    with open_database(empty_url) as database:
+        migrate(database, to="0011")
+        with database.write() as tx:
+            tx.run("INSERT INTO refusals (webhook_no, minute, kind, count) VALUES (1, 60, 'rate_limited', 7)")
+            tx.run(
+                """
+                INSERT INTO deliveries (id, webhook_no, received_at, label, budget, size)
+                VALUES (:id, 1, 60, 3, 2, 7)
+                """,
+                id=bytes(16),
+            )
+            tx.run(
+                """
+                INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version, state,
+                    attempt, created_at, handed_at, executor)
+                VALUES (:id, :id, 1, 'fac_1', 'aut_1', 1, 'running', 1, 60, 61, 'exe_1')
+                """,
+                id=bytes(16),
+            )
+
+        migrate(database)
+
+        with database.read() as tx:
+            (dropped,) = tx.all("SELECT * FROM dropped_attempts")
+            assert dropped == {"webhook_no": 1, "minute": 60, "kind": "rate_limited", "count": 7}
+            assert [row["rate_limit"] for row in tx.all("SELECT rate_limit FROM deliveries")] == [2]
+            assert [row["claimed_at"] for row in tx.all("SELECT claimed_at FROM runs WHERE executor = 'exe_1'")] == [61]
+
+
 def parsed(body: str) -> Parsed:
     read = parse(body.encode())
     assert isinstance(read, Parsed)
@@ -263,12 +293,12 @@ def test_a_database_that_a_newer_version_has_written_is_refused_and_left_alone(s
     with open_database(store_url) as database:
         with database.write() as tx:
             tx.run("UPDATE alembic_version SET version_num = '9999'")
-            tx.run("DROP TABLE refusals")
+            tx.run("DROP TABLE dropped_attempts")
 
         with pytest.raises(Conflict, match="is at schema 9999, which this version of Hookmill does not know"):
             migrate(database)
 
-        assert "refusals" not in tables(database)
+        assert "dropped_attempts" not in tables(database)
 
 
 @pytest.mark.parametrize("content", [b"canary", b"SQLite format 2\x00" + bytes(4_000), b"PK\x03\x04" * 1_000])

@@ -104,7 +104,7 @@ def test_a_key_tells_the_time_that_it_was_made_of():
         assert time_of(time_ordered(at, b"\xff" * 8)) == at
 
 
-def test_refusals_belong_to_the_page_in_whose_time_their_minute_ends(shelf: Shelf):
+def test_dropped_attempts_belong_to_the_page_in_whose_time_their_minute_ends(shelf: Shelf):
     webhook = shelf.webhook()
     minute = 60_000_000
     with shelf.database.write() as tx:
@@ -112,7 +112,7 @@ def test_refusals_belong_to_the_page_in_whose_time_their_minute_ends(shelf: Shel
 
     with shelf.database.read() as tx:
         pages = [
-            [row.count for row in deliveries.refusals(tx, shelf.factory.id, since=since, until=until)]
+            [row.count for row in deliveries.dropped_attempts(tx, shelf.factory.id, since=since, until=until)]
             for since, until in ((5 * minute + 7, None), (3 * minute, 5 * minute + 7), (None, 3 * minute))
         ]
 
@@ -140,12 +140,12 @@ def test_pages_of_runs_are_what_a_reader_of_all_runs_would_pick(shelf: Shelf):
             tx.run(
                 """
                 UPDATE runs
-                SET state = :state, finished_at = :finished_at, handed_at = :handed_at, executor = :executor
+                SET state = :state, finished_at = :finished_at, claimed_at = :claimed_at, executor = :executor
                 WHERE id = :id
                 """,
                 state=state.value,
                 finished_at=1 if state.is_final else None,
-                handed_at=1 if in_hand else None,
+                claimed_at=1 if in_hand else None,
                 executor="somebody" if in_hand else None,
                 id=row["id"],
             )

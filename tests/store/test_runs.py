@@ -101,7 +101,7 @@ def test_taking_says_whose_it_is_and_since_when(backlog):
 
     take(backlog)
 
-    assert backlog.run(key).handed_at == 5
+    assert backlog.run(key).claimed_at == 5
     assert backlog.column(key, "executor") == "us"
     assert backlog.run(key).state is RunState.QUEUED
 
@@ -301,7 +301,7 @@ def test_a_lost_run_goes_back_into_the_backlog_for_another_attempt(backlog):
     take_back(backlog, [key])
 
     run = backlog.run(key)
-    assert (run.state, run.attempt, run.handed_at) == (RunState.QUEUED, 1, None)
+    assert (run.state, run.attempt, run.claimed_at) == (RunState.QUEUED, 1, None)
     take(backlog, executor=THEM)
     assert begin(backlog, key, executor=THEM) == 2
 
@@ -384,7 +384,7 @@ def test_a_run_that_is_given_back_is_as_if_it_had_not_begun(backlog):
     assert give_back(backlog, key)
 
     run = backlog.run(key)
-    assert (run.state, run.attempt, run.started_at, run.handed_at) == (RunState.QUEUED, 0, None, None)
+    assert (run.state, run.attempt, run.started_at, run.claimed_at) == (RunState.QUEUED, 0, None, None)
     take(backlog, executor=THEM)
     assert begin(backlog, key, executor=THEM) == 1
 

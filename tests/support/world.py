@@ -159,7 +159,7 @@ class World:
         """Attempts that have no row in the webhook's log: how many, by kind."""
         self._do(self._write_dropped(made))
         total: dict[str, int] = {}
-        for minute in self.management.log.refusals(self.may, made.webhook.uid):
+        for minute in self.management.log.dropped_attempts(self.may, made.webhook.uid):
             total[minute.kind] = total.get(minute.kind, 0) + minute.count
         return total
 

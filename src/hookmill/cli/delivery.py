@@ -17,20 +17,20 @@ from hookmill.domain.delivery import Label, joined
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import WebhookUid, delivery_id, delivery_key
 from hookmill.domain.text import shown, shown_lines
-from hookmill.presentation.delivery import DETAILS, DeliveryView, DeliveryWithRunsView, RefusalView, details
+from hookmill.presentation.delivery import DETAILS, DeliveryView, DeliveryWithRunsView, DroppedAttemptsView, details
 from hookmill.presentation.filter import ExplanationView
 from hookmill.presentation.run import ReplayView
 from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
-    from hookmill.domain.delivery import Delivery, Refusals
+    from hookmill.domain.delivery import Delivery, DroppedAttempts
     from hookmill.management import AutomationVerdict
 
 commands = typer.Typer(no_args_is_help=True, help="The delivery log: what came, and what became of it.")
 
 Id = Annotated[str, typer.Argument(metavar="DELIVERY", help="Its id, dlv_….", show_default=False)]
 
-REFUSALS_SHOWN: Final = 5
+DROPPED_SHOWN: Final = 5
 
 
 @commands.command("list")
@@ -59,7 +59,7 @@ def list_deliveries(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """List the log, newest first. What was refused without an entry is counted below it."""
+    """List the log, newest first. Attempts that were dropped without an entry are counted below it."""
     wanted = _label(label) if label is not None else None
     begins, ends = given.moment(since, "--since"), given.moment(until, "--until")
     if begins is not None and ends is not None and begins >= ends:
@@ -76,15 +76,15 @@ def list_deliveries(
             before=delivery_key(before) if before is not None else None,
             limit=limit,
         )
-        # What was refused without an entry has no identity and no event type either.
-        counters = here.management.log.refusals(here.may, webhook) if identity is None and event is None else ()
-        refused = joined(one for one in counters if _is_within(one, begins, ends))
+        # Dropped attempts have no identity and no event type.
+        counters = here.management.log.dropped_attempts(here.may, webhook) if identity is None and event is None else ()
+        dropped = joined(one for one in counters if _is_within(one, begins, ends))
         names = {known.uid: known.name for known in here.management.webhooks.all(here.may, with_deleted=True)}
     if json:
         as_json(
             {
                 "deliveries": [DeliveryView.of(delivery) for delivery in found],
-                "refused": [RefusalView.of(one) for one in refused],
+                "dropped_attempts": [DroppedAttemptsView.of(one) for one in dropped],
             }
         )
         return
@@ -92,7 +92,7 @@ def list_deliveries(
         is_narrowed = any(option is not None for option in (webhook, label, since, until, identity, event))
         older = "older " if before is not None else ""
         line(f"The log has no {older}deliveries{' that match' if is_narrowed else ''}.")
-        if not (is_narrowed or before or refused):
+        if not (is_narrowed or before or dropped):
             line(f"To send a sample: {call('send WEBHOOK', factory)}")
     else:
         print_deliveries(found)
@@ -108,7 +108,7 @@ def list_deliveries(
                 "before": delivery_id(found[-1].key),
             }
             line(f"Older ones: {call('delivery list', factory, **kept)}")
-    _print_refused(refused, names)
+    _print_dropped(dropped, names)
 
 
 @commands.command()
@@ -282,31 +282,31 @@ def _print_judged(judged: Sequence[AutomationVerdict]) -> None:
         line(f"{shown(one.automation.name)}: {explain.verdict(one.would_trigger)}. {explain.webhook_check(held=False)}")
 
 
-# What was refused without an entry
+# Dropped attempts
 
 
 _REFUSED_FOR: Final = {
     "rate_limited": "over the rate limit",
-    "failed_authentications": "over the budget for failed authentications",
+    "failed_authentications": "over the rate limit of failed authentications",
     "not_found": "the webhook was disabled or deleted",
 }
 
 
-def _is_within(refusals: Refusals, begins: int | None, ends: int | None) -> bool:
+def _is_within(dropped: DroppedAttempts, begins: int | None, ends: int | None) -> bool:
     """Whether they may have been between these times."""
-    return (begins is None or refusals.until > begins) and (ends is None or refusals.since < ends)
+    return (begins is None or dropped.until > begins) and (ends is None or dropped.since < ends)
 
 
-def _print_refused(refused: Sequence[Refusals], names: Mapping[WebhookUid, str]) -> None:
-    if not refused:
+def _print_dropped(dropped: Sequence[DroppedAttempts], names: Mapping[WebhookUid, str]) -> None:
+    if not dropped:
         return
     line()
-    line("Refused without an entry (UTC):")
-    for one in refused[:REFUSALS_SHOWN]:
+    line("Dropped without an entry (UTC):")
+    for one in dropped[:DROPPED_SHOWN]:
         since, until = utc(one.since)[:-3], utc(one.until)[:-3]
         until = until[-5:] if until[:10] == since[:10] else until
         cause = _REFUSED_FOR.get(one.kind, one.kind.replace("_", " "))
         name = shown(names.get(one.webhook_uid, one.webhook_uid))
-        line(f"  {one.count:,} refused between {since} and {until}: {cause} ({name})")
-    if len(refused) > REFUSALS_SHOWN:
-        line(f"  {count(len(refused) - REFUSALS_SHOWN, 'earlier stretch')}: --json shows them all")
+        line(f"  {one.count:,} dropped between {since} and {until}: {cause} ({name})")
+    if len(dropped) > DROPPED_SHOWN:
+        line(f"  {count(len(dropped) - DROPPED_SHOWN, 'earlier time range')}: --json shows them all")

@@ -10,7 +10,7 @@ from hookmill.domain.ids import DeliveryKey
 RATE_LIMITED: Final = "rate_limited"
 FAILED_AUTHENTICATIONS: Final = "failed_authentications"
 NOT_FOUND: Final = "not_found"
-"""Refusals of these kinds are counted: authentic ones over the limit, unauthentic ones over theirs, and attempts at a
+"""The kinds of dropped attempts: authentic ones over the rate limit, unauthentic ones over theirs, and attempts at a
 disabled webhook."""
 
 

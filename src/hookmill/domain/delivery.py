@@ -116,7 +116,7 @@ class Delivery(Recorded, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusals:
+class DroppedAttempts:
     """Attempts that have no row: how many, of which kind, from `since` until before `until` (µs since 1970)."""
 
     webhook_uid: WebhookUid
@@ -126,10 +126,10 @@ class Refusals:
     count: int
 
 
-def joined(refusals: Iterable[Refusals]) -> list[Refusals]:
+def joined(counts: Iterable[DroppedAttempts]) -> list[DroppedAttempts]:
     """Those of one webhook and kind that follow on each other as one. Newest first."""
-    ranges: list[Refusals] = []
-    for each in sorted(refusals, key=lambda one: (one.webhook_uid, one.kind, one.since)):
+    ranges: list[DroppedAttempts] = []
+    for each in sorted(counts, key=lambda one: (one.webhook_uid, one.kind, one.since)):
         last = ranges[-1] if ranges else None
         if last is None or (last.webhook_uid, last.kind, last.until) != (each.webhook_uid, each.kind, each.since):
             ranges.append(each)

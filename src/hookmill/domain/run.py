@@ -54,7 +54,7 @@ class Run:
     attempt: int
     """How often it was begun: 0 before the first time."""
     created_at: int
-    handed_at: int | None
+    claimed_at: int | None
     started_at: int | None
     """When its latest attempt began."""
     finished_at: int | None

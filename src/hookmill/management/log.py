@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from hookmill.domain import ids, payload
 from hookmill.domain.automation import Automation
-from hookmill.domain.delivery import Delivery, Label, Refusals, identities_shown_as
+from hookmill.domain.delivery import Delivery, DroppedAttempts, Label, identities_shown_as
 from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import DeliveryKey, RunKey, WebhookUid
 from hookmill.domain.permission import MayManage, MayView
@@ -83,16 +83,16 @@ class Log:
         with self._at.reading() as tx:
             return deliveries.newest_key(tx)
 
-    def refusals(
+    def dropped_attempts(
         self, may: MayView, webhook: str | None = None, *, since: int | None = None, until: int | None = None
-    ) -> Sequence[Refusals]:
+    ) -> Sequence[DroppedAttempts]:
         """How many attempts got no row, by minute and kind, newest first: the newest thousand counters.
 
         `since` and `until` are µs since 1970: the minutes that end after the one, and not after the other.
         """
         with self._at.reading() as tx:
             uid = webhook_named(tx, may, webhook).uid if webhook is not None else None
-            return deliveries.refusals(tx, may.factory.id, uid, since=since, until=until)
+            return deliveries.dropped_attempts(tx, may.factory.id, uid, since=since, until=until)
 
     def activity(self, may: MayView) -> Mapping[WebhookUid, WebhookActivity]:
         """The last 24 hours of every webhook that is not deleted, in numbers, and its last delivery."""

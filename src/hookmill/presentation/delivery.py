@@ -1,4 +1,4 @@
-"""A delivery of the log as JSON and in words, and what was refused without an entry."""
+"""A delivery of the log as JSON and in words, and the attempts that were dropped without an entry."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Annotated, Final, Self
 
 from msgspec import Meta
 
-from hookmill.domain.delivery import Delivery, Label, Refusals
+from hookmill.domain.delivery import Delivery, DroppedAttempts, Label
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.moment import iso
 from hookmill.domain.run import Run
@@ -90,21 +90,21 @@ class DeliveryWithRunsView(DeliveryView, frozen=True):
         return DeliveryView.of(delivery).extended(cls, runs=[RunView.of(run) for run in runs])
 
 
-class RefusalView(View, frozen=True):
+class DroppedAttemptsView(View, frozen=True):
     """Attempts that have no entry in the log, from `since` until before `until`."""
 
     webhook_uid: str
     kind: Annotated[str, Meta(examples=["rate_limited"])]
     since: Timestamp
     until: Timestamp
-    refused: int
+    count: int
 
     @classmethod
-    def of(cls, refusals: Refusals) -> Self:
+    def of(cls, dropped: DroppedAttempts) -> Self:
         return cls(
-            webhook_uid=refusals.webhook_uid,
-            kind=refusals.kind,
-            since=iso(refusals.since),
-            until=iso(refusals.until),
-            refused=refusals.count,
+            webhook_uid=dropped.webhook_uid,
+            kind=dropped.kind,
+            since=iso(dropped.since),
+            until=iso(dropped.until),
+            count=dropped.count,
         )

@@ -22,7 +22,7 @@ class RunView(View, frozen=True):
     state: RunState
     attempt: int
     created_at: Timestamp
-    handed_at: Timestamp | None
+    claimed_at: Timestamp | None
     started_at: Timestamp | None
     finished_at: Timestamp | None
     cancel_requested_at: Timestamp | None
@@ -42,7 +42,7 @@ class RunView(View, frozen=True):
             state=run.state,
             attempt=run.attempt,
             created_at=iso(run.created_at),
-            handed_at=iso_or_none(run.handed_at),
+            claimed_at=iso_or_none(run.claimed_at),
             started_at=iso_or_none(run.started_at),
             finished_at=iso_or_none(run.finished_at),
             cancel_requested_at=iso_or_none(run.cancel_requested_at),

@@ -29,7 +29,7 @@ def counts(tx: Transaction, factory: FactoryId, since: int, until: int) -> Mappi
     )
     refused = ", ".join(
         f"""(
-            SELECT COALESCE(SUM(r.count), 0) FROM refusals r
+            SELECT COALESCE(SUM(r.count), 0) FROM dropped_attempts r
             WHERE r.webhook_no = w.no AND r.minute >= :since AND r.minute < :until AND r.kind = '{kind}'
         ) AS {kind}"""
         for kind in _REFUSED

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hookmill.domain import ids
-from hookmill.domain.delivery import Delivery, IdentityKind, Label, RateLimit, Recorded, Refusals
+from hookmill.domain.delivery import Delivery, DroppedAttempts, IdentityKind, Label, RateLimit, Recorded
 from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
 from hookmill.domain.limits import IDENTITIES_KEPT_DAYS, LOG_KEEPS_DAYS, LOG_KEEPS_ROWS
 from hookmill.store import dialect
@@ -93,7 +93,7 @@ def newest(
     if label is not None:
         # Words of the statement, not parameters: only so does a partial index serve it.
         conditions += f" AND label = {label:d}"
-        conditions += f" AND budget = {RateLimit.DELIVERIES:d}" if label is Label.ACCEPTED else " AND label <> 1"
+        conditions += f" AND rate_limit = {RateLimit.DELIVERIES:d}" if label is Label.ACCEPTED else " AND label <> 1"
     walks = [
         f"SELECT id FROM deliveries WHERE webhook_no = {no:d} AND {conditions} "
         "ORDER BY received_at DESC, id DESC LIMIT :limit"
@@ -250,20 +250,20 @@ def keep_from_retention(tx: Transaction, key: DeliveryKey) -> None:
     dialect.lock_row(tx, "deliveries", key, "FOR KEY SHARE")
 
 
-def refusals(
+def dropped_attempts(
     tx: Transaction,
     factory: FactoryId,
     webhook: WebhookUid | None = None,
     *,
     since: int | None = None,
     until: int | None = None,
-) -> Sequence[Refusals]:
+) -> Sequence[DroppedAttempts]:
     """The counters of attempts without a row, newest minute first, for the log's days: of the minutes that end after
     `since` and not after `until`, the newest thousand."""
     walks = [
         f"""
         SELECT * FROM (
-            SELECT webhook_no, minute, kind, count FROM refusals
+            SELECT webhook_no, minute, kind, count FROM dropped_attempts
             WHERE webhook_no = {no:d} AND minute > :since AND minute <= :until
             ORDER BY minute DESC, kind LIMIT :limit
         ) AS walk_{no:d}
@@ -290,7 +290,7 @@ def refusals(
         )
     found.sort(key=lambda row: (-row["minute"], row["kind"]))
     return [
-        Refusals(
+        DroppedAttempts(
             webhook_uid=WebhookUid(row["uid"]),
             kind=row["kind"],
             since=row["minute"],
@@ -321,7 +321,7 @@ def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
     """Remove up to `at_most` rows of one webhook that nothing promises any more. Returns how many went.
 
     Kept: whatever is younger than the log's days; the newest rows; the newest Accepted rows, counted by themselves,
-    so that a burst of refusals can't push payloads out; and every delivery with an unfinished run.
+    so that a burst of rejections can't push payloads out; and every delivery with an unfinished run.
     """
     newest_kept = _nth_newest(tx, webhook_no, accepted_only=False)
     newest_accepted_kept = _nth_newest(tx, webhook_no, accepted_only=True)
@@ -414,8 +414,8 @@ def forget_identities(tx: Transaction, after: tuple[int, bytes], now: int, at_mo
     return (stretch[-1]["webhook_no"], bytes(stretch[-1]["digest"])) if len(stretch) == at_most else None
 
 
-def forget_refusals(tx: Transaction, now: int) -> int:
-    return tx.run("DELETE FROM refusals WHERE minute < :cutoff", cutoff=now - LOG_KEEPS_DAYS * DAY_US)
+def forget_dropped_attempts(tx: Transaction, now: int) -> int:
+    return tx.run("DELETE FROM dropped_attempts WHERE minute < :cutoff", cutoff=now - LOG_KEEPS_DAYS * DAY_US)
 
 
 def _delivery(row: Row) -> Delivery:

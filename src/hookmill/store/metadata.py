@@ -1,4 +1,4 @@
-"""What the database knows about itself, by name. The table is called `facts`."""
+"""What describes the database itself, by name. The table is `facts`: a start reads it before it migrates."""
 
 from hookmill.store import dialect
 from hookmill.store.database import Transaction

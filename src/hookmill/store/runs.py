@@ -1,6 +1,6 @@
 """Runs as rows: the truth about each, whoever performs it.
 
-An unfinished run is either in the backlog (`handed_at` is empty) or in the hands of the one executor that its row
+An unfinished run is either in the backlog (`claimed_at` is empty) or in the hands of the one executor that its row
 names. Only that executor begins an attempt, and only the latest attempt ends it: what a stale worker writes has no
 effect.
 """
@@ -24,7 +24,7 @@ ExecutorId = NewType("ExecutorId", str)
 _RUN: Final = """
     SELECT
         runs.id, runs.delivery_id, runs.factory_id, runs.automation_id, runs.automation_version, runs.state,
-        runs.attempt, runs.created_at, runs.handed_at, runs.started_at, runs.finished_at,
+        runs.attempt, runs.created_at, runs.claimed_at, runs.started_at, runs.finished_at,
         runs.cancel_requested_at, runs.exit_status, runs.output_tail, runs.reason, runs.replay,
         webhooks.uid AS webhook_uid, webhooks.name AS webhook_name, deliveries.event, deliveries.event_signed,
         automation_versions.name AS automation_name, automation_versions.prompt, automation_versions.runner
@@ -101,7 +101,7 @@ _CONDITIONS: Final[dict[RunState, list[str]]] = {
     # In the words of the indexes: those of the waiting, of those in hand, and of those that ended otherwise than well.
     **{
         state: [
-            f"state = '{state}' AND finished_at IS NULL AND handed_at IS NULL",
+            f"state = '{state}' AND finished_at IS NULL AND claimed_at IS NULL",
             f"state = '{state}' AND id IN (SELECT id FROM runs WHERE finished_at IS NULL AND executor IS NOT NULL)",
         ]
         for state in _UNFINISHED
@@ -258,7 +258,7 @@ def _run(row: Row) -> Run:
         state=RunState(row["state"]),
         attempt=row["attempt"],
         created_at=row["created_at"],
-        handed_at=row["handed_at"],
+        claimed_at=row["claimed_at"],
         started_at=row["started_at"],
         finished_at=row["finished_at"],
         cancel_requested_at=row["cancel_requested_at"],
@@ -296,7 +296,7 @@ def add_replay(
 
 # ── The backlog ──────────────────────────────────────────────────────────────────────────────────────────────
 
-_WAITING: Final = "finished_at IS NULL AND handed_at IS NULL"
+_WAITING: Final = "finished_at IS NULL AND claimed_at IS NULL"
 FACTORIES_MAX: Final = 1_000
 """Of which the backlog is looked through at a time for runs whose runner is not skipped."""
 
@@ -335,7 +335,7 @@ def claim(
     in_turn = [taken for taken in chain.from_iterable(zip_longest(*turns)) if taken is not None]
     for taken in in_turn[:most]:
         tx.run(
-            "UPDATE runs SET handed_at = :now, executor = :executor WHERE id = :id",
+            "UPDATE runs SET claimed_at = :now, executor = :executor WHERE id = :id",
             id=taken.run,
             executor=executor,
             now=now,
@@ -480,7 +480,7 @@ def give_back(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: in
             END,
             attempt = CASE WHEN :counts THEN attempt ELSE attempt - 1 END,
             started_at = CASE WHEN :counts OR attempt > 1 THEN started_at END,
-            handed_at = NULL,
+            claimed_at = NULL,
             executor = NULL
         WHERE id = :id AND executor = :executor AND attempt = :attempt AND state = 'running' AND finished_at IS NULL
         """,
@@ -623,7 +623,7 @@ def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None
         tx.run(
             """
             UPDATE runs
-            SET state = 'queued', handed_at = NULL, executor = NULL
+            SET state = 'queued', claimed_at = NULL, executor = NULL
             WHERE id = :id AND finished_at IS NULL
             """,
             id=key,

@@ -171,7 +171,7 @@ deliveries: Final = Table(
     Column("webhook_no", Integer, nullable=False),
     _time("received_at", nullable=False),
     Column("label", SmallInteger, nullable=False),
-    Column("budget", SmallInteger, nullable=False),
+    Column("rate_limit", SmallInteger, nullable=False),
     Column("size", Integer, nullable=False),
     Column("identity_kind", SmallInteger),
     Column("identity", Text),
@@ -182,7 +182,7 @@ deliveries: Final = Table(
     Column("event", Text),
     Column("event_signed", Boolean),
     # The log's order, and the sliding windows: both are counted without touching the table.
-    Index("ix_deliveries_log", "webhook_no", "received_at", "budget"),
+    Index("ix_deliveries_log", "webhook_no", "received_at", "rate_limit"),
     # What is rare in a long log. Accepted deliveries pay nothing for these.
     Index(
         "ix_deliveries_not_accepted",
@@ -233,14 +233,14 @@ identities: Final = Table(
     sqlite_with_rowid=False,
 )
 
-refusals: Final = Table(
-    "refusals",
+dropped_attempts: Final = Table(
+    "dropped_attempts",
     metadata,
     Column("webhook_no", Integer, primary_key=True, autoincrement=False),
     _time("minute", primary_key=True, autoincrement=False),
     Column("kind", Text, primary_key=True),
     Column("count", Integer, nullable=False),
-    comment="Attempts that get no row in the log, per webhook and minute.",
+    comment="Attempts that get no row in the log, counted by webhook and minute.",
     sqlite_with_rowid=False,
 )
 
@@ -256,7 +256,7 @@ runs: Final = Table(
     Column("state", Text, nullable=False),
     Column("attempt", Integer, nullable=False),
     _time("created_at", nullable=False),
-    _time("handed_at"),
+    _time("claimed_at"),
     _time("started_at"),
     _time("finished_at"),
     _time("cancel_requested_at"),
@@ -272,11 +272,11 @@ runs: Final = Table(
         "ix_runs_waiting",
         "factory_id",
         "id",
-        sqlite_where=text("finished_at IS NULL AND handed_at IS NULL"),
-        postgresql_where=text("finished_at IS NULL AND handed_at IS NULL"),
+        sqlite_where=text("finished_at IS NULL AND claimed_at IS NULL"),
+        postgresql_where=text("finished_at IS NULL AND claimed_at IS NULL"),
     ),
     Index(
-        "ix_runs_in_hand",
+        "ix_runs_claimed",
         "executor",
         sqlite_where=text("finished_at IS NULL AND executor IS NOT NULL"),
         postgresql_where=text("finished_at IS NULL AND executor IS NOT NULL"),

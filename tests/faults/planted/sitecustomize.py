@@ -84,8 +84,8 @@ def _fail_at_steps(order: Path) -> None:
         raise OperationalError(name, None, Exception("planted"))
 
     def struck_bulk(tx: Transaction, sql: str, values: tuple[Any, ...]) -> CursorResult[Any]:
-        # Counters of refusals are written by the way, and also where nothing is admitted.
-        if "INTO refusals" not in sql:
+        # Counts of dropped attempts are written along the way, and also where nothing is admitted.
+        if "INTO dropped_attempts" not in sql:
             step(" ".join(sql.split()[:3]))
         return bulk(tx, sql, values)
 

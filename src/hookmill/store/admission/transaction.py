@@ -80,14 +80,14 @@ _CHANGED: Final = RowStatement(
 # Rows from further ahead than a window are from before the clock was set back; they must not close the webhook.
 _EXCEEDED: Final = RowStatement(
     """
-    WITH asked (webhook_no, budget, room, since, until) AS ({rows})
-    SELECT asked.webhook_no, asked.budget
+    WITH asked (webhook_no, rate_limit, room, since, until) AS ({rows})
+    SELECT asked.webhook_no, asked.rate_limit
     FROM asked
     WHERE (
         SELECT COUNT(*)
         FROM deliveries d
         WHERE d.webhook_no = asked.webhook_no AND d.received_at > asked.since AND d.received_at <= asked.until
-          AND d.budget = asked.budget
+          AND d.rate_limit = asked.rate_limit
     ) > asked.room
     """,
     ("int", "smallint", "int", "bigint", "bigint"),
@@ -115,7 +115,7 @@ _OWNERS: Final = RowStatement(
 _LOG_ACCEPTED: Final = RowStatement(
     f"""
     WITH accepted (id, webhook_no, received_at, size, identity_kind, identity, digest) AS ({{rows}})
-    INSERT INTO deliveries (id, webhook_no, received_at, label, budget, size,
+    INSERT INTO deliveries (id, webhook_no, received_at, label, rate_limit, size,
                             identity_kind, identity, identity_digest)
     SELECT id, webhook_no, received_at, {Label.ACCEPTED:d}, {RateLimit.DELIVERIES:d}, size,
            identity_kind, NULLIF(identity, ''), digest
@@ -126,7 +126,7 @@ _LOG_ACCEPTED: Final = RowStatement(
 
 _LOG_OTHERS: Final = RowStatement(
     f"""
-    INSERT INTO deliveries (id, webhook_no, received_at, label, budget, size,
+    INSERT INTO deliveries (id, webhook_no, received_at, label, rate_limit, size,
                             identity_kind, identity, identity_digest, duplicate_of, {", ".join(RECORDED)})
     {{rows}}
     """,
@@ -296,7 +296,7 @@ def _received_in_window(tx: Transaction, webhook_no: int, limit: int, group: Seq
         """
         SELECT received_at
         FROM deliveries
-        WHERE webhook_no = :webhook AND budget = :limit AND received_at > :since AND received_at <= :until
+        WHERE webhook_no = :webhook AND rate_limit = :limit AND received_at > :since AND received_at <= :until
         ORDER BY received_at
         """,
         webhook=webhook_no,
@@ -367,9 +367,9 @@ def add_dropped(tx: Transaction, counts: Iterable[tuple[int, int, str, int]]) ->
 
 _COUNT_DROPPED: Final = RowStatement(
     """
-    INSERT INTO refusals (webhook_no, minute, kind, count)
+    INSERT INTO dropped_attempts (webhook_no, minute, kind, count)
     {rows}
-    ON CONFLICT (webhook_no, minute, kind) DO UPDATE SET count = refusals.count + excluded.count
+    ON CONFLICT (webhook_no, minute, kind) DO UPDATE SET count = dropped_attempts.count + excluded.count
     """,
     ("int", "bigint", "text", "int"),
 )

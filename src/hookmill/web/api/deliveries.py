@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 from hookmill.domain.delivery import Label
 from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.run import PAYLOAD_FILE
-from hookmill.presentation.delivery import DeliveryView, DeliveryWithRunsView, RefusalView
+from hookmill.presentation.delivery import DeliveryView, DeliveryWithRunsView, DroppedAttemptsView
 from hookmill.presentation.filter import ExplanationView
 from hookmill.presentation.run import ReplayView
 from hookmill.web.api.access import Managing, Operations, Viewing
@@ -35,8 +35,8 @@ class DeliveryPage(Page[DeliveryView], frozen=True):
     """Deliveries, newest first."""
 
 
-class RefusalPage(Page[RefusalView], frozen=True):
-    """Minutes with refusals, newest first."""
+class DroppedAttemptsPage(Page[DroppedAttemptsView], frozen=True):
+    """Minutes with dropped attempts, newest first."""
 
 
 @routes.get("/deliveries", operation_id="list_deliveries", summary="List deliveries", response_model=DeliveryPage)
@@ -69,7 +69,7 @@ def list_deliveries(
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Response:
-    """The log, newest first. What was refused without an entry is counted under refusals."""
+    """The log, newest first. Attempts without an entry are counted under dropped-attempts."""
     before = key_at(cursor)
     found = management.log.newest(
         may,
@@ -147,16 +147,21 @@ def replay_delivery(
     return once.answer(may, make)
 
 
-@routes.get("/refusals", operation_id="list_refusals", summary="Count what got no entry", response_model=RefusalPage)
-def list_refusals(
+@routes.get(
+    "/dropped-attempts",
+    operation_id="list_dropped_attempts",
+    summary="Count attempts without an entry",
+    response_model=DroppedAttemptsPage,
+)
+def list_dropped_attempts(
     may: Viewing, management: Operations, webhook: OfWebhook = None, limit: Limit = LIMIT, cursor: Cursor = None
 ) -> Response:
-    """Attempts without an entry in the log, by minute and cause: over a budget, or at a disabled webhook."""
+    """Attempts without an entry in the log, by minute and cause: over a rate limit, or at a disabled webhook."""
     items, further = page(
-        management.log.refusals(may, webhook),
+        management.log.dropped_attempts(may, webhook),
         lambda one: (one.since, one.kind, one.webhook_uid),
         limit=limit,
         cursor=cursor,
         newest_first=True,
     )
-    return shown(RefusalPage(items=[RefusalView.of(refusals) for refusals in items], next_cursor=further))
+    return shown(DroppedAttemptsPage(items=[DroppedAttemptsView.of(count) for count in items], next_cursor=further))

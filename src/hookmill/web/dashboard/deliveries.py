@@ -53,14 +53,15 @@ REFUSED_FOR: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Minutes on end in which a webhook refused attempts for one cause: from `since` until before `until`, in µs."""
+    """Consecutive minutes in which a webhook dropped attempts for one cause: from `since` until before
+    `until`, in µs."""
 
     webhook_uid: WebhookUid
     webhook_name: str
     kind: str
     since: int
     until: int
-    refused: int
+    count: int
 
     @property
     def cause(self) -> str:
@@ -196,25 +197,25 @@ def _gaps_beside(
     rows: Sequence[Delivery],
     names: dict[WebhookUid, str],
 ) -> list[Gap]:
-    """What was refused in the time that the page covers, down to its last row if others are below."""
-    # What was refused has no label, no identity and no event type.
+    """Attempts dropped in the time that the page covers, down to its last row if others are below."""
+    # Dropped attempts have no label, no identity and no event type.
     if narrowed.problems or not narrowed.filters.keys().isdisjoint({"label", "identity", "event"}):
         return []
     since = max(
         (at for at in (narrowed.filters.get("since"), rows[-1].received_at if rows else None) if at), default=None
     )
     until = min((at for at in (narrowed.filters.get("until"), time_of(before) if before else None) if at), default=None)
-    counters = visit.management.log.refusals(may, narrowed.filters.get("webhook"), since=since, until=until)
+    counters = visit.management.log.dropped_attempts(may, narrowed.filters.get("webhook"), since=since, until=until)
     return [
         Gap(
-            webhook_uid=refusals.webhook_uid,
-            webhook_name=names.get(refusals.webhook_uid, refusals.webhook_uid),
-            kind=refusals.kind,
-            since=refusals.since,
-            until=refusals.until,
-            refused=refusals.count,
+            webhook_uid=dropped.webhook_uid,
+            webhook_name=names.get(dropped.webhook_uid, dropped.webhook_uid),
+            kind=dropped.kind,
+            since=dropped.since,
+            until=dropped.until,
+            count=dropped.count,
         )
-        for refusals in joined(counters)[:GAPS_MAX]
+        for dropped in joined(counters)[:GAPS_MAX]
     ]
 
 

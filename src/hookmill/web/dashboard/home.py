@@ -148,7 +148,7 @@ def webhooks(visit: Visit, may: MayView) -> Response:
     return visit.go("f", may.factory.name)
 
 
-def refusals_in_words(activity: WebhookActivity) -> tuple[tuple[str, int], ...]:
+def dropped_in_words(activity: WebhookActivity) -> tuple[tuple[str, int], ...]:
     return tuple((words, count) for kind, words in REFUSED_NAMES.items() if (count := activity.refused(kind)))
 
 

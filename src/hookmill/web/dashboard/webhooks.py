@@ -29,7 +29,7 @@ from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import managing, viewing
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.chart import SERIES, chart
-from hookmill.web.dashboard.home import refusals_in_words
+from hookmill.web.dashboard.home import dropped_in_words
 from hookmill.web.dashboard.visit import Form, Visit
 
 RECENT: Final = 10
@@ -209,7 +209,7 @@ def _show(visit: Visit, may: MayView, webhook: Webhook, *, problem: str = "", at
         activity=activity,
         chart=chart(activity.hours) if activity is not None else None,
         series=[name for _, name, _ in SERIES],
-        refused=refusals_in_words(activity) if activity is not None else (),
+        refused=dropped_in_words(activity) if activity is not None else (),
         help=_help(webhook.signature_scheme or ""),
         known_event=_known_event(webhook),
         makes_secret_here=_makes_secret_here(webhook),
