@@ -20,21 +20,39 @@ PAGE = REPOSITORY / "docs" / "performance.md"
 PAGE_TEXT = """\
 # Performance
 
-Measured with `make bench`, which sends its load from one process to a server on the same machine, over {connections}
-connections where no other number is named. `(a)` is an app that reads the body until it is told that nothing follows,
-as ASGI applications do, and answers, on the same server with the same settings: what `(b)` and `(c)` take longer is
-the price of accepting durably. Every acceptance is judged in full (credential, limit, identity, filters), is on disk
-before its 202, and one in ten starts a run.
+See here what a durable acceptance costs, or measure it on your own machine:
 
-The servers take turns, round after round, and are started anew each time; figures are medians over the rounds
-({rounds}, and {rounds_of_busiest} with {most_connections} connections), and a ratio is the median of the ratios of
-neighbouring rounds. *Flat out* means that every connection sends its next request as soon as it has its answer, so a
-latency says how long so many requests queue. *Steady* means that requests are sent by the clock, and a latency runs
-from the moment the request was due.
+```sh
+make bench                                    # everything
+make bench ARGS="--quick --only small"        # one measurement, with short rounds
+```
 
-Cores are those used by the server, by the load generator and by everything else on the machine (which is where
-PostgreSQL counts), on average. *µs each* is the server's processor time for one request, which a busy machine
-changes least.
+The bench sends requests from one process to a server on the same machine. It uses {connections} connections
+unless a row names another number. It compares three servers:
+
+- `(a)` is a no-op application on the same HTTP server with the same settings. It reads the body up
+  to the final empty chunk, as ASGI applications do, and answers.
+- `(b)` is Hookmill on SQLite, and `(c)` Hookmill on PostgreSQL. They evaluate each delivery in
+  full: credential, rate limit, identity and filters. The delivery is on disk before its 202, and
+  one in ten starts a run.
+
+So the difference between `(a)` and the other two is the price of durable acceptance.
+
+Every round starts each server anew, and the servers alternate. Figures are medians of {rounds} rounds, or
+of {rounds_of_busiest} with {most_connections} connections. *of (a)* is the median of the ratios of neighbouring rounds.
+
+| Term | Meaning |
+|---|---|
+| flat out | each connection sends its next request when it has an answer; a latency is mostly queueing |
+| steady | requests have fixed times; a latency counts from the time at which its request was due |
+| MiB at rest, MiB after | the server's memory before and after the load |
+| server cores | processor cores that the server uses, on average |
+| server µs each | the server's processor time per request, which a busy machine changes least |
+| load cores | processor cores that the load generator uses |
+| other cores | processor cores that everything else uses, including PostgreSQL |
+| From 202 to run start | time from the 202 to the start of a run |
+| Page of a million deliveries | time for one dashboard page with a million deliveries in the log |
+| wanted | the limit that makes `make bench` fail |
 
 ## The machine
 
