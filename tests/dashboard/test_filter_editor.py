@@ -10,7 +10,6 @@ from hookmill.domain.filters import DEPTH_MAX, CompiledFilter, compile_filter
 from hookmill.domain.payload import Parsed
 from hookmill.web.dashboard import filter_editor
 from hookmill.web.dashboard.filter_editor import CannotAdd, Node, read_filter, read_triggers, tree, with_field
-from tests.support.cases import for_each
 
 RTL = "\u202e"
 HOSTILE = {
@@ -48,7 +47,7 @@ def number_of(body: Any, shown: str) -> str:
     return next(str(node.number) for node in fields(body) if node.shown == shown and node.number is not None)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("typed", "body", "value", "becomes"),
     [
         ("", {"a": "x"}, '"x"', {"a": ["x"]}),
@@ -118,7 +117,7 @@ def test_what_cannot_be_seen_is_spelled_out_in_the_filter_and_in_the_tree():
     assert not any(RTL in node.name + node.shown or "\ud83d" in node.name + node.shown for node in fields(HOSTILE))
 
 
-@for_each("number", ["9007199254740993", "-0.5", "1.50", "1e2", "123456789012345678901234567890"])
+@pytest.mark.parametrize("number", ["9007199254740993", "-0.5", "1.50", "1e2", "123456789012345678901234567890"])
 def test_a_number_stays_what_it_is(number: str):
     body = parsed(f'{{"n": {number}}}'.encode())
 
@@ -128,7 +127,7 @@ def test_a_number_stays_what_it_is(number: str):
     assert compiled.matches(body)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("body", "value", "why"),
     [
         ({"a": [["x"]]}, '"x"', ""),
@@ -154,7 +153,7 @@ def test_a_field_deeper_than_filters_reach_cannot_be_clicked():
     assert [node.number for node in fields({"a": deep})] == [None]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("body", "most"),
     [({f"k{n}": n for n in range(20_000)}, filter_editor.FIELDS_MAX), ([[{"a": 1}] * 3] * 5_000, 500)],
 )
@@ -171,7 +170,7 @@ def test_a_payload_of_500_levels_is_shown_as_deep_as_filters_reach():
     assert not shown.is_whole
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("typed", "body", "said"),
     [
         ('{"a": ["x"', {"a": "x"}, "has a problem"),
@@ -188,13 +187,13 @@ def test_what_cannot_be_added_changes_nothing_and_says_why(typed: str, body: Any
         with_field(typed, parsed(body).value, "0")
 
 
-@for_each("number", ["1", "-1", "x", "", "99999999999", "٣"])
+@pytest.mark.parametrize("number", ["1", "-1", "x", "", "99999999999", "٣"])
 def test_a_number_of_no_field_adds_nothing(number: str):
     with pytest.raises(CannotAdd, match="no such field"):
         with_field("", {"a": "x"}, number)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("typed", "line", "column"),
     [
         ('{"a": ["x"', 1, 11),
@@ -214,7 +213,7 @@ def test_what_is_no_json_says_where_it_stops(typed: str, line: int, column: int)
     assert syntax.message.endswith(".")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("typed", "pointers"),
     [
         ("[]", [""]),
@@ -227,7 +226,7 @@ def test_every_fault_of_a_filter_has_its_place(typed: str, pointers: list[str]):
     assert [fault.pointer for fault in read_filter(typed, ()).faults] == pointers
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("triggers", "pointer"),
     [
         ([], ""),

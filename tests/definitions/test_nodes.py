@@ -7,7 +7,6 @@ import pytest
 
 from hookmill.definitions.nodes import compose, place_at, to_json
 from hookmill.definitions.problem import Place
-from tests.support.cases import for_each
 
 
 def refusals(text: str) -> list[str]:
@@ -22,7 +21,7 @@ def value(text: str) -> Any:
     return to_json(node)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("spelled", "meant"),
     [
         ("true", True),
@@ -62,21 +61,21 @@ def test_plain_words_mean_what_yaml_1_2_says(spelled: str, meant: Any):
     assert type(found) is type(meant)
 
 
-@for_each("spelled", ["010", "-010", "00.5", "0x1F", "0o17", "0b1", "0x_ff"])
+@pytest.mark.parametrize("spelled", ["010", "-010", "00.5", "0x1F", "0o17", "0b1", "0x_ff"])
 def test_a_number_that_readers_disagree_about_is_refused(spelled: str):
     assert refusals(f"key: {spelled}") == [
         "1:6: Text to some, a number to others. Put it in quotes, or write it without 0 in front."
     ]
 
 
-@for_each("spelled", ["1e400", "-1e400", "0.10000000000000001", "1e-400", "9" * 700, "1e" + "9" * 50])
+@pytest.mark.parametrize("spelled", ["1e400", "-1e400", "0.10000000000000001", "1e-400", "9" * 700, "1e" + "9" * 50])
 def test_a_number_that_would_be_kept_as_another_is_refused(spelled: str):
     assert refusals(f"key: {spelled}") == [
         "1:6: This number can't be kept exactly. Write it with fewer digits, or put it in quotes if it is text."
     ]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("a: !!python/object/apply:os.system [ls]", "1:4: Tags (!) are not supported."),
@@ -123,7 +122,7 @@ def test_every_problem_of_a_text_is_told():
     assert len(refusals("a: !x 1\nb: &y 2\nc: 010\nc: *y\n")) == 5
 
 
-@for_each("value_of_a_secret", ["!whsec_abc", "&whsec_abc", "*whsec_abc", "0123456789"])
+@pytest.mark.parametrize("value_of_a_secret", ["!whsec_abc", "&whsec_abc", "*whsec_abc", "0123456789"])
 def test_a_refusal_does_not_repeat_what_may_be_a_secret(value_of_a_secret: str):
     (said,) = refusals(f"secret: {value_of_a_secret}")
 
@@ -138,7 +137,7 @@ def test_a_bomb_of_aliases_is_refused_without_growing():
     assert len(said) == 12 + 11 * 9
 
 
-@for_each(
+@pytest.mark.parametrize(
     "text",
     ["[" * 60_000, "- " * 30_000, "{a: " * 15_000, "? " * 30_000, "[\n" * 30_000],
     ids=["lists", "dashes", "mappings", "keys", "lists in lines"],
@@ -160,7 +159,7 @@ def test_nothing_is_a_document_without_a_value():
     assert compose("# only a remark\n", lambda place, message: pytest.fail(message)) is None
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("pointer", "place"),
     [
         ("", (5, 1)),

@@ -2,13 +2,13 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookmill.definitions.folder import Files
 from hookmill.definitions.reading import AutomationDefinition, Definitions, WebhookDefinition, read
 from hookmill.domain.webhook import AuthMode
-from tests.support.cases import for_each
 
 UID = "wh_" + "0" * 27
 SIGNED = "authMode: signature\nsignatureScheme: github\nsecretName: S\n"
@@ -95,7 +95,7 @@ def test_handshakes_are_answered_where_the_file_says_so():
     assert found.answers_handshakes is True
 
 
-@for_each("start", ["---\n", "# a remark\n\n", "# yaml-language-server: $schema=https://x/y.json\n"])
+@pytest.mark.parametrize("start", ["---\n", "# a remark\n\n", "# yaml-language-server: $schema=https://x/y.json\n"])
 def test_a_webhook_file_may_begin_with(start: str):
     assert webhook(f"{start}secretName: S\n").secret_name == "S"
 
@@ -104,7 +104,7 @@ def test_lines_may_end_as_on_windows():
     assert webhook(b"authMode: url_token\r\nsecretName: S\r\n").auth_mode is AuthMode.URL_TOKEN
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("content", "said"),
     [
         ("", ["1:1: The file is empty. A webhook needs at least a line secretName: NAME."]),
@@ -172,7 +172,7 @@ def test_what_cannot_name_a_secret_is_not_repeated_because_it_may_be_one():
     assert "whsec" not in said
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("content", "said"),
     [
         (b"\xef\xbb\xbfsecretName: S\n", "1:1: It begins with a byte order mark. Save it as UTF-8 without one."),
@@ -195,7 +195,7 @@ def test_a_file_that_is_no_plain_text_is_refused(content: bytes, said: str):
     assert found.startswith(said)
 
 
-@for_each("marker", ["<<<<<<< HEAD", "<<<<<<<", ">>>>>>> theirs"])
+@pytest.mark.parametrize("marker", ["<<<<<<< HEAD", "<<<<<<<", ">>>>>>> theirs"])
 def test_an_unresolved_merge_is_called_one(marker: str):
     content = f"secretName: A\n{marker}\nauthMode: token\n=======\nauthMode: url_token\n>>>>>>> other\n"
 
@@ -260,7 +260,7 @@ def test_a_prompt_may_speak_of_merges():
     assert automation(front(prompt=prompt)).prompt == prompt.strip("\n")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("content", "said"),
     [
         ("", ["1:1: The file does not begin with its front matter."]),
@@ -334,14 +334,14 @@ def test_an_automation_is_refused_with_every_problem_at_its_place(content: str, 
     assert all(one.startswith(wanted) for one, wanted in zip(found, said, strict=True)), found
 
 
-@for_each("value", ["null", "[a]", "text", "5"])
+@pytest.mark.parametrize("value", ["null", "[a]", "text", "5"])
 def test_a_payload_filter_is_an_object(value: str):
     content = payload("x: [1]").replace("payload:\n      x: [1]", f"payload: {value}")
 
     assert said_of_automation(content) == ['7:14: A filter is an object such as {"action": ["opened"]}.']
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("uids", "hint"),
     [
         (None, "`hookmill webhook list` shows the uids."),
@@ -363,7 +363,7 @@ def test_a_name_of_a_webhook_that_has_no_uid_yet_is_refused_with_what_to_do_firs
     assert "A webhook gets its uid when it is first applied." in str(found.problems[0])
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("content", "line"),
     [
         (front().replace("triggers:\n", "<<<<<<< HEAD\ntriggers:\n"), 2),

@@ -20,7 +20,6 @@ from hookmill.domain.signatures.rule import allowed_names
 from scripts import filter_operators
 from tests.definitions.samples import WEBHOOKS, automations
 from tests.domain.filter_book import filter_texts
-from tests.support.cases import for_each
 
 WEBHOOK: Any = json.loads(definitions.schema("webhook"))
 AUTOMATION: Any = json.loads(definitions.schema("automation"))
@@ -44,7 +43,7 @@ def takes_automation(front: str) -> bool:
     return not read(Files({}, {"automations/a/automation.md": f"---\n{front}\n---\nLook.\n".encode()})).problems
 
 
-@for_each("kind", ["webhook", "automation"])
+@pytest.mark.parametrize("kind", ["webhook", "automation"])
 def test_a_schema_is_one_of_2020_12(kind: str):
     schema = json.loads(definitions.schema(kind))
 
@@ -57,7 +56,7 @@ def test_there_is_no_other_schema():
         definitions.schema("../webhook")
 
 
-@for_each("schema", [WEBHOOK, AUTOMATION], ids=["webhook", "automation"])
+@pytest.mark.parametrize("schema", [WEBHOOK, AUTOMATION], ids=["webhook", "automation"])
 def test_every_key_is_described_for_editors(schema: Any):
     assert [
         key for key, said in schema["properties"].items() if not said.get("description") and "$ref" not in said
@@ -129,13 +128,13 @@ BAD_WEBHOOKS = [
 ]
 
 
-@for_each("text", GOOD_WEBHOOKS)
+@pytest.mark.parametrize("text", GOOD_WEBHOOKS)
 def test_a_webhook_that_is_taken_is_valid(text: str):
     assert takes_webhook(text)
     jsonschema_rs.validate(WEBHOOK, value_of(text))
 
 
-@for_each("text", BAD_WEBHOOKS)
+@pytest.mark.parametrize("text", BAD_WEBHOOKS)
 def test_a_webhook_of_the_wrong_shape_is_neither_taken_nor_valid(text: str):
     assert not takes_webhook(text)
     assert not jsonschema_rs.is_valid(WEBHOOK, value_of(text))
@@ -214,13 +213,13 @@ BAD_FRONTS = [
 ]
 
 
-@for_each("front", GOOD_FRONTS)
+@pytest.mark.parametrize("front", GOOD_FRONTS)
 def test_front_matter_that_is_taken_is_valid(front: str):
     assert takes_automation(front)
     jsonschema_rs.validate(AUTOMATION, value_of(front))
 
 
-@for_each("front", BAD_FRONTS)
+@pytest.mark.parametrize("front", BAD_FRONTS)
 def test_front_matter_of_the_wrong_shape_is_neither_taken_nor_valid(front: str):
     assert not takes_automation(front)
     assert not jsonschema_rs.is_valid(AUTOMATION, value_of(front))

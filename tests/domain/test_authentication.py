@@ -4,16 +4,17 @@ import random
 import time
 from hashlib import sha256
 
+import pytest
+
 from hookmill.domain.authentication import Authentic, Reason, Refused, authenticate, needs_body
 from hookmill.domain.delivery import Attempt
 from hookmill.domain.ids import FactoryId, WebhookUid
 from hookmill.domain.webhook import AuthMode, LiveWebhook
-from tests.support.cases import for_each
 
 SECRET = b"S3cret-value_of.43~characters"
 
 
-@for_each(
+@pytest.mark.parametrize(
     "authorization",
     [
         b"Bearer " + SECRET,
@@ -26,7 +27,7 @@ def test_the_secret_behind_the_word_bearer_is_authentic(authorization):
     assert judge(AuthMode.TOKEN, authorization) == Authentic(AuthMode.TOKEN)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("authorization", "reason"),
     [
         (None, Reason.NO_AUTHORIZATION),
@@ -66,7 +67,7 @@ def test_the_secret_as_the_urls_last_segment_is_authentic():
     assert judge(AuthMode.URL_TOKEN, url_token=SECRET) == Authentic(AuthMode.URL_TOKEN)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("url_token", "reason"),
     [
         (None, Reason.NO_URL_TOKEN),
@@ -97,7 +98,7 @@ def test_a_webhook_whose_scheme_is_not_known_refuses_everybody():
     assert refused == Refused(Reason.NO_RULE)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("mode", "covers_the_body"),
     [(AuthMode.TOKEN, False), (AuthMode.URL_TOKEN, False), (AuthMode.SIGNATURE, True)],
 )

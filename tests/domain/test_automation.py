@@ -8,7 +8,6 @@ from hookmill.domain.errors import Invalid, InvalidFilter
 from hookmill.domain.filters import CompiledFilter, compile_filter
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.payload import Parsed
-from tests.support.cases import for_each
 
 
 def test_a_trigger_without_a_payload_filter_takes_every_payload():
@@ -55,7 +54,7 @@ def test_an_automation_selects_the_webhooks_of_all_its_triggers():
     assert automation.selected_webhooks() == {"wh_a", "wh_b", "wh_c"}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         (None, "list of one or more triggers"),
@@ -82,7 +81,7 @@ def test_what_is_no_trigger_is_refused_with_its_place(given, said):
         triggers_from_json(given)
 
 
-@for_each(
+@pytest.mark.parametrize(
     "uids", [[], "wh_a", {"wh_a": 1}, [1], [None], ["source"], ["webhooks/source.yaml"], [""], ["wh_" + "a" * 100]]
 )
 def test_webhook_ids_are_uids_and_nothing_else(uids):
@@ -112,7 +111,7 @@ def test_every_problem_of_a_payload_filter_is_told_with_its_place():
     ]
 
 
-@for_each("given", [None, [], "x", 1])
+@pytest.mark.parametrize("given", [None, [], "x", 1])
 def test_a_payload_filter_that_is_no_object_is_refused(given):
     with pytest.raises(InvalidFilter, match="/triggers/0/filter/payload"):
         triggers_from_json([written(["wh_a"], given)])

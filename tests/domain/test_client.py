@@ -2,13 +2,14 @@
 
 from ipaddress import ip_network
 
+import pytest
+
 from hookmill.domain.client import client_address
-from tests.support.cases import for_each
 
 PROXIES = [ip_network("10.0.0.0/8"), ip_network("2001:db8::/32")]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("peer", "forwarded", "address"),
     [
         ("203.0.113.9", None, "203.0.113.9"),

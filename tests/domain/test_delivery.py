@@ -2,6 +2,8 @@
 
 from hashlib import sha256
 
+import pytest
+
 from hookmill.domain.delivery import (
     Attempt,
     DroppedAttempts,
@@ -13,7 +15,6 @@ from hookmill.domain.delivery import (
     rate_limited,
 )
 from hookmill.domain.ids import WebhookUid
-from tests.support.cases import for_each
 
 BODY = b'{"a": 1}'
 
@@ -44,7 +45,7 @@ def test_the_body_itself_comes_last():
     assert (found.kind, found.shown) == (IdentityKind.BODY_SHA256, None)
 
 
-@for_each("blank", [b"", b" ", b"\t  \t"])
+@pytest.mark.parametrize("blank", [b"", b" ", b"\t  \t"])
 def test_a_blank_identity_falls_through_to_the_next(blank):
     headers = {b"x-event": blank, b"x-service-delivery-id": blank}
 
@@ -59,7 +60,7 @@ def test_white_space_around_an_identity_does_not_make_another_event():
     assert identity("e-1") == identity(" e-1\t")
 
 
-@for_each("other", ["e-2", "E-1", "e-1.", "e -1", "é-1"])
+@pytest.mark.parametrize("other", ["e-2", "E-1", "e-1.", "e -1", "é-1"])
 def test_an_identity_is_compared_byte_by_byte(other):
     assert identity("e-1").digest != identity(other).digest
 
@@ -77,7 +78,7 @@ def test_one_value_is_another_event_under_each_kind():
     assert len({each.digest for each in chosen}) == 4
 
 
-@for_each(
+@pytest.mark.parametrize(
     "posing",
     [sha256(BODY).digest(), sha256(BODY).hexdigest().encode(), b"body_sha256\x00" + sha256(BODY).digest()],
     ids=["digest", "hex", "with its kind"],
@@ -101,7 +102,7 @@ def test_a_long_identity_counts_whole_and_is_shown_cut():
     assert one.shown == other.shown == "x" * 255
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("sent", "shown"),
     [
         (b"a\x00b", "a�b"),
@@ -116,7 +117,7 @@ def test_what_can_not_be_printed_of_an_identity_is_replaced_where_it_is_shown(se
     assert identify(None, None, an_attempt({b"x-service-delivery-id": sent}), BODY).shown == shown
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("label", "shown"),
     [
         (Label.ACCEPTED, "Accepted"),
@@ -147,7 +148,7 @@ def test_the_numbers_that_are_stored_never_change():
     ]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("microseconds", "seconds"),
     [(60_000_000, 60), (59_999_999, 60), (59_000_001, 60), (59_000_000, 59), (1, 1), (0, 1), (-5_000_000, 1)],
 )

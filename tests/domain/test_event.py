@@ -5,7 +5,6 @@ import pytest
 from hookmill.domain.delivery import Attempt
 from hookmill.domain.event import EVENT_CHARACTERS_MAX, EventSource, EventType, event_type
 from hookmill.domain.payload import Parsed, parse
-from tests.support.cases import for_each
 
 IN_HEADER = EventSource.at("header:x-event", is_signed=False)
 IN_BODY = EventSource.at("json:event.type", is_signed=True)
@@ -39,31 +38,31 @@ def a_body(text: str) -> Parsed:
     return parsed
 
 
-@for_each("name", ["push", "Push Hook", "a", "e" * EVENT_CHARACTERS_MAX, "größer", "事件"])
+@pytest.mark.parametrize("name", ["push", "Push Hook", "a", "e" * EVENT_CHARACTERS_MAX, "größer", "事件"])
 def test_a_printable_text_of_a_header_is_the_event_type(name):
     assert event_type(IN_HEADER, an_attempt({b"x-event": name.encode()}), None) == EventType(name, False)
 
 
-@for_each("name", ["push", "Push Hook", "a", "e" * EVENT_CHARACTERS_MAX, "größer", "事件", " push "])
+@pytest.mark.parametrize("name", ["push", "Push Hook", "a", "e" * EVENT_CHARACTERS_MAX, "größer", "事件", " push "])
 def test_a_printable_text_of_the_body_is_the_event_type(name):
     body = a_body(f'{{"event": {{"type": "{name}"}}}}')
 
     assert event_type(IN_BODY, an_attempt({}), body) == EventType(name, True)
 
 
-@for_each("name", UNUSABLE)
+@pytest.mark.parametrize("name", UNUSABLE)
 def test_a_text_that_can_not_be_shown_is_no_event_type_of_a_header(name):
     assert event_type(IN_HEADER, an_attempt({b"x-event": name.encode()}), None) is None
 
 
-@for_each("name", [*UNUSABLE, "\ud83d"])
+@pytest.mark.parametrize("name", [*UNUSABLE, "\ud83d"])
 def test_a_text_that_can_not_be_shown_is_no_event_type_of_a_body(name):
     escaped = "".join(f"\\u{ord(each):04x}" for each in name)
 
     assert event_type(IN_BODY, an_attempt({}), a_body(f'{{"event": {{"type": "{escaped}"}}}}')) is None
 
 
-@for_each(
+@pytest.mark.parametrize(
     "body",
     [
         "{}",

@@ -1,8 +1,10 @@
 """What each operator takes and refuses, one table each, and what is true of all of them."""
 
+import itertools
 import time
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +34,6 @@ from tests.domain.filter_book import (
     payload,
     payload_texts,
 )
-from tests.support.cases import for_each
 
 
 def problems(source: Json) -> list[Fault]:
@@ -263,18 +264,19 @@ def test_every_operator_has_its_cases():
     assert {*TAKES, *CONTRACT} == {*OPERATORS}
 
 
-@for_each(("filter_text", "payload_text", "taken"), [case for cases in TAKES.values() for case in cases], ids=cut)
-def test_an_operator_takes_what_its_meaning_says(filter_text: str, payload_text: str, taken: bool):
-    assert matches(filter_text, payload_text) is taken
+def test_an_operator_takes_what_its_meaning_says(subtests: pytest.Subtests):
+    for filter_text, payload_text, taken in itertools.chain.from_iterable(TAKES.values()):
+        with subtests.test(filter_text=filter_text, payload_text=payload_text):
+            assert matches(filter_text, payload_text) is taken
 
 
-@for_each("operator", OPERATORS.values(), ids=lambda operator: operator.name)
+@pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda operator: operator.name)
 def test_an_operators_example_can_be_saved_and_uses_it(operator: Any):
     assert f'"{operator.name}"' in operator.example
     assert compiled(operator.example).source == payload(operator.example).value
 
 
-@for_each("name", CONTRACT)
+@pytest.mark.parametrize("name", CONTRACT)
 def test_the_contracts_operators_are_the_only_ones_without_a_dollar(name: str):
     assert [one for one in OPERATORS if not one.startswith("$")] == [*CONTRACT]
     assert OPERATORS[name].is_of_contract
@@ -314,7 +316,7 @@ LADDER = [
 ]
 
 
-@for_each("limit", range(len(LADDER)), ids=lambda line: cut(LADDER[line][0]))
+@pytest.mark.parametrize("limit", range(len(LADDER)), ids=lambda line: cut(LADDER[line][0]))
 def test_numbers_are_compared_by_exact_value_however_they_are_written(limit: int):
     for wanted in LADDER[limit]:
         chosen = {name: compiled(f'{{"a":{{"{name}":{wanted}}}}}') for name in ("$gt", "$gte", "$lt", "$lte")}
@@ -405,7 +407,7 @@ REFUSED: list[tuple[str, str, str]] = [
 ]
 
 
-@for_each(("filter_text", "place", "needle"), REFUSED, ids=cut)
+@pytest.mark.parametrize(("filter_text", "place", "needle"), REFUSED, ids=cut)
 def test_what_an_operator_cannot_take_is_refused_at_its_place(filter_text: str, place: str, needle: str):
     [problem] = problems(payload(filter_text).value)
 
@@ -415,7 +417,7 @@ def test_what_an_operator_cannot_take_is_refused_at_its_place(filter_text: str, 
     assert len(problem.message) < 400
 
 
-@for_each(
+@pytest.mark.parametrize(
     "filter_text",
     [
         nested(DEPTH_MAX - 1, '{"a":[1]}'),
@@ -440,7 +442,7 @@ def test_any_and_not_count_as_conditions_and_what_they_contain_does_too():
     assert f"more than {CONDITIONS_MAX} conditions" in problem.message
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("saved", "one_more", "place", "of"),
     [
         (
@@ -475,7 +477,7 @@ def test_fields_counts_neither_as_a_condition_nor_as_a_level():
     assert len(explain(wide, "{}").conditions) == CONDITIONS_MAX
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("filter_text", "pointers"),
     [
         ('{"a":{"in":[1],"not_in":[2],"exists":true}}', ()),
@@ -496,7 +498,7 @@ def outcome(pointer: str, operator: str, expected: str, found: str, held: bool, 
     return ConditionOutcome(pointer=pointer, operator=operator, expected=expected, found=found, held=held, **more)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("filter_text", "payload_text", "expected"),
     [
         ('{"a":{"$prefix":"x"}}', '{"a":"y"}', outcome("/a", "$prefix", '"x"', '"y"', held=False)),
@@ -620,7 +622,7 @@ def test_the_look_at_the_undecoded_body_never_rejects_what_the_rules_take(filter
     assert chosen.matches(body) is (chosen.rule is None or chosen.rule.holds(body.value))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("filter_text", "payload_text"),
     [
         ('{"action":{"$prefix":"open"}}', '{"action":"closed"}'),
@@ -639,7 +641,7 @@ def test_an_operator_is_judged_without_decoding_where_the_body_lacks_its_string(
     assert not hasattr(body, "_value")
 
 
-@for_each(
+@pytest.mark.parametrize(
     "filter_text",
     [
         '{"a":{"$not":["x"]}}',
@@ -687,7 +689,7 @@ SLOW = {
 }
 
 
-@for_each(("filter_text", "payload_text"), SLOW.values(), ids=SLOW.keys())
+@pytest.mark.parametrize(("filter_text", "payload_text"), SLOW.values(), ids=SLOW.keys())
 def test_the_worst_operators_are_judged_and_explained_in_time(filter_text: str, payload_text: str):
     chosen, body = compiled(filter_text), payload(payload_text)
     assert len(payload_text) <= 262_144

@@ -5,6 +5,7 @@ import time
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,7 +42,6 @@ from tests.domain.filter_book import (
     payload_texts,
     set_texts,
 )
-from tests.support.cases import for_each
 
 
 def problems(source: Json) -> list[Fault]:
@@ -244,9 +244,10 @@ TAKES = [
 ]
 
 
-@for_each(("filter_text", "payload_text", "taken"), TAKES, ids=cut)
-def test_a_filter_takes_what_its_rules_say(filter_text: str, payload_text: str, taken: bool):
-    assert matches(filter_text, payload_text) is taken
+def test_a_filter_takes_what_its_rules_say(subtests: pytest.Subtests):
+    for filter_text, payload_text, taken in TAKES:
+        with subtests.test(filter_text=filter_text, payload_text=payload_text):
+            assert matches(filter_text, payload_text) is taken
 
 
 # Each line is one value in several spellings, different from the values of every other line.
@@ -296,7 +297,7 @@ VALUES = [
 CONTAINERS = ["[]", "{}", "[[]]", "[[1]]", "[{}]", '{"a":1}', '{"1":1}', '[{"a":1}]']
 
 
-@for_each("one", range(len(VALUES)), ids=lambda line: cut(VALUES[line][0]))
+@pytest.mark.parametrize("one", range(len(VALUES)), ids=lambda line: cut(VALUES[line][0]))
 def test_a_value_equals_itself_in_every_spelling_and_no_other_value(one: int):
     for wanted in VALUES[one]:
         chosen = compiled(f'{{"a":[{wanted}]}}')
@@ -306,7 +307,7 @@ def test_a_value_equals_itself_in_every_spelling_and_no_other_value(one: int):
                 assert chosen.matches(payload(f'{{"a":[{{}},{spelling}]}}')) is (one == other), (wanted, spelling)
 
 
-@for_each("line", VALUES, ids=lambda line: cut(line[0]))
+@pytest.mark.parametrize("line", VALUES, ids=lambda line: cut(line[0]))
 def test_an_object_or_an_array_equals_no_value(line: list[str]):
     chosen = compiled(f'{{"a":[{line[0]}]}}')
 
@@ -415,12 +416,12 @@ REFUSED = [
 ]
 
 
-@for_each(("filter_text", "places"), REFUSED, ids=cut)
+@pytest.mark.parametrize(("filter_text", "places"), REFUSED, ids=cut)
 def test_a_filter_that_cannot_be_saved_is_refused_with_every_place(filter_text: str, places: list[str]):
     assert pointers(filter_text) == places
 
 
-@for_each(("filter_text", "places"), REFUSED, ids=cut)
+@pytest.mark.parametrize(("filter_text", "places"), REFUSED, ids=cut)
 def test_a_problem_says_what_to_do_in_printable_sentences(filter_text: str, places: list[str]):
     for problem in problems(payload(filter_text).value):
         assert problem.message.endswith(".")
@@ -443,12 +444,12 @@ SAVED = [
 ]
 
 
-@for_each("filter_text", SAVED, ids=cut)
+@pytest.mark.parametrize("filter_text", SAVED, ids=cut)
 def test_a_filter_at_the_limits_is_saved(filter_text: str):
     assert compiled(filter_text).source == payload(filter_text).value
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("filter_text", "needle"),
     [
         ('{"a":{"gt":5}}', "For the operator write `$gt`."),
@@ -474,7 +475,7 @@ def test_every_operator_of_one_field_counts_as_a_condition():
     assert pointers(one_more) == [""]
 
 
-@for_each(
+@pytest.mark.parametrize(
     "source",
     [
         {True: ["x"]},
@@ -523,7 +524,7 @@ def row(found: Explanation) -> ConditionOutcome:
     return found.conditions[0]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("filter_text", "payload_text", "pointer", "operator", "expected", "found", "held"),
     [
         ('{"a":["x"]}', '{"a":"x"}', "/a", "in", '["x"]', '"x"', True),
@@ -570,7 +571,7 @@ def test_an_explanation_says_where_what_and_whether(
     )
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("filter_text", "payload_text", "pointer", "no_object_at"),
     [
         ('{"a":{"b":[1]}}', "{}", "/a/b", "/a"),
@@ -627,7 +628,7 @@ def test_the_closest_is_looked_for_among_the_first_objects_only_but_a_match_anyw
     assert matching.conditions[0].pointer == f"/a/{CLOSEST_OF}/b"
 
 
-@for_each(
+@pytest.mark.parametrize(
     "value",
     [
         '"' + "x" * 5_000 + '"',
@@ -655,7 +656,9 @@ def test_an_explanation_can_be_encoded_whatever_the_payload_holds():
         assert text.encode("utf-8")
 
 
-@for_each("filter_text", [*SAVED, '{"a":[1e400,0.10,"é\\ud83d",null,true,1e99999999999999999999]}'], ids=cut)
+@pytest.mark.parametrize(
+    "filter_text", [*SAVED, '{"a":[1e400,0.10,"é\\ud83d",null,true,1e99999999999999999999]}'], ids=cut
+)
 def test_a_stored_filter_is_the_same_filter_when_read_again(filter_text: str):
     before = compiled(filter_text)
 
@@ -673,7 +676,7 @@ def test_pythons_numbers_are_stored_as_json():
     )
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("filter_text", "payload_text"),
     [
         ('{"a": ["matching"]}', r'{"a": "\u006datching"}'),
@@ -732,7 +735,7 @@ SLOW = {
 }
 
 
-@for_each(("filter_text", "payload_text"), SLOW.values(), ids=SLOW.keys())
+@pytest.mark.parametrize(("filter_text", "payload_text"), SLOW.values(), ids=SLOW.keys())
 def test_the_worst_pairs_are_judged_and_explained_in_time(filter_text: str, payload_text: str):
     chosen, body = compiled(filter_text), payload(payload_text)
     assert len(payload_text) <= 262_144

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from hookmill.domain.payload import MAX_NESTING, Json, NotJson, Parsed, VastNumber, parse
 from tests.domain.json_corpus import CORPUS
-from tests.support.cases import for_each
 
 # A quadratic reading of the largest body takes many seconds; a linear one milliseconds, on a busy machine too.
 FAR_FROM_QUADRATIC_SECONDS = 2.0
@@ -80,7 +79,7 @@ def test_the_corpus_agrees_with_the_standard_library_where_the_grammar_decides()
     assert disagreeing == []
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("body", "value"),
     [
         (b"null", None),
@@ -101,7 +100,7 @@ def test_the_value_is_what_the_body_says(body: bytes, value: Json):
     assert value_of(body) == value
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("one", "other"),
     [
         ("1", "1.0"),
@@ -133,7 +132,7 @@ def test_two_spellings_of_one_number_are_equal(one: str, other: str):
     assert hash(value_of(one.encode())) == hash(value_of(other.encode()))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("one", "other"),
     [
         ("9007199254740993", "9007199254740992"),
@@ -161,8 +160,10 @@ def test_numbers_that_differ_at_all_are_not_equal(one: str, other: str):
     assert value_of(one.encode()) != value_of(other.encode())
 
 
-@for_each("surrogate", ["", r',"\ud83d"'], ids=["alone", "beside a lone surrogate"])
-@for_each("number", ["1", "1.5", "-0.0", "1e400", "9" * 700, "9" * 5_000, "1e99999999999999999999"], ids=cut)
+@pytest.mark.parametrize("surrogate", ["", r',"\ud83d"'], ids=["alone", "beside a lone surrogate"])
+@pytest.mark.parametrize(
+    "number", ["1", "1.5", "-0.0", "1e400", "9" * 700, "9" * 5_000, "1e99999999999999999999"], ids=cut
+)
 def test_a_number_is_the_same_whichever_parser_reads_it(number: str, surrogate: str):
     assert value_of(f"[{number}{surrogate}]".encode())[0] == value_of(number.encode())
 
@@ -182,7 +183,7 @@ def few_digits_allowed() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("few_digits_allowed")
-@for_each("digits", [640, 641, 1_000, 4_300, 5_000])
+@pytest.mark.parametrize("digits", [640, 641, 1_000, 4_300, 5_000])
 def test_long_integers_survive_an_interpreter_that_allows_few_digits(digits: int):
     one, other = b"9" * digits, b"9" * (digits - 1) + b"8"
 
@@ -202,7 +203,7 @@ def test_neither_verdict_shows_the_body_when_printed():
     assert "hunter2" not in repr(parse(b'{"password":"hunter2'))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("body", "reason"),
     [
         (b"", "the body is empty"),
@@ -324,7 +325,7 @@ COSTLY = {
 }
 
 
-@for_each("body", COSTLY.values(), ids=COSTLY.keys())
+@pytest.mark.parametrize("body", COSTLY.values(), ids=COSTLY.keys())
 def test_the_largest_bodies_take_linear_time(body: bytes):
     assert len(body) <= LARGEST
     started = time.thread_time()
@@ -347,7 +348,7 @@ DEEP = {
 }
 
 
-@for_each("body", DEEP.values(), ids=DEEP.keys())
+@pytest.mark.parametrize("body", DEEP.values(), ids=DEEP.keys())
 def test_a_thread_with_a_small_stack_survives_deep_bodies(body: bytes):
     outcomes = []
 

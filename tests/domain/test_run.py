@@ -4,10 +4,11 @@ import inspect
 import json
 from dataclasses import fields, replace
 
+import pytest
+
 from hookmill.domain.event import EventType
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid
 from hookmill.domain.run import NAME_SHOWN_CHARACTERS, Run, RunState, envelope, envelope_text, full_prompt
-from tests.support.cases import for_each
 
 RUN = Run(
     id=RunKey(bytes(range(16))),
@@ -82,21 +83,21 @@ def test_the_full_prompt_is_the_automations_prompt_and_then_the_envelope():
     assert full_prompt(RUN) == "Look at what happened and mend it.\n\n" + TEXT
 
 
-@for_each(("name", "shown"), HOSTILE_NAMES.items(), ids=range(len(HOSTILE_NAMES)))
+@pytest.mark.parametrize(("name", "shown"), HOSTILE_NAMES.items(), ids=range(len(HOSTILE_NAMES)))
 def test_a_hostile_webhook_name_stays_one_quoted_stretch_of_its_line(name, shown):
     text = envelope_text(replace(RUN, webhook_name=name))
 
     assert text == TEXT.replace('"Deploys (staging)"', f'"{shown}"')
 
 
-@for_each(("name", "shown"), HOSTILE_NAMES.items(), ids=range(len(HOSTILE_NAMES)))
+@pytest.mark.parametrize(("name", "shown"), HOSTILE_NAMES.items(), ids=range(len(HOSTILE_NAMES)))
 def test_a_hostile_automation_name_stays_one_quoted_stretch_of_its_line(name, shown):
     text = envelope_text(replace(RUN, automation_name=name))
 
     assert text == TEXT.replace('"Answer the alert"', f'"{shown}"')
 
 
-@for_each("name", ["Déploiements n° 3", "部署", "Развёртывание", "การปรับใช้", "פריסות", "नमस्ते"])
+@pytest.mark.parametrize("name", ["Déploiements n° 3", "部署", "Развёртывание", "การปรับใช้", "פריסות", "नमस्ते"])
 def test_names_in_any_script_are_readable(name):
     assert f'"{name.replace("°", chr(92) + "u{b0}")}"' in envelope_text(replace(RUN, webhook_name=name))
 
@@ -122,7 +123,7 @@ def test_the_envelope_for_programs_holds_the_names_as_they_are():
     }
 
 
-@for_each("builder", [envelope, envelope_text, full_prompt])
+@pytest.mark.parametrize("builder", [envelope, envelope_text, full_prompt])
 def test_what_is_built_for_the_agent_is_built_from_the_run_alone(builder):
     assert list(inspect.signature(builder).parameters) == ["run"]
 
@@ -142,7 +143,7 @@ def test_four_states_are_final():
     }
 
 
-@for_each("is_signed", [True, False])
+@pytest.mark.parametrize("is_signed", [True, False])
 def test_the_envelope_for_programs_says_what_the_event_type_is_and_whether_it_is_signed(is_signed):
     run = replace(RUN, event=EventType("push", is_signed))
 

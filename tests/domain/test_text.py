@@ -3,11 +3,12 @@
 import random
 import unicodedata
 
+import pytest
+
 from hookmill.domain import text
-from tests.support.cases import for_each
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("words", "printed"),
     [
         ("plain, ünïcode, 漢字, 🙂", "plain, ünïcode, 漢字, 🙂"),

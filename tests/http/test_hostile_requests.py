@@ -15,7 +15,6 @@ from hookmill.management import Management
 from tests.http.conftest import ENOUGH, new_target
 from tests.http.hostile import CANARY, CLOSED, IDENTITY_PLACE, Hostile, Target, Then, honest, hostile_requests
 from tests.http.wire import Wire, WireAnswer
-from tests.support.cases import for_each
 from tests.support.service import Service, operator, serving
 from tests.support.waiting import stalls
 
@@ -30,17 +29,16 @@ def cases(target: Target) -> dict[str, Hostile]:
     return {case.name: case for case in hostile_requests(target)}
 
 
-@for_each("name", NAMES)
 def test_a_hostile_request_is_answered_within_the_contract(
-    service: Service, management: Management, target: Target, cases: dict[str, Hostile], name: str
+    service: Service, management: Management, target: Target, cases: dict[str, Hostile], subtests: pytest.Subtests
 ):
-    case = cases[name]
+    for name, case in cases.items():
+        with subtests.test(name):
+            taken = attack(service.port, target, case)
 
-    taken = attack(service.port, target, case)
-
-    logged = events_in_the_log(management, target, newest=40)
-    for event in (event_of(case), event_behind(case)):
-        assert (event in logged) == (event in taken) or may_vanish(case, event)
+            logged = events_in_the_log(management, target, newest=40)
+            for event in (event_of(case), event_behind(case)):
+                assert (event in logged) == (event in taken) or may_vanish(case, event)
 
 
 def test_there_are_hundreds_of_them_and_no_two_share_a_name():

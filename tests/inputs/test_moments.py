@@ -9,7 +9,6 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.permission import Role
 from hookmill.web.api.idempotency import Once
 from tests.inputs.service import Service
-from tests.support.cases import for_each
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OUTSIDE = [
@@ -27,7 +26,7 @@ STORED = [
 """Beyond the last year, as one request stored it; and what a column of integers can hold."""
 
 
-@for_each("expires_at", OUTSIDE)
+@pytest.mark.parametrize("expires_at", OUTSIDE)
 def test_key_with_an_end_outside_the_calendar_is_refused(service: Service, expires_at: str):
     given = {"name": "x", "role": "viewer", "factory": "default", "expires_at": expires_at}
 
@@ -49,7 +48,7 @@ def test_key_whose_answer_cannot_be_made_is_not_kept(service: Service):
     assert "x" not in [key.name for key in service.management.keys.all(service.api.team)]
 
 
-@for_each("expires_at", STORED[:3])
+@pytest.mark.parametrize("expires_at", STORED[:3])
 def test_management_refuses_a_key_with_such_an_end(service: Service, expires_at: int):
     with pytest.raises(Invalid, match="expire") as refused:
         service.management.keys.create(service.api.team, "x", Role.ADMIN, expires_at=expires_at)
@@ -57,7 +56,7 @@ def test_management_refuses_a_key_with_such_an_end(service: Service, expires_at:
     assert refused.value.faults[0].pointer == "/expires_at"
 
 
-@for_each("moment", OUTSIDE)
+@pytest.mark.parametrize("moment", OUTSIDE)
 def test_list_narrowed_to_a_time_outside_the_calendar_says_so(service: Service, moment: str):
     for name in ("since", "until"):
         by_api = service.api.get(f"/factories/default/deliveries?{name}={moment.replace('+', '%2B')}")
@@ -68,7 +67,7 @@ def test_list_narrowed_to_a_time_outside_the_calendar_says_so(service: Service, 
         assert "This is no time" in by_page.body.decode()
 
 
-@for_each("at", STORED)
+@pytest.mark.parametrize("at", STORED)
 def test_stored_moment_outside_the_calendar_closes_no_page(service: Service, at: int):
     key = service.places["key"]
     with service.world.database.write() as tx:

@@ -17,7 +17,6 @@ from hookmill.domain.signatures.verify import Verified, verify
 from tests.oracles import ORACLES, Oracle
 from tests.oracles.by_hand import AT, BY_HAND, DELIVERY_ID, URL, ByHand, altered, event, mac, private_half
 from tests.oracles.request import Given
-from tests.support.cases import for_each
 
 # The first test loads what all providers have published, which takes a busy machine longer than any test.
 pytestmark = pytest.mark.timeout(600)
@@ -110,12 +109,12 @@ def changes_of(made: ByHand) -> list[Change]:
     return [change for change in CHANGES if change(made, made.sent()) is not None]
 
 
-@for_each("made", BY_HAND.values(), ids=str)
+@pytest.mark.parametrize("made", BY_HAND.values(), ids=str)
 def test_we_accept_what_was_signed_by_hand(made: ByHand):
     assert we_accept(made.scheme, made.sent())
 
 
-@for_each("oracle", [oracle for oracle in ORACLES if oracle.signs], ids=str)
+@pytest.mark.parametrize("oracle", [oracle for oracle in ORACLES if oracle.signs], ids=str)
 def test_we_accept_what_an_sdk_signs(oracle: Oracle):
     assert oracle.signs
     made = BY_HAND[oracle.scheme]
@@ -123,8 +122,8 @@ def test_we_accept_what_an_sdk_signs(oracle: Oracle):
     assert we_accept(oracle.scheme, oracle.signs(made.secret, made.body(AT), URL, AT, DELIVERY_ID))
 
 
-@for_each("body", AWKWARD_BODIES.values(), ids=AWKWARD_BODIES)
-@for_each("oracle", ANY_BODY, ids=str)
+@pytest.mark.parametrize("body", AWKWARD_BODIES.values(), ids=AWKWARD_BODIES)
+@pytest.mark.parametrize("oracle", ANY_BODY, ids=str)
 def test_both_accept_a_body_to_the_letter(oracle: Oracle, body: bytes):
     given = BY_HAND[oracle.scheme].sent(body)
 
@@ -132,7 +131,7 @@ def test_both_accept_a_body_to_the_letter(oracle: Oracle, body: bytes):
     assert we_accept(oracle.scheme, given)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("provider", "scheme"),
     [
         ("anthropic", "standard_webhooks"),
@@ -146,12 +145,12 @@ def test_a_provider_that_signs_as_others_do_is_known_by_its_own_name(provider: s
     assert any(oracle.package == provider and oracle.scheme == scheme for oracle in ORACLES)
 
 
-@for_each("oracle", ORACLES, ids=str)
+@pytest.mark.parametrize("oracle", ORACLES, ids=str)
 def test_an_sdk_accepts_what_we_sign(oracle: Oracle):
     assert oracle.accepts(signed_by_us(BY_HAND[oracle.scheme]))
 
 
-@for_each("oracle", ORACLES, ids=str)
+@pytest.mark.parametrize("oracle", ORACLES, ids=str)
 def test_both_refuse_what_we_signed_and_somebody_changed(oracle: Oracle):
     made = BY_HAND[oracle.scheme]
     given = signed_by_us(made)
@@ -165,7 +164,7 @@ def test_both_refuse_what_we_signed_and_somebody_changed(oracle: Oracle):
         assert not we_accept(oracle.scheme, changed), change.__name__
 
 
-@for_each("oracle", ORACLES, ids=str)
+@pytest.mark.parametrize("oracle", ORACLES, ids=str)
 def test_both_refuse(oracle: Oracle):
     made = BY_HAND[oracle.scheme]
 
@@ -177,7 +176,7 @@ def test_both_refuse(oracle: Oracle):
         assert not we_accept(oracle.scheme, changed), change.__name__
 
 
-@for_each("made", [made for made in BY_HAND.values() if made.leaves], ids=str)
+@pytest.mark.parametrize("made", [made for made in BY_HAND.values() if made.leaves], ids=str)
 def test_we_too_accept_a_change_in_what_the_signature_leaves_out(made: ByHand):
     assert made.leaves
     given = made.sent()
@@ -188,7 +187,7 @@ def test_we_too_accept_a_change_in_what_the_signature_leaves_out(made: ByHand):
 ENFORCED = ("polar", "standard_webhooks", "stripe", "svix")
 
 
-@for_each("scheme", ENFORCED)
+@pytest.mark.parametrize("scheme", ENFORCED)
 def test_where_the_age_is_part_of_the_scheme_we_refuse_what_the_sdk_refuses(scheme: str):
     given = BY_HAND[scheme].sent()
     ages = {seconds: we_accept(scheme, replace(given, at=AT + seconds)) for seconds in (300, 301, -300, -301)}
@@ -196,7 +195,7 @@ def test_where_the_age_is_part_of_the_scheme_we_refuse_what_the_sdk_refuses(sche
     assert ages == {300: True, 301: False, -300: True, -301: False}
 
 
-@for_each("scheme", sorted(BY_HAND.keys() - set(ENFORCED) - {"livekit"}))
+@pytest.mark.parametrize("scheme", sorted(BY_HAND.keys() - set(ENFORCED) - {"livekit"}))
 def test_elsewhere_an_age_is_the_providers_advice(scheme: str):
     given = BY_HAND[scheme].sent()
 
@@ -279,6 +278,9 @@ class Difference:
     theirs: str
     """What these packages do: accept, refuse, or break with an exception that says nothing about signatures."""
     ours: str
+
+    def __str__(self) -> str:
+        return self.what
 
 
 DIFFERENCES = (
@@ -369,7 +371,7 @@ DIFFERENCES = (
 )
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("difference", "oracle"),
     [(difference, oracle) for difference in DIFFERENCES for oracle in ORACLES if oracle.package in difference.packages],
     ids=str,

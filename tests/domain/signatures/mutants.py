@@ -3,10 +3,12 @@
 import importlib
 import importlib.util
 import inspect
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
@@ -148,13 +150,23 @@ def _plant(mutant: Mutant) -> None:
 
 
 def _tests(module: Any) -> Iterator[Callable[[], None]]:
-    """Every test of the module with all of its cases, but for those that need something of pytest's, and properties."""
+    """Every test of the module with each of its cases, except tests that need fixtures, and properties."""
     for name, test in vars(module).items():
-        if not name.startswith("test_") or not isinstance(test, FunctionType) or _holds_a_property(test):
+        if not name.startswith("test_") or not isinstance(test, FunctionType) or hasattr(test, "hypothesis"):
             continue
-        if not inspect.signature(test).parameters:
-            yield test
+        for case in _cases(test):
+            if inspect.signature(test).parameters.keys() == case.keys():
+                yield partial(test, **case)
 
 
-def _holds_a_property(test: Callable[[], None]) -> bool:
-    return hasattr(test, "hypothesis") or hasattr(getattr(test, "__wrapped__", None), "hypothesis")
+def _cases(test: FunctionType) -> Iterator[dict[str, Any]]:
+    """The arguments that `pytest.mark.parametrize` names, in every combination."""
+    tables = []
+    for mark in getattr(test, "pytestmark", ()):
+        if mark.name == "parametrize":
+            names, cases = mark.args
+            tables.append(
+                [{names: case} if isinstance(names, str) else dict(zip(names, case, strict=True)) for case in cases]
+            )
+    for combination in itertools.product(*tables):
+        yield {name: value for arguments in combination for name, value in arguments.items()}

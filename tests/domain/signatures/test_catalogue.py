@@ -9,7 +9,6 @@ from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.catalogue import BrokenCatalogue
 from hookmill.domain.signatures.rule import usable_event_header
 from hookmill.domain.signatures.scheme import Event, ProofKind, Scheme, signing_headers
-from tests.support.cases import for_each
 
 from .examples import NAMES
 
@@ -35,7 +34,7 @@ def test_names_are_in_order_and_hold_the_aliases():
     assert all(re.fullmatch(r"[a-z][a-z0-9_]*", name) for name in names)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("alias", "scheme"),
     [("openai", "standard_webhooks"), ("clerk", "svix"), ("whatsapp", "meta"), ("forgejo", "gitea")],
 )
@@ -51,7 +50,7 @@ def test_an_unknown_name_is_refused_with_the_allowed_ones():
     assert all(name in str(refused.value) for name in catalogue.names())
 
 
-@for_each("name", NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_an_entry_tells_people_what_it_is_and_what_to_do(name):
     scheme = catalogue.find(name)
 
@@ -69,7 +68,7 @@ def test_titles_and_tables_are_unique():
     assert len(set(titles)) == len(titles)
 
 
-@for_each("name", NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_an_event_id_header_is_no_proof_and_may_be_named_by_people(name):
     scheme = catalogue.find(name)
     ids = {where.removeprefix("header:").encode() for where in scheme.delivery_id if where.startswith("header:")}
@@ -84,7 +83,7 @@ def test_the_headers_that_prove_are_known():
     assert b"webhook-id" not in signing_headers(catalogue.find("standard_webhooks"))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("name", "body", "time", "delivery"),
     [
         ("github", True, False, False),
@@ -109,7 +108,7 @@ def test_a_new_entry_is_a_scheme():
     assert catalogue.read(ENTRY)["made_up"].experimental
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("line", "fault"),
     [
         ('colour = "red"', "colour"),
@@ -137,7 +136,7 @@ def test_a_mistake_in_an_entry_is_named_with_its_scheme(line, fault):
     assert fault in str(broken.value)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("signature", "fault"),
     [
         ('{ from = ["field:t"], encoding = "hex" }', "signature.from"),
@@ -183,7 +182,7 @@ def test_the_headers_with_the_events_type_hold_no_proof():
         assert event.source.removeprefix("header:").encode() not in signing_headers(scheme)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("name", "where", "is_signed"),
     [
         ("github", "header:x-github-event", False),
@@ -214,14 +213,14 @@ def test_the_events_type_is_signed_where_the_signature_covers_its_place(name, wh
     assert (event.source, scheme.covers_event(name)) == (where, is_signed)
 
 
-@for_each("name", ["svix", "vanta", "sendgrid", "line", "hubspot_v3", "airtable"])
+@pytest.mark.parametrize("name", ["svix", "vanta", "sendgrid", "line", "hubspot_v3", "airtable"])
 def test_a_provider_without_one_event_type_for_a_delivery_has_no_place_of_it(name):
     scheme = catalogue.find(name)
 
     assert (scheme.event_for(name), scheme.covers_event(name)) == (None, False)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("line", "fault"),
     [
         ('event = { from = "field:t", docs = "https://example.com" }', "event: 'field:t' is for timestamps"),
@@ -241,7 +240,7 @@ def test_a_mistake_in_the_place_of_the_events_type_is_found(line, fault):
     assert fault in str(broken.value)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("name", "header", "fault"),
     [
         ("github", "X-Kind", "The event type of github is in the header x-github-event"),

@@ -6,12 +6,13 @@ import hmac
 import json
 from dataclasses import replace
 
+import pytest
+
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.doctor import diagnose
 from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.sign import sign
-from tests.support.cases import for_each
 
 from .examples import NAMES, example, those
 
@@ -104,7 +105,7 @@ def test_the_secret_was_read_as_hexadecimal_where_it_is_literal():
     assert "read as hexadecimal" in told("github", request(header), held="ab" * 32)
 
 
-@for_each("prefix", ["", "whsec_"])
+@pytest.mark.parametrize("prefix", ["", "whsec_"])
 def test_the_secret_was_taken_literally_where_it_is_decoded(prefix):
     signed = base64.b64encode(hmac.digest((prefix + SECRET).encode(), b"m.%d." % NOW + BODY, "sha256"))
     headers = {b"webhook-id": b"m", b"webhook-timestamp": b"%d" % NOW, b"webhook-signature": b"v1," + signed}
@@ -208,7 +209,7 @@ def test_a_secret_is_missing():
     assert "no secret" in diagnose(scheme, [], [], example("github").request, 0)
 
 
-@for_each("name", NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_whatever_is_wrong_the_sentence_gives_nothing_away(name):
     given = example(name)
     canaries = {given.secret, *given.signatures(), *(value.decode() for value in given.request.headers.values())}
@@ -230,7 +231,7 @@ def test_whatever_is_wrong_the_sentence_gives_nothing_away(name):
         assert not [one for one in canaries if len(one) > 11 and one in sentence]
 
 
-@for_each("name", those(lambda scheme: scheme.covers_body and not scheme.algorithm.uses_public_key))
+@pytest.mark.parametrize("name", those(lambda scheme: scheme.covers_body and not scheme.algorithm.uses_public_key))
 def test_every_scheme_is_diagnosed_when_the_body_was_re_indented(name):
     given = example(name)
     try:

@@ -1,10 +1,11 @@
 """How times are written, and what is no time."""
 
+import pytest
+
 from hookmill.domain.signatures.encoding import TimeUnit, seconds_since_1970
-from tests.support.cases import for_each
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "unit", "seconds"),
     [
         (b"1760000000", TimeUnit.SECONDS, 1_760_000_000),
@@ -20,12 +21,12 @@ def test_a_time_is_read_in_its_unit(text, unit, seconds):
     assert seconds_since_1970(text, unit) == seconds
 
 
-@for_each("text", [b"", b" 176000", b"176000 ", b"1_760", b"+1", b"-1", b"1.5", b"1" * 16, b"1\n"])
-@for_each("unit", list(TimeUnit))
+@pytest.mark.parametrize("text", [b"", b" 176000", b"176000 ", b"1_760", b"+1", b"-1", b"1.5", b"1" * 16, b"1\n"])
+@pytest.mark.parametrize("unit", list(TimeUnit))
 def test_what_is_not_written_as_senders_do_is_no_time(text, unit):
     assert seconds_since_1970(text, unit) is None
 
 
-@for_each("text", [b"2025-13-09T08:53:20Z", b"2025-10-09 08:53:20Z", b"2025-10-09T08:53:20"])
+@pytest.mark.parametrize("text", [b"2025-13-09T08:53:20Z", b"2025-10-09 08:53:20Z", b"2025-10-09T08:53:20"])
 def test_a_date_that_there_is_not_is_no_time(text):
     assert seconds_since_1970(text, TimeUnit.ISO8601) is None

@@ -11,7 +11,6 @@ from hookmill.domain.signatures.generic import generic_scheme, read_generic
 from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.verify import Failure, Unverified, Verified, verify
-from tests.support.cases import for_each
 
 SECRET = "c2VjcmV0LW9mLXRoZS1zZW5kZXI="
 BODY = b'{"a":1}'
@@ -27,8 +26,8 @@ def judge(given, headers, now=AT, url="https://h.example/w"):
     return verify(given, [prepare_key(given, SECRET)], request, now * 1_000_000)
 
 
-@for_each("algorithm", ["sha1", "sha256", "sha512"])
-@for_each(
+@pytest.mark.parametrize("algorithm", ["sha1", "sha256", "sha512"])
+@pytest.mark.parametrize(
     ("encoding", "write"),
     [
         ("hex", bytes.hex),
@@ -36,7 +35,7 @@ def judge(given, headers, now=AT, url="https://h.example/w"):
         ("base64url", lambda mac: base64.urlsafe_b64encode(mac).decode().rstrip("=")),
     ],
 )
-@for_each("prefix", ["", "sha=", "HMAC "])
+@pytest.mark.parametrize("prefix", ["", "sha=", "HMAC "])
 def test_a_bare_body_signed_in_any_way_verifies(algorithm, encoding, write, prefix):
     mac = hmac.new(SECRET.encode(), BODY, algorithm).digest()
     given = scheme(algorithm=algorithm, encoding=encoding, prefix=prefix)
@@ -74,7 +73,7 @@ def test_without_a_tolerance_any_age_passes():
     assert isinstance(judge(given, {b"x-signature": mac.encode(), b"x-time": b"1000"}), Verified)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("fields", "field"),
     [
         ({"header": "no spaces please"}, "header"),

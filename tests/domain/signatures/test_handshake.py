@@ -5,9 +5,10 @@ import hmac
 import json
 from dataclasses import replace
 
+import pytest
+
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.handshake import answer
-from tests.support.cases import for_each
 
 from .examples import NAMES, example
 
@@ -46,21 +47,21 @@ def test_twitch_hears_its_challenge():
     assert (reply.status, reply.body) == (200, b"pogchamp")
 
 
-@for_each("name", ["line", "xero"])
+@pytest.mark.parametrize("name", ["line", "xero"])
 def test_line_and_xero_hear_200_for_a_test_without_events(name):
     reply = asked(name, {"events": [], "entropy": "S0m3"})
 
     assert (reply.status, reply.body) == (200, b"")
 
 
-@for_each("name", NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_an_event_is_no_challenge(name):
     given = example(name)
 
     assert answer(given.scheme, [given.key], given.request) is None
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("name", "body"),
     [
         ("slack", {"type": "url_verification"}),

@@ -9,7 +9,6 @@ from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.key import Key, generated_secret, generates_secret, prepare_key
 from hookmill.domain.signatures.sign import example_secret
 from hookmill.domain.signatures.verify import Verified, verify
-from tests.support.cases import for_each
 
 from .examples import NAMES, example
 
@@ -20,9 +19,9 @@ def key_of(name, text):
     return prepare_key(catalogue.find(name), text)
 
 
-@for_each("prefix", ["", "whsec_", "v1,whsec_"])
-@for_each("write", [base64.b64encode, base64.urlsafe_b64encode])
-@for_each("padding", [b"=", b""])
+@pytest.mark.parametrize("prefix", ["", "whsec_", "v1,whsec_"])
+@pytest.mark.parametrize("write", [base64.b64encode, base64.urlsafe_b64encode])
+@pytest.mark.parametrize("padding", [b"=", b""])
 def test_a_standard_webhooks_secret_is_read_in_every_way_that_people_write_it(prefix, write, padding):
     text = prefix + write(RAW).rstrip(b"=").decode() + padding.decode()
 
@@ -40,7 +39,7 @@ def test_a_secret_that_looks_like_base64_stays_as_it_is_where_it_is_literal():
         assert key_of(name, text).shared == text.encode()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("name", "text", "says"),
     [
         ("standard_webhooks", "whsec_not base64!", "not base64 after whsec_"),
@@ -74,7 +73,7 @@ def test_a_secret_that_can_not_be_one_is_refused_with_the_reason(name, text, say
     assert catalogue.find(name).title in str(refused.value)
 
 
-@for_each(("name", "other"), [("sendgrid", "wise"), ("wise", "sendgrid")])
+@pytest.mark.parametrize(("name", "other"), [("sendgrid", "wise"), ("wise", "sendgrid")])
 def test_the_other_kind_of_public_key_is_refused(name, other):
     with pytest.raises(Invalid, match="not the kind of public key"):
         key_of(name, example(other).secret)
@@ -90,7 +89,7 @@ def test_a_public_key_may_be_pem_or_the_base64_inside_it():
         assert isinstance(verify(given.scheme, [key], given.request, 0), Verified)
 
 
-@for_each("name", NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_key_shows_nothing_when_it_is_printed(name):
     given = example(name)
 
@@ -112,7 +111,7 @@ def test_a_generated_secret_holds_256_bits_and_is_a_key():
     assert prepare_key(scheme, secret).shared == RAW
 
 
-@for_each("name", NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_an_example_secret_is_a_key(name):
     pair = example_secret(catalogue.find(name), bytes(range(64)))
 

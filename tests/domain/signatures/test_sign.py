@@ -11,14 +11,13 @@ from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.sign import example_secret, sign
 from hookmill.domain.signatures.verify import Failure, Unverified, Verified, delivery_id, verify
-from tests.support.cases import for_each
 
 from .examples import NAMES, example, those
 
 URL = "https://hooks.example.com/webhooks/w/wh_abc"
 BODY = '{"kind":"zoë","count":3}'.encode()
 AT_US = 1_760_000_000_123_456
-EVERY_SCHEME = for_each("name", NAMES)
+EVERY_SCHEME = pytest.mark.parametrize("name", NAMES)
 
 
 def signed_request(name, body=BODY, at_us=AT_US, event=None, url=URL):
@@ -46,7 +45,7 @@ def test_the_chosen_delivery_id_is_the_one_that_is_found(name):
     assert delivery_id(scheme, request) == (b"evt-17" if scheme.delivery_id else None)
 
 
-@for_each("name", those(lambda scheme: scheme.covers_body))
+@pytest.mark.parametrize("name", those(lambda scheme: scheme.covers_body))
 def test_a_signed_request_does_not_verify_with_another_body(name):
     request, key = signed_request(name)
 
@@ -55,14 +54,14 @@ def test_a_signed_request_does_not_verify_with_another_body(name):
     )
 
 
-@for_each("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
+@pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
 def test_any_clock_skew_can_be_tried_out(name):
     request, key = signed_request(name, at_us=AT_US - 301_000_000)
 
     assert verify(catalogue.find(name), [key], request, AT_US) == Unverified(Failure.STALE, 301)
 
 
-@for_each("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
+@pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
 def test_another_time_has_another_fingerprint(name):
     scheme = catalogue.find(name)
     fingerprints = set()
@@ -82,7 +81,7 @@ def _writes_whole_seconds_in_headers(scheme):
     return scheme.compiled.family in {"hmac", "hash"} and in_headers and whole_seconds and not scheme.signed_headers
 
 
-@for_each("name", those(_writes_whole_seconds_in_headers))
+@pytest.mark.parametrize("name", those(_writes_whole_seconds_in_headers))
 def test_the_signer_writes_the_same_signature_as_the_vector(name):
     given = example(name)
     scheme, request = given.scheme, given.request
@@ -115,24 +114,26 @@ def test_twilios_url_carries_the_bodys_digest_once():
     assert request.url.count("bodySHA256") == 1
 
 
-@for_each("body", [b"[]", b"7", b"not json", b'{"signature":7}', b"\xff"])
+@pytest.mark.parametrize("body", [b"[]", b"7", b"not json", b'{"signature":7}', b"\xff"])
 def test_a_body_that_can_not_hold_the_signature_is_refused(body):
     with pytest.raises(Invalid, match="inside the body"):
         signed_request("mailgun", body=body)
 
 
-@for_each(("name", "secret"), [("discord", "ab"), ("sendgrid", "-----BEGIN PRIVATE KEY-----"), ("wise", "x")])
+@pytest.mark.parametrize(
+    ("name", "secret"), [("discord", "ab"), ("sendgrid", "-----BEGIN PRIVATE KEY-----"), ("wise", "x")]
+)
 def test_what_is_no_private_key_is_refused(name, secret):
     with pytest.raises(Invalid, match="private key"):
         sign(catalogue.find(name), secret, BODY, URL, AT_US)
 
 
-@for_each("unit", list(TimeUnit))
+@pytest.mark.parametrize("unit", list(TimeUnit))
 def test_a_written_time_is_read_again(unit):
     assert seconds_since_1970(written_time(AT_US, unit).encode(), unit) == AT_US // 1_000_000
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "seconds"),
     [
         ("2020-01-01T00:00:00-07:00", 1577862000),

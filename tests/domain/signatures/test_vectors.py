@@ -19,11 +19,10 @@ from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.scheme import Algorithm, ProofKind, Scheme
 from hookmill.domain.signatures.sign import example_secret
 from hookmill.domain.signatures.verify import Failure, Unverified, Verified, delivery_id, verify
-from tests.support.cases import for_each
 
 from .examples import NAMES, VECTORS, example, raw, those
 
-EVERY_SCHEME = for_each("name", NAMES)
+EVERY_SCHEME = pytest.mark.parametrize("name", NAMES)
 
 
 def digests(scheme: Scheme) -> bool:
@@ -31,7 +30,7 @@ def digests(scheme: Scheme) -> bool:
     return scheme.signature.encoding is not Encoding.TEXT
 
 
-ENCODED = for_each("name", those(digests))
+ENCODED = pytest.mark.parametrize("name", those(digests))
 
 
 def test_every_scheme_has_a_vector_and_every_vector_a_scheme():
@@ -97,7 +96,7 @@ def test_without_a_key_nothing_verifies(name):
 # The body
 
 
-@for_each("name", those(lambda scheme: scheme.covers_body))
+@pytest.mark.parametrize("name", those(lambda scheme: scheme.covers_body))
 def test_an_altered_body_is_refused(name):
     given = example(name)
     body = given.request.body
@@ -106,7 +105,7 @@ def test_an_altered_body_is_refused(name):
         assert isinstance(given.judge(replace(given.request, body=altered)), Unverified), altered
 
 
-@for_each("name", those(lambda scheme: not scheme.covers_body))
+@pytest.mark.parametrize("name", those(lambda scheme: not scheme.covers_body))
 def test_a_scheme_that_does_not_cover_the_body_is_known_not_to(name):
     scheme = example(name).scheme
 
@@ -192,7 +191,7 @@ _WRITERS = {
 }
 
 
-@for_each("name", those(lambda scheme: scheme.signature.encoding is Encoding.HEX))
+@pytest.mark.parametrize("name", those(lambda scheme: scheme.signature.encoding is Encoding.HEX))
 def test_hex_digits_may_be_of_either_case(name):
     given = example(name)
 
@@ -200,7 +199,7 @@ def test_hex_digits_may_be_of_either_case(name):
         assert isinstance(given.judge(given.with_signatures(case)), Verified)
 
 
-@for_each("name", those(lambda scheme: scheme.signature.encoding is Encoding.BASE64))
+@pytest.mark.parametrize("name", those(lambda scheme: scheme.signature.encoding is Encoding.BASE64))
 def test_base64_keeps_its_alphabet_and_its_padding(name):
     given = example(name)
     url_safe = given.with_signatures(lambda one: one.translate({43: "-", 47: "_"}))
@@ -212,7 +211,7 @@ def test_base64_keeps_its_alphabet_and_its_padding(name):
         assert isinstance(given.judge(unpadded), Unverified)
 
 
-@for_each("name", those(lambda scheme: scheme.signature.encoding is Encoding.BASE64URL))
+@pytest.mark.parametrize("name", those(lambda scheme: scheme.signature.encoding is Encoding.BASE64URL))
 def test_url_safe_base64_takes_no_padding_and_no_other_alphabet(name):
     given = example(name)
 
@@ -220,7 +219,7 @@ def test_url_safe_base64_takes_no_padding_and_no_other_alphabet(name):
     assert isinstance(given.judge(given.with_signatures(lambda one: one[:-1] + "/")), Unverified)
 
 
-@for_each("name", those(lambda scheme: bool(scheme.signature.prefix)))
+@pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.signature.prefix)))
 def test_a_right_signature_without_its_prefix_is_refused(name):
     given = example(name)
     prefix = given.scheme.signature.prefix.encode()
@@ -235,7 +234,7 @@ def test_a_right_signature_without_its_prefix_is_refused(name):
 
 # Lists of signatures
 
-LISTS = for_each("name", those(lambda scheme: scheme.signature.entries is not None))
+LISTS = pytest.mark.parametrize("name", those(lambda scheme: scheme.signature.entries is not None))
 
 
 def _with_list(name, before=(), after=()):
@@ -299,10 +298,10 @@ def test_1000_signatures_are_refused_unread(name):
     assert given.judge(request) == Unverified(Failure.TOO_LONG)
 
 
-@for_each(
+@pytest.mark.parametrize(
     "name", those(lambda scheme: scheme.signature.entries is not None and not scheme.signature.entries.positional)
 )
-@for_each("tag", ["v1a", "v2", "v9", "V1", "sha256", ""])
+@pytest.mark.parametrize("tag", ["v1a", "v2", "v9", "V1", "sha256", ""])
 def test_a_right_signature_under_another_tag_is_refused(name, tag):
     given = example(name)
     entries = given.scheme.signature.entries
@@ -319,7 +318,7 @@ def test_a_right_signature_under_another_tag_is_refused(name, tag):
     assert given.judge(replace(given.request, headers=headers)) == Unverified(Failure.NO_ENTRY)
 
 
-@for_each(
+@pytest.mark.parametrize(
     "name",
     those(
         lambda scheme: (
@@ -384,7 +383,7 @@ def test_white_space_around_a_header_does_not_matter(name):
 # Time
 
 
-@for_each("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
+@pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
 def test_300_seconds_pass_and_301_fail_on_both_sides(name):
     given = example(name)
 
@@ -402,7 +401,7 @@ def test_age_is_enforced_where_the_contract_says_and_where_polar_follows_standar
     assert {rule.tolerance_seconds for rule in rules if rule is not None} == {300}
 
 
-@for_each(
+@pytest.mark.parametrize(
     "name",
     those(lambda scheme: scheme.jwt is None and not (scheme.timestamp and scheme.timestamp.enforced)),
 )
@@ -416,7 +415,7 @@ def test_elsewhere_age_does_not_matter(name):
 NO_TIMES = ["", "0x10", "1_7", "+17", "-17", "1.5", "1e9", "١٢٣", "nan", "9" * 16, "2025-02-30T00:00:00Z", "17 00"]
 
 
-@for_each("name", those(lambda scheme: bool(scheme.compiled.timestamp_needed)))
+@pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.compiled.timestamp_needed)))
 def test_a_time_that_is_none_is_refused(name):
     given = example(name)
 
@@ -441,7 +440,7 @@ def with_time(given: Any, time: str) -> Any:
     return replace(given.request, headers=headers)
 
 
-@for_each("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
+@pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
 def test_a_repeat_has_the_same_fingerprint_however_its_signature_is_written(name):
     given = example(name)
     first = given.judge()
@@ -452,7 +451,7 @@ def test_a_repeat_has_the_same_fingerprint_however_its_signature_is_written(name
         assert given.judge(given.with_signatures(str.upper)) == first
 
 
-@for_each("name", those(lambda scheme: not (scheme.timestamp and scheme.timestamp.enforced)))
+@pytest.mark.parametrize("name", those(lambda scheme: not (scheme.timestamp and scheme.timestamp.enforced)))
 def test_where_age_does_not_matter_two_deliveries_of_one_body_are_not_taken_for_one(name):
     assert example(name).judge() == Verified(None)
 
