@@ -1,0 +1,166 @@
+"""The pytest plugin of this suite. It sets the order of tests, the processes that run them, how often they repeat, and
+where their files are, and starts PostgreSQL for all of them."""
+
+import contextlib
+import gc
+import itertools
+import multiprocessing.util
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pytest
+from hypothesis import settings
+
+from tests.support import counts
+from tests.support.browser import BrowserUnavailable, chromium
+from tests.support.postgres import Postgres, PostgresUnavailable, postgres_for_a_session
+from tests.support.strace import StraceUnavailable, strace
+
+WAITING: Final = frozenset({"faults", "runs"})
+"""Folders whose tests wait for most of their time."""
+LONG: Final = frozenset({"dashboard", "oracles"})
+SHORT: Final = frozenset({"management"})
+FREE_MEMORY_MIN_MB: Final = 4_000
+"""Free in memory, at least, for a run to keep its files there. It uses a quarter of that."""
+IN_MEMORY_PREFIX: Final = "hookmill-tests-of-"
+
+_SESSION = pytest.StashKey[contextlib.ExitStack]()
+_SHARED_POSTGRES = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full-counts", action="store_true", help="repeat as often as for a release")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Python collects garbage after every 700 new objects, which took an eighth of the tests' processor time.
+    gc.set_threshold(50_000, 20, 100)
+    if config.getoption("--full-counts"):
+        counts.make_full()
+    # On a busy machine a deadline proves nothing about a property. The printed blob repeats a failure.
+    settings.register_profile("hookmill", deadline=None, print_blob=True, max_examples=counts.count(200, usually=25))
+    settings.load_profile("hookmill")
+    config.stash[_SESSION] = contextlib.ExitStack()
+    if "TMPDIR" not in os.environ:
+        _keep_files_in_memory()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_SESSION].close()
+
+
+def _keep_files_in_memory() -> None:
+    """Keep temporary files in memory if there is room, so that tests don't wait for a disk. They are removed after the
+    last test."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or shutil.disk_usage(memory).free < FREE_MEMORY_MIN_MB * 1024 * 1024:
+        return
+    for abandoned in memory.glob(f"{IN_MEMORY_PREFIX}*-*"):
+        # A run that was killed leaves its files.
+        if not psutil.pid_exists(int(abandoned.name.removeprefix(IN_MEMORY_PREFIX).partition("-")[0])):
+            shutil.rmtree(abandoned, ignore_errors=True)
+    directory = tempfile.mkdtemp(prefix=f"{IN_MEMORY_PREFIX}{os.getpid()}-", dir=memory)
+    # If root runs the tests, PostgreSQL runs as another account.
+    Path(directory).chmod(0o711)
+    os.environ["TMPDIR"] = tempfile.tempdir = directory
+    # After the removal of `multiprocessing`'s own directory, whose priority is -100.
+    multiprocessing.util.Finalize(None, shutil.rmtree, (directory, True), exitpriority=-200)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Exempt everything that collection creates from garbage collection: it stays until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the longest files first and the shortest last, so that no process waits long for the last file. Files that
+    wait are spread among those that keep a processor busy."""
+    items.sort(key=lambda item: (LONG.isdisjoint(item.path.parts), not SHORT.isdisjoint(item.path.parts)))
+    files = [list(tests) for _, tests in itertools.groupby(items, key=lambda item: item.path)]
+    waiting = [tests for tests in files if WAITING.intersection(tests[0].path.parts)]
+    ordered = [tests for tests in files if not WAITING.intersection(tests[0].path.parts)]
+    for number, tests in enumerate(waiting):
+        ordered.insert(min(3 * number, len(ordered)), tests)
+    items[:] = itertools.chain.from_iterable(ordered)
+    _make_ids_unique(items)
+
+
+def _make_ids_unique(items: list[pytest.Item]) -> None:
+    """A plugin may give all of its tests one id, and pytest-xdist runs only one test of each id."""
+    seen: set[str] = set()
+    for number, item in enumerate(items):
+        if item.nodeid in seen:
+            item._id = replace(item.id, params=f"{item.id.params or ''}{number}")
+        assert item.nodeid not in seen, item.nodeid
+        seen.add(item.nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Twice as many as there are processors: the longest tests wait for much of their time."""
+    return len(os.sched_getaffinity(0)) * 2
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each file to one process, so that what its tests share is set up once. All files that use the providers'
+    SDKs go to one process too: the SDKs take longer to load than their tests take."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class SharedSetUpScheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return "oracles" if nodeid.startswith("tests/oracles/") else nodeid.partition("::")[0]
+
+    return SharedSetUpScheduling(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Start PostgreSQL in the controller of pytest-xdist, which outlives its processes, and send them the URL."""
+    stash = node.config.stash
+    if _SHARED_POSTGRES not in stash:
+        # Installed here, so that no test's time includes it. If that fails, the tests that need it fail.
+        for folder, install in (("dashboard", chromium), ("faults", strace)):
+            if _is_selected(node.config, folder):
+                with contextlib.suppress(BrowserUnavailable, StraceUnavailable, subprocess.SubprocessError):
+                    install()
+        try:
+            server = stash[_SESSION].enter_context(postgres_for_a_session())
+            stash[_SHARED_POSTGRES] = {"postgres_url": server.admin_url}
+        except PostgresUnavailable as error:
+            # Only the tests that need the server fail.
+            stash[_SHARED_POSTGRES] = {"postgres_error": str(error)}
+    node.workerinput.update(stash[_SHARED_POSTGRES])
+
+
+def _is_selected(config: pytest.Config, folder: str) -> bool:
+    """Whether the command line may select tests in this folder."""
+    place = config.rootpath / "tests" / folder
+    paths = [(config.invocation_params.dir / arg.partition("::")[0]).resolve() for arg in config.args]
+    return any(place.is_relative_to(path) or path.is_relative_to(place) for path in paths)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(pytestconfig: pytest.Config) -> Iterator[Postgres]:
+    """The session's PostgreSQL. To stop or restart one, start your own: `PostgresServer.start()`."""
+    workerinput: dict[str, str] | None = getattr(pytestconfig, "workerinput", None)
+    if workerinput is None:
+        with postgres_for_a_session() as server:
+            yield server
+    elif "postgres_url" in workerinput:
+        yield Postgres(workerinput["postgres_url"])
+    else:
+        raise PostgresUnavailable(workerinput["postgres_error"])
