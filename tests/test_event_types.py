@@ -68,7 +68,7 @@ def test_the_event_type_of_every_known_provider_is_recorded(wide_world: World):
     assert recorded == {name: (EVENT, catalogue.find(name).covers_event(name)) for name in KNOWN}
 
 
-def test_the_envelope_for_programs_holds_the_event_type_of_every_known_provider(wide_world: World, tmp_path: Path):
+def test_the_envelope_has_the_event_type_of_every_provider(wide_world: World, tmp_path: Path):
     held = {}
     for name in KNOWN:
         provider = Provider(wide_world, name)

@@ -125,7 +125,7 @@ def test_the_log_says_which_process_failed_and_not_what_it_knew(tmp_path: Path):
     assert "a secret" not in said
 
 
-def test_a_fork_server_that_is_killed_is_replaced_and_what_it_started_goes_on(forks: ForkServer, monkeypatch):
+def test_a_killed_fork_server_is_replaced_and_its_processes_go_on(forks: ForkServer, monkeypatch):
     monkeypatch.setattr(fork_server_module, "AGAIN_SECONDS", 2.0)
     with ordered(forks) as before:
         process = asked(before)
@@ -176,7 +176,7 @@ def test_an_order_that_finds_no_room_is_refused_at_once(forks: ForkServer):
     until(is_answered, "there is room again")
 
 
-def test_signals_that_stop_everything_at_once_are_left_to_the_process_that_decides(forks: ForkServer):
+def test_processes_ignore_signals_that_the_supervisor_handles(forks: ForkServer):
     with ordered(forks) as line:
         process = asked(line)
         for number in (signal.SIGINT, signal.SIGTERM):

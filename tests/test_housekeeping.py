@@ -88,7 +88,7 @@ def test_deliveries_come_in_between_two_steps(world, tmp_path, monkeypatch):
     assert set(answers) == {202}
 
 
-def test_a_pass_that_is_told_to_stop_stops_and_the_next_goes_on(world, tmp_path, monkeypatch):
+def test_a_stopped_pass_ends_and_the_next_one_continues(world, tmp_path, monkeypatch):
     monkeypatch.setattr(housekeeping, "ROWS_PER_STEP", 10)
     made = world.webhook()
     filled(world, made, 85)
@@ -109,7 +109,7 @@ def test_a_pass_has_a_bound_and_the_next_goes_on(world, tmp_path, monkeypatch):
     assert [sweep(world.database, tmp_path, world.clock()) for _ in range(3)] == [20, 15, 0]
 
 
-def test_webhooks_with_nothing_to_remove_do_not_keep_a_pass_from_those_that_have(world, tmp_path, monkeypatch):
+def test_webhooks_with_nothing_to_remove_do_not_use_up_a_pass(world, tmp_path, monkeypatch):
     monkeypatch.setattr(housekeeping, "STEPS_PER_PASS", 3)
     for no in range(5):
         world.post(world.webhook(f"quiet {no}"))
@@ -325,7 +325,7 @@ def test_housekeeping_sweeps_by_itself_and_again(world, tmp_path, monkeypatch):
     assert "housekeeping" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_a_pass_that_fails_is_told_of_and_is_not_the_last(world, tmp_path, monkeypatch):
+def test_a_pass_that_fails_is_logged_and_followed_by_others(world, tmp_path, monkeypatch):
     monkeypatch.setattr(housekeeping, "FIRST_SWEEP_SECONDS", 0.01)
     monkeypatch.setattr(housekeeping, "RETENTION_SECONDS", 0.01)
     made = world.webhook()
@@ -361,7 +361,7 @@ def test_a_clock_that_is_wrong_for_an_hour_removes_nothing(world, tmp_path):
     assert believed_time(world.database, right + hour // 6, hour // 6) == right + hour // 6
 
 
-def test_a_clock_that_is_far_ahead_is_told_of_once(world, tmp_path, monkeypatch):
+def test_a_clock_that_is_far_ahead_is_logged_once(world, tmp_path, monkeypatch):
     monkeypatch.setattr(housekeeping, "FIRST_SWEEP_SECONDS", 0.01)
     monkeypatch.setattr(housekeeping, "RETENTION_SECONDS", 0.01)
     heard: list[tuple[str, BaseException]] = []
@@ -381,7 +381,7 @@ def test_a_clock_that_is_far_ahead_is_told_of_once(world, tmp_path, monkeypatch)
     assert "The clock is more than a day ahead" in str(error)
 
 
-def test_housekeeping_that_has_much_to_do_stops_when_told(world, tmp_path, monkeypatch):
+def test_housekeeping_with_much_to_do_stops_promptly(world, tmp_path, monkeypatch):
     monkeypatch.setattr(housekeeping, "FIRST_SWEEP_SECONDS", 0.0)
     monkeypatch.setattr(housekeeping, "ROWS_PER_STEP", 1)
     made = world.webhook()
@@ -417,7 +417,7 @@ def test_a_disk_needs_free_inodes_too_where_it_counts_them(tmp_path, monkeypatch
     assert DiskGuard(tmp_path, 0)() is has_room
 
 
-def test_the_disk_is_looked_at_once_a_second_however_often_it_is_asked_for(tmp_path, monkeypatch):
+def test_free_disk_space_is_read_at_most_once_a_second(tmp_path, monkeypatch):
     directory = tmp_path / "data"
     directory.mkdir()
     now = 100.0

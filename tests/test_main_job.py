@@ -46,7 +46,7 @@ def finished_payload(service: Service, delivery_id: str) -> bytes:
         return (service.data_dir / "runs" / run_id(run.id) / "event-payload.json").read_bytes()
 
 
-def test_the_printed_line_pasted_twice_starts_two_runs_each_with_what_was_posted(service: Service):
+def test_the_printed_line_pasted_twice_starts_two_runs(service: Service):
     payloads = []
     for _ in range(2):
         answered = subprocess.run(["sh", "-c", printed_line(service)], capture_output=True, check=True, timeout=30)

@@ -50,14 +50,14 @@ def test_a_key_that_is_over_does_nothing(strict: Api):
     assert strict.management.webhooks.all(strict.world.may) == []
 
 
-def test_each_key_has_a_budget_of_its_own(strict: Api):
+def test_each_key_has_its_own_rate_limit(strict: Api):
     for _ in range(4):
         strict.get("/me")
 
     assert strict.get("/me", key=strict.viewer).status == 200
 
 
-def test_an_address_that_fails_too_often_is_told_to_wait(strict: Api):
+def test_an_address_that_fails_too_often_is_answered_429(strict: Api):
     failures = [strict.get("/me", key="hmk_wrong") for _ in range(4)]
 
     assert [answer.status for answer in failures] == [401, 401, 401, 429]
@@ -65,7 +65,7 @@ def test_an_address_that_fails_too_often_is_told_to_wait(strict: Api):
     assert "ratelimit-limit" not in failures[-1].headers
 
 
-def test_a_good_key_is_not_refused_for_what_strangers_did_at_its_address(strict: Api):
+def test_a_valid_key_works_from_an_address_with_many_failures(strict: Api):
     for _ in range(10):
         strict.get("/me", key="hmk_wrong")
 
@@ -119,7 +119,7 @@ def test_a_clock_that_was_set_back_shuts_nobody_out():
     assert not counted.spend("somebody").is_over
 
 
-def test_a_budget_remembers_so_many_callers_and_no_more(monkeypatch: pytest.MonkeyPatch):
+def test_a_rate_limit_remembers_a_bounded_number_of_callers(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(budget, "KNOWN_MAX", 3)
     counted = Budget(1, Clock())
     for number in range(10):

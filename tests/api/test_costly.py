@@ -61,7 +61,7 @@ def test_a_key_has_one_costly_operation_at_a_time(slow: Slow, stocked: Stocked):
     assert slow.api.get(path, key=slow.api.viewer).status == 200
 
 
-def test_two_keys_have_theirs_at_once_and_a_third_is_told_to_come_again(slow: Slow):
+def test_two_keys_ask_at_the_same_time_and_a_third_is_answered_429(slow: Slow):
     both = [slow.begin(slow.api.viewer), slow.begin(slow.api.manager)]
 
     third = slow.api.post(BACKTESTS, {}, key=slow.api.key("a third", Role.VIEWER, "default"))

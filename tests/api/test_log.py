@@ -197,7 +197,7 @@ def test_of_a_rejected_delivery_there_is_no_payload(api: Api, stocked: Stocked):
 # Why, and again
 
 
-def test_an_explanation_says_what_each_automation_makes_of_it_condition_by_condition(api: Api, stocked: Stocked):
+def test_an_explanation_has_each_condition_of_each_automation(api: Api, stocked: Stocked):
     (sent,) = send(api, stocked, {"action": "closed"})
 
     (verdict,) = api.get(f"{FACTORY}/deliveries/{sent}/explanation").json["automations"]

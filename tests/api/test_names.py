@@ -64,7 +64,7 @@ def test_every_example_in_the_description_has_names_in_snake_case():
     assert [name for place, example in examples for name in other_names(example, place)] == []
 
 
-def test_neither_the_description_nor_the_page_names_a_key_of_definition_files(shared_api: Api):
+def test_description_and_page_name_no_key_of_definition_files(shared_api: Api):
     for path in ("/openapi.json", "/docs"):
         text = shared_api.get(path, key="").body.decode()
 

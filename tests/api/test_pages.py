@@ -105,7 +105,7 @@ def test_who_looks_for_the_page_is_led_to_it(shared_api: Api, path):
     assert (answer.status, answer.headers["location"]) == (308, "/api/v1/docs")
 
 
-def test_the_description_says_for_every_operation_what_it_is_and_what_it_takes():
+def test_the_description_describes_every_operation_and_its_input():
     told = document(application())
 
     for path, methods in told["paths"].items():
@@ -172,7 +172,7 @@ def test_the_guide_names_every_address_role_and_code():
     assert [role for role in roles if f"`{role}`" not in guide] == []
 
 
-def test_every_method_that_the_guide_names_is_there_and_the_other_way_round():
+def test_the_guide_names_exactly_the_methods_that_exist():
     named: set[tuple[str, str]] = set()
     for line in PAGE.read_text().splitlines():
         if line.startswith("| `/"):

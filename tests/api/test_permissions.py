@@ -241,7 +241,7 @@ def test_the_word_bearer_may_be_written_in_any_case(shared_api: Api):
     assert shared_api.get("/me", key="", headers={"Authorization": f"bearer {shared_api.admin}"}).status == 200
 
 
-def test_who_may_not_see_a_factory_learns_nothing_from_a_body_that_is_wrong(shared_api: Api):
+def test_an_invalid_body_reveals_nothing_of_a_hidden_factory(shared_api: Api):
     other = Scene(shared_api)
 
     of_the_other = shared_api.post(f"/factories/{other.name}/webhooks", {"nothing": "right"})

@@ -15,7 +15,7 @@ def test_forty_creates_at_once_make_exactly_twenty_webhooks(each_api: Api):
     assert len(each_api.get(WEBHOOKS).json["items"]) == 20
 
 
-def test_of_two_edits_of_the_same_version_one_wins_and_the_other_changes_nothing(each_api: Api):
+def test_of_two_edits_of_one_version_only_one_is_made(each_api: Api):
     stocked = Stocked(each_api, each_api.world.may)
     path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
     seen = each_api.get(path).headers["etag"]
@@ -49,7 +49,7 @@ def test_the_loser_of_two_edits_looks_again_and_then_both_are_kept(each_api: Api
     assert (now["name"], now["prompt"]) == ("renamed by one", "Said by the other.")
 
 
-def test_ten_repeats_at_once_with_one_key_make_one_webhook_and_tell_its_secret_to_all(each_api: Api):
+def test_ten_concurrent_repeats_make_one_webhook_with_one_answer(each_api: Api):
     answers = at_once(
         10, lambda _: each_api.post(WEBHOOKS, {"name": "only one"}, headers={"Idempotency-Key": "the same"})
     )

@@ -144,7 +144,7 @@ def test_where_a_prompt_or_a_filter_is_taken_it_has_at_most_a_megabyte(shared_ap
     assert shared_api.post(path, raw=whole + b" ").status == 413
 
 
-def test_a_stranger_is_refused_before_a_byte_of_the_body_is_read(shared_api: Api):
+def test_a_request_without_a_key_is_refused_before_its_body_is_read(shared_api: Api):
     def body():
         raise AssertionError("it was read")
         yield b""
@@ -266,7 +266,7 @@ def test_an_escaped_pair_and_a_backslash_are_text(api: Api):
         ("/keys", {"name": "x", "role": "admin", "expires_at": "soon"}, "A moment looks like 2026-11-21T09:12:36Z."),
     ],
 )
-def test_a_wrong_field_is_told_in_our_words(shared_api: Api, path, body, says):
+def test_a_wrong_field_is_described_in_our_words(shared_api: Api, path, body, says):
     answer = shared_api.post(path, body, key=shared_api.admin)
 
     assert answer.status == 422
@@ -284,7 +284,7 @@ def test_a_wrong_field_is_told_in_our_words(shared_api: Api, path, body, says):
         ("cursor=%20", "Use the next_cursor of a page of this list."),
     ],
 )
-def test_a_wrong_parameter_is_told_in_our_words(shared_api: Api, query, says):
+def test_a_wrong_parameter_is_described_in_our_words(shared_api: Api, query, says):
     answer = shared_api.get(f"/factories/default/deliveries?{query}")
 
     assert answer.json["errors"][0]["detail"].startswith(says)
@@ -527,7 +527,7 @@ def test_a_name_may_hold_anything_and_stays_one_segment(shared_api: Api, name):
     assert shared_api.get(f"{where}/webhooks", key=shared_api.admin).json["items"][0]["name"] == name
 
 
-def test_a_method_that_an_address_has_not_is_answered_with_those_that_it_has(shared_api: Api):
+def test_a_405_lists_the_methods_of_the_address(shared_api: Api):
     answer = shared_api.ask("PUT", WEBHOOKS)
     asked = shared_api.ask("OPTIONS", WEBHOOKS, key="")
 

@@ -46,7 +46,7 @@ def test_a_conflict_says_what_is_in_the_way(api: Api):
     assert "taken" in answer.json["detail"]
 
 
-def test_a_fault_that_nobody_foresaw_is_told_as_nothing_but_that(api: Api, monkeypatch: pytest.MonkeyPatch):
+def test_an_unforeseen_fault_is_answered_without_details(api: Api, monkeypatch: pytest.MonkeyPatch):
     def break_down(*_: object, **__: object) -> None:
         raise RuntimeError("/a/path/of/ours with a secret")
 
@@ -61,7 +61,7 @@ def test_a_fault_that_nobody_foresaw_is_told_as_nothing_but_that(api: Api, monke
     api.unforeseen.clear()
 
 
-def test_a_store_that_does_not_answer_is_told_with_when_to_come_again(api: Api, stocked: Stocked):
+def test_a_store_that_does_not_answer_is_503_with_retry_after(api: Api, stocked: Stocked):
     path = api.world.database.path
     assert path is not None
     api.world.database.forget_connections()
@@ -80,7 +80,7 @@ def test_a_store_that_does_not_answer_is_told_with_when_to_come_again(api: Api, 
     api.unforeseen.clear()
 
 
-def test_the_operator_is_told_of_each_fault(api: Api, monkeypatch: pytest.MonkeyPatch):
+def test_each_fault_is_logged(api: Api, monkeypatch: pytest.MonkeyPatch):
     def break_down(*_: object, **__: object) -> None:
         raise RuntimeError
 
@@ -92,14 +92,14 @@ def test_the_operator_is_told_of_each_fault(api: Api, monkeypatch: pytest.Monkey
     api.unforeseen.clear()
 
 
-def test_who_is_let_in_no_more_is_told_as_somebody_without_a_key():
+def test_a_revoked_key_is_answered_like_a_missing_one():
     answer = problems.answer(problems.refusal_for(Revoked("This API key was revoked. Nothing was done.")))
 
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
     assert json.loads(bytes(answer.body))["code"] == "authentication_failed"
 
 
-def test_a_factory_of_files_keeps_its_definitions_and_lets_the_rest_be_done(api: Api, stocked: Stocked):
+def test_a_factory_of_files_refuses_changes_to_definitions_only(api: Api, stocked: Stocked):
     api.management.factories.take_by_files(api.world.may)
     path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
 

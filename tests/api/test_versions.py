@@ -18,7 +18,7 @@ def things(stocked: Stocked) -> dict[str, tuple[str, str, object]]:
 
 
 @pytest.mark.parametrize("noun", ["webhook", "automation", "secret", "member"])
-def test_a_change_of_what_was_seen_is_made_and_one_of_what_was_not_is_refused(api: Api, stocked: Stocked, noun):
+def test_a_change_to_an_old_version_is_refused(api: Api, stocked: Stocked, noun):
     path, method, change = things(stocked)[noun]
     seen = api.get(path, key=api.admin).headers["etag"]
     api.world.clock.advance(seconds=1)

@@ -273,7 +273,7 @@ def test_a_connection_the_server_closes_after_its_answer_is_opened_again():
     assert record.reconnects == 100
 
 
-def test_a_connection_that_breaks_before_the_answer_is_an_error_and_opened_again():
+def test_a_broken_connection_is_an_error_and_is_opened_again():
     def break_the_first(connection: socket, number: int) -> None:
         if number == 0:
             connection.shutdown(SHUT_RDWR)
@@ -289,7 +289,7 @@ def test_a_connection_that_breaks_before_the_answer_is_an_error_and_opened_again
     assert listener.connections == 2
 
 
-def test_an_answer_before_the_whole_body_was_sent_is_taken_and_the_connection_replaced():
+def test_an_early_answer_counts_and_the_connection_is_replaced():
     large = Body(before="", after="x" * 30_000_000)
 
     def refuse(connection: socket, number: int) -> None:
@@ -319,7 +319,7 @@ def test_nobody_listening_is_a_failure_with_the_address_in_it():
         (ACCEPTED + ACCEPTED, "more than one answer"),
     ],
 )
-def test_an_answer_that_cannot_be_judged_is_a_failure(answer, complaint):
+def test_an_answer_that_cannot_be_read_is_a_failure(answer, complaint):
     def say(connection: socket, number: int) -> None:
         connection.sendall(answer)
 
@@ -343,7 +343,7 @@ def test_a_steady_rate_never_gives_a_target_more_than_its_share():
     assert listener.paths == {f"/hook/{n}": 2 for n in range(3)}
 
 
-def test_a_stall_of_the_server_shows_in_the_latency_of_every_request_that_was_due_meanwhile():
+def test_a_stall_shows_in_the_latency_of_every_due_request():
     def stall_once(connection: socket, number: int) -> None:
         if number == 0:
             time.sleep(0.5)

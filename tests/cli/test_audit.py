@@ -6,7 +6,7 @@ from typing import Any
 from tests.cli.conftest import Hookmill, Log
 
 
-def test_the_list_says_newest_first_who_did_what_through_which_door(webhook: Any, hookmill: Hookmill):
+def test_the_list_has_actor_action_and_channel_newest_first(webhook: Any, hookmill: Hookmill):
     hookmill("webhook", "rename", "source", "orders")
 
     header, *rows = hookmill("audit", "list").out.splitlines()

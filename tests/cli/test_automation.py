@@ -13,7 +13,7 @@ from tests.cli.conftest import Hookmill, Log
 UNKNOWN = "wh_" + "0" * 27
 
 
-def test_creation_prints_the_automation_with_its_trigger_as_the_contract_writes_it(automation: Any, webhook: Any):
+def test_creation_prints_the_trigger_as_the_contract_writes_it(automation: Any, webhook: Any):
     assert automation["name"] == "triage"
     assert automation["prompt"] == "Look."
     assert automation["enabled"] is True
@@ -261,7 +261,7 @@ def test_filter_with_a_fraction_is_shown_exactly(automation: Any, hookmill: Hook
         assert '{"price": [0.1, 9007199254740993]}' in hookmill("automation", *command.split()).out
 
 
-def test_unreadable_trigger_is_told_and_kept(automation: Any, log: Log, hookmill: Hookmill):
+def test_unreadable_trigger_is_reported_and_kept(automation: Any, log: Log, hookmill: Hookmill):
     of_a_later_version = {"provider": "schedule", "event": "cron_fired", "filter": {"cron": "0 9 * * 1"}}
     stored = json.dumps([*automation["triggers"], of_a_later_version])
     with closing(sqlite3.connect(log.path)) as connection, connection:

@@ -69,7 +69,7 @@ def test_a_folder_that_is_not_there_is_an_error(files: Wrote, hookmill: Hookmill
     assert hookmill(command, "nowhere", ends=1).err == "There is no folder nowhere.\n"
 
 
-def test_a_folder_that_holds_no_definitions_is_told_without_a_line(hookmill: Hookmill, tmp_path: Path):
+def test_a_folder_without_definitions_is_reported_without_a_line(hookmill: Hookmill, tmp_path: Path):
     (tmp_path / "empty").mkdir()
 
     said = "There is neither a folder webhooks nor a folder automations in empty. Name the one that holds them."
@@ -145,7 +145,7 @@ def test_no_output_holds_a_secret(files: Wrote, hookmill: Hookmill):
     assert all("the-token" not in each.out + each.err for each in printed)
 
 
-def test_problems_are_told_with_their_places_on_standard_error(files: Wrote, hookmill: Hookmill):
+def test_problems_are_printed_with_their_places_on_standard_error(files: Wrote, hookmill: Hookmill):
     files({"webhooks/a.yaml": "secretName: TOKEN\nauthmode: token\n", "webhooks/b.yaml": "<<<<<<< HEAD\n"})
 
     for command, so in (("plan", " Nothing was changed."), ("apply", " Nothing was changed."), ("validate", "")):

@@ -331,9 +331,7 @@ def test_a_replay_that_starts_nothing_says_so_and_where_the_reason_is(webhook: A
     )
 
 
-def test_show_gives_the_reason_of_a_rejection_and_the_original_of_a_duplicate(
-    webhook: Any, log: Log, hookmill: Hookmill
-):
+def test_show_has_a_rejections_reason_and_a_duplicates_original(webhook: Any, log: Log, hookmill: Hookmill):
     original = log.delivery(webhook["uid"])
     duplicate = log.delivery(webhook["uid"], Label.DUPLICATE, duplicate_of=original)
     rejected = log.delivery(webhook["uid"], Label.REJECTED_INVALID_JSON, reason="the body is empty")

@@ -163,7 +163,7 @@ def stored(webhook: Any, log: Log) -> list[str]:
     ]
 
 
-def test_a_backtest_lists_what_a_filter_would_have_triggered_on_and_what_not(stored: list[str], hookmill: Hookmill):
+def test_a_backtest_lists_matching_and_other_deliveries(stored: list[str], hookmill: Hookmill):
     printed = hookmill("filter", "backtest", "--filter", OPENED).out.splitlines()
 
     assert printed[0] == "Matches 2 of the last 4 Accepted."

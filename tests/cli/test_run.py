@@ -238,7 +238,7 @@ def test_a_queued_run_is_cancelled_at_once(automation: Any, delivery: str, log: 
     assert hookmill("run", "show", run, "--json").json["state"] == "cancelled"
 
 
-def test_a_running_run_is_told_to_stop(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
+def test_a_running_run_is_asked_to_stop(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
     run = log.run(delivery, automation["automation_id"], RunState.RUNNING, attempt=1)
 
     assert hookmill("run", "cancel", run).out.startswith(f"Run {run} is told to stop.")

@@ -72,9 +72,7 @@ def test_an_empty_list_says_how_to_create_one(log: Log, hookmill: Hookmill):
     assert "secret create NAME" in hookmill("secret", "list").out
 
 
-def test_replacing_a_value_says_which_webhooks_still_use_the_old_one_and_how_they_take_the_new_one(
-    shared: Any, hookmill: Hookmill
-):
+def test_replacing_a_value_names_the_webhooks_that_need_a_sync(shared: Any, hookmill: Hookmill):
     replaced = hookmill("secret", "replace", "SHARED").out
     (offered,) = [line for line in replaced.splitlines() if "webhook sync" in line]
     before = hookmill("webhook", "show", "orders", "--json").json

@@ -94,7 +94,7 @@ def test_the_answer_as_json(webhook: Any, hookmill: Hookmill, receiver: Receiver
     assert two == {"sent": [answer, answer], "url": url}
 
 
-def test_a_refusal_is_told_with_its_reason_and_fails(webhook: Any, hookmill: Hookmill, receiver: Receiver):
+def test_a_refusal_is_printed_with_its_reason_and_fails(webhook: Any, hookmill: Hookmill, receiver: Receiver):
     receiver.status, receiver.headers = 429, {"Retry-After": "7"}
     receiver.answer = b'{"title": "Too many deliveries for now."}'
 
@@ -110,7 +110,7 @@ def test_an_answer_cannot_take_over_the_terminal(webhook: Any, hookmill: Hookmil
 
 
 @pytest.mark.parametrize("answer", [b"", b"<html>", b"[]", b"\xff", b'{"delivery_id": 1}'])
-def test_an_answer_that_is_not_ours_is_told_by_its_status(
+def test_an_answer_of_another_service_is_shown_by_its_status(
     webhook: Any, hookmill: Hookmill, receiver: Receiver, answer: bytes
 ):
     receiver.status, receiver.answer = 502, answer

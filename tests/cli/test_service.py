@@ -177,7 +177,7 @@ def _signed_up(port: int, path: str) -> tuple[int, bool]:
         return answer.status, answer.headers["Set-Cookie"] is not None
 
 
-def test_the_offered_commands_find_a_service_that_was_started_with_options(
+def test_printed_commands_find_a_service_set_by_options(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     port = free_port()
@@ -192,7 +192,7 @@ def test_the_offered_commands_find_a_service_that_was_started_with_options(
     assert not data_dir.exists()
 
 
-def test_the_offered_commands_find_a_service_that_its_environment_describes(
+def test_printed_commands_find_a_service_set_by_its_environment(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     (tmp_path / "of ours.toml").write_text(f"port = {free_port()}\n")
@@ -226,7 +226,7 @@ def called(line: str, tmp_path: Path) -> str:
     return (tmp_path / "printed").read_text()
 
 
-def test_the_log_says_that_another_master_key_was_taken_up_and_that_the_service_stopped(tmp_path: Path):
+def test_a_new_master_key_and_the_stop_are_logged(tmp_path: Path):
     with serving(tmp_path / "data") as service:
         with service.management() as management:
             made = management.webhooks.create(operator(management), "before")
@@ -245,7 +245,7 @@ def test_the_log_says_that_another_master_key_was_taken_up_and_that_the_service_
     assert [json.loads(line) for line in service.log().splitlines() if line.startswith("{")][-1]["event"] == "stopped"
 
 
-def test_a_taken_port_is_told_before_anything_is_made(data_dir: Path, hookmill: Hookmill):
+def test_a_taken_port_is_reported_before_anything_is_created(data_dir: Path, hookmill: Hookmill):
     with socket.create_server(("127.0.0.1", 0)) as other:
         number = other.getsockname()[1]
         printed = hookmill("serve", "--port", str(number), ends=1)
@@ -275,7 +275,7 @@ def test_of_two_services_that_start_at_once_one_has_the_port():
         pass
 
 
-def test_every_problem_of_the_settings_is_told_at_once(
+def test_all_problems_of_the_settings_are_reported_together(
     data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HOOKMILL_LOG_LEVEL", "loud")
@@ -305,7 +305,7 @@ def test_a_worker_of_its_own_is_refused_on_sqlite(data_dir: Path, hookmill: Hook
     assert "HOOKMILL_DATABASE_URL" in printed.err
 
 
-def test_a_worker_says_what_it_does_and_ends_when_it_is_told(
+def test_a_worker_says_what_it_does_and_ends_at_a_signal(
     data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
@@ -405,7 +405,7 @@ def test_migrate_works_on_postgresql(
     assert hookmill("migrate", "--json").json == {"changed": False}
 
 
-def test_a_database_that_was_never_set_up_is_told_with_what_to_do(
+def test_a_database_without_set_up_is_reported_with_what_to_do(
     data_dir: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
@@ -417,7 +417,7 @@ def test_a_database_that_was_never_set_up_is_told_with_what_to_do(
     assert "Traceback" not in printed.err
 
 
-def test_a_postgresql_that_does_not_answer_is_told_without_its_password(
+def test_an_unreachable_postgresql_is_reported_without_its_password(
     data_dir: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", f"postgresql://me:canary@127.0.0.1:{free_port()}/x")
@@ -429,7 +429,9 @@ def test_a_postgresql_that_does_not_answer_is_told_without_its_password(
     assert "Traceback" not in printed.err
 
 
-def test_a_wrong_master_key_is_told_without_the_key(log: object, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch):
+def test_a_wrong_master_key_is_reported_without_the_key(
+    log: object, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", "A" * 43 + "=")
 
     printed = hookmill("webhook", "list", ends=1)
@@ -446,7 +448,7 @@ def test_without_data_a_command_says_where_it_looked(data_dir: Path, hookmill: H
     assert "hookmill serve" in printed.err
 
 
-def test_a_database_file_that_is_none_is_told(log: object, data_dir: Path, hookmill: Hookmill):
+def test_a_file_that_is_no_database_is_reported(log: object, data_dir: Path, hookmill: Hookmill):
     shutil.copyfile(__file__, data_dir / "hookmill.db")
 
     printed = hookmill("webhook", "list", ends=1)

@@ -448,7 +448,7 @@ def test_start_asks_for_rights_on_each_table_of_the_engine(
     hookmill("migrate")
 
 
-def test_command_without_rights_to_the_tables_is_told_so(
+def test_command_without_rights_to_the_tables_says_so(
     data_dir: Path, hookmill: Hookmill, on: Callable[..., None], weak: str, postgres_url: str
 ):
     on(postgres_url)
@@ -473,7 +473,7 @@ def test_command_without_rights_to_the_tables_is_told_so(
     ],
     ids=["wrong password", "no such database", "no such option", "an @ in the password", "no port"],
 )
-def test_connection_that_is_refused_is_told_in_a_line_without_the_password(
+def test_refused_connection_is_reported_without_the_password(
     data_dir: Path, hookmill: Hookmill, on: Callable[..., None], weak: str, change: Callable[[str], str], told: str
 ):
     on(change(weak))
@@ -484,7 +484,7 @@ def test_connection_that_is_refused_is_told_in_a_line_without_the_password(
     assert "canary@" not in printed.err
 
 
-def test_role_that_may_not_connect_is_told_so(
+def test_role_that_may_not_connect_is_reported(
     data_dir: Path, hookmill: Hookmill, on: Callable[..., None], weak: str, postgres_url: str
 ):
     with psycopg.connect(postgres_url, autocommit=True) as superuser:

@@ -178,7 +178,7 @@ def test_an_apply_is_shown_and_what_is_read_only_from_then_on(dashboard: Dashboa
     assert "was refused" not in words
 
 
-def test_what_was_wrong_is_told_to_managers_until_it_is_right(dashboard: Dashboard, manager: Visitor, tmp_path: Path):
+def test_managers_see_the_problems_until_they_are_fixed(dashboard: Dashboard, manager: Visitor, tmp_path: Path):
     viewer = dashboard.member("viewer@example.com", roles={"default": Role.VIEWER})
     folder = write(tmp_path, {"webhooks/source.yaml": "secretName: MISSING\nenbled: true\n"})
     with pytest.raises(definitions.UnusableDefinitions):
@@ -196,7 +196,7 @@ def test_what_was_wrong_is_told_to_managers_until_it_is_right(dashboard: Dashboa
     assert "was refused" not in words_of(manager)
 
 
-def test_an_apply_that_nobody_agreed_to_is_told(dashboard: Dashboard, manager: Visitor, tmp_path: Path):
+def test_an_apply_without_consent_is_shown(dashboard: Dashboard, manager: Visitor, tmp_path: Path):
     dashboard.world.webhook("by hand")
     with pytest.raises(definitions.ConsentNeeded):
         applied(dashboard, write(tmp_path, {}))

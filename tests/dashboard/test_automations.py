@@ -82,7 +82,7 @@ def verdict(page: Page) -> Any:
     return page.locator("#verdict")
 
 
-def test_a_filter_is_clicked_together_from_a_stored_delivery_and_starts_runs_of_what_matches(page: Page, house: House):
+def test_a_filter_clicked_from_a_delivery_starts_matching_runs(page: Page, house: House):
     made = webhook(house, "github", OPENED)
     begin(page, house, made, "Review")
 
@@ -102,7 +102,7 @@ def test_a_filter_is_clicked_together_from_a_stored_delivery_and_starts_runs_of_
     assert "dlv_" + run.delivery_id.hex() == matching
 
 
-def test_the_verdict_follows_what_is_typed(page: Page, house: House):
+def test_the_result_follows_what_is_typed(page: Page, house: House):
     made = webhook(house, "typed", OPENED)
     begin(page, house, made, "Typed")
     typed = page.get_by_label("Filter", exact=True)
@@ -196,7 +196,7 @@ def test_a_check_after_the_session_has_ended_leaves_what_was_typed(page: Page, h
     expect(page.get_by_label("Prompt")).to_have_value("Review it.")
 
 
-def test_a_delivery_of_a_webhook_that_is_not_chosen_fails_the_webhook_check(page: Page, house: House):
+def test_a_delivery_of_another_webhook_fails_the_webhook_check(page: Page, house: House):
     made = webhook(house, "one of two", OPENED)
     other = webhook(house, "other of two", CLOSED)
     begin(page, house, made, "Other")
@@ -221,7 +221,7 @@ def test_a_delivery_of_a_webhook_that_is_not_chosen_fails_the_webhook_check(page
 
 
 @pytest.mark.parametrize("scripts", [True, False])
-def test_a_click_on_a_field_chooses_the_deliverys_webhook_when_none_is_chosen_yet(
+def test_a_click_on_a_field_chooses_the_webhook_if_none_is_chosen(
     visitor: Visitor, signed_in_state: Any, house: House, scripts: bool
 ):
     name = f"Clicked {'with' if scripts else 'without'} scripts"
@@ -321,7 +321,7 @@ def test_a_run_is_found_from_its_automation_however_many_came_after_it(page: Pag
     expect(page.get_by_label("Automation")).to_have_value(often)
 
 
-def test_on_a_laptop_the_actions_stay_in_reach_and_hide_nothing_that_has_the_focus(page: Page, house: House):
+def test_on_a_laptop_the_actions_never_cover_the_focus(page: Page, house: House):
     made = webhook(house, "laptop", *[OPENED | {"n": n, "more": {f"k{k}": k for k in range(30)}} for n in range(8)])
     page.set_viewport_size({"width": 1280, "height": 720})
     begin(page, house, made, "Reached")
@@ -458,7 +458,7 @@ def test_saving_without_a_change_makes_no_new_version(page: Page, house: House):
     assert house.management.automations.get(house.may, "Same") == known
 
 
-def test_who_saves_over_somebody_elses_change_is_told_first(page: Page, house: House):
+def test_saving_over_another_members_change_warns_first(page: Page, house: House):
     made = webhook(house, "raced", OPENED)
     known = automation(house, "Raced", made.webhook.uid)
     page.goto(house.at(f"/f/default/automations/{known}/edit"))

@@ -101,7 +101,7 @@ def test_the_log_is_narrowed_by_label_time_and_event(page: Page, house: House):
     expect(page).to_have_url(house.at(f"{LOG}/{one}"))
 
 
-def test_the_event_type_is_in_the_log_narrows_it_and_is_on_the_deliverys_page(page: Page, house: House):
+def test_the_event_type_is_shown_and_narrows_the_log(page: Page, house: House):
     made = house.management.webhooks.create(house.may, "typed", event_header="X-Kind")
     sent = accepted(house, made, '{"n": 1}', **{"X-Kind": "order <paid>"})
     accepted(house, made, '{"n": 2}', **{"X-Kind": "order refunded"})
@@ -118,7 +118,7 @@ def test_the_event_type_is_in_the_log_narrows_it_and_is_on_the_deliverys_page(pa
     expect(page.locator("dl.facts")).to_contain_text("order <paid> (not signed)")
 
 
-def test_a_filter_that_makes_no_sense_is_told_at_its_field(page: Page, house: House):
+def test_an_invalid_filter_is_reported_at_its_field(page: Page, house: House):
     page.goto(house.at(f"{LOG}?since=2026-01-02T00:00&until=2026-01-01T00:00&label=lost"))
 
     expect(page.get_by_label("Until (UTC)")).to_have_attribute("aria-invalid", "true")
@@ -247,7 +247,7 @@ def test_the_log_says_what_each_delivery_started(page: Page, house: House):
     expect(page.locator("#log")).to_contain_text("no id")
 
 
-def test_automations_that_listen_elsewhere_are_no_failures_and_a_gone_webhook_is_said(page: Page, house: House):
+def test_automations_of_other_webhooks_are_not_failures(page: Page, house: House):
     house.management.factories.create(house.management.access.operator_of_team(), "apart")
     may = house.management.access.operator("apart")
     made, far, farther = (house.management.webhooks.create(may, name) for name in ("near", "far", "farther"))

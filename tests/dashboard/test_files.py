@@ -49,7 +49,7 @@ def test_the_files_of_others_are_as_they_were_published():
     assert {name: sha256((STATIC / name).read_bytes()).hexdigest() for name in vendored()} == vendored()
 
 
-def test_every_minified_or_licensed_file_is_on_the_page_about_others_files():
+def test_every_minified_or_licensed_file_is_on_the_licence_page():
     named = vendored()
     licences = {name for name in (STATIC / "VENDORED.md").read_text().split("`") if name.endswith(".LICENSE")}
 

@@ -90,7 +90,7 @@ def test_a_click_asks_for_the_fields_value_or_no_longer_does(typed: str, body: A
     assert str(json.loads(changed) if changed else {}) == str(becomes)
 
 
-def test_what_any_click_makes_lets_the_payload_pass_and_a_second_click_takes_it_back():
+def test_a_click_lets_the_payload_pass_and_a_second_undoes_it():
     body = parsed(HOSTILE)
     clickable = [node for node in fields(HOSTILE) if node.number is not None]
     assert len(clickable) == 18

@@ -150,7 +150,7 @@ def test_a_disk_without_room_is_said_before_everything(sqlite_store: str):
         assert "The disk is nearly full" in text(dashboard.member("mia@example.com", roles={"default": Role.VIEWER}))
 
 
-def test_first_steps_lead_from_the_ready_made_webhook_to_a_run_that_succeeded(dashboard: Dashboard, manager: Visitor):
+def test_first_steps_lead_to_a_run_that_succeeded(dashboard: Dashboard, manager: Visitor):
     world = dashboard.world
     made = world.webhook(FIRST)
     world.automation(FIRST, made, prompt=FIRST_PROMPT, payload={"to": ["first"]})

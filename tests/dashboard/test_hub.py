@@ -22,7 +22,7 @@ def hub() -> Iterator[Hub]:
         signal.signal(number, handler)
 
 
-def test_a_failure_is_told_of_although_everybody_left_meanwhile(hub: Hub, world: World):
+def test_a_failure_is_logged_although_every_listener_has_left(hub: Hub, world: World):
     told: list[str] = []
     service = Service(
         management=world.management,

@@ -95,7 +95,7 @@ def test_a_body_that_took_its_time_comes_in_below_those_that_overtook_it(
     expect(page.locator("#log tr[data-key]").nth(1)).to_have_attribute("id", late)
 
 
-def test_a_first_delivery_is_waited_for_and_comes_with_the_runs_that_it_started(page: Page, house: House):
+def test_the_page_shows_the_first_delivery_with_its_runs(page: Page, house: House):
     made = house.management.webhooks.create(house.may, "awaited")
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
     house.management.automations.create(house.may, "waiting", prompt="Look.", triggers=[trigger])
@@ -259,7 +259,7 @@ def test_a_fifth_stream_of_one_session_ends_the_first(
         assert f"id: {sent}" in stream.until("id:")
 
 
-def test_a_stranger_gets_no_stream(house: House):
+def test_a_client_without_a_session_gets_no_stream(house: House):
     answer = house.service.request("GET", f"{LOG}/live")
 
     assert (answer.status, answer.headers["location"]) == (303, f"/sign-in?next={'%2Ff%2Fdefault%2Fdeliveries%2Flive'}")
@@ -281,7 +281,7 @@ def test_a_page_whose_session_ended_says_that_it_is_no_longer_live(
     expect(page.get_by_role("button", name="Pause")).to_be_hidden()
 
 
-def test_open_streams_do_not_hold_up_a_stop_and_go_on_after_the_next_start(tmp_path: Path, browser: Browser):
+def test_open_streams_do_not_delay_a_stop_and_reconnect(tmp_path: Path, browser: Browser):
     # The browser's own context: a service that is gone is told of on the console.
     context = browser.new_context()
     with serving(tmp_path / "data") as service, service.management() as management:

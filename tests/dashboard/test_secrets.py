@@ -21,7 +21,7 @@ def test_a_secret_that_is_made_here_is_shown_once(page: Page, house: House):
     assert value not in page.content()
 
 
-def test_a_secret_that_is_given_is_never_shown_not_even_beside_a_name_that_is_refused(page: Page, house: House):
+def test_a_typed_secret_is_never_shown_even_if_its_name_is_refused(page: Page, house: House):
     page.goto(house.at("/f/default/secrets"))
     page.get_by_label("Name").fill("no good name")
     page.get_by_label("I have one").check()

@@ -19,7 +19,7 @@ from tests.dashboard.conftest import PASSWORD, House, enter_credentials, sign_in
 from tests.support.service import Answer
 
 
-def test_a_stranger_is_sent_to_sign_in_and_from_there_to_where_they_wanted(stranger: Page, house: House):
+def test_a_visitor_signs_in_and_arrives_at_the_requested_page(stranger: Page, house: House):
     stranger.goto(house.at("/account"))
     expect(stranger).to_have_url(house.at("/sign-in?next=%2Faccount"))
 
@@ -43,7 +43,7 @@ def test_a_wrong_password_says_no_more_than_an_unknown_address(stranger: Page, h
     assert said[0] == said[1] == "Address and password don't belong together."
 
 
-def test_who_signs_out_is_a_stranger_again(stranger: Page, house: House):
+def test_a_member_who_signs_out_has_no_access(stranger: Page, house: House):
     sign_in(stranger, house)
     state: Any = stranger.context.cookies()
 
@@ -99,7 +99,7 @@ def end(house: House, page: Page) -> None:
     house.management.sessions.sign_out(cookie["value"])
 
 
-def test_what_was_typed_outlives_its_session_and_is_sent_once_somebody_says_so(stranger: Page, house: House):
+def test_a_form_outlives_its_session_and_is_sent_on_request(stranger: Page, house: House):
     made = house.management.webhooks.create(house.may, "outliving")
     sign_in(stranger, house)
     stranger.goto(house.at(f"/f/default/automations/new?webhook={made.webhook.uid}"))
@@ -267,7 +267,7 @@ def test_every_form_that_acts_says_what_it_would_do():
     assert set(ACTS) == {page.path for page in PAGES if page.method == "POST"} - {"/sign-in", "/welcome/{token}"}
 
 
-def test_every_field_for_a_password_or_a_secret_is_one_that_is_not_sent_back():
+def test_no_password_or_secret_is_sent_back_into_a_form():
     found = set()
     for template in (Path(pages.__file__).parent / "templates").rglob("*.html"):
         for field in re.findall(r"<input\b[^>]*\btype=\"password\"[^>]*", template.read_text()):

@@ -152,7 +152,7 @@ def test_the_right_password_is_not_counted_as_a_guess(dashboard: Dashboard, wait
     assert waited == []
 
 
-def test_a_known_browser_signs_in_while_unknown_clients_flood_its_account_and_address(
+def test_a_known_browser_signs_in_during_a_flood_of_guesses(
     dashboard: Dashboard, waited: list[float], monkeypatch: pytest.MonkeyPatch
 ):
     dashboard.member("ada@example.com")

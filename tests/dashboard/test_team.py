@@ -114,7 +114,7 @@ def test_the_teams_pages_look_right(looks: Callable[..., None], house: House):
         ({"role": "manager in none"}, "role", "There is no role 'manager in none' to give"),
     ],
 )
-def test_who_cannot_be_added_is_told_at_the_field(
+def test_a_member_who_cannot_be_added_is_reported_at_the_field(
     admin: Visitor, dashboard: Dashboard, fields: dict[str, str], field: str, said: str
 ):
     before = dashboard.audit_lines()
@@ -195,7 +195,7 @@ def test_every_choice_of_the_form_makes_the_member_that_it_says(admin: Visitor, 
         ({"name": "x", "role": "admin", "expires": "9999-12-31"}, "expires", "after the year 2999"),
     ],
 )
-def test_a_key_that_cannot_be_made_is_told_at_the_field(
+def test_a_key_that_cannot_be_created_is_reported_at_the_field(
     admin: Visitor, dashboard: Dashboard, fields: dict[str, str], field: str, said: str
 ):
     answer = admin.post("/team/keys", fields)

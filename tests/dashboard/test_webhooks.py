@@ -35,7 +35,7 @@ def unfold(page: Page, name: str) -> None:
     page.locator("summary", has_text=re.compile(f"^{name}$")).click()
 
 
-def test_a_token_webhook_shows_its_secret_once_with_a_curl_line_that_works(
+def test_a_token_webhook_shows_its_secret_once_with_a_curl_line(
     page: Page, house: House, made: Callable[..., WebhookWithSecret]
 ):
     page.goto(house.at("/f/default"))
@@ -55,7 +55,7 @@ def test_a_token_webhook_shows_its_secret_once_with_a_curl_line_that_works(
     assert secret not in page.content()
 
 
-def test_a_url_token_stands_in_the_url_once_and_is_a_placeholder_afterwards(
+def test_a_url_token_is_shown_once_and_then_a_placeholder(
     page: Page, house: House, made: Callable[..., WebhookWithSecret]
 ):
     page.goto(house.at("/f/default/webhooks/new"))
@@ -71,7 +71,7 @@ def test_a_url_token_stands_in_the_url_once_and_is_a_placeholder_afterwards(
     assert afterwards == shown.replace(secret, "{token}")
 
 
-def test_a_providers_webhook_waits_for_its_secret_and_then_accepts_what_is_signed(
+def test_a_providers_webhook_accepts_once_its_secret_is_set(
     page: Page, house: House, made: Callable[..., WebhookWithSecret]
 ):
     page.goto(house.at("/f/default/webhooks/new"))
@@ -119,7 +119,7 @@ def test_what_cannot_be_used_is_said_at_its_field_and_the_rest_stays(
     expect(page.locator("#name")).to_have_value({"name": "kept", **filled}["name"])
 
 
-def test_a_signature_of_ones_own_is_described_mended_and_accepted_and_the_secret_is_typed_again(
+def test_a_custom_signature_is_described_fixed_and_accepted(
     page: Page, house: House, made: Callable[..., WebhookWithSecret]
 ):
     page.goto(house.at("/f/default/webhooks/new"))
@@ -141,7 +141,7 @@ def test_a_signature_of_ones_own_is_described_mended_and_accepted_and_the_secret
     assert "a secret to be typed twice" not in page.content()
 
 
-def test_without_javascript_help_is_a_button_away_and_a_team_secret_can_be_used(
+def test_help_and_team_secrets_work_without_javascript(
     visitor: Callable[..., BrowserContext],
     signed_in_state: Any,
     house: House,
@@ -205,7 +205,7 @@ def test_a_hostile_name_is_shown_and_does_nothing(page: Page, house: House, made
     expect(page.get_by_role("link", name="alert(1)").first).to_be_visible()
 
 
-def test_a_delivery_id_header_that_cannot_be_used_is_said_where_it_was_typed(
+def test_an_unusable_delivery_id_header_is_reported_at_its_field(
     page: Page, house: House, made: Callable[..., WebhookWithSecret]
 ):
     one = made("headed")

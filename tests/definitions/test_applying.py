@@ -223,7 +223,7 @@ def test_a_plan_says_what_apply_does(simple: Repository):
     assert simple.apply().plan == planned
 
 
-def test_every_problem_of_files_and_factory_is_told_at_once(simple: Repository):
+def test_all_problems_of_files_and_factory_are_reported_together(simple: Repository):
     simple.holds(
         {
             "webhooks/a.yaml": "secretName: NOWHERE\n",
@@ -535,7 +535,7 @@ def test_a_renamed_file_is_recognised_before_its_webhook_is_deleted(simple: Repo
     )
 
 
-def test_an_apply_is_in_the_audit_log_with_its_door(simple: Repository):
+def test_an_apply_is_in_the_audit_log_with_its_channel(simple: Repository):
     entries = simple.world.management.audit.of_factory(simple.may, limit=100)
 
     by_files = [entry.action for entry in entries if entry.channel == Channel.FILES]

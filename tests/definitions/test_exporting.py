@@ -182,7 +182,7 @@ def test_an_empty_factory_is_two_empty_folders(world: World, tmp_path: Path):
     assert sorted(path.name for path in tmp_path.rglob("*")) == [".gitkeep", ".gitkeep", "automations", "webhooks"]
 
 
-def test_what_no_file_can_say_is_told_and_nothing_is_written(world: World):
+def test_an_export_that_no_file_can_hold_fails_and_writes_nothing(world: World):
     prompt = "<<<<<<< HEAD\none\n=======\ntwo\n>>>>>>> other\n"
     world.automation("triage", world.webhook(), prompt=prompt)
 

@@ -68,7 +68,7 @@ def test_what_belongs_beside_definitions_is_left_alone(folder: Folder):
         ("webhooks/a\n.yaml", "webhooks/a\\n.yaml:1:1: Names have"),
     ],
 )
-def test_what_is_no_definition_is_told(folder: Folder, path: str, problem: str):
+def test_a_file_that_is_no_definition_is_reported(folder: Folder, path: str, problem: str):
     (found,) = said(folder({path: "x"}))
 
     assert found.startswith(problem)
@@ -143,7 +143,7 @@ def test_the_working_directory_is_called_here(tmp_path: Path, monkeypatch: pytes
     assert found.startswith("There is neither a folder webhooks nor a folder automations here.")
 
 
-def test_what_is_no_folder_is_told(tmp_path: Path):
+def test_a_path_that_is_no_folder_is_reported(tmp_path: Path):
     (tmp_path / "file").write_text("")
 
     with pytest.raises(NotFound, match="There is no folder nowhere"):

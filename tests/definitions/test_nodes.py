@@ -118,7 +118,7 @@ def test_a_line_that_is_indented_too_far_is_asked_about():
     )
 
 
-def test_every_problem_of_a_text_is_told():
+def test_every_problem_of_a_text_is_reported():
     assert len(refusals("a: !x 1\nb: &y 2\nc: 010\nc: *y\n")) == 5
 
 

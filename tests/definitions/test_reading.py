@@ -349,13 +349,13 @@ def test_a_payload_filter_is_an_object(value: str):
         ({"source": UID}, f"Write its uid: {UID}."),
     ],
 )
-def test_a_name_where_a_uid_belongs_is_refused_with_the_uid_if_there_is_one(uids: dict[str, str] | None, hint: str):
+def test_a_name_instead_of_a_uid_is_refused_with_the_uid(uids: dict[str, str] | None, hint: str):
     content = front().replace(UID, "source")
 
     assert said_of_automation(content, uids) == [f"6:19: 'source' is not a webhook's uid (wh_…). {hint}"]
 
 
-def test_a_name_of_a_webhook_that_has_no_uid_yet_is_refused_with_what_to_do_first():
+def test_a_name_without_a_uid_is_refused_with_what_to_do_first():
     raw = front().replace(UID, "source").encode()
 
     found = read(Files({"webhooks/source.yaml": b"secretName: S\n"}, {"automations/a/automation.md": raw}), {})
@@ -378,7 +378,7 @@ def test_an_unresolved_merge_in_an_automation_is_called_one(content: str, line: 
     assert said.startswith(f"{line}:1: A merge was left unresolved here.")
 
 
-def test_problems_of_all_files_are_told_in_order_of_their_places():
+def test_problems_of_all_files_are_reported_in_order_of_place():
     files = Files(
         {"webhooks/b.yaml": b"x: 1\nsecretName: 1\n", "webhooks/a.yaml": b"\xff"},
         {"automations/a/automation.md": b"---\n"},

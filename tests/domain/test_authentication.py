@@ -59,7 +59,7 @@ def test_anything_else_in_the_authorization_header_is_refused(authorization, rea
     assert judge(AuthMode.TOKEN, authorization) == Refused(reason)
 
 
-def test_more_than_one_authorization_header_is_refused_even_if_the_first_is_right():
+def test_two_authorization_headers_are_refused():
     assert judge(AuthMode.TOKEN, b"Bearer " + SECRET, authorizations=2) == Refused(Reason.SEVERAL_AUTHORIZATIONS)
 
 

@@ -101,7 +101,7 @@ def test_more_triggers_or_webhooks_than_anybody_needs_are_refused():
         triggers_from_json([written([f"wh_{i}" for i in range(101)])])
 
 
-def test_every_problem_of_a_payload_filter_is_told_with_its_place():
+def test_each_problem_of_a_payload_filter_has_its_place():
     with pytest.raises(InvalidFilter) as refused:
         triggers_from_json([written(["wh_a"], {"a": [], "b": {"c": "d"}})])
 

@@ -113,7 +113,7 @@ def test_a_long_identity_counts_whole_and_is_shown_cut():
         ("schön".encode(), "schön"),
     ],
 )
-def test_what_can_not_be_printed_of_an_identity_is_replaced_where_it_is_shown(sent, shown):
+def test_unprintable_characters_of_an_identity_are_replaced(sent, shown):
     assert identify(None, None, an_attempt({b"x-service-delivery-id": sent}), BODY).shown == shown
 
 

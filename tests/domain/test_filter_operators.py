@@ -573,7 +573,7 @@ def follows(found: ConditionOutcome) -> bool:
 
 
 @given(filter_texts, payload_texts)
-def test_an_explanation_follows_from_its_parts_and_agrees_with_the_evaluation(filter_text: str, payload_text: str):
+def test_an_explanation_follows_from_its_conditions(filter_text: str, payload_text: str):
     explained = explain(filter_text, payload_text)
 
     assert explained.matched is matches(filter_text, payload_text)
@@ -633,7 +633,7 @@ def test_the_look_at_the_undecoded_body_never_rejects_what_the_rules_take(filter
         ('{"$fields":{"$type":["x"]}}', '{"$type":"z"}'),
     ],
 )
-def test_an_operator_is_judged_without_decoding_where_the_body_lacks_its_string(filter_text: str, payload_text: str):
+def test_a_body_without_an_operators_string_is_not_decoded(filter_text: str, payload_text: str):
     body = payload(payload_text)
 
     assert not compiled(filter_text).matches(body)
@@ -690,7 +690,7 @@ SLOW = {
 
 
 @pytest.mark.parametrize(("filter_text", "payload_text"), SLOW.values(), ids=SLOW.keys())
-def test_the_worst_operators_are_judged_and_explained_in_time(filter_text: str, payload_text: str):
+def test_the_worst_operators_are_evaluated_and_explained_in_time(filter_text: str, payload_text: str):
     chosen, body = compiled(filter_text), payload(payload_text)
     assert len(payload_text) <= 262_144
     assert body.value

@@ -618,7 +618,7 @@ def test_without_a_match_the_closest_object_of_an_array_is_shown():
     ]
 
 
-def test_the_closest_is_looked_for_among_the_first_objects_only_but_a_match_anywhere():
+def test_a_match_is_found_anywhere_and_the_closest_near_the_start():
     far = ",".join(["{}"] * CLOSEST_OF)
 
     closest = explain('{"a":{"b":[1],"c":[2]}}', f'{{"a":[{far},{{"b":1}}]}}')
@@ -696,7 +696,7 @@ def test_a_string_is_found_however_the_sender_spells_it(filter_text: str, payloa
     assert matches(filter_text, payload_text)
 
 
-def test_a_body_without_the_wanted_word_is_judged_without_being_decoded():
+def test_a_body_without_the_wanted_word_is_not_decoded():
     body = payload('{"action": "closed"}')
 
     assert not compiled('{"action": ["opened"]}').matches(body)
@@ -736,7 +736,7 @@ SLOW = {
 
 
 @pytest.mark.parametrize(("filter_text", "payload_text"), SLOW.values(), ids=SLOW.keys())
-def test_the_worst_pairs_are_judged_and_explained_in_time(filter_text: str, payload_text: str):
+def test_the_worst_pairs_are_evaluated_and_explained_in_time(filter_text: str, payload_text: str):
     chosen, body = compiled(filter_text), payload(payload_text)
     assert len(payload_text) <= 262_144
     assert body.value
@@ -758,7 +758,7 @@ def test_any_filter_takes_of_any_payload_what_the_rules_say(filter_text: str, pa
 
 
 @given(filter_texts, payload_texts)
-def test_an_explanation_agrees_with_the_verdict(filter_text: str, payload_text: str):
+def test_an_explanation_agrees_with_the_evaluation(filter_text: str, payload_text: str):
     explained = explain(filter_text, payload_text)
 
     assert explained.matched is matches(filter_text, payload_text)
@@ -821,7 +821,7 @@ def test_a_payload_inside_an_array_matches_as_an_object_does(filter_text: str, p
 
 
 @given(filter_texts, payload_texts)
-def test_a_filter_read_again_judges_the_same(filter_text: str, payload_text: str):
+def test_a_filter_read_again_matches_the_same(filter_text: str, payload_text: str):
     again = compiled(filter_text).source_json
 
     assert compiled(again) == compiled(filter_text)

@@ -20,7 +20,7 @@ from hookmill.domain.ids import (
 NOW = 1_900_000_000_123_456
 
 
-def test_a_random_name_is_its_prefix_and_27_characters_that_need_no_escaping():
+def test_a_random_name_is_its_prefix_and_27_safe_characters():
     assert re.fullmatch(r"wh_[0-9a-hjkmnp-tv-z]{27}", random_name("wh", os.urandom(RANDOM_BYTES)))
 
 
@@ -31,7 +31,7 @@ def test_a_random_name_holds_135_random_bits():
     assert len(names - {quiet}) == 135
 
 
-def test_a_time_ordered_key_is_a_uuid_of_version_7_that_tells_its_millisecond():
+def test_a_time_ordered_key_is_a_uuidv7_with_its_millisecond():
     key = uuid.UUID(bytes=time_ordered(NOW, os.urandom(8)))
 
     assert (key.version, key.variant, key.int >> 80) == (7, uuid.RFC_4122, NOW // 1000)
@@ -57,7 +57,7 @@ def test_a_key_of_any_year_keeps_its_form(now):
     assert (len(key), uuid.UUID(bytes=key).version) == (16, 7)
 
 
-def test_a_delivery_and_a_run_are_shown_by_prefix_and_32_digits_and_read_back():
+def test_ids_have_a_prefix_and_32_digits_and_are_read_back():
     key = time_ordered(NOW, os.urandom(8))
 
     assert (delivery_id(key), run_id(key)) == (f"dlv_{key.hex()}", f"run_{key.hex()}")

@@ -51,7 +51,7 @@ def standard_library_accepts(body: bytes) -> bool:
     return True
 
 
-def test_the_corpus_gets_its_verdicts():
+def test_each_body_of_the_corpus_has_its_result():
     wrong = [case.name for case in CORPUS if isinstance(parse(case.body), Parsed) != case.accepted]
 
     assert wrong == []
@@ -71,7 +71,7 @@ def test_the_corpus_is_large_and_says_nothing_twice():
     assert not repeated
 
 
-def test_the_corpus_agrees_with_the_standard_library_where_the_grammar_decides():
+def test_the_corpus_agrees_with_the_standard_library():
     disagreeing = [
         case.name for case in CORPUS if standard_library_accepts(case.body) != case.accepted and not case.limit_of_ours
     ]
@@ -198,7 +198,7 @@ def test_the_value_is_decoded_once():
     assert parsed.value is parsed.value
 
 
-def test_neither_verdict_shows_the_body_when_printed():
+def test_neither_result_shows_the_body_when_printed():
     assert "hunter2" not in repr(parse(b'{"password":"hunter2"}'))
     assert "hunter2" not in repr(parse(b'{"password":"hunter2'))
 
@@ -250,7 +250,7 @@ def test_nesting_is_counted_exactly_whatever_the_strings_hold(inside, beside, ro
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_get_a_verdict(body: bytes):
+def test_any_bytes_have_a_result(body: bytes):
     assert isinstance(parse(body), Parsed) == standard_library_accepts(body)
 
 
@@ -274,7 +274,7 @@ edits = st.tuples(
 
 
 @given(json_texts, st.lists(edits, max_size=3))
-def test_json_with_a_few_bytes_changed_gets_the_verdict_of_the_standard_library(text, changes):
+def test_changed_json_is_read_as_the_standard_library_reads_it(text, changes):
     body = bytearray(text.encode())
     for place, removed, inserted in changes:
         body[place % (len(body) + 1) : place % (len(body) + 1) + removed] = inserted
@@ -368,7 +368,7 @@ def test_a_thread_with_a_small_stack_survives_deep_bodies(body: bytes):
     assert len(outcomes) == 1
 
 
-def test_a_caller_deep_in_its_own_stack_still_gets_a_verdict():
+def test_a_caller_deep_in_its_own_stack_still_gets_a_result():
     def deep(calls: int) -> Parsed | NotJson:
         return deep(calls - 1) if calls else parse(b"[" * 512 + b"]" * 512)
 

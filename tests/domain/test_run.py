@@ -75,7 +75,7 @@ HOSTILE_NAMES = {
 }
 
 
-def test_the_envelope_names_webhook_delivery_and_file_and_says_what_to_trust():
+def test_the_envelope_names_the_event_and_says_what_to_trust():
     assert envelope_text(RUN) == TEXT
 
 
@@ -144,7 +144,7 @@ def test_four_states_are_final():
 
 
 @pytest.mark.parametrize("is_signed", [True, False])
-def test_the_envelope_for_programs_says_what_the_event_type_is_and_whether_it_is_signed(is_signed):
+def test_the_envelope_has_the_event_type_and_whether_it_is_signed(is_signed):
     run = replace(RUN, event=EventType("push", is_signed))
 
     assert envelope(run)["event"] == {"type": "push", "signed": is_signed}

@@ -31,9 +31,7 @@ def arguments(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("mode", [AuthMode.TOKEN, AuthMode.URL_TOKEN])
-def test_every_shell_gives_curl_a_new_body_each_time_and_everything_else_as_it_is(
-    arguments: Path, shell: str, mode: AuthMode
-):
+def test_every_shell_gives_curl_a_new_body_each_time(arguments: Path, shell: str, mode: AuthMode):
     line = curl_line(mode, f"https://hooks.test/{HOSTILE}", HOSTILE)
     assert line is not None
     assert "\n" not in line

@@ -34,7 +34,7 @@ def test_a_generated_secret_holds_256_random_bits():
     assert len(values - {quiet}) == 256
 
 
-def test_a_generated_secret_is_43_characters_fit_for_a_header_and_for_a_path():
+def test_a_generated_secret_fits_in_a_header_and_in_a_path():
     value = generated(os.urandom(GENERATED_BYTES))
 
     assert re.fullmatch(r"[A-Za-z0-9_-]{43}", value.reveal())
@@ -55,7 +55,7 @@ def test_a_value_that_would_be_changed_or_cut_in_a_url_is_not_url_safe(value):
 
 
 @pytest.mark.parametrize("name", ["A", "a", "WEBHOOK_SOURCE_SECRET", "a" + "_" * 63])
-def test_a_letter_followed_by_letters_digits_and_underscores_names_a_secret(name):
+def test_a_secrets_name_is_a_letter_then_letters_digits_underscores(name):
     assert usable_secret_name(name) == name
 
 

@@ -168,7 +168,7 @@ class ByFiles(ByCommand):
 
 
 @pytest.mark.parametrize("channel", ["api", "command", "files"])
-def test_a_change_through_any_door_holds_at_once_in_the_other_service(
+def test_a_change_through_any_channel_holds_in_the_other_service(
     pair: Pair, channel: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     with pair.management() as management:

@@ -115,7 +115,7 @@ def test_restarts_of_postgresql_under_load_lose_and_double_nothing(own_server: P
     assert findings.troubles() == {}
 
 
-def test_senders_are_told_while_postgresql_is_gone(own_server: PostgresServer, tmp_path: Path):
+def test_senders_are_answered_503_while_postgresql_is_gone(own_server: PostgresServer, tmp_path: Path):
     url = own_server.create_database()
     with serving(tmp_path / "data", database_url=url, deliveries_per_minute=1_000, performs_runs=False) as service:
         made = webhook_of(service)
@@ -157,7 +157,7 @@ def silent(postgres_url: str, tmp_path: Path) -> Iterator[Silent]:
             shim.speak_again()
 
 
-def test_senders_are_told_while_postgresql_is_silent(silent: Silent):
+def test_senders_are_answered_503_while_postgresql_is_silent(silent: Silent):
     service, made = silent.service, silent.made
     asked = {
         "a delivery": request(made, unique()),
@@ -259,7 +259,7 @@ def administer(server: PostgresServer, name: str, change: str, *, ends_sessions:
             connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
 
 
-def test_a_webhook_that_somebody_holds_for_long_is_the_only_one_that_waits(postgres_url: str, tmp_path: Path):
+def test_a_locked_webhook_is_the_only_one_that_waits(postgres_url: str, tmp_path: Path):
     with serving(
         tmp_path / "data", database_url=postgres_url, deliveries_per_minute=1_000, performs_runs=False
     ) as service:
@@ -284,7 +284,7 @@ def test_a_webhook_that_somebody_holds_for_long_is_the_only_one_that_waits(postg
 # SQLite
 
 
-def test_senders_are_told_while_another_process_holds_the_writers_place(tmp_path: Path):
+def test_senders_are_answered_503_while_another_process_writes(tmp_path: Path):
     with serving(tmp_path / "data", deliveries_per_minute=1_000, performs_runs=False) as service:
         made = webhook_of(service)
         assert timed(service, request(made, unique()))[0] == 202
@@ -341,7 +341,7 @@ class Disk:
         return "a small disk" if self._mounted else "a limit on the database's pages"
 
 
-def test_a_full_disk_is_told_to_senders_and_costs_nothing_that_was_promised(tmp_path: Path):
+def test_a_full_disk_is_answered_503_and_loses_no_acceptance(tmp_path: Path):
     with Disk(tmp_path) as disk:
         print(disk)
         data = disk.directory / "data"

@@ -124,7 +124,7 @@ def test_an_admission_that_fails_at_any_step_is_repeated_safely(scene: Scene, ho
     assert len(struck) >= 7, "state, rate, identity, log, payload, run, COMMIT"
 
 
-def test_an_error_fails_those_who_shared_the_transaction_and_nobody_after_them(scene: Scene):
+def test_an_error_fails_its_own_transaction_and_none_after_it(scene: Scene):
     with ExitStack() as stack:
         management = stack.enter_context(scene.service.management())
         lines = [stack.enter_context(Line(scene.service.port)) for _ in range(16)]

@@ -238,7 +238,7 @@ def killed(store_url: str, tmp_path: Path) -> Iterator[Killed]:
     assert rotator.wait(60) == 0, (tmp_path / "output").read_text()
 
 
-def test_a_rotation_that_is_killed_at_any_step_leaves_every_secret_readable_and_is_finished_by_the_next(killed: Killed):
+def test_a_rotation_killed_at_any_step_is_finished_by_the_next(killed: Killed):
     died_at: list[str] = []
     for step in range(1, STEPS_MAX):
         name = killed.rotate_until(step)
@@ -320,7 +320,7 @@ def test_a_webhook_whose_secret_was_damaged_is_open_again_with_a_new_one(world: 
 # Keys that are settings
 
 
-def test_processes_that_are_restarted_one_by_one_with_the_next_key_all_take_deliveries(store_url: str):
+def test_processes_restarted_one_by_one_with_a_new_key_all_accept(store_url: str):
     old, new = MasterKey(b"o" * 32), MasterKey(b"n" * 32)
     with open_database(store_url) as database, database.write() as tx:
         binding.bind_master_key(tx, old)

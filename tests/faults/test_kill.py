@@ -165,9 +165,7 @@ def test_nothing_is_lost_or_doubled_by_kills_on_sqlite(on_disk: Path):
 
 
 @pytest.mark.timeout(300)
-def test_nothing_is_lost_or_doubled_by_kills_on_postgresql_with_two_ingress_processes(
-    tmp_path: Path, postgres_url: str
-):
+def test_nothing_is_lost_or_doubled_by_kills_on_postgresql(tmp_path: Path, postgres_url: str):
     with ExitStack() as running:
         services = [
             running.enter_context(

@@ -55,7 +55,7 @@ def is_taken(service: Service, made: WebhookWithSecret, body: bytes) -> bool:
     return False
 
 
-def test_a_request_that_was_read_is_answered_although_the_service_is_told_to_stop(service, webhook):
+def test_a_request_that_was_read_is_answered_during_the_stop(service, webhook):
     sent = request(webhook, b'{"held": "back"}')
     with ExitStack() as connections:
         lines = [connections.enter_context(Line(service.port)) for _ in range(8)]
@@ -199,7 +199,7 @@ def test_deliveries_are_taken_without_a_pause_while_the_worker_is_killed(service
     until(lambda: parts_of(service)[Part.WORKER], "there is another worker", seconds=BACK_SECONDS)
 
 
-def test_a_part_that_is_killed_after_the_process_that_starts_parts_is_replaced_too(service, webhook):
+def test_a_process_is_replaced_after_its_fork_server_was_killed(service, webhook):
     wait_until_announced(service)
     killed = kill_part(service, Part.FORKS)
     until(lambda: parts_of(service)[Part.FORKS], "there is another", seconds=BACK_SECONDS)
@@ -224,7 +224,7 @@ def test_the_service_goes_on_however_often_its_ingress_is_killed(service, webhoo
     assert service.stop() == 0
 
 
-def test_a_service_that_was_killed_takes_deliveries_soon_after_its_next_start(service, webhook):
+def test_a_killed_service_accepts_soon_after_its_next_start(service, webhook):
     assert service.post(webhook).status == 202
     service.kill()
     since = time.monotonic()

@@ -28,7 +28,7 @@ WORST_TIMES_READ = 4
 bodies. They take a little more than it."""
 
 
-def test_a_flood_of_bad_credentials_is_refused_counted_and_not_logged_on_and_on(tmp_path: Path):
+def test_a_flood_of_bad_credentials_is_counted_and_not_logged(tmp_path: Path):
     settings = ENOUGH | {"failed_authentications_per_minute": 60}
     with serving(tmp_path, **settings) as service, service.management() as management:
         may = operator(management)
@@ -47,7 +47,7 @@ def test_a_flood_of_bad_credentials_is_refused_counted_and_not_logged_on_and_on(
         until(lambda: refused(management, "failed_authentications") == 540, "every refusal is counted")
 
 
-def test_a_strangers_claim_of_a_huge_body_costs_others_nothing(service: Service, webhook: WebhookWithSecret):
+def test_an_unauthenticated_huge_body_delays_nobody(service: Service, webhook: WebhookWithSecret):
     claims = [stranger(webhook.webhook.uid, number, length=b"999999999") for number in range(400)]
 
     with honest_sender(service, webhook) as waits:

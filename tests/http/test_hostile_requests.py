@@ -77,7 +77,7 @@ def test_a_trailer_is_never_taken_for_a_header(service: Service, management: Man
     assert delivery.identity is None
 
 
-def test_a_sender_that_asks_first_is_told_to_go_on(service: Service, target: Target):
+def test_a_sender_that_expects_100_continue_gets_it(service: Service, target: Target):
     head, _, body = honest(target, b"asked first").partition(b"\r\n\r\n")
 
     with Wire(service.port) as wire:
@@ -90,7 +90,7 @@ def test_a_sender_that_asks_first_is_told_to_go_on(service: Service, target: Tar
     assert answer.status == 202
 
 
-def test_a_stranger_that_asks_first_is_not_told_to_go_on(service: Service, target: Target):
+def test_an_unauthenticated_client_gets_no_100_continue(service: Service, target: Target):
     with Wire(service.port) as wire:
         wire.send(
             b"POST " + target.path + b" HTTP/1.1\r\nHost: hooks.test\r\nAuthorization: Bearer wrong\r\n"
@@ -102,7 +102,7 @@ def test_a_stranger_that_asks_first_is_not_told_to_go_on(service: Service, targe
     assert (answer.status, wire.interim) == (401, [])
 
 
-def test_unknown_disabled_and_deleted_webhooks_are_told_apart_by_nobody(service: Service, management: Management):
+def test_unknown_disabled_and_deleted_webhooks_are_answered_alike(service: Service, management: Management):
     may = operator(management)
     disabled = management.webhooks.create(may, "disabled")
     deleted = management.webhooks.create(may, "deleted")

@@ -66,7 +66,7 @@ def test_international_name_is_answered_as_browsers_send_it():
     assert OwnHosts("https://hööks.example.com").includes([(b"host", b"xn--hks-snaa.example.com")])
 
 
-def test_codec_of_international_names_is_loaded_before_processes_are_forked():
+def test_idna_codec_is_loaded_before_processes_are_forked():
     code = "import sys, hookmill.app.serve; print('encodings.idna' in sys.modules)"
 
     assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=LONG_SECONDS) == "True\n"

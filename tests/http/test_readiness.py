@@ -13,7 +13,7 @@ from tests.support.service import Service, operator
 from tests.support.waiting import until
 
 
-def test_the_service_is_ready_only_when_its_writer_is_there_and_then_says_so(tmp_path: Path):
+def test_the_service_is_ready_only_when_its_writer_has_started(tmp_path: Path):
     gate = tmp_path / "gate"
     service = impatient_service(tmp_path / "data", writer_gate=gate)
     service.port = free_port()

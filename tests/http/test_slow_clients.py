@@ -45,7 +45,7 @@ class SlowClient:
     connection: socket.socket = field(init=False)
 
 
-def test_two_hundred_slow_clients_are_dropped_while_honest_ones_are_served(tmp_path: Path):
+def test_200_slow_clients_are_dropped_while_others_are_served(tmp_path: Path):
     with serving_impatiently(tmp_path) as service, service.management() as management:
         target = new_target(management)
         seconds_to_a_202(service, target)  # The first one waits for the writer to start.
@@ -84,7 +84,7 @@ def test_nobody_may_take_longer_than_a_minute():
     assert connections.WRITE_SECONDS <= 60
 
 
-def test_a_stranger_who_reads_no_answer_is_gone_after_the_first(service: Service, target: Target):
+def test_an_unauthenticated_client_that_never_reads_is_closed(service: Service, target: Target):
     stranger = honest(target, b"never").replace(target.token, b"wrong")
     requests = [stranger, stranger.replace(target.uid, b"wh_0"), stranger.replace(b"POST", b"PUT"), HEALTH]
 

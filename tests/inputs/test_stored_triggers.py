@@ -85,7 +85,7 @@ def test_unreadable_trigger_is_logged_by_the_ingress_with_its_automation(damaged
     assert "/triggers/2: the one kind of trigger is" in line
 
 
-def test_unreadable_trigger_is_told_wherever_its_automation_is_shown(damaged: Damaged):
+def test_unreadable_trigger_is_shown_wherever_its_automation_is(damaged: Damaged):
     service, place = damaged.service, f"/factories/default/automations/{damaged.id}"
 
     shown = service.api.get(place).json
@@ -129,7 +129,7 @@ def test_list_of_triggers_that_was_looked_up_cannot_be_saved_without_them(damage
 
 
 @pytest.mark.parametrize("text", ["", "not JSON", "{}", "null", '"x"', "[[], 5, null]", "[" * 600])
-def test_triggers_that_cannot_be_read_at_all_start_nothing_and_are_told(damaged: Damaged, text: str):
+def test_unreadable_triggers_start_nothing_and_are_reported(damaged: Damaged, text: str):
     service = damaged.service
     damaged.store(text)
 

@@ -30,7 +30,7 @@ def test_a_day_is_counted_by_hour_and_label(world: World):
     assert day.deliveries == 5
 
 
-def test_an_hour_that_is_over_is_remembered_with_what_came_to_its_very_end(world: World):
+def test_a_finished_hour_is_remembered_with_its_last_deliveries(world: World):
     made = world.webhook()
     at_half_past(world)
     world.post(made, b"1")
@@ -47,7 +47,7 @@ def test_an_hour_that_is_over_is_remembered_with_what_came_to_its_very_end(world
     assert (before, day.deliveries, day.hours[-4].counts.of(Label.ACCEPTED)) == (1, 2, 2)
 
 
-def test_what_is_older_than_a_day_is_not_counted_and_the_last_delivery_is_told_all_the_same(world: World):
+def test_a_day_without_deliveries_still_shows_the_last_one(world: World):
     made = world.webhook()
     world.post(made, b"1")
     received = world.clock.now
@@ -71,7 +71,7 @@ def test_refused_attempts_are_counted_by_what_they_were_refused_for(world: World
     assert (day.refused(RATE_LIMITED), day.refused(NOT_FOUND)) == (2, 1)
 
 
-def test_duplicates_that_only_their_body_told_are_set_apart_from_those_with_an_id(world: World):
+def test_duplicates_by_body_and_by_id_are_counted_separately(world: World):
     made = world.webhook()
     for _ in range(3):
         world.post(made, b"1")
@@ -82,7 +82,7 @@ def test_duplicates_that_only_their_body_told_are_set_apart_from_those_with_an_i
     assert (day.duplicates_by_body, day.duplicates_looked_at) == (2, 4)
 
 
-def test_the_reason_of_the_last_failed_authentication_is_told(world: World):
+def test_the_reason_of_the_last_failed_authentication_is_shown(world: World):
     made = world.webhook()
     world.post(made, b"1", token="wrong")
     world.clock.advance(seconds=1)

@@ -105,7 +105,7 @@ def test_a_backtest_takes_every_operator(world: World):
     assert [(each.operator, each.held) for each in test.explanation.conditions] == [("$prefix", False), ("$not", False)]
 
 
-def test_a_backtest_looks_at_as_many_as_it_is_told(world: World):
+def test_a_backtest_evaluates_the_requested_number_of_deliveries(world: World):
     made = world.webhook("source")
     for number in range(5):
         world.post(made, b'{"n": %d}' % number)

@@ -21,7 +21,7 @@ def test_a_password_is_kept_as_argon2id_with_64_mib_and_three_passes():
     assert not passwords.is_right(PASSWORD + ".", kept)
 
 
-def test_a_password_of_nobodys_is_judged_at_the_same_cost():
+def test_verifying_an_unknown_members_password_takes_as_long():
     assert passwords._NOBODYS.startswith(COST)
     # As long as what is kept of somebody's.
     assert len(passwords._NOBODYS) == len(passwords.hashed(PASSWORD))

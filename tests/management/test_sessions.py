@@ -173,7 +173,7 @@ def test_a_copy_of_the_database_opens_no_session(world: World, ada: str):
     assert "$argon2id$" in held
 
 
-def test_a_sign_in_that_was_judged_by_an_old_password_opens_nothing(world: World, ada: str, monkeypatch):
+def test_a_sign_in_verified_by_an_old_password_opens_no_session(world: World, ada: str, monkeypatch):
     signed_in = world.management.sessions.by_token(ada, client=None)
     assert signed_in is not None
     judged = passwords.is_right

@@ -188,7 +188,7 @@ ENFORCED = ("polar", "standard_webhooks", "stripe", "svix")
 
 
 @pytest.mark.parametrize("scheme", ENFORCED)
-def test_where_the_age_is_part_of_the_scheme_we_refuse_what_the_sdk_refuses(scheme: str):
+def test_we_enforce_the_age_where_the_sdk_does(scheme: str):
     given = BY_HAND[scheme].sent()
     ages = {seconds: we_accept(scheme, replace(given, at=AT + seconds)) for seconds in (300, 301, -300, -301)}
 

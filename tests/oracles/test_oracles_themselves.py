@@ -16,7 +16,7 @@ each_oracle = pytest.mark.parametrize("oracle", ORACLES, ids=str)
 each_signer = pytest.mark.parametrize("oracle", SIGNERS, ids=str)
 
 
-def test_26_schemes_are_judged_by_their_providers_own_sdk():
+def test_26_schemes_are_verified_by_their_providers_own_sdk():
     assert len({oracle.scheme for oracle in ORACLES if oracle.official}) == 26
 
 

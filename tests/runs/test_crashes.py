@@ -35,7 +35,7 @@ def noted(backlog: Backlog) -> Counter[tuple[str, int]]:
     return Counter((run, int(attempt)) for run, attempt in (line.split() for line in lines))
 
 
-def test_a_worker_that_is_killed_again_and_again_loses_and_doubles_nothing(on_sqlite):
+def test_a_worker_killed_repeatedly_loses_and_doubles_nothing(on_sqlite):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -201,7 +201,7 @@ def test_a_worker_that_was_paused_past_its_time_has_no_say_afterwards(on_postgre
     assert processes_of(run_id(key)) == []
 
 
-def test_a_worker_that_stops_in_good_order_hands_over_at_once(on_postgres):
+def test_another_worker_takes_the_runs_of_one_that_stops(on_postgres):
     key = on_postgres.queue(on_postgres.automation(runner="command"))
     command = witness(on_postgres, 'test "$HOOKMILL_ATTEMPT" = 2 || sleep 60')
 

@@ -106,7 +106,7 @@ def test_a_run_that_nobody_announced_is_found(backlog):
 
 
 @pytest.mark.parametrize("is_no_database", [True, False], ids=["no database", "damaged pages"])
-def test_a_damaged_ledger_is_moved_aside_and_runs_are_performed(on_sqlite, is_no_database):
+def test_a_damaged_engine_database_is_moved_aside_and_runs_go_on(on_sqlite, is_no_database):
     with running(on_sqlite):
         on_sqlite.wait_for_end(on_sqlite.queue(on_sqlite.automation()))
     ledger = on_sqlite.data / "engine.db"
@@ -129,7 +129,7 @@ def test_runs_that_waited_before_the_start_are_found(backlog):
     assert {(run.state, run.attempt) for run in runs} == {(RunState.SUCCEEDED, 1)}
 
 
-def test_no_more_runs_are_in_hand_than_can_be_performed(on_sqlite):
+def test_no_more_runs_are_in_flight_than_can_be_performed(on_sqlite):
     gate = Gate()
     on_sqlite.queue_many(on_sqlite.automation(runner="gate"), 20)
 
@@ -195,7 +195,7 @@ def test_a_process_waits_for_one_that_is_still_stopping_its_runs(on_sqlite):
         stopped.join()
 
 
-def test_a_command_is_told_paths_that_hold_anywhere(on_sqlite, tmp_path, monkeypatch):
+def test_a_command_gets_absolute_paths(on_sqlite, tmp_path, monkeypatch):
     on_sqlite.data.mkdir()
     monkeypatch.chdir(tmp_path)
     on_sqlite.data = on_sqlite.data.relative_to(tmp_path)
@@ -256,7 +256,7 @@ def test_a_run_may_end_within_the_grace(on_sqlite):
     assert state is RunState.SUCCEEDED
 
 
-def test_a_run_that_outlasts_the_grace_is_stopped_and_begins_again_at_the_next_start(backlog):
+def test_a_run_longer_than_the_grace_begins_again_at_the_next_start(backlog):
     key = backlog.queue(backlog.automation(runner="command"))
 
     with Worker(backlog, command=["sleep", "60"], attempts_max=1) as worker:
@@ -389,7 +389,7 @@ def test_a_stopped_run_leaves_no_outcome_in_the_engine(on_sqlite):
     assert on_sqlite.run(key).state is RunState.RUNNING
 
 
-def test_a_run_that_slipped_through_our_hands_is_begun_again(on_sqlite, monkeypatch):
+def test_a_claimed_run_that_never_began_is_started_again(on_sqlite, monkeypatch):
     monkeypatch.setattr("hookmill.runs.engine.TIDY_SECONDS", 0.2)
     gate = Gate()
     with running(on_sqlite, gate=gate, concurrency=1) as engine:

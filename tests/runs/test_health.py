@@ -198,7 +198,7 @@ class Told:
         raise AssertionError("it never claims again")
 
 
-def test_a_fault_that_many_runs_meet_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_fault_that_many_runs_meet_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     clock, told = Clock(monkeypatch), Told(tmp_path)
 
     for _ in range(4):
@@ -210,9 +210,7 @@ def test_a_fault_that_many_runs_meet_is_told_once(tmp_path: Path, monkeypatch: p
     assert told.said[1:] == [f"A test write in {tmp_path} succeeded: this worker claims runs again."]
 
 
-def test_runs_that_fail_after_every_good_probe_are_claimed_ever_more_slowly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_runs_that_fail_after_good_probes_are_claimed_more_slowly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     clock, told = Clock(monkeypatch), Told(tmp_path)
     waits = []
 
@@ -227,9 +225,7 @@ def test_runs_that_fail_after_every_good_probe_are_claimed_ever_more_slowly(
     assert len(told.said) == 4, "twice in a minute and a half"
 
 
-def test_a_runner_that_meets_faults_is_tried_ever_more_slowly_until_it_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_runner_with_faults_is_tried_more_slowly_until_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     clock, told = Clock(monkeypatch), Told(tmp_path)
     waits = []
 

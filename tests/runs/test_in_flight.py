@@ -45,11 +45,11 @@ def test_who_did_not_look_on_has_seen_nobody_die():
     assert heartbeats.dead({A: 1}, now=302) == {}
 
 
-def test_a_new_process_judges_nobody_before_it_watched():
+def test_a_new_process_reaps_nobody_before_it_watched():
     assert Heartbeats(6).dead({A: 1}, now=1_000_000) == {}
 
 
-def test_a_run_that_is_held_twice_is_in_hand_until_both_let_go():
+def test_a_run_held_twice_is_in_flight_until_both_release_it():
     in_flight = InFlight()
     in_flight.add(KEY)
     in_flight.add(KEY)
@@ -63,7 +63,7 @@ def test_a_run_that_is_held_twice_is_in_hand_until_both_let_go():
     assert in_flight.wait_until_empty(0)
 
 
-def test_waiting_for_empty_hands_ends_with_the_time():
+def test_waiting_until_nothing_is_in_flight_ends_at_the_deadline():
     in_flight = InFlight()
     in_flight.add(KEY)
 

@@ -92,7 +92,7 @@ def test_a_run_is_performed_from_its_row_to_its_end(backlog):
     assert (package / "event-payload.json").read_bytes() == b"[1,  2]"
 
 
-def test_an_automation_whose_runner_is_not_configured_fails_with_the_reason(on_sqlite):
+def test_a_run_whose_runner_is_not_configured_fails_with_the_reason(on_sqlite):
     key = taken(on_sqlite, runner="agent")
 
     performer(on_sqlite).perform(key)
@@ -206,7 +206,7 @@ def test_a_runner_with_a_fault_fails_its_run_and_the_operator_hears_of_it(on_sql
     assert [(where, type(error)) for where, error in failures] == [("runner faulty", ZeroDivisionError)]
 
 
-def test_a_run_in_other_hands_is_not_begun(backlog):
+def test_a_run_claimed_by_another_process_is_not_begun(backlog):
     key = backlog.queue(backlog.automation())
     take(backlog, ExecutorId("them"))
 
@@ -216,7 +216,7 @@ def test_a_run_in_other_hands_is_not_begun(backlog):
     assert not (backlog.data / "runs").exists()
 
 
-def test_a_runner_at_work_is_told_of_a_cancel_by_anybody(backlog):
+def test_a_runner_at_work_learns_that_its_run_was_cancelled(backlog):
     key = taken(backlog, runner="acting")
     told = []
 
@@ -231,7 +231,7 @@ def test_a_runner_at_work_is_told_of_a_cancel_by_anybody(backlog):
     assert told == [Instruction.CONTINUE, Instruction.CANCEL]
 
 
-def test_a_runner_at_work_goes_on_whatever_keeps_its_run_from_being_looked_up(on_sqlite, monkeypatch):
+def test_a_runner_goes_on_while_its_run_cannot_be_read(on_sqlite, monkeypatch):
     key = taken(on_sqlite, runner="acting")
     failures: list[Any] = []
 
@@ -248,7 +248,7 @@ def test_a_runner_at_work_goes_on_whatever_keeps_its_run_from_being_looked_up(on
     assert (where, type(error)) == ("runs", ZeroDivisionError)
 
 
-def test_a_runner_that_was_declared_dead_is_told_to_leave_and_its_end_has_no_effect(backlog):
+def test_a_runner_declared_dead_is_stopped_without_effect(backlog):
     key = taken(backlog, runner="acting")
     told = []
 

@@ -73,7 +73,7 @@ def test_no_plans_are_no_outcomes(shelf):
     assert shelf.admit() == []
 
 
-def test_of_copies_in_one_batch_the_first_is_accepted_and_named_by_the_others(shelf):
+def test_the_first_of_copies_in_a_batch_is_accepted(shelf):
     webhook = shelf.webhook()
     first, *copies = [shelf.plan(webhook, "event-1", runs=[shelf.run("aut_a")]) for _ in range(4)]
 
@@ -155,7 +155,7 @@ def test_the_61st_in_a_minute_is_over_the_limit_however_they_are_batched(shelf, 
     assert shelf.count("deliveries") == 60
 
 
-def test_a_batch_that_spans_the_edge_of_a_window_is_judged_attempt_by_attempt(shelf):
+def test_a_batch_across_two_windows_is_limited_attempt_by_attempt(shelf):
     webhook = shelf.webhook()
     shelf.admit(*(shelf.plan(webhook, per_minute=60, at=0.0) for _ in range(59)))
 
@@ -166,7 +166,7 @@ def test_a_batch_that_spans_the_edge_of_a_window_is_judged_attempt_by_attempt(sh
     assert [outcome.retry_after_seconds for outcome in outcomes if isinstance(outcome, RateLimited)] == [1, 1]
 
 
-def test_an_attempt_that_was_received_earlier_than_what_is_written_already_makes_no_61st(shelf):
+def test_an_attempt_written_out_of_order_never_makes_a_61st(shelf):
     webhook = shelf.webhook()
     shelf.admit(*(shelf.plan(webhook, per_minute=60, at=30.0) for _ in range(60)))
 
@@ -182,7 +182,7 @@ def test_rows_from_far_ahead_of_a_clock_that_was_set_back_do_not_count(shelf):
     assert [type(each) for each in shelf.admit(shelf.plan(webhook, per_minute=60))] == [Accepted]
 
 
-def test_the_two_budgets_of_a_webhook_do_not_touch_each_other(shelf):
+def test_the_two_rate_limits_of_a_webhook_are_independent(shelf):
     webhook = shelf.webhook()
     mixed = [
         plan for _ in range(6) for plan in (shelf.plan(webhook, per_minute=5), shelf.rejection(webhook, per_minute=5))
@@ -227,7 +227,7 @@ def test_a_plan_that_was_made_for_another_revision_writes_nothing(shelf, stale):
     assert shelf.count("deliveries") == 1
 
 
-def test_of_one_webhooks_plans_in_a_batch_only_those_of_its_revision_are_admitted(shelf):
+def test_only_plans_of_the_webhooks_revision_are_admitted(shelf):
     webhook = shelf.webhook()
     before = shelf.plan(webhook, "a")
     changed = shelf.management.webhooks.set_enabled(shelf.may, "source", False)

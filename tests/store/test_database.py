@@ -87,7 +87,7 @@ def test_writers_on_sqlite_take_turns_in_the_order_of_asking(sqlite_store):
     assert order == list(range(10))
 
 
-def test_a_busy_writer_hands_its_place_on(sqlite_store):
+def test_a_busy_writer_lets_the_next_one_write(sqlite_store):
     with open_database(sqlite_store) as database:
         stop = threading.Event()
 
@@ -109,7 +109,7 @@ def test_a_busy_writer_hands_its_place_on(sqlite_store):
     assert waited < 20.0
 
 
-def test_a_writer_that_failed_hands_its_place_on(database):
+def test_a_writer_that_failed_lets_the_next_one_write(database):
     for _ in range(3):
         with pytest.raises(SQLAlchemyError), database.write() as tx:
             fact(tx, "a")
@@ -131,7 +131,7 @@ def test_a_server_that_is_replaced_by_an_unsuitable_one_is_unavailable(postgres_
             assert facts(first) == facts(second) == []
 
 
-def test_another_process_that_writes_is_waited_for_a_while_and_then_unavailable(store_url, monkeypatch):
+def test_a_store_locked_for_too_long_is_unavailable(store_url, monkeypatch):
     monkeypatch.setattr(timeouts, "BUSY_SECONDS", 1)
     with open_database(store_url) as database, open_database(store_url) as somebody, somebody.write() as tx:
         if not tx.on_sqlite:
@@ -160,7 +160,7 @@ def test_the_times_that_are_waited_fit_into_a_senders_patience():
     assert (timeouts.BUSY_SECONDS, timeouts.STATEMENT_SECONDS) == (2, 5)
 
 
-def test_a_database_that_is_not_there_is_unavailable_and_its_password_is_not_told():
+def test_a_missing_database_is_unavailable_without_its_password():
     with open_database("postgresql://somebody:canary@127.0.0.1:1/nothing") as database:
         with pytest.raises(StoreUnavailable) as refused, database.read() as tx:
             tx.one("SELECT 1")
@@ -211,9 +211,7 @@ def test_both_spellings_of_a_postgres_url_are_understood(postgres_store, prefix)
 
 @pytest.mark.parametrize("writes", [True, False])
 @pytest.mark.parametrize("checkpoints", [True, False])
-def test_every_connection_to_sqlite_is_durable_and_only_the_serving_process_checkpoints(
-    sqlite_store, writes, checkpoints
-):
+def test_sqlite_is_durable_and_only_the_writer_checkpoints(sqlite_store, writes, checkpoints):
     with open_database(sqlite_store, checkpoints=checkpoints) as database:
         with database.write() if writes else database.read() as tx:
             found = {
@@ -246,7 +244,7 @@ def test_a_session_with_postgres_is_durable_bounded_and_in_utc(postgres_store):
     }
 
 
-def test_what_is_written_can_be_read_by_another_program_while_the_service_runs(sqlite_store):
+def test_another_program_reads_the_database_of_a_running_service(sqlite_store):
     with open_database(sqlite_store) as database:
         with database.write() as tx:
             fact(tx, "a")
@@ -254,7 +252,7 @@ def test_what_is_written_can_be_read_by_another_program_while_the_service_runs(s
             assert program.execute("SELECT name FROM facts").fetchall() == [("a",)]
 
 
-def test_a_file_is_closed_to_strangers(tmp_path):
+def test_a_database_file_is_readable_by_its_owner_alone(tmp_path):
     path = tmp_path / "hookmill.db"
     path.write_bytes(b"")
     path.chmod(0o644)

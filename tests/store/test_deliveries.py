@@ -70,7 +70,7 @@ def test_duplicates_push_no_payload_out(shelf):
     assert shelf.count("payloads") == 50
 
 
-def test_old_rejections_beyond_the_newest_50_go_although_there_are_few_accepted(shelf):
+def test_old_rejections_beyond_50_are_pruned_despite_few_accepted(shelf):
     webhook = shelf.webhook()
     accepted = logged(shelf, webhook, 3, at=0)
     logged(shelf, webhook, 80, at=DAY, label=Label.REJECTED_AUTH)
@@ -157,7 +157,7 @@ def test_an_id_that_was_sent_is_remembered_when_its_delivery_has_gone(shelf, kin
     assert shelf.admit(again) == [Duplicate(again.delivery, plan.delivery)]
 
 
-def test_ids_that_were_sent_are_forgotten_after_30_days_and_bodies_are_not(shelf):
+def test_sent_ids_are_forgotten_after_30_days_and_bodies_are_not(shelf):
     webhook = shelf.webhook()
     for no, kind in enumerate(IdentityKind):
         logged(shelf, webhook, 1, at=no, event=f"old {kind}", kind=kind)
@@ -185,7 +185,7 @@ def test_at_30_days_to_the_microsecond_an_id_is_still_remembered(shelf):
 
 
 @pytest.mark.parametrize("at_most", [1, 7, 100])
-def test_identities_are_walked_a_stretch_at_a_time_and_each_is_looked_at(shelf, at_most):
+def test_identities_are_pruned_a_range_at_a_time(shelf, at_most):
     for name in ("one", "other"):
         logged(shelf, shelf.webhook(name), 25, at=0)
     shelf.clock.advance(days=31)

@@ -71,7 +71,7 @@ async def opened(start: Callable[[socket.socket], None]) -> AsyncIterator[Line]:
         await asyncio.sleep(0)
 
 
-def test_everybody_is_told_what_became_of_their_own(shelf):
+def test_each_caller_gets_the_outcome_of_its_own_plan(shelf):
     webhook = shelf.webhook()
     plans = [
         shelf.plan(webhook, "a"),
@@ -119,7 +119,7 @@ def test_plans_that_wait_together_are_committed_together(shelf):
     assert counted() <= 3
 
 
-def test_a_fault_in_a_batch_is_unavailable_for_its_members_and_the_next_batch_is_kept(shelf):
+def test_a_fault_fails_its_own_batch_and_not_the_next(shelf):
     webhook = shelf.webhook()
     # Two runs of one automation by one delivery can't be.
     faulty = shelf.plan(webhook, runs=[shelf.run("aut_a"), shelf.run("aut_a")])
@@ -153,7 +153,7 @@ def test_a_commit_that_fails_keeps_nothing_and_the_repetition_is_accepted(shelf)
     assert sorted(row["identity"] for row in shelf.rows("deliveries")) == ["a", "b"]
 
 
-def test_a_commit_whose_answer_is_lost_is_unavailable_and_the_repetition_a_duplicate(shelf):
+def test_a_retry_after_a_lost_commit_answer_is_a_duplicate(shelf):
     webhook = shelf.webhook()
     plan, repeated = shelf.plan(webhook, "a"), shelf.plan(webhook, "a")
 
@@ -198,7 +198,7 @@ def test_closing_writes_down_what_was_counted(shelf):
     assert [row["count"] for row in shelf.rows("dropped_attempts")] == [2]
 
 
-def test_what_is_counted_twice_while_the_writer_is_busy_adds_up_and_fails_nobody(shelf):
+def test_counts_that_wait_for_a_busy_writer_add_up(shelf):
     webhook = shelf.webhook()
     plan = shelf.plan(webhook)
 
@@ -312,7 +312,7 @@ def test_a_declared_size_takes_no_room():
     assert held_bytes(a_plan(size=10**9)) == PLAN_OVERHEAD_BYTES
 
 
-def test_a_database_that_somebody_else_holds_is_unavailable_and_then_goes_on(shelf, monkeypatch):
+def test_a_locked_database_is_unavailable_until_it_is_released(shelf, monkeypatch):
     monkeypatch.setattr(timeouts, "BUSY_SECONDS", 1)
     # It is the database that gives up, long before whoever asked.
     monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 60.0)
@@ -337,7 +337,7 @@ def test_a_database_that_somebody_else_holds_is_unavailable_and_then_goes_on(she
     assert afterwards == [Accepted(again.delivery)]
 
 
-def test_one_webhook_that_is_held_delays_no_other_and_is_unavailable_in_the_end(on_postgres, monkeypatch):
+def test_a_locked_webhook_delays_no_other_and_becomes_unavailable(on_postgres, monkeypatch):
     monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 3.0)
     monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.1)
     held, other = on_postgres.webhook("held"), on_postgres.webhook("other")
@@ -376,7 +376,7 @@ def test_a_webhook_that_is_held_for_a_moment_is_only_waited_for(on_postgres):
     assert asyncio.run(scene()) == (True, Accepted(plan.delivery))
 
 
-def test_a_writing_process_that_is_killed_is_unavailable_for_those_who_wait_and_is_replaced(shelf, monkeypatch):
+def test_a_killed_writer_fails_waiting_plans_and_is_replaced(shelf, monkeypatch):
     # It has to load what it needs, and is waited for.
     monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 60.0)
     monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.05)

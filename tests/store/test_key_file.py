@@ -26,7 +26,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_the_first_start_makes_a_key_for_its_owner_alone_and_the_next_reads_it(tmp_path):
+def test_the_first_start_makes_a_private_key_that_the_next_reads(tmp_path):
     file = KeyFile(tmp_path / "master.key")
     file.make()
     [made] = file.read()

@@ -58,7 +58,7 @@ def test_the_migrated_schema_and_the_records_agree(store_url):
         assert compare_metadata(context, metadata) == []
 
 
-def test_the_migrated_schema_is_what_the_records_alone_would_make_on_sqlite(sqlite_store, tmp_path):
+def test_the_migrated_schema_equals_the_declared_one_on_sqlite(sqlite_store, tmp_path):
     made = create_engine(f"sqlite:///{tmp_path / 'made.db'}")
     metadata.create_all(made)
     made.dispose()
@@ -67,7 +67,7 @@ def test_the_migrated_schema_is_what_the_records_alone_would_make_on_sqlite(sqli
         assert described_on_sqlite(migrated) == described_on_sqlite(made_directly)
 
 
-def test_the_migrated_schema_is_what_the_records_alone_would_make_on_postgres(postgres_store, postgres_url):
+def test_the_migrated_schema_equals_the_declared_one_on_postgres(postgres_store, postgres_url):
     made = create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"))
     metadata.create_all(made)
     made.dispose()
@@ -253,7 +253,7 @@ def parsed(body: str) -> Parsed:
 
 
 @pytest.mark.parametrize("statement", [3, 20])
-def test_a_migration_that_is_killed_half_way_leaves_nothing_and_is_done_by_the_next(empty_url, statement):
+def test_a_killed_migration_leaves_nothing_and_is_repeated(empty_url, statement):
     killed = subprocess.run([sys.executable, "-c", DIES_AT, str(statement)], input=empty_url, text=True, check=False)
 
     assert killed.returncode == -signal.SIGKILL
@@ -289,7 +289,7 @@ def test_a_migration_waits_longer_than_a_statement_usually_may(postgres_url, mon
         assert migrating.result() is True
 
 
-def test_a_database_that_a_newer_version_has_written_is_refused_and_left_alone(store_url):
+def test_a_database_of_a_newer_version_is_refused_and_unchanged(store_url):
     with open_database(store_url) as database:
         with database.write() as tx:
             tx.run("UPDATE alembic_version SET version_num = '9999'")

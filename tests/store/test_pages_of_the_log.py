@@ -48,7 +48,7 @@ def log(shelf: Shelf) -> list[Delivery]:
     return list(reversed(rows))
 
 
-def test_every_combination_of_filters_finds_what_a_reader_of_all_rows_would(shelf: Shelf, log: list[Delivery]):
+def test_every_combination_of_filters_finds_the_same_rows_as_a_scan(shelf: Shelf, log: list[Delivery]):
     uid = log[0].webhook_uid
     middle, later = log[100].received_at, log[40].received_at
     digest = sha256(b"often").digest()[:16]

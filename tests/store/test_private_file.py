@@ -31,7 +31,7 @@ def test_lock_file_is_private_whatever_the_umask(tmp_path: Path):
     assert mode(path) == 0o600
 
 
-def test_lock_file_of_an_earlier_version_becomes_private_and_keeps_its_content(tmp_path: Path):
+def test_lock_file_of_an_earlier_version_becomes_private(tmp_path: Path):
     path = tmp_path / "a.lock"
     path.write_bytes(b"kept")
     path.chmod(0o666)

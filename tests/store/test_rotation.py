@@ -162,7 +162,7 @@ def test_afterwards_every_value_is_what_it_was(vault):
     assert vault.rows("webhooks") == webhooks, "no revision was raised: nobody has to read anything again"
 
 
-def test_a_process_from_before_reads_and_seals_as_before_and_with_the_new_key(vault):
+def test_a_process_from_before_reads_and_seals_with_both_keys(vault):
     vault.rotate()
 
     assert vault.revealed() == vault.values
@@ -298,7 +298,7 @@ def test_a_row_that_names_the_wrong_key_is_opened_with_the_right_one(vault):
     assert vault.revealed() == vault.values
 
 
-def test_rows_that_do_not_open_are_named_and_left_and_the_others_come_along(vault):
+def test_rows_that_do_not_open_are_named_and_the_others_rotated(vault):
     first, second, _ = vault.rows()
     for to, sealed in ((first, second), (second, first)):
         vault.change("UPDATE secret_versions SET sealed = :sealed WHERE id = :id", sealed=sealed["sealed"], id=to["id"])
@@ -317,7 +317,7 @@ def test_rows_that_do_not_open_are_named_and_left_and_the_others_come_along(vaul
 # Cut off, and begun again
 
 
-def test_a_rotation_that_was_cut_off_is_finished_with_the_key_it_had_begun_with(vault):
+def test_an_interrupted_rotation_is_finished_with_its_own_key(vault):
     new = new_master_key()
     vault.begin(new)
 
@@ -329,7 +329,7 @@ def test_a_rotation_that_was_cut_off_is_finished_with_the_key_it_had_begun_with(
     assert vault.in_use() == binding.KeysInUse(new.id, ())
 
 
-def test_a_rotation_that_was_cut_off_before_its_end_takes_the_old_key_away(vault):
+def test_a_rotation_interrupted_at_its_end_removes_the_old_key(vault):
     [old] = vault.file.read()
     vault.rotate()
     [new] = vault.file.read()
@@ -378,7 +378,7 @@ def test_of_two_commands_at_once_one_rotates(vault):
     assert len(vault.file.retired_path.read_text().splitlines()) == 1
 
 
-def test_a_rotation_that_another_machine_overtakes_stops_and_harms_nothing(vault, monkeypatch):
+def test_a_rotation_overtaken_by_another_machine_harms_nothing(vault, monkeypatch):
     monkeypatch.setattr(rotation, "ROWS_AT_ONCE", 2)
     [old] = vault.file.read()
     mine, theirs = new_master_key(), new_master_key()
@@ -423,7 +423,7 @@ def test_a_key_that_was_added_waits_for_the_next_rotation(vault):
     assert vault.file.read() == [new]
 
 
-def test_a_machine_that_has_the_waiting_key_in_a_file_of_its_own_misses_nothing(vault, tmp_path):
+def test_a_machine_with_its_own_key_file_follows_the_rotation(vault, tmp_path):
     app.keys.add(vault.settings, vault.store.database)
     there = tmp_path / "another machine"
     there.mkdir()
@@ -439,7 +439,7 @@ def test_a_machine_that_has_the_waiting_key_in_a_file_of_its_own_misses_nothing(
     assert vault.sealed_with() == {vault.in_use().sealing}
 
 
-def test_a_key_that_is_a_setting_is_rotated_once_the_next_one_stands_before_it(with_settings):
+def test_a_key_in_the_settings_is_rotated_to_the_one_before_it(with_settings):
     vault, old = with_settings
     new = new_master_key()
     both = vault.with_keys(new, old)
@@ -457,7 +457,7 @@ def test_a_key_that_is_a_setting_is_rotated_once_the_next_one_stands_before_it(w
     assert not (vault.settings.data_dir / "master.key").exists()
 
 
-def test_with_no_other_key_among_the_settings_there_is_nothing_to_rotate_to(with_settings):
+def test_a_single_key_in_the_settings_cannot_be_rotated(with_settings):
     vault, old = with_settings
 
     with pytest.raises(Conflict, match="HOOKMILL_MASTER_KEY_PREVIOUS; restart every process") as refused:

@@ -268,7 +268,7 @@ def test_there_is_no_cancelling_of_another_factorys_run(backlog):
 # Dead hands
 
 
-def test_runs_of_an_executor_that_lives_are_not_in_dead_hands(backlog):
+def test_runs_of_a_live_executor_are_not_reclaimed(backlog):
     begun(backlog)
 
     with backlog.database.write() as tx:
@@ -276,7 +276,7 @@ def test_runs_of_an_executor_that_lives_are_not_in_dead_hands(backlog):
         assert store.runs_of_dead_executors(tx) == []
 
 
-def test_runs_of_an_executor_that_was_struck_off_are_in_dead_hands(backlog):
+def test_runs_of_a_deregistered_executor_are_reclaimed(backlog):
     key = begun(backlog)
     backlog.queue(backlog.automation())
 

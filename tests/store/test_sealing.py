@@ -111,7 +111,7 @@ def test_a_key_that_is_missing_is_named_and_no_other_is_taken_for_it():
         assert as_text(KEY) not in str(missing.value)
 
 
-def test_a_ring_looks_where_its_keys_came_from_for_one_that_is_missing_and_forgets_none():
+def test_a_key_ring_loads_a_missing_key_and_forgets_none():
     new = MasterKey(b"n" * 32)
     written = [KEY]
     ring = KeyRing([KEY], lambda: written)
@@ -197,7 +197,7 @@ def damage(shelf: Shelf, version_id: str) -> None:
         assert tx.run("UPDATE secret_versions SET sealed = :altered WHERE id = :id", altered=bytes(60), id=version_id)
 
 
-def test_a_secret_that_does_not_open_keeps_no_other_webhook_from_being_read_ahead(shelf):
+def test_a_secret_that_does_not_open_blocks_no_other_webhook(shelf):
     uids = [shelf.webhook(f"source {number}").uid for number in range(5)]
     damage(shelf, shelf.rows("secret_versions")[0]["id"])
     told: list[str] = []

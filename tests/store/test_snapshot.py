@@ -111,7 +111,7 @@ def test_a_rotation_brings_the_new_secret(shelf):
     assert after.secret_digest == sha256(rotated.reveal().encode()).digest()
 
 
-def test_subscriptions_are_the_enabled_automations_of_the_webhooks_own_factory(shelf):
+def test_subscriptions_are_enabled_automations_of_the_same_factory(shelf):
     uid = shelf.webhook().uid
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [uid]}}
     create = shelf.management.automations.create
@@ -129,7 +129,7 @@ def test_subscriptions_are_the_enabled_automations_of_the_webhooks_own_factory(s
     assert [(each.automation_id, each.version) for each in live.subscriptions] == [(listening.id, 1)]
 
 
-def test_an_automation_whose_stored_triggers_can_not_be_read_matches_nothing_and_harms_no_other(shelf):
+def test_unreadable_triggers_match_nothing_and_harm_no_other(shelf):
     uid = shelf.webhook().uid
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [uid]}}
     broken = shelf.management.automations.create(shelf.may, "broken", prompt="Look.", triggers=[trigger])
@@ -174,7 +174,7 @@ def test_memory_is_bounded_and_what_was_let_go_is_read_again(shelf, monkeypatch)
     assert [live.uid for live in again] == uids
 
 
-def test_a_database_that_fails_is_unavailable_for_those_who_asked_and_then_answers_again(shelf):
+def test_a_database_fault_is_unavailable_until_it_recovers(shelf):
     uid = shelf.webhook().uid
 
     async def scene():
@@ -243,7 +243,7 @@ def test_more_questions_than_memory_should_hold_are_unavailable_at_once(on_postg
     assert at_once == unavailable == [False] * 4 + [True] * 2
 
 
-def test_a_webhook_whose_secret_can_not_be_opened_is_unavailable_and_harms_no_other(shelf):
+def test_a_webhook_whose_secret_does_not_open_is_unavailable(shelf):
     broken, *whole = [shelf.webhook(name).uid for name in "abcde"]
     with shelf.database.write() as tx:
         tx.run(
@@ -265,7 +265,7 @@ def test_a_webhook_whose_secret_can_not_be_opened_is_unavailable_and_harms_no_ot
     assert [live.uid for live in (first, *rest)] == whole
 
 
-def test_what_is_admitted_by_a_confirmed_reading_is_what_the_store_expects(shelf):
+def test_a_revalidated_snapshot_admits_what_the_store_expects(shelf):
     uid = shelf.webhook().uid
     for _ in range(3):
         shelf.management.webhooks.rotate(shelf.may, uid)

@@ -33,7 +33,7 @@ def test_the_first_answer_is_that_there_may_be_something(watch):
     assert not watch.has_news()
 
 
-def test_a_commit_of_this_process_and_one_of_another_opening_are_news_once(watched, watch):
+def test_each_commit_of_any_connection_is_reported_once(watched, watch):
     watch.has_news()
     commit(watched)
     assert (watch.has_news(), watch.has_news()) == (True, False)
@@ -54,7 +54,7 @@ def test_readings_and_what_was_rolled_back_are_no_news(watched, watch):
     assert not watch.has_news()
 
 
-def test_a_commit_between_the_question_and_what_follows_is_news_at_the_next(watched, watch):
+def test_a_commit_after_the_question_is_reported_by_the_next(watched, watch):
     watch.has_news()
     commit(watched)
     assert watch.has_news()
@@ -73,7 +73,7 @@ def test_a_checkpoint_hides_no_commit(watched, watch):
     assert watch.has_news()
 
 
-def test_of_a_store_that_is_damaged_nobody_is_told_that_nothing_happened(sqlite_store, tmp_path):
+def test_a_damaged_store_never_reports_that_nothing_changed(sqlite_store, tmp_path):
     damaged = tmp_path / "hookmill.db"
     shutil.copy(sqlite_store.removeprefix("sqlite:///"), damaged)
     damaged.write_bytes(b"no database at all" * 1000)

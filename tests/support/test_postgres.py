@@ -89,7 +89,7 @@ def test_a_wrong_password_is_refused(server: PostgresServer):
         psycopg.connect(server.admin_url, password="wrong")
 
 
-def test_the_disk_is_waited_for_unless_told_otherwise(server: PostgresServer):
+def test_the_server_syncs_to_disk_by_default(server: PostgresServer):
     with PostgresServer.start(fsync=False, max_connections=30) as careless:
         assert (_setting(server, "fsync"), _setting(server, "max_connections")) == ("on", "200")
         assert (_setting(careless, "fsync"), _setting(careless, "max_connections")) == ("off", "30")
@@ -139,7 +139,7 @@ def test_an_old_server_is_passed_over(tmp_path: Path):
     assert find_installation([old, new]) == new
 
 
-def test_without_a_server_the_failure_says_what_was_refused_and_what_to_do(tmp_path: Path):
+def test_without_a_server_the_failure_says_what_to_do(tmp_path: Path):
     old = _pretend_installation(tmp_path, "postgres (PostgreSQL) 14.20")
 
     with pytest.raises(PostgresUnavailable, match=r"version 14.*make setup"):

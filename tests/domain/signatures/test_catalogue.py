@@ -214,7 +214,7 @@ def test_the_events_type_is_signed_where_the_signature_covers_its_place(name, wh
 
 
 @pytest.mark.parametrize("name", ["svix", "vanta", "sendgrid", "line", "hubspot_v3", "airtable"])
-def test_a_provider_without_one_event_type_for_a_delivery_has_no_place_of_it(name):
+def test_a_provider_without_one_event_type_has_no_place_for_it(name):
     scheme = catalogue.find(name)
 
     assert (scheme.event_for(name), scheme.covers_event(name)) == (None, False)
@@ -249,12 +249,12 @@ def test_a_mistake_in_the_place_of_the_events_type_is_found(line, fault):
         ("svix", "Svix-Signature", "Svix-Signature holds Svix's proof, and event types are stored and shown"),
     ],
 )
-def test_an_event_header_is_refused_where_the_place_is_known_or_holds_the_proof(name, header, fault):
+def test_an_event_header_is_refused_where_it_is_known_or_proof(name, header, fault):
     with pytest.raises(Invalid) as refused:
         usable_event_header(catalogue.find(name), name, header)
 
     assert fault in str(refused.value)
 
 
-def test_an_event_header_may_be_named_for_a_provider_whose_place_is_not_known():
+def test_an_event_header_may_be_named_where_none_is_known():
     assert usable_event_header(catalogue.find("svix"), "vanta", "X-Kind") == "X-Kind"

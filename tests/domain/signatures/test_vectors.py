@@ -393,7 +393,7 @@ def test_300_seconds_pass_and_301_fail_on_both_sides(name):
     assert given.judge(late_seconds=-301) == Unverified(Failure.AHEAD, 301)
 
 
-def test_age_is_enforced_where_the_contract_says_and_where_polar_follows_standard_webhooks():
+def test_age_is_enforced_by_four_schemes():
     enforced = those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced))
 
     assert enforced == ["polar", "standard_webhooks", "stripe", "svix"]
@@ -441,7 +441,7 @@ def with_time(given: Any, time: str) -> Any:
 
 
 @pytest.mark.parametrize("name", those(lambda scheme: bool(scheme.timestamp and scheme.timestamp.enforced)))
-def test_a_repeat_has_the_same_fingerprint_however_its_signature_is_written(name):
+def test_a_repeat_has_one_fingerprint_in_every_spelling(name):
     given = example(name)
     first = given.judge()
 
@@ -452,7 +452,7 @@ def test_a_repeat_has_the_same_fingerprint_however_its_signature_is_written(name
 
 
 @pytest.mark.parametrize("name", those(lambda scheme: not (scheme.timestamp and scheme.timestamp.enforced)))
-def test_where_age_does_not_matter_two_deliveries_of_one_body_are_not_taken_for_one(name):
+def test_without_an_age_limit_equal_bodies_are_not_duplicates(name):
     assert example(name).judge() == Verified(None)
 
 
@@ -483,7 +483,7 @@ BODIES = st.one_of(
 @pytest.mark.timeout(600)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_whatever_a_stranger_sends_ends_in_a_verdict(name, data):
+def test_any_headers_and_body_end_in_a_result(name, data):
     given = example(name)
     headers = {
         header: data.draw(HEADER_VALUES) if data.draw(st.booleans()) else value
@@ -499,7 +499,7 @@ def test_whatever_a_stranger_sends_ends_in_a_verdict(name, data):
 
 
 @EVERY_SCHEME
-def test_hostile_numbers_and_depths_in_the_body_end_in_a_verdict(name):
+def test_hostile_numbers_and_depths_in_the_body_end_in_a_result(name):
     given = example(name)
 
     for body in (b"[" * 100_000, b'{"a":' * 600, b"9" * 100_000, json.dumps({"id": "x" * 100_000}).encode(), b"\xff"):
