@@ -34,7 +34,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-class Flock:
+class SecretHolders:
     """Everything secret that there is, each made as people make it, and used as senders and people use it."""
 
     def __init__(self, service: Service, management: Management) -> None:
@@ -107,57 +107,57 @@ class Flock:
 
 
 @pytest.fixture(scope="module")
-def flock(service: Service) -> Iterator[Flock]:
+def secret_holders(service: Service) -> Iterator[SecretHolders]:
     with service.management() as management:
-        yield Flock(service, management)
+        yield SecretHolders(service, management)
 
 
-def found(flock: Flock, text: bytes, *, where: str) -> list[str]:
+def found(secret_holders: SecretHolders, text: bytes, *, where: str) -> list[str]:
     """Which secrets the text holds, whole or by their telling part."""
-    return [f"{name} in {where}" for name, secret in flock.secrets.items() if secret.encode() in text]
+    return [f"{name} in {where}" for name, secret in secret_holders.secrets.items() if secret.encode() in text]
 
 
-def test_the_canaries_would_be_found(flock: Flock):
-    held = b" ".join(secret.encode() for secret in flock.secrets.values())
+def test_the_canaries_would_be_found(secret_holders: SecretHolders):
+    held = b" ".join(secret.encode() for secret in secret_holders.secrets.values())
 
-    assert len(found(flock, held, where="here")) == 12
-    assert flock.signed.status == 202
+    assert len(found(secret_holders, held, where="here")) == 12
+    assert secret_holders.signed.status == 202
 
 
-def test_no_secret_is_in_the_database_its_wal_or_a_backup(flock: Flock, tmp_path: Path):
-    data = flock.service.data_dir
-    wait_until_runs_have_ended(flock.service.read_settings().store_url())
+def test_no_secret_is_in_the_database_its_wal_or_a_backup(secret_holders: SecretHolders, tmp_path: Path):
+    data = secret_holders.service.data_dir
+    wait_until_runs_have_ended(secret_holders.service.read_settings().store_url())
     traces = []
     with contextlib.closing(sqlite3.connect(data / "hookmill.db")) as connection:
         connection.execute("VACUUM INTO ?", (str(tmp_path / "backup.db"),))
     for file in [*data.rglob("*"), tmp_path / "backup.db"]:
         if file.is_file() and file.name != "master.key":
-            traces += found(flock, file.read_bytes(), where=file.name)
+            traces += found(secret_holders, file.read_bytes(), where=file.name)
 
     assert traces == []
     assert BODY.encode() in (tmp_path / "backup.db").read_bytes()
 
 
-def test_no_secret_and_no_body_is_in_the_log(flock: Flock):
+def test_no_secret_and_no_body_is_in_the_log(secret_holders: SecretHolders):
     # The service says that it is ready when its worker is, too.
-    while b"ready" not in (log := flock.service.log_path.read_bytes()):
+    while b"ready" not in (log := secret_holders.service.log_path.read_bytes()):
         time.sleep(0.1)
 
-    assert found(flock, log, where="the log") == []
+    assert found(secret_holders, log, where="the log") == []
     assert BODY.encode() not in log
 
 
-def test_no_answer_of_the_api_holds_a_secret(flock: Flock):
+def test_no_answer_of_the_api_holds_a_secret(secret_holders: SecretHolders):
     def first(collection: str, field: str, prefix: str = "/factories/default") -> str:
-        return str(flock.ask("GET", f"{prefix}/{collection}").json["items"][0][field])
+        return str(secret_holders.ask("GET", f"{prefix}/{collection}").json["items"][0][field])
 
     named = {
         "factory": "default",
-        "uid": flock.created["uid"],
+        "uid": secret_holders.created["uid"],
         "kind": "webhook",
-        "name": flock.created["secret_name"],
+        "name": secret_holders.created["secret_name"],
         "automation": first("automations", "automation_id"),
-        "delivery": flock.signed.delivery_id,
+        "delivery": secret_holders.signed.delivery_id,
         "run": first("runs", "run_id"),
         "member": first("members", "member_id", ""),
     }
@@ -166,10 +166,10 @@ def test_no_answer_of_the_api_holds_a_secret(flock: Flock):
         if operation.method != "GET":
             continue
         path = operation.path.removeprefix("/api/v1").format(**named)
-        answer = flock.ask("GET", path)
+        answer = secret_holders.ask("GET", path)
         assert answer.status == 200, path
         asked.append(path)
-        traces += found(flock, answer.body + repr(answer.headers).encode(), where=path)
+        traces += found(secret_holders, answer.body + repr(answer.headers).encode(), where=path)
 
     assert len(asked) > 20
     assert traces == []
@@ -198,13 +198,13 @@ COMMANDS = (
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_prints_a_secret(
-    flock: Flock,
+    secret_holders: SecretHolders,
     command: str,
     monkeypatch: pytest.MonkeyPatch,
     capsysbinary: pytest.CaptureFixture[bytes],
     tmp_path: Path,
 ):
-    for name, value in flock.service.environment().items():
+    for name, value in secret_holders.service.environment().items():
         if name.startswith("HOOKMILL_"):
             monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
@@ -218,11 +218,13 @@ def test_no_command_prints_a_secret(
 
         assert int(ended.value.code or 0) == 0, printed.err
         assert printed.out != b""
-        assert found(flock, printed.out + printed.err, where=command) == []
+        assert found(secret_holders, printed.out + printed.err, where=command) == []
 
 
-def test_no_exported_file_holds_a_secret(flock: Flock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    for name, value in flock.service.environment().items():
+def test_no_exported_file_holds_a_secret(
+    secret_holders: SecretHolders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    for name, value in secret_holders.service.environment().items():
         if name.startswith("HOOKMILL_"):
             monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
@@ -233,4 +235,4 @@ def test_no_exported_file_holds_a_secret(flock: Flock, monkeypatch: pytest.Monke
 
     assert int(ended.value.code or 0) == 0
     assert any(b"SECRET" in text for text in texts.values())
-    assert [trace for name, text in texts.items() for trace in found(flock, text, where=name)] == []
+    assert [trace for name, text in texts.items() for trace in found(secret_holders, text, where=name)] == []

@@ -16,7 +16,7 @@ EXPLANATION = "/factories/default/deliveries/{delivery}/explanation"
 SECONDS = 20
 
 
-class Slow:
+class BlockedBacktests:
     """An API whose backtests are under way until they are let go."""
 
     def __init__(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,41 +41,49 @@ class Slow:
 
 
 @pytest.fixture
-def slow(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
-    made = Slow(api, monkeypatch)
+def blocked_backtests(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockedBacktests]:
+    made = BlockedBacktests(api, monkeypatch)
     yield made
     made.let_go.set()
     made._asking.shutdown()
 
 
-def test_a_key_has_one_costly_operation_at_a_time(slow: Slow, stocked: Stocked):
+def test_a_key_has_one_costly_operation_at_a_time(blocked_backtests: BlockedBacktests, stocked: Stocked):
     path = EXPLANATION.format(**stocked.places)
-    first = slow.begin(slow.api.viewer)
+    first = blocked_backtests.begin(blocked_backtests.api.viewer)
 
-    meanwhile = slow.api.get(path, key=slow.api.viewer)
-    slow.let_go.set()
+    meanwhile = blocked_backtests.api.get(path, key=blocked_backtests.api.viewer)
+    blocked_backtests.let_go.set()
 
     assert (meanwhile.status, meanwhile.json["code"]) == (429, "too_many_requests")
     assert meanwhile.headers["retry-after"] == "1"
     assert first.result(SECONDS).status == 200
-    assert slow.api.get(path, key=slow.api.viewer).status == 200
+    assert blocked_backtests.api.get(path, key=blocked_backtests.api.viewer).status == 200
 
 
-def test_two_keys_ask_at_the_same_time_and_a_third_is_answered_429(slow: Slow):
-    both = [slow.begin(slow.api.viewer), slow.begin(slow.api.manager)]
+def test_two_keys_ask_at_the_same_time_and_a_third_is_answered_429(blocked_backtests: BlockedBacktests):
+    both = [
+        blocked_backtests.begin(blocked_backtests.api.viewer),
+        blocked_backtests.begin(blocked_backtests.api.manager),
+    ]
 
-    third = slow.api.post(BACKTESTS, {}, key=slow.api.key("a third", Role.VIEWER, "default"))
-    slow.let_go.set()
+    third = blocked_backtests.api.post(BACKTESTS, {}, key=blocked_backtests.api.key("a third", Role.VIEWER, "default"))
+    blocked_backtests.let_go.set()
 
     assert (third.status, third.headers["retry-after"]) == (429, "1")
     assert [each.result(SECONDS).status for each in both] == [200, 200]
 
 
-def test_what_is_not_costly_needs_no_thread_of_what_is(slow: Slow, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_not_costly_needs_no_thread_of_what_is(
+    blocked_backtests: BlockedBacktests, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(middleware, "THREADS", 1)
-    both = [slow.begin(slow.api.viewer), slow.begin(slow.api.manager)]
+    both = [
+        blocked_backtests.begin(blocked_backtests.api.viewer),
+        blocked_backtests.begin(blocked_backtests.api.manager),
+    ]
 
-    meanwhile = slow.api.get("/factories/default/webhooks", key=slow.api.viewer)
+    meanwhile = blocked_backtests.api.get("/factories/default/webhooks", key=blocked_backtests.api.viewer)
     still_under_way = [each.done() for each in both]
 
     assert meanwhile.status == 200

@@ -36,7 +36,7 @@ KEY = "A" * 43 + "="
 
 
 @pytest.fixture
-def lost(log: object, data_dir: Path) -> Path:
+def data_dir_without_database(log: object, data_dir: Path) -> Path:
     """The data directory of an installation that lost its database, and kept its key."""
     for path in data_dir.glob("hookmill.db*"):
         path.unlink()
@@ -67,29 +67,29 @@ def refused(command: str, output: Path, **planted: str) -> str:
 
 
 @pytest.mark.parametrize("command", ["serve", "migrate"])
-def test_lost_database_is_not_replaced_by_an_empty_one(lost: Path, command: str):
-    error = refused(command, lost.parent / "output")
+def test_lost_database_is_not_replaced_by_an_empty_one(data_dir_without_database: Path, command: str):
+    error = refused(command, data_dir_without_database.parent / "output")
 
-    assert f"{lost / 'hookmill.db'} is missing" in error
+    assert f"{data_dir_without_database / 'hookmill.db'} is missing" in error
     assert "Put hookmill.db back from a backup" in error
     assert "move these away: master.key" in error
-    assert [path.name for path in lost.iterdir()] == ["master.key"]
+    assert [path.name for path in data_dir_without_database.iterdir()] == ["master.key"]
 
 
 @pytest.mark.parametrize(
     "trace", [Path("serve.lock"), Path("engine.db"), Path("hookmill.db-wal"), Path("runs", "run_1")], ids=str
 )
 def test_lost_database_is_noticed_by_every_trace(
-    lost: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch, trace: Path
+    data_dir_without_database: Path, hookmill: Hookmill, monkeypatch: pytest.MonkeyPatch, trace: Path
 ):
     monkeypatch.setenv("HOOKMILL_MASTER_KEY", KEY)
-    (lost / trace).parent.mkdir(exist_ok=True)
-    (lost / trace).write_bytes(b"something")
+    (data_dir_without_database / trace).parent.mkdir(exist_ok=True)
+    (data_dir_without_database / trace).write_bytes(b"something")
 
     printed = hookmill("migrate", ends=1)
 
     assert f"move these away: {trace.parts[0]}. " in printed.err
-    assert not (lost / "hookmill.db").exists()
+    assert not (data_dir_without_database / "hookmill.db").exists()
 
 
 def test_first_start_on_a_new_volume_for_runs_is_allowed(
@@ -105,8 +105,8 @@ def test_first_start_on_a_new_volume_for_runs_is_allowed(
 
 
 @pytest.mark.parametrize("content", ["nothing", "no tables"])
-def test_emptied_database_is_refused_like_a_lost_one(lost: Path, hookmill: Hookmill, content: str):
-    path = lost / "hookmill.db"
+def test_emptied_database_is_refused_like_a_lost_one(data_dir_without_database: Path, hookmill: Hookmill, content: str):
+    path = data_dir_without_database / "hookmill.db"
     path.touch()
     if content == "no tables":
         with closing(sqlite3.connect(path)) as connection:
@@ -129,8 +129,8 @@ def test_restored_database_starts_again(log: object, data_dir: Path, hookmill: H
     assert hookmill("migrate", "--json").json == {"changed": False}
 
 
-def test_new_installation_begins_once_the_named_files_are_gone(lost: Path, hookmill: Hookmill):
-    (lost / "master.key").rename(lost.parent / "master.key")
+def test_new_installation_begins_once_the_named_files_are_gone(data_dir_without_database: Path, hookmill: Hookmill):
+    (data_dir_without_database / "master.key").rename(data_dir_without_database.parent / "master.key")
 
     assert hookmill("migrate", "--json").json == {"changed": True}
 
@@ -151,10 +151,12 @@ def test_master_key_of_ones_own_starts_a_new_installation(
     app.open_store(read_settings()).close()
 
 
-def test_wrong_empty_postgresql_database_is_refused(lost: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch):
+def test_wrong_empty_postgresql_database_is_refused(
+    data_dir_without_database: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
 
-    error = refused("serve", lost.parent / "output")
+    error = refused("serve", data_dir_without_database.parent / "output")
 
     assert "Check that HOOKMILL_DATABASE_URL names the right database" in error
     assert "it holds master.key." in error
@@ -162,12 +164,12 @@ def test_wrong_empty_postgresql_database_is_refused(lost: Path, postgres_url: st
 
 
 def test_second_host_of_a_postgresql_starts_with_the_copied_key(
-    lost: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    data_dir_without_database: Path, hookmill: Hookmill, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_url)
-    first_host = read_settings().model_copy(update={"data_dir": lost.parent / "first"})
+    first_host = read_settings().model_copy(update={"data_dir": data_dir_without_database.parent / "first"})
     app.open_store(first_host, create=True).close()
-    shutil.copy(first_host.data_dir / "master.key", lost / "master.key")
+    shutil.copy(first_host.data_dir / "master.key", data_dir_without_database / "master.key")
 
     app.open_store(read_settings(), create=True).close()
 
@@ -188,9 +190,9 @@ def test_start_with_too_few_open_files_is_refused(data_dir: Path):
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
 def test_user_that_cannot_reach_its_packages_is_refused(
-    data_dir: Path, on: Callable[..., None], postgres_url: str, monkeypatch: pytest.MonkeyPatch, command: str
+    data_dir: Path, use_database: Callable[..., None], postgres_url: str, monkeypatch: pytest.MonkeyPatch, command: str
 ):
-    on(postgres_url)
+    use_database(postgres_url)
     monkeypatch.setenv("HOOKMILL_RUNNERS", '{"agent": {"argv": ["true"], "user": "nobody"}}')
     data_dir.parent.chmod(0o700)
 
@@ -224,7 +226,7 @@ def test_data_directory_is_passable_for_users_and_the_rest_in_it_closed(tmp_path
 
 
 def test_refused_start_changes_no_mode_in_the_data_directory(
-    data_dir: Path, on: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    data_dir: Path, use_database: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HOOKMILL_RUNNERS", json.dumps({"agent": {"argv": ["true"], "user": "nobody"}}))
     data_dir.mkdir(mode=0o755)
@@ -320,11 +322,11 @@ def test_database_that_is_not_utf8_is_refused(
     data_dir: Path,
     hookmill: Hookmill,
     encoded_url: Callable[[str], str],
-    on: Callable[..., None],
+    use_database: Callable[..., None],
     command: str,
     encoding: str,
 ):
-    on(encoded_url(encoding))
+    use_database(encoded_url(encoding))
 
     printed = hookmill(*command.split(), ends=1)
 
@@ -333,7 +335,7 @@ def test_database_that_is_not_utf8_is_refused(
 
 
 @pytest.fixture
-def on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def use_database(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Use the PostgreSQL database of this URL."""
 
     def use(url: str) -> None:
@@ -363,9 +365,13 @@ def encoded_url(postgres_server: Postgres) -> Iterator[Callable[[str], str]]:
 
 
 def test_postgresql_that_is_too_old_is_refused(
-    data_dir: Path, hookmill: Hookmill, on: Callable[..., None], postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    data_dir: Path,
+    hookmill: Hookmill,
+    use_database: Callable[..., None],
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
 ):
-    on(postgres_url)
+    use_database(postgres_url)
     monkeypatch.setattr(postgres_engine, "OLDEST_VERSION", 99)
 
     printed = hookmill("migrate", ends=1)
@@ -376,7 +382,7 @@ def test_postgresql_that_is_too_old_is_refused(
 
 
 @pytest.fixture
-def weak(postgres_server: Postgres, postgres_url: str) -> Iterator[str]:
+def powerless_role_url(postgres_server: Postgres, postgres_url: str) -> Iterator[str]:
     """The URL of the database `postgres_url` for a role that has no rights but to connect."""
     role = f"hookmill_test_weak_{os.getpid()}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
@@ -387,9 +393,9 @@ def weak(postgres_server: Postgres, postgres_url: str) -> Iterator[str]:
 
 
 def test_missing_rights_are_listed_and_suffice_once_granted(
-    data_dir: Path, hookmill: Hookmill, on: Callable[..., None], weak: str, postgres_url: str
+    data_dir: Path, hookmill: Hookmill, use_database: Callable[..., None], powerless_role_url: str, postgres_url: str
 ):
-    on(weak)
+    use_database(powerless_role_url)
 
     refused = hookmill("migrate", ends=1)
     statements = refused.err.splitlines()[1]
@@ -405,16 +411,18 @@ def test_missing_rights_are_listed_and_suffice_once_granted(
 def test_start_asks_for_the_right_to_perform_runs_only_where_it_does(
     data_dir: Path,
     hookmill: Hookmill,
-    on: Callable[..., None],
-    weak: str,
+    use_database: Callable[..., None],
+    powerless_role_url: str,
     postgres_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    on(postgres_url)
+    use_database(postgres_url)
     hookmill("migrate")
     with psycopg.connect(postgres_url) as superuser:
-        superuser.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {urlsplit(weak).username}".encode())
-    on(weak)
+        superuser.execute(
+            f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {urlsplit(powerless_role_url).username}".encode()
+        )
+    use_database(powerless_role_url)
 
     refused = [hookmill(command, ends=1).err for command in ("migrate", "worker")]
     monkeypatch.setenv("HOOKMILL_PERFORMS_RUNS", "false")
@@ -426,10 +434,10 @@ def test_start_asks_for_the_right_to_perform_runs_only_where_it_does(
 
 
 def test_start_asks_for_rights_on_each_table_of_the_engine(
-    data_dir: Path, hookmill: Hookmill, on: Callable[..., None], weak: str, postgres_url: str
+    data_dir: Path, hookmill: Hookmill, use_database: Callable[..., None], powerless_role_url: str, postgres_url: str
 ):
-    role = urlsplit(weak).username
-    on(postgres_url)
+    role = urlsplit(powerless_role_url).username
+    use_database(postgres_url)
     hookmill("migrate")
     with psycopg.connect(postgres_url, autocommit=True) as superuser:
         superuser.execute(
@@ -440,7 +448,7 @@ def test_start_asks_for_rights_on_each_table_of_the_engine(
             CREATE TABLE {ENGINE_SCHEMA}.closed (id int); GRANT SELECT, INSERT ON {ENGINE_SCHEMA}.closed TO {role};
             """.encode()
         )
-        on(weak)
+        use_database(powerless_role_url)
         refused = hookmill("migrate", ends=1)
         superuser.execute(refused.err.splitlines()[1].encode())
 
@@ -449,11 +457,11 @@ def test_start_asks_for_rights_on_each_table_of_the_engine(
 
 
 def test_command_without_rights_to_the_tables_says_so(
-    data_dir: Path, hookmill: Hookmill, on: Callable[..., None], weak: str, postgres_url: str
+    data_dir: Path, hookmill: Hookmill, use_database: Callable[..., None], powerless_role_url: str, postgres_url: str
 ):
-    on(postgres_url)
+    use_database(postgres_url)
     hookmill("migrate")
-    on(weak)
+    use_database(powerless_role_url)
 
     printed = hookmill("webhook", "list", ends=1)
 
@@ -474,9 +482,14 @@ def test_command_without_rights_to_the_tables_says_so(
     ids=["wrong password", "no such database", "no such option", "an @ in the password", "no port"],
 )
 def test_refused_connection_is_reported_without_the_password(
-    data_dir: Path, hookmill: Hookmill, on: Callable[..., None], weak: str, change: Callable[[str], str], told: str
+    data_dir: Path,
+    hookmill: Hookmill,
+    use_database: Callable[..., None],
+    powerless_role_url: str,
+    change: Callable[[str], str],
+    told: str,
 ):
-    on(change(weak))
+    use_database(change(powerless_role_url))
 
     printed = hookmill("migrate", ends=1)
 
@@ -485,12 +498,12 @@ def test_refused_connection_is_reported_without_the_password(
 
 
 def test_role_that_may_not_connect_is_reported(
-    data_dir: Path, hookmill: Hookmill, on: Callable[..., None], weak: str, postgres_url: str
+    data_dir: Path, hookmill: Hookmill, use_database: Callable[..., None], powerless_role_url: str, postgres_url: str
 ):
     with psycopg.connect(postgres_url, autocommit=True) as superuser:
         name = superuser.info.dbname
         superuser.execute(f"REVOKE CONNECT ON DATABASE {name} FROM PUBLIC".encode())
-    on(weak)
+    use_database(powerless_role_url)
 
     printed = hookmill("migrate", ends=1)
 
@@ -501,9 +514,9 @@ def test_role_that_may_not_connect_is_reported(
 # A first start that was killed
 
 
-@pytest.mark.parametrize("on", ["sqlite", "postgres"])
-def test_killed_first_start_is_repeated_without_help(tmp_path: Path, on: str, request: pytest.FixtureRequest):
-    url = request.getfixturevalue("postgres_url") if on == "postgres" else None
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_killed_first_start_is_repeated_without_help(tmp_path: Path, kind: str, request: pytest.FixtureRequest):
+    url = request.getfixturevalue("postgres_url") if kind == "postgres" else None
     data_dir = tmp_path / "data"
     settings = settings_with(data_dir, url)
     kills = 0

@@ -93,7 +93,7 @@ def browser(launched: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Bro
 
 
 @dataclass(slots=True)
-class House:
+class Installation:
     """A served installation, and how to get into it."""
 
     service: Service
@@ -112,23 +112,23 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """One service for a file's tests, on SQLite, with an admin, ada@example.com."""
-    with serving(tmp_path_factory.mktemp("house") / "data") as service, service.management() as management:
+    with serving(tmp_path_factory.mktemp("installation") / "data") as service, service.management() as management:
         link = management.sessions.first_link()
         assert link is not None
         management.sessions.accept_link(
             link.reveal(), password=PASSWORD, email="ada@example.com", name="Ada", client=None
         )
-        yield House(service, management)
+        yield Installation(service, management)
 
 
 class Profile:
     """A browser's profile in which every complaint of a page is kept, and so is every request to elsewhere."""
 
-    def __init__(self, browser: Browser, house: House, **choices: Any) -> None:
+    def __init__(self, browser: Browser, installation: Installation, **choices: Any) -> None:
         self.complaints: list[str] = []
-        self._house = house
+        self._installation = installation
         self.context = browser.new_context(**choices)
         self.context.set_default_timeout(1_000 * LONG_SECONDS)
         self.context.on("console", lambda message: self.complaints.append(f"console: {message.text}"))
@@ -141,7 +141,7 @@ class Profile:
         dialog.dismiss()
 
     def _note_if_to_elsewhere(self, request: Request) -> None:
-        if not request.url.startswith((self._house.address, "data:", "blob:")):
+        if not request.url.startswith((self._installation.address, "data:", "blob:")):
             self.complaints.append(f"request to elsewhere: {request.url[:200]}")
 
     def give_complaints(self) -> list[str]:
@@ -154,12 +154,12 @@ class Profile:
 
 
 @pytest.fixture
-def visitor(browser: Browser, house: House) -> Iterator[Callable[..., BrowserContext]]:
+def new_profile(browser: Browser, installation: Installation) -> Iterator[Callable[..., BrowserContext]]:
     """Makes browsers' profiles."""
     profiles: list[Profile] = []
 
     def come(**choices: Any) -> BrowserContext:
-        profiles.append(Profile(browser, house, **choices))
+        profiles.append(Profile(browser, installation, **choices))
         return profiles[-1].context
 
     yield come
@@ -168,8 +168,8 @@ def visitor(browser: Browser, house: House) -> Iterator[Callable[..., BrowserCon
     assert [complaint for profile in profiles for complaint in profile.give_complaints()] == []
 
 
-def sign_in(page: Page, house: House, email: str = "ada@example.com") -> None:
-    page.goto(house.at("/sign-in"))
+def sign_in(page: Page, installation: Installation, email: str = "ada@example.com") -> None:
+    page.goto(installation.at("/sign-in"))
     enter_credentials(page, email)
     page.wait_for_url(re.compile(r"/(f/|$)"))
 
@@ -185,21 +185,21 @@ def enter_credentials(page: Page, email: str = "ada@example.com") -> None:
 
 
 @pytest.fixture(scope="module")
-def signed_in_state(browser: Browser, house: House) -> Any:
+def signed_in_state(browser: Browser, installation: Installation) -> Any:
     """What the admin's browser holds after signing in once."""
     context = browser.new_context()
     page = context.new_page()
-    sign_in(page, house)
+    sign_in(page, installation)
     state = context.storage_state()
     context.close()
     return state
 
 
 @pytest.fixture(scope="module")
-def kept_profile(browser: Browser, house: House) -> Iterator[Profile]:
+def kept_profile(browser: Browser, installation: Installation) -> Iterator[Profile]:
     """One for all of a file's tests, as a new one takes longer than to open a page. One page stays open: with the last
     would go the process that pages are drawn in."""
-    profile = Profile(browser, house)
+    profile = Profile(browser, installation)
     profile.context.new_page()
     yield profile
     profile.context.close()
@@ -228,23 +228,26 @@ def page(admins_profile: BrowserContext) -> Page:
 
 
 @pytest.fixture
-def stranger(visitor: Callable[..., BrowserContext]) -> Page:
+def signed_out_page(new_profile: Callable[..., BrowserContext]) -> Page:
     """Somebody's browser, not signed in."""
-    return visitor().new_page()
+    return new_profile().new_page()
 
 
 @pytest.fixture
-def looks(
-    visitor: Callable[..., BrowserContext], admins_profile: BrowserContext, signed_in_state: Any, house: House
+def check_accessibility(
+    new_profile: Callable[..., BrowserContext],
+    admins_profile: BrowserContext,
+    signed_in_state: Any,
+    installation: Installation,
 ) -> Callable[..., None]:
     """Asks axe-core what shuts people out of a page, and that it is no wider than a narrow screen. With full counts it
     asks in light and dark, wide and narrow, and pictures are kept; else each page is asked about in one of these."""
 
     def look(name: str, path: str, *, signed_in: bool = True, prepare: Callable[[Page], None] | None = None) -> None:
-        context = admins_profile if signed_in else visitor()
+        context = admins_profile if signed_in else new_profile()
         page = context.new_page()
         page.set_viewport_size(WIDE)
-        page.goto(house.at(path))
+        page.goto(installation.at(path))
         if prepare is not None:
             prepare(page)
         # The content security policy keeps scripts of others out, axe's too: the debugger may bring it all the same.

@@ -1,4 +1,4 @@
-"""A house whose operator has given it commands to run: one that goes on until it is told to end, or others."""
+"""An installation with commands as runners: one that runs until it is stopped, or others."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from typing import Final
 from hookmill import app
 from hookmill.domain.permission import Role
 from hookmill.management import WebhookWithSecret
-from tests.dashboard.conftest import PASSWORD, House
+from tests.dashboard.conftest import PASSWORD, Installation
 from tests.support.service import serving
 
 WAITS: Final = "import time\nprint('it waits', flush=True)\ntime.sleep(600)\n"
@@ -18,7 +18,7 @@ WAITING: Final = {"waits": [sys.executable, "-c", WAITS]}
 
 
 @contextmanager
-def house_that_runs(data_dir: Path, runners: Mapping[str, Sequence[str]] = WAITING) -> Iterator[House]:
+def installation_with_runners(data_dir: Path, runners: Mapping[str, Sequence[str]] = WAITING) -> Iterator[Installation]:
     """With an admin, ada@example.com, and these commands as runners."""
     data_dir.mkdir()
     written = "".join(f"[runners.{name}]\nargv = {json.dumps(argv)}\n" for name, argv in runners.items())
@@ -32,20 +32,22 @@ def house_that_runs(data_dir: Path, runners: Mapping[str, Sequence[str]] = WAITI
         management.sessions.accept_link(
             link.reveal(), password=PASSWORD, email="ada@example.com", name="Ada", client=None
         )
-        yield House(service, management)
+        yield Installation(service, management)
         store.close()
 
 
-def automation(house: House, name: str, webhook: WebhookWithSecret, *, runner: str = "package") -> str:
+def automation(installation: Installation, name: str, webhook: WebhookWithSecret, *, runner: str = "package") -> str:
     """An automation that every delivery to the webhook starts. Its id."""
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [webhook.webhook.uid]}}
-    made = house.management.automations.create(house.may, name, prompt="Look at it.", triggers=[trigger], runner=runner)
+    made = installation.management.automations.create(
+        installation.may, name, prompt="Look at it.", triggers=[trigger], runner=runner
+    )
     return made.id
 
 
-def member(house: House, email: str, name: str) -> str:
+def member(installation: Installation, email: str, name: str) -> str:
     """A new member's one-time link, as a path."""
-    admin = house.management.access.operator_of_team()
-    house.management.members.add(admin, email, name)
-    house.management.members.set_role(admin, email, "default", Role.MANAGER)
-    return f"/welcome/{house.management.sessions.link_for(admin, email).reveal()}"
+    admin = installation.management.access.operator_of_team()
+    installation.management.members.add(admin, email, name)
+    installation.management.members.set_role(admin, email, "default", Role.MANAGER)
+    return f"/welcome/{installation.management.sessions.link_for(admin, email).reveal()}"

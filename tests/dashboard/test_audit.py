@@ -15,7 +15,7 @@ from hookmill.domain.permission import Channel, Role
 from hookmill.management import DefinitionAct, DefinitionOutcome
 from hookmill.web.dashboard.audit import PAGE_SIZE, WORDS
 from tests.dashboard.client import Dashboard, Elements, Visitor, living
-from tests.dashboard.conftest import House
+from tests.dashboard.conftest import Installation
 from tests.definitions.conftest import write
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e"
@@ -114,17 +114,19 @@ def test_before_the_first_entry_there_is_nothing(manager: Visitor):
     assert "Nothing older was changed." in Elements(answer.body).text
 
 
-def test_the_log_looks_right_whatever_things_are_called(looks: Callable[..., None], page: Page, house: House):
-    house.management.webhooks.create(house.may, HOSTILE)
-    house.management.webhooks.rename(house.may, HOSTILE, "harmless")
-    admin = house.management.access.operator_of_team()
-    house.management.keys.create(admin, HOSTILE, Role.ADMIN, expires_at=4_000_000_000_000_000)
+def test_the_log_looks_right_whatever_things_are_called(
+    check_accessibility: Callable[..., None], page: Page, installation: Installation
+):
+    installation.management.webhooks.create(installation.may, HOSTILE)
+    installation.management.webhooks.rename(installation.may, HOSTILE, "harmless")
+    admin = installation.management.access.operator_of_team()
+    installation.management.keys.create(admin, HOSTILE, Role.ADMIN, expires_at=4_000_000_000_000_000)
 
-    page.goto(house.at("/team/audit"))
+    page.goto(installation.at("/team/audit"))
     expect(page.get_by_role("row", name="created API key").first).to_contain_text("expires: 2096-10-02 07:06:40")
 
-    looks("audit", "/f/default/audit")
-    looks("team-audit", "/team/audit")
+    check_accessibility("audit", "/f/default/audit")
+    check_accessibility("team-audit", "/team/audit")
 
 
 # Definition files
@@ -222,19 +224,23 @@ def test_a_long_plan_is_cut_and_says_so(dashboard: Dashboard, manager: Visitor):
     assert len(body) < 80_000
 
 
-def test_the_page_about_files_looks_right(looks: Callable[..., None], house: House, tmp_path: Path):
-    may = house.management.access.operator("default", channel=Channel.FILES)
-    admin = house.management.access.operator_of_team()
-    house.management.factories.create(admin, "by files")
-    files = house.management.access.operator("by files", channel=Channel.FILES)
-    house.management.secrets.create(house.may, "TOKEN")
+def test_the_page_about_files_looks_right(
+    check_accessibility: Callable[..., None], installation: Installation, tmp_path: Path
+):
+    may = installation.management.access.operator("default", channel=Channel.FILES)
+    admin = installation.management.access.operator_of_team()
+    installation.management.factories.create(admin, "by files")
+    files = installation.management.access.operator("by files", channel=Channel.FILES)
+    installation.management.secrets.create(installation.may, "TOKEN")
     folder = write(tmp_path, {"webhooks/source.yaml": "secretName: TOKEN\n"})
-    definitions.apply(house.management, files, definitions.definitions_for(house.management, files, folder))
+    definitions.apply(
+        installation.management, files, definitions.definitions_for(installation.management, files, folder)
+    )
     write(tmp_path, {"webhooks/source.yaml": "secretName: OTHER\nenbled: true\n", "webhooks/more.yaml": HOSTILE})
     for factory in (may, files):
         with pytest.raises(definitions.UnusableDefinitions):
-            wanted = definitions.definitions_for(house.management, factory, folder)
-            definitions.plan(house.management, factory, wanted)
+            wanted = definitions.definitions_for(installation.management, factory, folder)
+            definitions.plan(installation.management, factory, wanted)
 
-    looks("definitions-by-hand", "/f/default/definitions")
-    looks("definitions-by-files", "/f/by%20files/definitions")
+    check_accessibility("definitions-by-hand", "/f/default/definitions")
+    check_accessibility("definitions-by-files", "/f/by%20files/definitions")

@@ -12,7 +12,7 @@ from playwright.sync_api import BrowserContext, Page, Route, expect
 from hookmill.domain.permission import MayManage, Role
 from hookmill.domain.run import Run
 from hookmill.management import WebhookWithSecret
-from tests.dashboard.conftest import PASSWORD, House, sign_in
+from tests.dashboard.conftest import PASSWORD, Installation, sign_in
 
 OPENED = {"action": "opened", "pull_request": {"draft": False, "number": 7, "labels": [{"name": "bug"}]}}
 CLOSED = OPENED | {"action": "closed"}
@@ -20,42 +20,46 @@ Visitor = Callable[..., BrowserContext]
 
 
 @pytest.fixture(autouse=True)
-def room_for_webhooks(house: House) -> Iterator[None]:
+def room_for_webhooks(installation: Installation) -> Iterator[None]:
     """A factory has room for 20: each test's are deleted after it."""
     yield
-    for each in house.management.webhooks.all(house.may):
-        house.management.webhooks.delete(house.may, each.uid)
+    for each in installation.management.webhooks.all(installation.may):
+        installation.management.webhooks.delete(installation.may, each.uid)
 
 
-def webhook(house: House, name: str, *bodies: Any, may: MayManage | None = None) -> WebhookWithSecret:
+def webhook(installation: Installation, name: str, *bodies: Any, may: MayManage | None = None) -> WebhookWithSecret:
     """A webhook that these deliveries came in on."""
-    made = house.management.webhooks.create(may or house.may, name)
+    made = installation.management.webhooks.create(may or installation.may, name)
     for body in bodies:
-        deliver(house, made, body)
+        deliver(installation, made, body)
     return made
 
 
-def deliver(house: House, made: WebhookWithSecret, body: Any) -> str:
+def deliver(installation: Installation, made: WebhookWithSecret, body: Any) -> str:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    answer = house.service.post(made, raw)
+    answer = installation.service.post(made, raw)
     assert answer.status == 202
     return answer.delivery_id
 
 
-def automation(house: House, name: str, *uids: str, payload: Any = None, may: MayManage | None = None) -> str:
+def automation(
+    installation: Installation, name: str, *uids: str, payload: Any = None, may: MayManage | None = None
+) -> str:
     chosen = {"webhook_ids": list(uids)} | ({"payload": payload} if payload is not None else {})
     triggers = [{"provider": "webhook", "event": "received", "filter": chosen}]
-    made = house.management.automations.create(may or house.may, name, prompt="Review it.", triggers=triggers)
+    made = installation.management.automations.create(
+        may or installation.may, name, prompt="Review it.", triggers=triggers
+    )
     return made.id
 
 
-def runs_of(house: House, name: str) -> list[Run]:
-    return [run for run in house.management.runs.newest(house.may) if run.automation_name == name]
+def runs_of(installation: Installation, name: str) -> list[Run]:
+    return [run for run in installation.management.runs.newest(installation.may) if run.automation_name == name]
 
 
-def begin(page: Page, house: House, made: WebhookWithSecret, name: str) -> None:
+def begin(page: Page, installation: Installation, made: WebhookWithSecret, name: str) -> None:
     """A new automation, begun from a webhook."""
-    page.goto(house.at(f"/f/default/automations/new?webhook={made.webhook.uid}"))
+    page.goto(installation.at(f"/f/default/automations/new?webhook={made.webhook.uid}"))
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_label("Prompt").fill("Review it.")
 
@@ -82,9 +86,9 @@ def verdict(page: Page) -> Any:
     return page.locator("#verdict")
 
 
-def test_a_filter_clicked_from_a_delivery_starts_matching_runs(page: Page, house: House):
-    made = webhook(house, "github", OPENED)
-    begin(page, house, made, "Review")
+def test_a_filter_clicked_from_a_delivery_starts_matching_runs(page: Page, installation: Installation):
+    made = webhook(installation, "github", OPENED)
+    begin(page, installation, made, "Review")
 
     page.get_by_role("button", name='action "opened"').click()
     page.get_by_role("button", name='name "bug"').click()
@@ -95,16 +99,16 @@ def test_a_filter_clicked_from_a_delivery_starts_matching_runs(page: Page, house
     expect(page.get_by_role("row", name='/pull_request/labels/0/name in ["bug"] "bug" yes')).to_be_visible()
     page.get_by_role("button", name="Create").first.click()
     expect(page.get_by_text("The automation is created.")).to_be_visible()
-    matching = deliver(house, made, OPENED | {"n": 2})
-    deliver(house, made, CLOSED)
+    matching = deliver(installation, made, OPENED | {"n": 2})
+    deliver(installation, made, CLOSED)
 
-    [run] = runs_of(house, "Review")
+    [run] = runs_of(installation, "Review")
     assert "dlv_" + run.delivery_id.hex() == matching
 
 
-def test_the_result_follows_what_is_typed(page: Page, house: House):
-    made = webhook(house, "typed", OPENED)
-    begin(page, house, made, "Typed")
+def test_the_result_follows_what_is_typed(page: Page, installation: Installation):
+    made = webhook(installation, "typed", OPENED)
+    begin(page, installation, made, "Typed")
     typed = page.get_by_label("Filter", exact=True)
 
     typed.fill('{"action": ["closed"]}')
@@ -125,9 +129,9 @@ def test_the_result_follows_what_is_typed(page: Page, house: House):
     expect(typed).to_have_attribute("aria-invalid", "false")
 
 
-def test_two_quick_clicks_are_both_in_the_filter(page: Page, house: House):
-    made = webhook(house, "quick", OPENED)
-    begin(page, house, made, "Quick")
+def test_two_quick_clicks_are_both_in_the_filter(page: Page, installation: Installation):
+    made = webhook(installation, "quick", OPENED)
+    begin(page, installation, made, "Quick")
     next_request = held_requests(page, "**/automations/new*")
 
     page.get_by_role("button", name="number 7").click()
@@ -142,9 +146,9 @@ def test_two_quick_clicks_are_both_in_the_filter(page: Page, house: House):
     expect(page.get_by_role("button", name="number 7")).to_have_attribute("aria-pressed", "true")
 
 
-def test_nothing_is_saved_while_a_click_is_answered(page: Page, house: House):
-    made = webhook(house, "hasty", OPENED)
-    begin(page, house, made, "Hasty")
+def test_nothing_is_saved_while_a_click_is_answered(page: Page, installation: Installation):
+    made = webhook(installation, "hasty", OPENED)
+    begin(page, installation, made, "Hasty")
     next_request = held_requests(page, "**/automations/new*")
 
     page.get_by_role("button", name="number 7").click()
@@ -156,12 +160,12 @@ def test_nothing_is_saved_while_a_click_is_answered(page: Page, house: House):
     page.get_by_role("button", name="Create").first.click()
 
     expect(page.get_by_text("The automation is created.")).to_be_visible()
-    assert house.management.automations.get(house.may, "Hasty").triggers[0].payload is not None
+    assert installation.management.automations.get(installation.may, "Hasty").triggers[0].payload is not None
 
 
-def test_what_is_typed_while_a_click_is_answered_is_kept(page: Page, house: House):
-    made = webhook(house, "meanwhile", OPENED)
-    begin(page, house, made, "Meanwhile")
+def test_what_is_typed_while_a_click_is_answered_is_kept(page: Page, installation: Installation):
+    made = webhook(installation, "meanwhile", OPENED)
+    begin(page, installation, made, "Meanwhile")
     next_request = held_requests(page, "**/automations/new*")
 
     page.get_by_role("button", name="number 7").click()
@@ -174,20 +178,20 @@ def test_what_is_typed_while_a_click_is_answered_is_kept(page: Page, house: Hous
     expect(page.get_by_label("Filter", exact=True)).to_have_value('{"mine": [1]}')
 
 
-def test_a_delivery_that_comes_in_meanwhile_is_there_to_be_clicked(page: Page, house: House):
-    made = webhook(house, "late")
-    begin(page, house, made, "Late")
+def test_a_delivery_that_comes_in_meanwhile_is_there_to_be_clicked(page: Page, installation: Installation):
+    made = webhook(installation, "late")
+    begin(page, installation, made, "Late")
     expect(page.get_by_text("No delivery of the chosen webhooks is in the log yet.")).to_be_visible()
 
-    deliver(house, made, OPENED)
+    deliver(installation, made, OPENED)
     page.get_by_role("button", name="Check").click()
 
     expect(page.get_by_role("button", name='action "opened"')).to_be_visible()
 
 
-def test_a_check_after_the_session_has_ended_leaves_what_was_typed(page: Page, house: House):
-    made = webhook(house, "ended", OPENED)
-    begin(page, house, made, "Ended")
+def test_a_check_after_the_session_has_ended_leaves_what_was_typed(page: Page, installation: Installation):
+    made = webhook(installation, "ended", OPENED)
+    begin(page, installation, made, "Ended")
     page.context.clear_cookies()
 
     page.get_by_label("Filter", exact=True).fill('{"action": ["opened"]}')
@@ -196,10 +200,10 @@ def test_a_check_after_the_session_has_ended_leaves_what_was_typed(page: Page, h
     expect(page.get_by_label("Prompt")).to_have_value("Review it.")
 
 
-def test_a_delivery_of_another_webhook_fails_the_webhook_check(page: Page, house: House):
-    made = webhook(house, "one of two", OPENED)
-    other = webhook(house, "other of two", CLOSED)
-    begin(page, house, made, "Other")
+def test_a_delivery_of_another_webhook_fails_the_webhook_check(page: Page, installation: Installation):
+    made = webhook(installation, "one of two", OPENED)
+    other = webhook(installation, "other of two", CLOSED)
+    begin(page, installation, made, "Other")
 
     page.get_by_label("other of two").check()
     expect(page.get_by_label("Try it on").get_by_role("option")).to_have_count(2)
@@ -216,21 +220,21 @@ def test_a_delivery_of_another_webhook_fails_the_webhook_check(page: Page, house
     expect(page.get_by_label("one of two")).to_be_checked()
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_text("The automation is created.")).to_be_visible()
-    saved = house.management.automations.get(house.may, "Other").selected_webhooks()
+    saved = installation.management.automations.get(installation.may, "Other").selected_webhooks()
     assert saved == {made.webhook.uid, other.webhook.uid}
 
 
 @pytest.mark.parametrize("scripts", [True, False])
 def test_a_click_on_a_field_chooses_the_webhook_if_none_is_chosen(
-    visitor: Visitor, signed_in_state: Any, house: House, scripts: bool
+    new_profile: Visitor, signed_in_state: Any, installation: Installation, scripts: bool
 ):
     name = f"Clicked {'with' if scripts else 'without'} scripts"
-    webhook(house, "not this one")
-    webhook(house, "nor this one")
-    page = visitor(java_script_enabled=scripts, storage_state=signed_in_state).new_page()
-    page.goto(house.at("/f/default/automations/new"))
+    webhook(installation, "not this one")
+    webhook(installation, "nor this one")
+    page = new_profile(java_script_enabled=scripts, storage_state=signed_in_state).new_page()
+    page.goto(installation.at("/f/default/automations/new"))
     # A webhook that is younger than the page is not among its boxes.
-    made = webhook(house, "sender", OPENED)
+    made = webhook(installation, "sender", OPENED)
     page.get_by_role("button", name="Check").click()
     expect(page.get_by_label("Try it on")).to_contain_text("sender")
     if scripts:
@@ -252,7 +256,7 @@ def test_a_click_on_a_field_chooses_the_webhook_if_none_is_chosen(
     page.get_by_label("Prompt").fill("Review it.")
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_text("The automation is created.")).to_be_visible()
-    assert house.management.automations.get(house.may, name).selected_webhooks() == {made.webhook.uid}
+    assert installation.management.automations.get(installation.may, name).selected_webhooks() == {made.webhook.uid}
 
 
 def settled(page: Page) -> None:
@@ -262,14 +266,14 @@ def settled(page: Page) -> None:
 
 @pytest.mark.parametrize("scripts", [True, False])
 def test_a_new_automation_is_run_on_the_delivery_that_it_was_tried_on(
-    visitor: Visitor, signed_in_state: Any, house: House, scripts: bool
+    new_profile: Visitor, signed_in_state: Any, installation: Installation, scripts: bool
 ):
     name = f"Tried {'with' if scripts else 'without'} scripts"
-    made = webhook(house, "tried", CLOSED)
-    tried = deliver(house, made, OPENED)
-    deliver(house, made, CLOSED | {"n": 2})
-    page = visitor(java_script_enabled=scripts, storage_state=signed_in_state).new_page()
-    page.goto(house.at(f"/f/default/automations/new?delivery={tried}"))
+    made = webhook(installation, "tried", CLOSED)
+    tried = deliver(installation, made, OPENED)
+    deliver(installation, made, CLOSED | {"n": 2})
+    page = new_profile(java_script_enabled=scripts, storage_state=signed_in_state).new_page()
+    page.goto(installation.at(f"/f/default/automations/new?delivery={tried}"))
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_label("Prompt").fill("Review it.")
     page.get_by_role("button", name='action "opened"').click()
@@ -277,54 +281,56 @@ def test_a_new_automation_is_run_on_the_delivery_that_it_was_tried_on(
     expect(page.get_by_text("The automation is created.")).to_be_visible()
     offer = page.locator("form.offer")
     expect(offer.get_by_role("link")).to_have_attribute("href", f"/f/default/deliveries/{tried}")
-    known = house.management.automations.get(house.may, name)
+    known = installation.management.automations.get(installation.may, name)
 
     offer.get_by_role("button", name="Run it on the delivery that you tried").click()
 
     expect(page.get_by_role("heading", name=f"Run of {name}")).to_be_visible()
-    [run] = runs_of(house, name)
+    [run] = runs_of(installation, name)
     assert "dlv_" + run.delivery_id.hex() == tried
     expect(page.get_by_text("replay 1 of it")).to_be_visible()
     # What would not trigger is not offered, and what is offered may have changed since.
-    for untried in (deliver(house, made, CLOSED | {"n": 3}), "dlv_nobody"):
-        page.goto(house.at(f"/f/default/automations/{known.id}?tried={untried}"))
+    for untried in (deliver(installation, made, CLOSED | {"n": 3}), "dlv_nobody"):
+        page.goto(installation.at(f"/f/default/automations/{known.id}?tried={untried}"))
         expect(page.get_by_role("heading", name=name)).to_be_visible()
         expect(offer).to_have_count(0)
-    page.goto(house.at(f"/f/default/automations/{known.id}?tried={tried}"))
-    house.management.automations.set_enabled(house.may, known.id, False)
+    page.goto(installation.at(f"/f/default/automations/{known.id}?tried={tried}"))
+    installation.management.automations.set_enabled(installation.may, known.id, False)
     offer.get_by_role("button").click()
     expect(page.get_by_role("alert")).to_contain_text("is disabled. Enable it first. Nothing was started.")
     expect(offer).to_have_count(0)
 
 
-def test_a_run_is_found_from_its_automation_however_many_came_after_it(page: Page, house: House):
-    made = webhook(house, "busy")
-    seldom = automation(house, "Seldom", made.webhook.uid, payload={"action": ["opened"]})
-    often = automation(house, "Often", made.webhook.uid)
-    automation(house, "Never", made.webhook.uid, payload={"action": ["nothing"]})
-    deliver(house, made, OPENED)
-    [run] = runs_of(house, "Seldom")
+def test_a_run_is_found_from_its_automation_however_many_came_after_it(page: Page, installation: Installation):
+    made = webhook(installation, "busy")
+    seldom = automation(installation, "Seldom", made.webhook.uid, payload={"action": ["opened"]})
+    often = automation(installation, "Often", made.webhook.uid)
+    automation(installation, "Never", made.webhook.uid, payload={"action": ["nothing"]})
+    deliver(installation, made, OPENED)
+    [run] = runs_of(installation, "Seldom")
     delivery = "dlv_" + run.delivery_id.hex()
     for _ in range(101):
-        house.management.log.replay(house.may, delivery, often)
+        installation.management.log.replay(installation.may, delivery, often)
 
-    page.goto(house.at("/f/default/automations"))
+    page.goto(installation.at("/f/default/automations"))
     expect(page.get_by_role("row").filter(has_text="Never")).to_contain_text("none yet")
     last = page.get_by_role("row").filter(has_text="Seldom").locator("td[data-name='Last run'] a")
     assert str(last.get_attribute("href")).endswith(run.id.hex())
-    page.goto(house.at(f"/f/default/automations/{seldom}"))
+    page.goto(installation.at(f"/f/default/automations/{seldom}"))
     expect(page.locator("#run-list tbody tr")).to_have_count(1)
-    page.goto(house.at(f"/f/default/automations/{often}"))
+    page.goto(installation.at(f"/f/default/automations/{often}"))
     expect(page.locator("#run-list tbody tr")).to_have_count(20)
     page.get_by_role("link", name="All its runs").click()
     expect(page.locator("#run-list tbody tr")).to_have_count(50)
     expect(page.get_by_label("Automation")).to_have_value(often)
 
 
-def test_on_a_laptop_the_actions_never_cover_the_focus(page: Page, house: House):
-    made = webhook(house, "laptop", *[OPENED | {"n": n, "more": {f"k{k}": k for k in range(30)}} for n in range(8)])
+def test_on_a_laptop_the_actions_never_cover_the_focus(page: Page, installation: Installation):
+    made = webhook(
+        installation, "laptop", *[OPENED | {"n": n, "more": {f"k{k}": k for k in range(30)}} for n in range(8)]
+    )
     page.set_viewport_size({"width": 1280, "height": 720})
-    begin(page, house, made, "Reached")
+    begin(page, installation, made, "Reached")
     create = page.get_by_role("button", name="Create")
     expect(create).to_be_in_viewport(ratio=1)
     page.get_by_label("Name", exact=True).focus()
@@ -347,9 +353,9 @@ def test_on_a_laptop_the_actions_never_cover_the_focus(page: Page, house: House)
     assert passed > 30
 
 
-def test_the_backtest_tells_which_stored_deliveries_would_match(page: Page, house: House):
-    made = webhook(house, "tested", CLOSED, *[OPENED | {"n": n} for n in range(8)], CLOSED | {"n": 9})
-    begin(page, house, made, "Tested")
+def test_the_backtest_tells_which_stored_deliveries_would_match(page: Page, installation: Installation):
+    made = webhook(installation, "tested", CLOSED, *[OPENED | {"n": n} for n in range(8)], CLOSED | {"n": 9})
+    begin(page, installation, made, "Tested")
 
     page.get_by_label("Filter", exact=True).fill('{"action": ["opened"]}')
 
@@ -366,9 +372,9 @@ def test_the_backtest_tells_which_stored_deliveries_would_match(page: Page, hous
     assert re.fullmatch(r"/f/default/deliveries/dlv_[0-9a-f]{32}", str(href))
 
 
-def test_an_automation_is_written_by_keyboard_alone(page: Page, house: House):
-    made = webhook(house, "keys", OPENED)
-    page.goto(house.at(f"/f/default/automations/new?webhook={made.webhook.uid}"))
+def test_an_automation_is_written_by_keyboard_alone(page: Page, installation: Installation):
+    made = webhook(installation, "keys", OPENED)
+    page.goto(installation.at(f"/f/default/automations/new?webhook={made.webhook.uid}"))
 
     def tab_to(selector: str) -> None:
         for _ in range(120):
@@ -389,13 +395,15 @@ def test_an_automation_is_written_by_keyboard_alone(page: Page, house: House):
     page.keyboard.press("Enter")
 
     expect(page.get_by_text("The automation is created.")).to_be_visible()
-    assert house.management.automations.get(house.may, "By keyboard").triggers[0].payload is not None
+    assert installation.management.automations.get(installation.may, "By keyboard").triggers[0].payload is not None
 
 
-def test_an_automation_is_written_without_scripts(visitor: Visitor, signed_in_state: Any, house: House):
-    made = webhook(house, "plain", OPENED)
-    page = visitor(java_script_enabled=False, storage_state=signed_in_state).new_page()
-    begin(page, house, made, "Plain")
+def test_an_automation_is_written_without_scripts(
+    new_profile: Visitor, signed_in_state: Any, installation: Installation
+):
+    made = webhook(installation, "plain", OPENED)
+    page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
+    begin(page, installation, made, "Plain")
 
     page.get_by_role("button", name='action "opened"').click()
     expect(page.get_by_label("Filter", exact=True)).to_have_value('{\n  "action": ["opened"]\n}')
@@ -414,10 +422,10 @@ def test_an_automation_is_written_without_scripts(visitor: Visitor, signed_in_st
     expect(page.get_by_role("heading", name="Plain")).to_be_visible()
 
 
-def test_what_was_typed_stays_where_saving_fails(page: Page, house: House):
-    made = webhook(house, "kept", OPENED)
-    automation(house, "Taken", made.webhook.uid)
-    begin(page, house, made, "Taken")
+def test_what_was_typed_stays_where_saving_fails(page: Page, installation: Installation):
+    made = webhook(installation, "kept", OPENED)
+    automation(installation, "Taken", made.webhook.uid)
+    begin(page, installation, made, "Taken")
     page.get_by_label("Prompt").fill("\n two lines\n</textarea><b>")
     page.get_by_label("Filter", exact=True).fill('{ "action":["opened"] }')
     page.get_by_label("Enabled").uncheck()
@@ -433,9 +441,9 @@ def test_what_was_typed_stays_where_saving_fails(page: Page, house: House):
     expect(page.get_by_label("Enabled")).not_to_be_checked()
 
 
-def test_without_a_webhook_nothing_is_saved_and_the_webhooks_say_so(page: Page, house: House):
-    made = webhook(house, "unchosen", OPENED)
-    begin(page, house, made, "Deaf")
+def test_without_a_webhook_nothing_is_saved_and_the_webhooks_say_so(page: Page, installation: Installation):
+    made = webhook(installation, "unchosen", OPENED)
+    begin(page, installation, made, "Deaf")
     page.get_by_label("unchosen").uncheck()
 
     page.get_by_role("button", name="Create").last.click()
@@ -444,82 +452,82 @@ def test_without_a_webhook_nothing_is_saved_and_the_webhooks_say_so(page: Page, 
     expect(group).to_have_accessible_description(re.compile("Choose one or more webhooks"))
 
 
-def test_saving_without_a_change_makes_no_new_version(page: Page, house: House):
-    made = webhook(house, "same", OPENED)
+def test_saving_without_a_change_makes_no_new_version(page: Page, installation: Installation):
+    made = webhook(installation, "same", OPENED)
     prompt = "\nAn empty line first, and \ttabs.\n"
     triggers = [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}]
     triggers[0]["filter"]["payload"] = {"n": [1.5, 2**60], "\u202e": {"exists": False}}  # type: ignore[index]
-    known = house.management.automations.create(house.may, "Same", prompt=prompt, triggers=triggers)
+    known = installation.management.automations.create(installation.may, "Same", prompt=prompt, triggers=triggers)
 
-    page.goto(house.at(f"/f/default/automations/{known.id}/edit"))
+    page.goto(installation.at(f"/f/default/automations/{known.id}/edit"))
     page.get_by_role("button", name="Save").first.click()
 
     expect(page.get_by_text("Nothing was changed")).to_be_visible()
-    assert house.management.automations.get(house.may, "Same") == known
+    assert installation.management.automations.get(installation.may, "Same") == known
 
 
-def test_saving_over_another_members_change_warns_first(page: Page, house: House):
-    made = webhook(house, "raced", OPENED)
-    known = automation(house, "Raced", made.webhook.uid)
-    page.goto(house.at(f"/f/default/automations/{known}/edit"))
-    house.management.automations.change(house.may, known, prompt="Theirs.")
+def test_saving_over_another_members_change_warns_first(page: Page, installation: Installation):
+    made = webhook(installation, "raced", OPENED)
+    known = automation(installation, "Raced", made.webhook.uid)
+    page.goto(installation.at(f"/f/default/automations/{known}/edit"))
+    installation.management.automations.change(installation.may, known, prompt="Theirs.")
 
     page.get_by_label("Prompt").fill("Ours.")
     page.get_by_role("button", name="Save").first.click()
     expect(page.get_by_role("alert")).to_contain_text("Somebody saved version 2")
-    assert house.management.automations.get(house.may, known).prompt == "Theirs."
+    assert installation.management.automations.get(installation.may, known).prompt == "Theirs."
     page.get_by_role("button", name="Save").first.click()
 
     expect(page.get_by_text("The automation is saved.")).to_be_visible()
-    assert house.management.automations.get(house.may, known).prompt == "Ours."
+    assert installation.management.automations.get(installation.may, known).prompt == "Ours."
 
 
-def test_webhooks_that_are_gone_stay_visible_and_are_flagged(page: Page, house: House):
-    gone, alive = webhook(house, "gone"), webhook(house, "alive")
-    known = automation(house, "Haunted", gone.webhook.uid, alive.webhook.uid, "wh_nobody")
-    house.management.webhooks.delete(house.may, "gone")
+def test_webhooks_that_are_gone_stay_visible_and_are_flagged(page: Page, installation: Installation):
+    gone, alive = webhook(installation, "gone"), webhook(installation, "alive")
+    known = automation(installation, "Haunted", gone.webhook.uid, alive.webhook.uid, "wh_nobody")
+    installation.management.webhooks.delete(installation.may, "gone")
 
-    page.goto(house.at("/f/default/automations"))
+    page.goto(installation.at("/f/default/automations"))
     row = page.get_by_role("row").filter(has_text="Haunted")
     expect(row).to_contain_text("gone deleted")
     expect(row).to_contain_text("wh_nobody unknown")
-    page.goto(house.at(f"/f/default/automations/{known}"))
+    page.goto(installation.at(f"/f/default/automations/{known}"))
     expect(page.locator(".warning")).to_have_count(2)
-    page.goto(house.at(f"/f/default/automations/{known}/edit"))
+    page.goto(installation.at(f"/f/default/automations/{known}/edit"))
     expect(page.get_by_label("wh_nobody unknown")).to_be_checked()
     page.get_by_label("gone deleted").uncheck()
     page.get_by_role("button", name="Save").first.click()
 
     expect(page.get_by_text("The automation is saved.")).to_be_visible()
-    kept = house.management.automations.get(house.may, known).selected_webhooks()
+    kept = installation.management.automations.get(installation.may, known).selected_webhooks()
     assert kept == {alive.webhook.uid, "wh_nobody"}
 
 
-def test_an_automation_is_switched_off_and_deleted(page: Page, house: House):
-    made = webhook(house, "switched")
-    known = automation(house, "Switched", made.webhook.uid)
-    page.goto(house.at(f"/f/default/automations/{known}"))
+def test_an_automation_is_switched_off_and_deleted(page: Page, installation: Installation):
+    made = webhook(installation, "switched")
+    known = automation(installation, "Switched", made.webhook.uid)
+    page.goto(installation.at(f"/f/default/automations/{known}"))
 
     page.get_by_role("button", name="Disable").click()
     expect(page.get_by_text("The automation is disabled.")).to_be_visible()
-    deliver(house, made, OPENED)
+    deliver(installation, made, OPENED)
     page.get_by_role("link", name="Delete").click()
     expect(page.get_by_text("Its runs stay in the log.")).to_be_visible()
     page.get_by_role("button", name="Delete it").click()
 
     expect(page.get_by_text("The automation is deleted.")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="Switched")).to_have_count(0)
-    assert runs_of(house, "Switched") == []
+    assert runs_of(installation, "Switched") == []
 
 
-def test_several_triggers_are_edited_as_their_list(page: Page, house: House):
-    one, two = webhook(house, "first of list", OPENED), webhook(house, "second of list")
+def test_several_triggers_are_edited_as_their_list(page: Page, installation: Installation):
+    one, two = webhook(installation, "first of list", OPENED), webhook(installation, "second of list")
     triggers = [
         {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [each.webhook.uid]}}
         for each in (one, two)
     ]
-    known = house.management.automations.create(house.may, "Listed", prompt="Do it.", triggers=triggers)
-    page.goto(house.at(f"/f/default/automations/{known.id}/edit"))
+    known = installation.management.automations.create(installation.may, "Listed", prompt="Do it.", triggers=triggers)
+    page.goto(installation.at(f"/f/default/automations/{known.id}/edit"))
     typed = page.get_by_label("Triggers", exact=True)
     expect(verdict(page)).to_contain_text("Would trigger")
     expect(page.get_by_role("heading", name="Trigger 2: would not trigger")).to_be_visible()
@@ -533,50 +541,50 @@ def test_several_triggers_are_edited_as_their_list(page: Page, house: House):
     page.get_by_role("button", name="Save").first.click()
 
     expect(page.get_by_text("The automation is saved.")).to_be_visible()
-    saved = house.management.automations.get(house.may, known.id)
+    saved = installation.management.automations.get(installation.may, known.id)
     assert [each.as_json() for each in saved.triggers] == triggers
 
 
-def test_a_viewer_reads_and_is_offered_no_change(stranger: Page, house: House):
-    made = webhook(house, "viewed", OPENED)
-    known = automation(house, "Viewed", made.webhook.uid)
-    admin = house.management.access.operator_of_team()
-    house.management.members.add(admin, "vera@example.com", "Vera")
-    house.management.members.set_role(admin, "vera@example.com", "default", Role.VIEWER)
-    link = house.management.sessions.link_for(admin, "vera@example.com")
-    house.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
-    sign_in(stranger, house, "vera@example.com")
+def test_a_viewer_reads_and_is_offered_no_change(signed_out_page: Page, installation: Installation):
+    made = webhook(installation, "viewed", OPENED)
+    known = automation(installation, "Viewed", made.webhook.uid)
+    admin = installation.management.access.operator_of_team()
+    installation.management.members.add(admin, "vera@example.com", "Vera")
+    installation.management.members.set_role(admin, "vera@example.com", "default", Role.VIEWER)
+    link = installation.management.sessions.link_for(admin, "vera@example.com")
+    installation.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
+    sign_in(signed_out_page, installation, "vera@example.com")
 
     for path in ("/f/default/automations", f"/f/default/automations/{known}"):
-        stranger.goto(house.at(path))
-        expect(stranger.locator("main form, main a.button")).to_have_count(0)
+        signed_out_page.goto(installation.at(path))
+        expect(signed_out_page.locator("main form, main a.button")).to_have_count(0)
     for path in ("new", f"{known}/edit", f"{known}/delete"):
-        answer = stranger.goto(house.at(f"/f/default/automations/{path}"))
+        answer = signed_out_page.goto(installation.at(f"/f/default/automations/{path}"))
         assert answer is not None
         assert answer.status == 403
 
 
-def test_where_files_rule_an_automation_is_read_and_switched(page: Page, house: House):
-    admin = house.management.access.operator_of_team()
-    house.management.factories.create(admin, "files")
-    may = house.management.access.operator("files")
-    made = house.management.webhooks.create(may, "hook")
+def test_where_files_rule_an_automation_is_read_and_switched(page: Page, installation: Installation):
+    admin = installation.management.access.operator_of_team()
+    installation.management.factories.create(admin, "files")
+    may = installation.management.access.operator("files")
+    made = installation.management.webhooks.create(may, "hook")
     triggers = [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}]
-    known = house.management.automations.create(may, "Filed", prompt="Do it.", triggers=triggers)
-    house.management.factories.take_by_files(may)
+    known = installation.management.automations.create(may, "Filed", prompt="Do it.", triggers=triggers)
+    installation.management.factories.take_by_files(may)
 
-    page.goto(house.at(f"/f/files/automations/{known.id}"))
+    page.goto(installation.at(f"/f/files/automations/{known.id}"))
     expect(page.get_by_text("Read-only here, because this factory is defined by files.")).to_be_visible()
     expect(page.get_by_role("link", name="Edit")).to_have_count(0)
     page.get_by_role("button", name="Disable").click()
     expect(page.get_by_text("The automation is disabled.")).to_be_visible()
-    answer = page.goto(house.at(f"/f/files/automations/{known.id}/edit"))
+    answer = page.goto(installation.at(f"/f/files/automations/{known.id}/edit"))
 
     assert answer is not None
     assert answer.status == 409
 
 
-def test_hostile_payloads_and_names_are_inert(page: Page, house: House):
+def test_hostile_payloads_and_names_are_inert(page: Page, installation: Installation):
     name = "<img src=x onerror=alert(1)>\u202e&quot;"
     body = {
         "__proto__": {"x": "polluted"},
@@ -587,8 +595,8 @@ def test_hostile_payloads_and_names_are_inert(page: Page, house: House):
         "deep": 1,
     }
     raw = json.dumps(body)[:-1].encode() + b', "pit": ' + b"[" * 500 + b"]" * 500 + b"}"
-    made = webhook(house, name, raw)
-    begin(page, house, made, name)
+    made = webhook(installation, name, raw)
+    begin(page, installation, made, name)
 
     page.get_by_role("button", name='x "polluted"').click()
     expect(page.get_by_label("Filter", exact=True)).to_have_value('{\n  "__proto__": {"x": ["polluted"]}\n}')
@@ -599,45 +607,45 @@ def test_hostile_payloads_and_names_are_inert(page: Page, house: House):
     expect(page.get_by_role("row", name="yes")).to_have_count(3)
     page.get_by_role("button", name="Create").last.click()
     expect(page.get_by_text("The automation is created.")).to_be_visible()
-    page.goto(house.at("/f/default/automations"))
+    page.goto(installation.at("/f/default/automations"))
 
     assert page.evaluate("({}).x") is None
     assert page.locator("main img, main script, main b").count() == 0
     assert "\u202e" not in page.locator("main").inner_text()
 
 
-def test_looks(looks, house: House):
-    house.management.factories.create(house.management.access.operator_of_team(), "looks")
-    may = house.management.access.operator("looks")
+def test_looks(check_accessibility, installation: Installation):
+    installation.management.factories.create(installation.management.access.operator_of_team(), "looks")
+    may = installation.management.access.operator("looks")
     bodies = [OPENED | {"n": n, "action": ["opened", "closed"][n % 3 == 0]} for n in range(14)]
-    made, gone = webhook(house, "github", *bodies, may=may), webhook(house, "gone", may=may)
+    made, gone = webhook(installation, "github", *bodies, may=may), webhook(installation, "gone", may=may)
     uids = (made.webhook.uid, gone.webhook.uid)
-    known = automation(house, "Review pull requests", *uids, payload={"action": ["opened"]}, may=may)
-    house.management.webhooks.delete(may, "gone")
-    deliver(house, made, OPENED | {"n": 20})
-    looks("automations", "/f/looks/automations")
-    looks("automation", f"/f/looks/automations/{known}")
-    looks("automation-edit", f"/f/looks/automations/{known}/edit")
-    looks("automation-delete", f"/f/looks/automations/{known}/delete")
-    looks("automation-list", f"/f/looks/automations/{known}/edit?triggers=list")
+    known = automation(installation, "Review pull requests", *uids, payload={"action": ["opened"]}, may=may)
+    installation.management.webhooks.delete(may, "gone")
+    deliver(installation, made, OPENED | {"n": 20})
+    check_accessibility("automations", "/f/looks/automations")
+    check_accessibility("automation", f"/f/looks/automations/{known}")
+    check_accessibility("automation-edit", f"/f/looks/automations/{known}/edit")
+    check_accessibility("automation-delete", f"/f/looks/automations/{known}/delete")
+    check_accessibility("automation-list", f"/f/looks/automations/{known}/edit?triggers=list")
 
     def mistype(page: Page) -> None:
         page.get_by_label("Filter", exact=True).fill('{"action": ["opened",\n  "pull_request": {}}')
         expect(verdict(page)).to_contain_text("not JSON")
 
     hostile = deliver(
-        house, made, {"k" * 300: "v" * 300, "\u202eyek": ["<b>"] * 40, "a": {"b": {"c": {"d": {"e": "x" * 99}}}}}
+        installation, made, {"k" * 300: "v" * 300, "\u202eyek": ["<b>"] * 40, "a": {"b": {"c": {"d": {"e": "x" * 99}}}}}
     )
-    looks("automation-mistyped", f"/f/looks/automations/{known}/edit?delivery={hostile}", prepare=mistype)
+    check_accessibility("automation-mistyped", f"/f/looks/automations/{known}/edit?delivery={hostile}", prepare=mistype)
 
     chosen = {
         "action": {"$any": [["reopened"], {"$prefix": "open", "$not": {"$suffix": "x"}}]},
         "pull_request": {"labels": {"$not": {"name": {"$glob": "*-wip"}}}, "number": {"$gt": 5}},
     }
-    composed = automation(house, "Review by operators", made.webhook.uid, payload=chosen, may=may)
+    composed = automation(installation, "Review by operators", made.webhook.uid, payload=chosen, may=may)
 
     def unfold_help(page: Page) -> None:
         page.get_by_text("How filters are written").click()
         expect(page.get_by_text("at least one of the alternatives holds")).to_be_visible()
 
-    looks("automation-operators", f"/f/looks/automations/{composed}/edit", prepare=unfold_help)
+    check_accessibility("automation-operators", f"/f/looks/automations/{composed}/edit", prepare=unfold_help)

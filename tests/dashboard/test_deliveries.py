@@ -13,7 +13,7 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.permission import MayManage, Role
 from hookmill.management import WebhookWithSecret
-from tests.dashboard.conftest import PASSWORD, House, sign_in
+from tests.dashboard.conftest import PASSWORD, Installation, sign_in
 from tests.support.waiting import until
 
 LOG = "/f/default/deliveries"
@@ -29,36 +29,40 @@ HOSTILE_BODIES = {
 
 
 @pytest.fixture(scope="module")
-def webhook(house: House) -> WebhookWithSecret:
-    return house.management.webhooks.create(house.may, "source")
+def webhook(installation: Installation) -> WebhookWithSecret:
+    return installation.management.webhooks.create(installation.may, "source")
 
 
 @pytest.fixture(scope="module")
-def automation(house: House, webhook: WebhookWithSecret) -> str:
+def automation(installation: Installation, webhook: WebhookWithSecret) -> str:
     payload = {"action": ["opened"], "issue": {"labels": {"not_in": ["wontfix"]}}}
     trigger = {
         "provider": "webhook",
         "event": "received",
         "filter": {"webhook_ids": [webhook.webhook.uid], "payload": payload},
     }
-    return house.management.automations.create(house.may, "triage", prompt="Look.", triggers=[trigger]).name
+    return installation.management.automations.create(
+        installation.may, "triage", prompt="Look.", triggers=[trigger]
+    ).name
 
 
-def accepted(house: House, webhook: WebhookWithSecret, body: str = "", **headers: str) -> str:
-    answer = house.service.post(webhook, (body or f'{{"at": {time.time_ns()}}}').encode(), headers=headers)
+def accepted(installation: Installation, webhook: WebhookWithSecret, body: str = "", **headers: str) -> str:
+    answer = installation.service.post(webhook, (body or f'{{"at": {time.time_ns()}}}').encode(), headers=headers)
     assert answer.status == 202
     return answer.delivery_id
 
 
-def test_the_log_shows_what_came_and_why_it_was_refused(page: Page, house: House, webhook: WebhookWithSecret):
-    made = house.management.webhooks.create(house.may, "labels")
-    first = accepted(house, made, '{"n": 1}', **{"X-Service-Delivery-Id": "event 1"})
-    again = accepted(house, made, '{"n": 1}', **{"X-Service-Delivery-Id": "event 1"})
-    assert house.service.post(made, b"{", headers={}).status == 400
-    assert house.service.post(made, token="wrong").status == 401
-    assert house.service.post(made, b" " * 262_145).status == 413
+def test_the_log_shows_what_came_and_why_it_was_refused(
+    page: Page, installation: Installation, webhook: WebhookWithSecret
+):
+    made = installation.management.webhooks.create(installation.may, "labels")
+    first = accepted(installation, made, '{"n": 1}', **{"X-Service-Delivery-Id": "event 1"})
+    again = accepted(installation, made, '{"n": 1}', **{"X-Service-Delivery-Id": "event 1"})
+    assert installation.service.post(made, b"{", headers={}).status == 400
+    assert installation.service.post(made, token="wrong").status == 401
+    assert installation.service.post(made, b" " * 262_145).status == 413
 
-    page.goto(house.at(f"{LOG}?webhook={made.webhook.uid}"))
+    page.goto(installation.at(f"{LOG}?webhook={made.webhook.uid}"))
 
     rows = page.locator("#log tr")
     expect(rows).to_have_count(5)
@@ -69,15 +73,15 @@ def test_the_log_shows_what_came_and_why_it_was_refused(page: Page, house: House
     expect(rows.nth(4)).to_contain_text("event 1")
     assert rows.nth(3).get_attribute("id") == again
     rows.nth(3).get_by_role("link", name="the original").click()
-    expect(page).to_have_url(house.at(f"{LOG}/{first}"))
+    expect(page).to_have_url(installation.at(f"{LOG}/{first}"))
 
 
-def test_the_log_is_narrowed_by_label_time_and_event(page: Page, house: House):
-    made = house.management.webhooks.create(house.may, "narrowed")
-    one = accepted(house, made, '{"n": 1}', **{"X-Service-Delivery-Id": "event-a"})
-    accepted(house, made, '{"n": 2}', **{"X-Service-Delivery-Id": "event-b"})
-    assert house.service.post(made, b"{").status == 400
-    page.goto(house.at(LOG))
+def test_the_log_is_narrowed_by_label_time_and_event(page: Page, installation: Installation):
+    made = installation.management.webhooks.create(installation.may, "narrowed")
+    one = accepted(installation, made, '{"n": 1}', **{"X-Service-Delivery-Id": "event-a"})
+    accepted(installation, made, '{"n": 2}', **{"X-Service-Delivery-Id": "event-b"})
+    assert installation.service.post(made, b"{").status == 400
+    page.goto(installation.at(LOG))
     page.get_by_label("Webhook").select_option(label="narrowed")
 
     page.get_by_label("Event or delivery id").fill("event-a")
@@ -98,14 +102,14 @@ def test_the_log_is_narrowed_by_label_time_and_event(page: Page, house: House):
     page.get_by_label("Until (UTC)").fill("")
     page.get_by_label("Event or delivery id").fill(one)
     page.get_by_role("button", name="Show").click()
-    expect(page).to_have_url(house.at(f"{LOG}/{one}"))
+    expect(page).to_have_url(installation.at(f"{LOG}/{one}"))
 
 
-def test_the_event_type_is_shown_and_narrows_the_log(page: Page, house: House):
-    made = house.management.webhooks.create(house.may, "typed", event_header="X-Kind")
-    sent = accepted(house, made, '{"n": 1}', **{"X-Kind": "order <paid>"})
-    accepted(house, made, '{"n": 2}', **{"X-Kind": "order refunded"})
-    page.goto(house.at(LOG))
+def test_the_event_type_is_shown_and_narrows_the_log(page: Page, installation: Installation):
+    made = installation.management.webhooks.create(installation.may, "typed", event_header="X-Kind")
+    sent = accepted(installation, made, '{"n": 1}', **{"X-Kind": "order <paid>"})
+    accepted(installation, made, '{"n": 2}', **{"X-Kind": "order refunded"})
+    page.goto(installation.at(LOG))
     page.get_by_label("Webhook").select_option(label="typed")
 
     page.get_by_label("Event type").fill("order <paid>")
@@ -114,12 +118,12 @@ def test_the_event_type_is_shown_and_narrows_the_log(page: Page, house: House):
     expect(page.locator("#log tr[data-key]")).to_have_count(1)
     expect(page.locator(f"#{sent} td.event")).to_contain_text("order <paid>")
     assert page.get_by_label("Event type").input_value() == "order <paid>"
-    page.goto(house.at(f"{LOG}/{sent}"))
+    page.goto(installation.at(f"{LOG}/{sent}"))
     expect(page.locator("dl.facts")).to_contain_text("order <paid> (not signed)")
 
 
-def test_an_invalid_filter_is_reported_at_its_field(page: Page, house: House):
-    page.goto(house.at(f"{LOG}?since=2026-01-02T00:00&until=2026-01-01T00:00&label=lost"))
+def test_an_invalid_filter_is_reported_at_its_field(page: Page, installation: Installation):
+    page.goto(installation.at(f"{LOG}?since=2026-01-02T00:00&until=2026-01-01T00:00&label=lost"))
 
     expect(page.get_by_label("Until (UTC)")).to_have_attribute("aria-invalid", "true")
     expect(page.locator("#until-problem")).to_contain_text("Nothing lies between")
@@ -127,10 +131,10 @@ def test_an_invalid_filter_is_reported_at_its_field(page: Page, house: House):
     assert page.get_by_label("From (UTC)").input_value() == "2026-01-02T00:00"
 
 
-def test_older_pages_go_on_where_the_newer_ended(page: Page, house: House):
-    made = house.management.webhooks.create(house.may, "pages")
-    sent = [accepted(house, made) for _ in range(53)]
-    page.goto(house.at(f"{LOG}?webhook={made.webhook.uid}"))
+def test_older_pages_go_on_where_the_newer_ended(page: Page, installation: Installation):
+    made = installation.management.webhooks.create(installation.may, "pages")
+    sent = [accepted(installation, made) for _ in range(53)]
+    page.goto(installation.at(f"{LOG}?webhook={made.webhook.uid}"))
     newest = [row.get_attribute("id") for row in page.locator("#log tr[data-key]").all()]
 
     page.get_by_role("link", name="Older").click()
@@ -142,35 +146,39 @@ def test_older_pages_go_on_where_the_newer_ended(page: Page, house: House):
     expect(page.locator("#live")).to_have_count(0)
 
 
-def test_dropped_attempts_are_shown_at_their_time(page: Page, house: House):
-    made = house.management.webhooks.create(house.may, "flooded")
+def test_dropped_attempts_are_shown_at_their_time(page: Page, installation: Installation):
+    made = installation.management.webhooks.create(installation.may, "flooded")
     for _ in range(60):
-        accepted(house, made)
-    assert {house.service.post(made, b'{"late": %d}' % number).status for number in range(5)} == {429}
+        accepted(installation, made)
+    assert {installation.service.post(made, b'{"late": %d}' % number).status for number in range(5)} == {429}
     # Counters are written down every second, by the minute.
     until(
-        lambda: sum(each.count for each in house.management.log.dropped_attempts(house.may, "flooded")) == 5,
+        lambda: (
+            sum(each.count for each in installation.management.log.dropped_attempts(installation.may, "flooded")) == 5
+        ),
         "all that was refused is counted",
     )
 
-    page.goto(house.at(f"{LOG}?webhook={made.webhook.uid}"))
+    page.goto(installation.at(f"{LOG}?webhook={made.webhook.uid}"))
 
     expect(page.locator("#log tr").first).to_contain_text(
         re.compile(r"5 dropped without an entry \(too many\) between")
     )
 
 
-def test_a_delivery_says_why_it_started_its_run(page: Page, house: House, webhook: WebhookWithSecret, automation: str):
-    started = accepted(house, webhook, '{"action": "opened", "issue": {"labels": ["bug"]}}')
-    not_started = accepted(house, webhook, '{"action": "closed", "issue": {"labels": ["bug"]}}')
+def test_a_delivery_says_why_it_started_its_run(
+    page: Page, installation: Installation, webhook: WebhookWithSecret, automation: str
+):
+    started = accepted(installation, webhook, '{"action": "opened", "issue": {"labels": ["bug"]}}')
+    not_started = accepted(installation, webhook, '{"action": "closed", "issue": {"labels": ["bug"]}}')
 
-    page.goto(house.at(f"{LOG}/{started}"))
+    page.goto(installation.at(f"{LOG}/{started}"))
     triage = page.locator("section.card", has=page.get_by_role("link", name="triage"))
     expect(triage.get_by_text("Would trigger", exact=True)).to_be_visible()
     expect(page.locator("tr", has_text="triage")).to_have_count(1)
     expect(page.locator(".tree")).to_contain_text('"opened"')
 
-    page.goto(house.at(f"{LOG}/{not_started}"))
+    page.goto(installation.at(f"{LOG}/{not_started}"))
     expect(triage.get_by_text("Would not trigger", exact=True)).to_be_visible()
     row = page.locator("tr", has_text="/action")
     expect(row).to_contain_text('in ["opened"]')
@@ -179,10 +187,10 @@ def test_a_delivery_says_why_it_started_its_run(page: Page, house: House, webhoo
 
 
 def test_a_delivery_is_run_again_by_keyboard_alone(
-    page: Page, house: House, webhook: WebhookWithSecret, automation: str
+    page: Page, installation: Installation, webhook: WebhookWithSecret, automation: str
 ):
-    sent = accepted(house, webhook, '{"action": "opened", "issue": {"labels": ["again"]}}')
-    page.goto(house.at(f"{LOG}/{sent}"))
+    sent = accepted(installation, webhook, '{"action": "opened", "issue": {"labels": ["again"]}}')
+    page.goto(installation.at(f"{LOG}/{sent}"))
 
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -194,15 +202,15 @@ def test_a_delivery_is_run_again_by_keyboard_alone(
 
     expect(page.get_by_role("status").first).to_contain_text("Started again")
     expect(page.get_by_text("replay 1")).to_be_visible()
-    assert [run.replay for run in house.management.runs.of_delivery(house.may, sent)] == [1, 0]
+    assert [run.replay for run in installation.management.runs.of_delivery(installation.may, sent)] == [1, 0]
 
 
-def test_a_delivery_that_triggers_nothing_is_not_run_again(page: Page, house: House):
-    made = house.management.webhooks.create(house.may, "heard no more")
-    listen(house, "fickle", made)
-    sent = accepted(house, made)
-    page.goto(house.at(f"{LOG}/{sent}"))
-    house.management.automations.delete(house.may, "fickle")
+def test_a_delivery_that_triggers_nothing_is_not_run_again(page: Page, installation: Installation):
+    made = installation.management.webhooks.create(installation.may, "heard no more")
+    listen(installation, "fickle", made)
+    sent = accepted(installation, made)
+    page.goto(installation.at(f"{LOG}/{sent}"))
+    installation.management.automations.delete(installation.may, "fickle")
 
     page.get_by_role("button", name="Run again").click()
 
@@ -213,7 +221,7 @@ def test_a_delivery_that_triggers_nothing_is_not_run_again(page: Page, house: Ho
 
 
 def listen(
-    house: House,
+    installation: Installation,
     name: str,
     *made: WebhookWithSecret,
     payload: Any = None,
@@ -224,46 +232,48 @@ def listen(
     if payload is not None:
         chosen["payload"] = payload
     trigger = {"provider": "webhook", "event": "received", "filter": chosen}
-    house.management.automations.create(may or house.may, name, prompt="Look.", triggers=[trigger], **choices)
+    installation.management.automations.create(
+        may or installation.may, name, prompt="Look.", triggers=[trigger], **choices
+    )
 
 
-def test_the_log_says_what_each_delivery_started(page: Page, house: House):
-    heard, unheard = (house.management.webhooks.create(house.may, name) for name in ("heard", "unheard"))
+def test_the_log_says_what_each_delivery_started(page: Page, installation: Installation):
+    heard, unheard = (installation.management.webhooks.create(installation.may, name) for name in ("heard", "unheard"))
     for name in ("one", "another"):
-        listen(house, name, heard, payload={"to": {"not_in": ["one"]}} if name == "another" else None)
-    accepted(house, heard, '{"to": "both"}')
-    accepted(house, heard, '{"to": "both"}')
-    accepted(house, heard, '{"to": "one"}')
-    accepted(house, unheard, '{"to": "nobody"}')
+        listen(installation, name, heard, payload={"to": {"not_in": ["one"]}} if name == "another" else None)
+    accepted(installation, heard, '{"to": "both"}')
+    accepted(installation, heard, '{"to": "both"}')
+    accepted(installation, heard, '{"to": "one"}')
+    accepted(installation, unheard, '{"to": "nobody"}')
 
-    page.goto(house.at(f"{LOG}?webhook={heard.webhook.uid}"))
+    page.goto(installation.at(f"{LOG}?webhook={heard.webhook.uid}"))
     expect(page.locator("#log td.runs")).to_have_text(["1 run", "2 runs"])
     page.get_by_role("link", name="2 runs").click()
     expect(page).to_have_url(re.compile("/deliveries/dlv_[0-9a-f]+#runs$"))
     expect(page.get_by_role("row").filter(has=page.get_by_text(re.compile("^(one|another)$")))).to_have_count(2)
 
-    page.goto(house.at(f"{LOG}?webhook={unheard.webhook.uid}"))
+    page.goto(installation.at(f"{LOG}?webhook={unheard.webhook.uid}"))
     expect(page.locator("#log td.runs")).to_have_text("none")
     expect(page.locator("#log")).to_contain_text("no id")
 
 
-def test_automations_of_other_webhooks_are_not_failures(page: Page, house: House):
-    house.management.factories.create(house.management.access.operator_of_team(), "apart")
-    may = house.management.access.operator("apart")
-    made, far, farther = (house.management.webhooks.create(may, name) for name in ("near", "far", "farther"))
-    listen(house, "a far one", far, may=may)
-    sent = accepted(house, made)
-    page.goto(house.at(f"/f/apart/deliveries/{sent}"))
+def test_automations_of_other_webhooks_are_not_failures(page: Page, installation: Installation):
+    installation.management.factories.create(installation.management.access.operator_of_team(), "apart")
+    may = installation.management.access.operator("apart")
+    made, far, farther = (installation.management.webhooks.create(may, name) for name in ("near", "far", "farther"))
+    listen(installation, "a far one", far, may=may)
+    sent = accepted(installation, made)
+    page.goto(installation.at(f"/f/apart/deliveries/{sent}"))
     far_one = page.locator(".elsewhere li", has_text="a far one")
     expect(page.get_by_text("No automation listens to near.")).to_be_visible()
     expect(far_one.get_by_text("listens to another webhook")).to_be_visible()
 
     for name in ("far too", "very far", "off and far"):
-        listen(house, name, far, farther, may=may, enabled=name != "off and far")
-    listen(house, "a close miss", made, may=may, payload={"at": {"exists": False}})
-    listen(house, "willing", made, may=may)
-    house.management.webhooks.delete(may, made.webhook.uid)
-    page.goto(house.at(f"/f/apart/deliveries/{sent}"))
+        listen(installation, name, far, farther, may=may, enabled=name != "off and far")
+    listen(installation, "a close miss", made, may=may, payload={"at": {"exists": False}})
+    listen(installation, "willing", made, may=may)
+    installation.management.webhooks.delete(may, made.webhook.uid)
+    page.goto(installation.at(f"/f/apart/deliveries/{sent}"))
 
     assert page.locator("section.card h3 a").all_inner_texts() == ["willing", "a close miss"]
     expect(page.locator("section.card .tag.no")).to_have_text(["Would not trigger", "failed", "no"])
@@ -275,11 +285,15 @@ def test_automations_of_other_webhooks_are_not_failures(page: Page, house: House
     expect(page.locator(".facts")).to_contain_text("deleted")
 
 
-def test_what_was_refused_has_no_payload_and_says_so(page: Page, house: House, webhook: WebhookWithSecret):
-    house.service.post(webhook, token="wrong")
-    refused = house.management.log.newest(house.may, webhook="source", label=Label.REJECTED_AUTH, limit=1)[0]
+def test_what_was_refused_has_no_payload_and_says_so(
+    page: Page, installation: Installation, webhook: WebhookWithSecret
+):
+    installation.service.post(webhook, token="wrong")
+    refused = installation.management.log.newest(
+        installation.may, webhook="source", label=Label.REJECTED_AUTH, limit=1
+    )[0]
 
-    page.goto(house.at(f"{LOG}/{delivery_id(refused.key)}"))
+    page.goto(installation.at(f"{LOG}/{delivery_id(refused.key)}"))
 
     expect(page.get_by_text("No payload is kept")).to_be_visible()
     expect(page.get_by_text("127.0.0.1")).to_be_visible()
@@ -287,28 +301,30 @@ def test_what_was_refused_has_no_payload_and_says_so(page: Page, house: House, w
     expect(page.get_by_role("button", name="Run again")).to_have_count(0)
 
 
-def test_a_payload_is_downloaded_byte_for_byte(page: Page, house: House, webhook: WebhookWithSecret):
+def test_a_payload_is_downloaded_byte_for_byte(page: Page, installation: Installation, webhook: WebhookWithSecret):
     body = '{"b":1, "a" : "\\u00e9 é",\n "number": 1.0e2}'
-    sent = accepted(house, webhook, body)
-    page.goto(house.at(f"{LOG}/{sent}"))
+    sent = accepted(installation, webhook, body)
+    page.goto(installation.at(f"{LOG}/{sent}"))
 
     with page.expect_download() as downloading:
         page.get_by_role("link", name="Download event-payload.json").click()
 
     assert downloading.value.suggested_filename == "event-payload.json"
     assert downloading.value.path().read_bytes() == body.encode()
-    answer = page.request.get(house.at(f"{LOG}/{sent}/payload"))
+    answer = page.request.get(installation.at(f"{LOG}/{sent}/payload"))
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
 @pytest.mark.parametrize("kind", HOSTILE_BODIES)
-def test_a_hostile_payload_is_text_and_nothing_else(page: Page, house: House, webhook: WebhookWithSecret, kind: str):
+def test_a_hostile_payload_is_text_and_nothing_else(
+    page: Page, installation: Installation, webhook: WebhookWithSecret, kind: str
+):
     body = HOSTILE_BODIES[kind]
-    sent = accepted(house, webhook, body)
+    sent = accepted(installation, webhook, body)
 
     for raw in ("", "?raw=all"):
-        answer = page.goto(house.at(f"{LOG}/{sent}{raw}"))
+        answer = page.goto(installation.at(f"{LOG}/{sent}{raw}"))
         assert answer is not None
         assert answer.status == 200
 
@@ -320,11 +336,11 @@ def test_a_hostile_payload_is_text_and_nothing_else(page: Page, house: House, we
     assert wide <= 0
 
 
-def test_hostile_names_and_event_ids_are_text_in_the_log(page: Page, house: House):
-    made = house.management.webhooks.create(house.may, "<b>mark & up</b>")
-    accepted(house, made, **{"X-Service-Delivery-Id": "<script>alert(1)</script>'\"&amp;"})
+def test_hostile_names_and_event_ids_are_text_in_the_log(page: Page, installation: Installation):
+    made = installation.management.webhooks.create(installation.may, "<b>mark & up</b>")
+    accepted(installation, made, **{"X-Service-Delivery-Id": "<script>alert(1)</script>'\"&amp;"})
 
-    page.goto(house.at(f"{LOG}?webhook={made.webhook.uid}"))
+    page.goto(installation.at(f"{LOG}?webhook={made.webhook.uid}"))
 
     row = page.locator("#log tr[data-key]")
     expect(row).to_contain_text("<b>mark & up</b>")
@@ -332,15 +348,15 @@ def test_hostile_names_and_event_ids_are_text_in_the_log(page: Page, house: Hous
 
 
 def test_without_scripts_the_log_is_read_and_a_delivery_run_again(
-    visitor: Callable[..., BrowserContext],
+    new_profile: Callable[..., BrowserContext],
     signed_in_state: Any,
-    house: House,
+    installation: Installation,
     webhook: WebhookWithSecret,
     automation: str,
 ):
-    sent = accepted(house, webhook, '{"action": "opened", "issue": {"n": "no script"}}')
-    page = visitor(java_script_enabled=False, storage_state=signed_in_state).new_page()
-    page.goto(house.at(LOG))
+    sent = accepted(installation, webhook, '{"action": "opened", "issue": {"n": "no script"}}')
+    page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
+    page.goto(installation.at(LOG))
     page.get_by_label("Webhook").select_option(label="source")
     page.get_by_role("button", name="Show").click()
 
@@ -351,20 +367,22 @@ def test_without_scripts_the_log_is_read_and_a_delivery_run_again(
 
 
 @pytest.fixture
-def viewer(stranger: Page, house: House) -> Iterator[Page]:
-    admin = house.management.access.operator_of_team()
-    house.management.members.add(admin, "vera@example.com", "Vera")
-    house.management.members.set_role(admin, "vera@example.com", "default", Role.VIEWER)
-    link = house.management.sessions.link_for(admin, "vera@example.com")
-    house.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
-    sign_in(stranger, house, "vera@example.com")
-    yield stranger
-    house.management.members.remove(admin, "vera@example.com")
+def viewer(signed_out_page: Page, installation: Installation) -> Iterator[Page]:
+    admin = installation.management.access.operator_of_team()
+    installation.management.members.add(admin, "vera@example.com", "Vera")
+    installation.management.members.set_role(admin, "vera@example.com", "default", Role.VIEWER)
+    link = installation.management.sessions.link_for(admin, "vera@example.com")
+    installation.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
+    sign_in(signed_out_page, installation, "vera@example.com")
+    yield signed_out_page
+    installation.management.members.remove(admin, "vera@example.com")
 
 
-def test_a_viewer_reads_and_runs_nothing(viewer: Page, house: House, webhook: WebhookWithSecret, automation: str):
-    sent = accepted(house, webhook, '{"action": "opened", "issue": {"for": "viewers"}}')
-    viewer.goto(house.at(f"{LOG}/{sent}"))
+def test_a_viewer_reads_and_runs_nothing(
+    viewer: Page, installation: Installation, webhook: WebhookWithSecret, automation: str
+):
+    sent = accepted(installation, webhook, '{"action": "opened", "issue": {"for": "viewers"}}')
+    viewer.goto(installation.at(f"{LOG}/{sent}"))
     expect(viewer.get_by_role("heading", name="Payload")).to_be_visible()
     expect(viewer.get_by_role("button", name="Run again")).to_have_count(0)
 
@@ -376,33 +394,35 @@ def test_a_viewer_reads_and_runs_nothing(viewer: Page, house: House, webhook: We
     )
 
     assert refused == 403
-    assert [run.replay for run in house.management.runs.of_delivery(house.may, sent)] == [0]
+    assert [run.replay for run in installation.management.runs.of_delivery(installation.may, sent)] == [0]
 
 
-def test_the_pages_look_right(looks: Any, house: House, automation: str, webhook: WebhookWithSecret):
-    made = house.management.webhooks.create(house.may, "looked at")
+def test_the_pages_look_right(
+    check_accessibility: Any, installation: Installation, automation: str, webhook: WebhookWithSecret
+):
+    made = installation.management.webhooks.create(installation.may, "looked at")
     body = {"action": "opened", "issue": {"number": 12, "title": HOSTILE_TEXT, "labels": ["bug", None, True]}, "to": {}}
-    sent = accepted(house, webhook, json.dumps(body), **{"X-Service-Delivery-Id": "a-long-event-id-" + "0" * 60})
-    accepted(house, made, '{"n": 1}', **{"X-Service-Delivery-Id": "same"})
-    again = accepted(house, made, '{"n": 1}', **{"X-Service-Delivery-Id": "same"})
-    house.service.post(made, token="wrong")
-    quiet = house.management.webhooks.create(house.may, "quiet")
+    sent = accepted(installation, webhook, json.dumps(body), **{"X-Service-Delivery-Id": "a-long-event-id-" + "0" * 60})
+    accepted(installation, made, '{"n": 1}', **{"X-Service-Delivery-Id": "same"})
+    again = accepted(installation, made, '{"n": 1}', **{"X-Service-Delivery-Id": "same"})
+    installation.service.post(made, token="wrong")
+    quiet = installation.management.webhooks.create(installation.may, "quiet")
     for name in ("listener of others", "another listener of others"):
-        listen(house, name, made, quiet)
-    house.management.webhooks.set_enabled(house.may, webhook.webhook.uid, False)
+        listen(installation, name, made, quiet)
+    installation.management.webhooks.set_enabled(installation.may, webhook.webhook.uid, False)
 
-    looks("deliveries", LOG)
-    looks("deliveries-waiting", f"{LOG}?webhook={quiet.webhook.uid}")
-    looks("deliveries-none", f"{LOG}?until=2001-01-01T00:00")
-    looks("delivery", f"{LOG}/{sent}", prepare=lambda page: page.locator(".elsewhere summary").click())
-    looks("delivery-duplicate", f"{LOG}/{again}")
-    house.management.webhooks.set_enabled(house.may, webhook.webhook.uid, True)
+    check_accessibility("deliveries", LOG)
+    check_accessibility("deliveries-waiting", f"{LOG}?webhook={quiet.webhook.uid}")
+    check_accessibility("deliveries-none", f"{LOG}?until=2001-01-01T00:00")
+    check_accessibility("delivery", f"{LOG}/{sent}", prepare=lambda page: page.locator(".elsewhere summary").click())
+    check_accessibility("delivery-duplicate", f"{LOG}/{again}")
+    installation.management.webhooks.set_enabled(installation.may, webhook.webhook.uid, True)
 
 
-def test_a_delivery_leads_to_an_automation_that_begins_with_it(page: Page, house: House):
-    made = house.management.webhooks.create(house.may, "led from")
-    sent = house.service.post(made, b'{"led": "here"}').delivery_id
-    page.goto(house.at(f"{LOG}/{sent}"))
+def test_a_delivery_leads_to_an_automation_that_begins_with_it(page: Page, installation: Installation):
+    made = installation.management.webhooks.create(installation.may, "led from")
+    sent = installation.service.post(made, b'{"led": "here"}').delivery_id
+    page.goto(installation.at(f"{LOG}/{sent}"))
 
     page.get_by_role("link", name="New automation from this delivery").click()
 

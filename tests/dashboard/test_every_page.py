@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from hookmill.domain.permission import Role
 from hookmill.domain.webhook import AuthMode
 from hookmill.web.dashboard import PAGES
-from tests.dashboard.conftest import WIDE, House
+from tests.dashboard.conftest import WIDE, Installation
 from tests.dashboard.running import automation, member
 from tests.support.counts import count
 
@@ -66,23 +66,23 @@ TOO_WIDE = """() => [...document.querySelectorAll("body *")]
 
 
 @pytest.fixture(scope="module")
-def addresses(house: House) -> list[str]:
+def addresses(installation: Installation) -> list[str]:
     """The address of every page, in a factory where there is one of everything, under names that are hard to break."""
-    management, may = house.management, house.may
+    management, may = installation.management, installation.may
     team = management.access.operator_of_team()
     webhook = management.webhooks.create(may, LONG, delivery_id_header="X-Event-Id")
     of_provider = management.webhooks.create(
         may, "of a provider", auth_mode=AuthMode.SIGNATURE, signature_scheme="github"
     )
-    listens = automation(house, LONG, webhook)
+    listens = automation(installation, LONG, webhook)
     body = json.dumps({"action": "opened", LONG: {"deep": [1, {LONG: "y" * 300}]}}).encode()
-    accepted = house.service.post(webhook, body, headers={"X-Event-Id": "e" * 200})
+    accepted = installation.service.post(webhook, body, headers={"X-Event-Id": "e" * 200})
     assert accepted.status == 202
-    house.service.post(webhook, body, headers={"X-Event-Id": "e" * 200})
-    house.service.post(webhook, b"no JSON")
-    house.service.post(webhook, token="wrong")
+    installation.service.post(webhook, body, headers={"X-Event-Id": "e" * 200})
+    installation.service.post(webhook, b"no JSON")
+    installation.service.post(webhook, token="wrong")
     management.secrets.create(may, "S" * 64)
-    member(house, "m" * 50 + "@" + "long." * 8 + "example.com", LONG)
+    member(installation, "m" * 50 + "@" + "long." * 8 + "example.com", LONG)
     (named,) = [each for each in management.members.all(team) if each.name == LONG]
     key = management.keys.create(team, LONG, Role.VIEWER, factory="default").key
     management.factories.create(team, LONG)
@@ -128,13 +128,13 @@ def walk(page: Page) -> list[str]:
 
 @pytest.mark.timeout(300)
 def test_every_stop_of_the_keyboard_is_seen_and_nothing_scrolls_sideways(
-    page: Page, house: House, addresses: list[str]
+    page: Page, installation: Installation, addresses: list[str]
 ):
     wrong: dict[str, list[str]] = {}
     seen = 0
     for number, address in enumerate(addresses):
         page.set_viewport_size(WIDE)
-        answer = page.goto(house.at(address))
+        answer = page.goto(installation.at(address))
         assert answer is not None
         assert answer.status < 500, address
         if page.get_by_role("main").count() == 0:
@@ -152,9 +152,9 @@ def test_every_stop_of_the_keyboard_is_seen_and_nothing_scrolls_sideways(
     assert seen >= 30
 
 
-def test_a_narrow_screen_has_its_menu_behind_one_link(page: Page, house: House):
+def test_a_narrow_screen_has_its_menu_behind_one_link(page: Page, installation: Installation):
     page.set_viewport_size({"width": 320, "height": 740})
-    page.goto(house.at("/f/default/deliveries"))
+    page.goto(installation.at("/f/default/deliveries"))
     links = page.get_by_role("navigation", name="Factory").get_by_role("link")
     height = page.get_by_role("banner").evaluate("element => element.getBoundingClientRect().height")
     expect(links.first).to_be_hidden()
@@ -174,7 +174,7 @@ def test_a_narrow_screen_has_its_menu_behind_one_link(page: Page, house: House):
 
     expect(page.get_by_role("link", name="Menu: Automations")).to_be_visible()
     assert height < 60
-    page.goto(house.at("/team/keys"))
+    page.goto(installation.at("/team/keys"))
     expect(page.get_by_role("link", name="Audit log")).to_be_visible()
     page.get_by_role("link", name="Menu: Team").press("Enter")
     page.get_by_role("link", name="Back to the factories").press("Enter")

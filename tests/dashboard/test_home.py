@@ -15,7 +15,7 @@ from hookmill.domain.webhook import AuthMode
 from hookmill.management.activity import HOUR_US, Hour
 from hookmill.web.dashboard.chart import HEIGHT, chart
 from tests.dashboard.client import Dashboard, Elements, Visitor, living
-from tests.dashboard.conftest import House
+from tests.dashboard.conftest import Installation
 from tests.support.world import World
 
 
@@ -234,27 +234,29 @@ def test_one_among_a_million_is_drawn():
     assert rejected.path == "M120 0V1"
 
 
-def test_home_looks_right(looks: Callable[..., None], house: House):
-    looks("home-new", "/f/default")
-    made: list[Any] = [house.management.webhooks.create(house.may, f"service {number}") for number in range(4)]
-    house.management.webhooks.create(
-        house.may, "<b>a name</b> that is long enough to be broken somewhere, \u202e and turned around"
+def test_home_looks_right(check_accessibility: Callable[..., None], installation: Installation):
+    check_accessibility("home-new", "/f/default")
+    made: list[Any] = [
+        installation.management.webhooks.create(installation.may, f"service {number}") for number in range(4)
+    ]
+    installation.management.webhooks.create(
+        installation.may, "<b>a name</b> that is long enough to be broken somewhere, \u202e and turned around"
     )
     for number in range(6):
-        house.service.post(made[0], b'{"n": %d}' % (number % 4))
-    house.service.post(made[1], b"{}", token="wrong")
-    house.service.post(made[2], b"no JSON")
-    house.management.secrets.replace(house.may, made[3].webhook.secret_name)
-    house.management.factories.create(house.management.access.operator_of_team(), "empty")
+        installation.service.post(made[0], b'{"n": %d}' % (number % 4))
+    installation.service.post(made[1], b"{}", token="wrong")
+    installation.service.post(made[2], b"no JSON")
+    installation.management.secrets.replace(installation.may, made[3].webhook.secret_name)
+    installation.management.factories.create(installation.management.access.operator_of_team(), "empty")
 
-    looks("home", "/f/default")
-    looks("home-empty", "/f/empty")
+    check_accessibility("home", "/f/default")
+    check_accessibility("home-empty", "/f/empty")
 
 
-def test_from_home_to_the_first_run(page: Page, house: House):
-    page.goto(house.at("/f/default"))
+def test_from_home_to_the_first_run(page: Page, installation: Installation):
+    page.goto(installation.at("/f/default"))
     beside = page.context.new_page()
-    beside.goto(house.at("/f/default"))
+    beside.goto(installation.at("/f/default"))
     steps = beside.get_by_role("region", name="First steps")
     expect(steps).not_to_contain_text("It started a run")
     expect(steps).to_contain_text("first has no filter: every delivery starts a run of it.")
@@ -262,11 +264,11 @@ def test_from_home_to_the_first_run(page: Page, house: House):
     page.goto(page.url + "#rotate")
     page.get_by_role("button", name="Rotate it now").click()
     secret = page.locator("#secret").inner_text()
-    first = house.management.webhooks.get(house.may, "first")
-    answer = house.service.request(
+    first = installation.management.webhooks.get(installation.may, "first")
+    answer = installation.service.request(
         "POST", first.ingress_path(), headers={"Authorization": f"Bearer {secret}"}, body=b'{"it": "works"}'
     )
-    page.goto(house.at("/f/default"))
+    page.goto(installation.at("/f/default"))
 
     assert answer.status == 202
     card = page.locator(".webhooks .card").filter(has=page.get_by_role("link", name="first", exact=True))
@@ -278,6 +280,6 @@ def test_from_home_to_the_first_run(page: Page, house: House):
     expect(steps).to_contain_text("It started a run: see the run. done")
     steps.get_by_role("link", name="see the run").click()
     expect(beside.get_by_role("heading", name="Run of first")).to_be_visible()
-    page.goto(house.at("/f/default"))
+    page.goto(installation.at("/f/default"))
     expect(page.get_by_role("heading", name="Webhooks")).to_be_visible()
     expect(page.get_by_role("region", name="First steps")).to_have_count(0)

@@ -9,8 +9,8 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
 from hookmill.domain.webhook import WebhookState
-from tests.dashboard.conftest import PASSWORD, House
-from tests.dashboard.running import automation, house_that_runs, member
+from tests.dashboard.conftest import PASSWORD, Installation
+from tests.dashboard.running import automation, installation_with_runners, member
 from tests.support.waiting import until
 
 STOPS_MAX = 120
@@ -22,9 +22,9 @@ NEW_PASSWORD = "another long password"
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with house_that_runs(tmp_path_factory.mktemp("house") / "data") as house:
-        yield house
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    with installation_with_runners(tmp_path_factory.mktemp("installation") / "data") as installation:
+        yield installation
 
 
 class Keyboard:
@@ -100,9 +100,9 @@ def keyboard(page: Page) -> Keyboard:
     return Keyboard(page)
 
 
-def test_coming_in_changing_the_password_and_going_out(stranger: Page, house: House):
-    keyboard = Keyboard(stranger)
-    stranger.goto(house.at(member(house, "kay@example.com", "Kay")))
+def test_coming_in_changing_the_password_and_going_out(signed_out_page: Page, installation: Installation):
+    keyboard = Keyboard(signed_out_page)
+    signed_out_page.goto(installation.at(member(installation, "kay@example.com", "Kay")))
     keyboard.type("Password", PASSWORD)
     keyboard.type("The same once more", PASSWORD)
     keyboard.button("Set password and sign in")
@@ -110,16 +110,16 @@ def test_coming_in_changing_the_password_and_going_out(stranger: Page, house: Ho
 
     keyboard.link("Kay")
     keyboard.heading("Your account")
-    keyboard.to(stranger.get_by_role("link", name="Skip to the content"), key="Shift+Tab")
-    expect(stranger.get_by_role("link", name="Skip to the content")).to_be_in_viewport()
+    keyboard.to(signed_out_page.get_by_role("link", name="Skip to the content"), key="Shift+Tab")
+    expect(signed_out_page.get_by_role("link", name="Skip to the content")).to_be_in_viewport()
     keyboard.press("Enter")
     keyboard.press("Tab")
-    expect(stranger.get_by_label("Old password")).to_be_focused()
-    stranger.keyboard.type("not the old one")
+    expect(signed_out_page.get_by_label("Old password")).to_be_focused()
+    signed_out_page.keyboard.type("not the old one")
     keyboard.type("New password", NEW_PASSWORD)
     keyboard.type("The same once more", NEW_PASSWORD)
     keyboard.button("Change it")
-    expect(stranger.get_by_role("alert")).to_contain_text("The old password is not the right one")
+    expect(signed_out_page.get_by_role("alert")).to_contain_text("The old password is not the right one")
     keyboard.type("Old password", PASSWORD)
     keyboard.type("New password", NEW_PASSWORD)
     keyboard.type("The same once more", NEW_PASSWORD)
@@ -128,16 +128,16 @@ def test_coming_in_changing_the_password_and_going_out(stranger: Page, house: Ho
 
     keyboard.button("Sign out")
     keyboard.reads("You are signed out")
-    expect(stranger.get_by_label("E-mail address")).to_be_focused()
-    stranger.keyboard.type("kay@example.com")
+    expect(signed_out_page.get_by_label("E-mail address")).to_be_focused()
+    signed_out_page.keyboard.type("kay@example.com")
     keyboard.type("Password", NEW_PASSWORD)
     keyboard.press("Enter")
     keyboard.heading("default")
 
 
-def test_a_webhook_from_its_creation_to_its_end(keyboard: Keyboard, house: House):
+def test_a_webhook_from_its_creation_to_its_end(keyboard: Keyboard, installation: Installation):
     page = keyboard.page
-    page.goto(house.at("/f/default"))
+    page.goto(installation.at("/f/default"))
     keyboard.link("Create a webhook")
     expect(page.get_by_label("Name", exact=True)).to_be_focused()
     page.keyboard.type("by keyboard")
@@ -150,7 +150,7 @@ def test_a_webhook_from_its_creation_to_its_end(keyboard: Keyboard, house: House
     keyboard.type("The provider's secret", "whsec_" + "a" * 32)
     keyboard.button("Supply it")
     keyboard.reads("The webhook has its provider's secret")
-    [made] = [each for each in house.management.webhooks.all(house.may) if each.name == "by keyboard"]
+    [made] = [each for each in installation.management.webhooks.all(installation.may) if each.name == "by keyboard"]
     assert (made.signature_scheme, made.state) == ("stripe", WebhookState.ENABLED)
 
     keyboard.unfold("Disable")
@@ -177,10 +177,12 @@ def test_a_webhook_from_its_creation_to_its_end(keyboard: Keyboard, house: House
     keyboard.reads("The webhook is deleted")
 
 
-def test_a_secret_is_copied_used_replaced_synced_rotated_and_deleted(keyboard: Keyboard, house: House, page: Page):
+def test_a_secret_is_copied_used_replaced_synced_rotated_and_deleted(
+    keyboard: Keyboard, installation: Installation, page: Page
+):
     context: BrowserContext = page.context
-    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=house.address)
-    page.goto(house.at("/f/default/secrets"))
+    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=installation.address)
+    page.goto(installation.at("/f/default/secrets"))
     keyboard.type("Name", "BY_KEYBOARD")
     keyboard.button("Create it")
     keyboard.heading("BY_KEYBOARD is created")
@@ -191,7 +193,7 @@ def test_a_secret_is_copied_used_replaced_synced_rotated_and_deleted(keyboard: K
     keyboard.link("To the secrets")
     keyboard.heading("Create a secret")
 
-    page.goto(house.at("/f/default/webhooks/new"))
+    page.goto(installation.at("/f/default/webhooks/new"))
     keyboard.type("Name", "uses it")
     keyboard.to(page.get_by_role("radio", name="Make one here"))
     keyboard.press("ArrowDown")
@@ -215,10 +217,10 @@ def test_a_secret_is_copied_used_replaced_synced_rotated_and_deleted(keyboard: K
     secret = page.locator("#secret").inner_text()
     keyboard.button("Copy", exact=False)
     keyboard.link("To the webhook")
-    used = next(each for each in house.management.webhooks.all(house.may) if each.name == "uses it")
+    used = next(each for each in installation.management.webhooks.all(installation.may) if each.name == "uses it")
     path = used.ingress_path()
     bearer = {"Authorization": f"Bearer {secret}"}
-    assert house.service.request("POST", path, headers=bearer, body=b"{}").status == 202
+    assert installation.service.request("POST", path, headers=bearer, body=b"{}").status == 202
 
     keyboard.unfold("Delete")
     keyboard.button("Delete uses it for good")
@@ -230,12 +232,12 @@ def test_a_secret_is_copied_used_replaced_synced_rotated_and_deleted(keyboard: K
     keyboard.reads("The team secret is deleted")
 
 
-def test_the_log_is_narrowed_paused_and_read(keyboard: Keyboard, house: House):
+def test_the_log_is_narrowed_paused_and_read(keyboard: Keyboard, installation: Installation):
     page = keyboard.page
-    made = house.management.webhooks.create(house.may, "read by keyboard")
-    sent = house.service.post(made, b'{"outer": {"inner": [1, 2]}, "plain": true}').delivery_id
-    house.service.post(made, b"no JSON")
-    page.goto(house.at("/f/default"))
+    made = installation.management.webhooks.create(installation.may, "read by keyboard")
+    sent = installation.service.post(made, b'{"outer": {"inner": [1, 2]}, "plain": true}').delivery_id
+    installation.service.post(made, b"no JSON")
+    page.goto(installation.at("/f/default"))
     keyboard.link("Deliveries")
     keyboard.choose("Webhook", "read by keyboard")
     keyboard.choose("Label", "Accepted")
@@ -260,21 +262,21 @@ def test_the_log_is_narrowed_paused_and_read(keyboard: Keyboard, house: House):
     keyboard.press("Enter")
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     keyboard.button("Pause")
-    later = house.service.post(made, b'{"while": "paused"}').delivery_id
+    later = installation.service.post(made, b'{"while": "paused"}').delivery_id
     expect(page.get_by_text("Paused, 1 waiting")).to_be_visible()
     expect(page.locator(f"#{later}")).to_have_count(0)
     keyboard.button("Resume")
     expect(page.locator(f"#{later}")).to_be_visible()
-    house.management.webhooks.delete(house.may, made.webhook.uid)
+    installation.management.webhooks.delete(installation.may, made.webhook.uid)
 
 
-def test_an_automation_is_edited_tried_disabled_and_deleted(keyboard: Keyboard, house: House):
+def test_an_automation_is_edited_tried_disabled_and_deleted(keyboard: Keyboard, installation: Installation):
     page = keyboard.page
-    made = house.management.webhooks.create(house.may, "listened to by keyboard")
-    automation(house, "Edited by keyboard", made)
+    made = installation.management.webhooks.create(installation.may, "listened to by keyboard")
+    automation(installation, "Edited by keyboard", made)
     for number in range(3):
-        house.service.post(made, b'{"number": %d}' % number)
-    page.goto(house.at("/f/default/automations"))
+        installation.service.post(made, b'{"number": %d}' % number)
+    page.goto(installation.at("/f/default/automations"))
     keyboard.link("Edited by keyboard")
     keyboard.link("Edit")
     keyboard.heading("Edit Edited by keyboard")
@@ -285,7 +287,7 @@ def test_an_automation_is_edited_tried_disabled_and_deleted(keyboard: Keyboard, 
     expect(page.get_by_text("Would trigger", exact=True).first).to_be_visible()
     keyboard.button("Save")
     keyboard.reads("The automation is saved")
-    saved = house.management.automations.get(house.may, "Edited by keyboard")
+    saved = installation.management.automations.get(installation.may, "Edited by keyboard")
     assert saved.prompt == "Look again."
     assert saved.triggers[0].payload is not None
 
@@ -296,17 +298,20 @@ def test_an_automation_is_edited_tried_disabled_and_deleted(keyboard: Keyboard, 
     keyboard.link("Delete…")
     keyboard.button("Delete it")
     page.wait_for_url(re.compile("/automations(\\?|$)"))
-    assert "Edited by keyboard" not in {each.name for each in house.management.automations.all(house.may)}
-    house.management.webhooks.delete(house.may, made.webhook.uid)
+    assert "Edited by keyboard" not in {each.name for each in installation.management.automations.all(installation.may)}
+    installation.management.webhooks.delete(installation.may, made.webhook.uid)
 
 
-def test_a_run_is_opened_while_it_runs_and_cancelled(keyboard: Keyboard, house: House):
+def test_a_run_is_opened_while_it_runs_and_cancelled(keyboard: Keyboard, installation: Installation):
     page = keyboard.page
-    made = house.management.webhooks.create(house.may, "started by keyboard")
-    automation(house, "Cancelled by keyboard", made, runner="waits")
-    [run] = house.management.runs.of_delivery(house.may, house.service.post(made).delivery_id)
-    until(lambda: house.management.runs.get(house.may, run_id(run.id)).state is RunState.RUNNING, "the run runs")
-    page.goto(house.at("/f/default"))
+    made = installation.management.webhooks.create(installation.may, "started by keyboard")
+    automation(installation, "Cancelled by keyboard", made, runner="waits")
+    [run] = installation.management.runs.of_delivery(installation.may, installation.service.post(made).delivery_id)
+    until(
+        lambda: installation.management.runs.get(installation.may, run_id(run.id)).state is RunState.RUNNING,
+        "the run runs",
+    )
+    page.goto(installation.at("/f/default"))
     keyboard.link("Runs")
     keyboard.choose("Webhook", "started by keyboard")
     keyboard.button("Show")
@@ -323,9 +328,9 @@ def test_a_run_is_opened_while_it_runs_and_cancelled(keyboard: Keyboard, house: 
     expect(page.get_by_text("cancelled", exact=True).first).to_be_visible()
 
 
-def test_the_team_is_managed(keyboard: Keyboard, house: House):
+def test_the_team_is_managed(keyboard: Keyboard, installation: Installation):
     page = keyboard.page
-    page.goto(house.at("/f/default"))
+    page.goto(installation.at("/f/default"))
     keyboard.link("Team")
     keyboard.type("Name", "Grace")
     keyboard.type("E-mail address", "grace@example.com")
@@ -358,7 +363,7 @@ def test_the_team_is_managed(keyboard: Keyboard, house: House):
     page.keyboard.type("12312099")
     keyboard.button("Create key")
     token = page.locator("#made-token").inner_text()
-    answered = house.service.request("GET", "/api/v1/me", headers={"Authorization": f"Bearer {token}"})
+    answered = installation.service.request("GET", "/api/v1/me", headers={"Authorization": f"Bearer {token}"})
     keyboard.link("All keys")
     expect(page.get_by_role("row", name="pipeline")).to_contain_text("manager in by keyboard")
     expect(page.get_by_role("row", name="pipeline")).to_contain_text("2100-01-01 00:00:00")
@@ -366,11 +371,11 @@ def test_the_team_is_managed(keyboard: Keyboard, house: House):
     keyboard.link("Revoke … pipeline")
     keyboard.button("Revoke")
     expect(page.get_by_role("row", name="pipeline")).to_contain_text(re.compile(r"revoked \d{4}-"))
-    refused = house.service.request("GET", "/api/v1/me", headers={"Authorization": f"Bearer {token}"})
+    refused = installation.service.request("GET", "/api/v1/me", headers={"Authorization": f"Bearer {token}"})
     assert (answered.status, refused.status) == (200, 401)
 
     for number in range(60):
-        house.management.secrets.create(house.may, f"PAGED_{number}")
+        installation.management.secrets.create(installation.may, f"PAGED_{number}")
     keyboard.link("Audit log")
     expect(page.get_by_text("PAGED_59", exact=True)).to_be_visible()
     keyboard.link("Older")

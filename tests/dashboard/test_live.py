@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from hookmill.domain.permission import Role
 from hookmill.management import WebhookWithSecret
-from tests.dashboard.conftest import PASSWORD, House
+from tests.dashboard.conftest import PASSWORD, Installation
 from tests.support.service import serving
 
 LOG = "/f/default/deliveries"
@@ -37,27 +37,27 @@ NOTE_ARRIVALS = """
 
 
 @pytest.fixture(scope="module")
-def webhook(house: House) -> WebhookWithSecret:
-    return house.management.webhooks.create(house.may, "live")
+def webhook(installation: Installation) -> WebhookWithSecret:
+    return installation.management.webhooks.create(installation.may, "live")
 
 
-def watch(page: Page, house: House, path: str = LOG) -> None:
-    page.goto(house.at(path))
+def watch(page: Page, installation: Installation, path: str = LOG) -> None:
+    page.goto(installation.at(path))
     expect(page.locator("#live-state")).to_have_text("Live")
 
 
-def post(house: House, webhook: WebhookWithSecret, **headers: str) -> str:
-    answer = house.service.post(webhook, b'{"at": %d}' % time.time_ns(), headers=headers)
+def post(installation: Installation, webhook: WebhookWithSecret, **headers: str) -> str:
+    answer = installation.service.post(webhook, b'{"at": %d}' % time.time_ns(), headers=headers)
     assert answer.status == 202
     return answer.delivery_id
 
 
-def test_a_row_is_on_screen_soon_after_its_202(page: Page, house: House, webhook: WebhookWithSecret):
-    watch(page, house)
+def test_a_row_is_on_screen_soon_after_its_202(page: Page, installation: Installation, webhook: WebhookWithSecret):
+    watch(page, installation)
     page.evaluate(NOTE_ARRIVALS)
     answered: dict[str, float] = {}
     for _ in range(12):
-        sent = post(house, webhook)
+        sent = post(installation, webhook)
         answered[sent] = page.evaluate(NOW)
         # Not in step with whoever looks at intervals.
         page.wait_for_timeout(70)
@@ -74,18 +74,18 @@ def test_a_row_is_on_screen_soon_after_its_202(page: Page, house: House, webhook
 
 
 def test_a_body_that_took_its_time_comes_in_below_those_that_overtook_it(
-    page: Page, house: House, webhook: WebhookWithSecret
+    page: Page, installation: Installation, webhook: WebhookWithSecret
 ):
-    watch(page, house)
+    watch(page, installation)
     body = b'{"slow": %d}' % time.time_ns()
-    with socket.create_connection(("127.0.0.1", house.service.port)) as slow:
+    with socket.create_connection(("127.0.0.1", installation.service.port)) as slow:
         slow.sendall(
             f"POST /webhooks/w/{webhook.webhook.uid} HTTP/1.1\r\nHost: here\r\n"
             f"Authorization: Bearer {webhook.reveal()}\r\nContent-Length: {len(body)}\r\n"
             "Connection: close\r\n\r\n".encode()
         )
         page.wait_for_timeout(300)
-        quick = post(house, webhook)
+        quick = post(installation, webhook)
         expect(page.locator("#log tr[data-key]").first).to_have_attribute("id", quick)
         slow.sendall(body)
         answer = b"".join(iter(lambda: slow.recv(4096), b"")).decode()
@@ -95,53 +95,53 @@ def test_a_body_that_took_its_time_comes_in_below_those_that_overtook_it(
     expect(page.locator("#log tr[data-key]").nth(1)).to_have_attribute("id", late)
 
 
-def test_the_page_shows_the_first_delivery_with_its_runs(page: Page, house: House):
-    made = house.management.webhooks.create(house.may, "awaited")
+def test_the_page_shows_the_first_delivery_with_its_runs(page: Page, installation: Installation):
+    made = installation.management.webhooks.create(installation.may, "awaited")
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
-    house.management.automations.create(house.may, "waiting", prompt="Look.", triggers=[trigger])
-    watch(page, house, f"{LOG}?webhook={made.webhook.uid}")
+    installation.management.automations.create(installation.may, "waiting", prompt="Look.", triggers=[trigger])
+    watch(page, installation, f"{LOG}?webhook={made.webhook.uid}")
     expect(page.locator("#log-empty")).to_contain_text("Waiting for the first delivery…")
     expect(page.get_by_role("link", name="Rotate the secret")).to_have_attribute(
         "href", f"/f/default/webhooks/{made.webhook.uid}#rotate"
     )
 
-    sent = post(house, made)
+    sent = post(installation, made)
 
     expect(page.locator(f"#{sent} td.runs")).to_have_text("1 run")
     expect(page.locator("#log-empty")).to_have_count(0)
 
 
-def test_only_rows_that_match_appear(page: Page, house: House, webhook: WebhookWithSecret):
-    other = house.management.webhooks.create(house.may, "another")
-    watch(page, house, f"{LOG}?webhook={webhook.webhook.uid}&label=accepted&identity=wanted")
+def test_only_rows_that_match_appear(page: Page, installation: Installation, webhook: WebhookWithSecret):
+    other = installation.management.webhooks.create(installation.may, "another")
+    watch(page, installation, f"{LOG}?webhook={webhook.webhook.uid}&label=accepted&identity=wanted")
 
-    post(house, other, **{"X-Service-Delivery-Id": "wanted"})
-    post(house, webhook, **{"X-Service-Delivery-Id": "unwanted"})
-    wanted = post(house, webhook, **{"X-Service-Delivery-Id": "wanted"})
-    post(house, webhook, **{"X-Service-Delivery-Id": "wanted"})
-
-    expect(page.locator(f"#{wanted}")).to_be_visible()
-    page.wait_for_timeout(400)
-    expect(page.locator("#log tr[data-key]")).to_have_count(1)
-
-
-def test_only_rows_of_the_event_type_appear(page: Page, house: House):
-    made = house.management.webhooks.create(house.may, "typed", event_header="X-Kind")
-    watch(page, house, f"{LOG}?webhook={made.webhook.uid}&event=paid")
-
-    post(house, made, **{"X-Kind": "refunded", "X-Service-Delivery-Id": "1"})
-    wanted = post(house, made, **{"X-Kind": "paid", "X-Service-Delivery-Id": "2"})
+    post(installation, other, **{"X-Service-Delivery-Id": "wanted"})
+    post(installation, webhook, **{"X-Service-Delivery-Id": "unwanted"})
+    wanted = post(installation, webhook, **{"X-Service-Delivery-Id": "wanted"})
+    post(installation, webhook, **{"X-Service-Delivery-Id": "wanted"})
 
     expect(page.locator(f"#{wanted}")).to_be_visible()
     page.wait_for_timeout(400)
     expect(page.locator("#log tr[data-key]")).to_have_count(1)
 
 
-def test_while_paused_rows_wait_and_nothing_is_lost(page: Page, house: House, webhook: WebhookWithSecret):
-    watch(page, house)
+def test_only_rows_of_the_event_type_appear(page: Page, installation: Installation):
+    made = installation.management.webhooks.create(installation.may, "typed", event_header="X-Kind")
+    watch(page, installation, f"{LOG}?webhook={made.webhook.uid}&event=paid")
+
+    post(installation, made, **{"X-Kind": "refunded", "X-Service-Delivery-Id": "1"})
+    wanted = post(installation, made, **{"X-Kind": "paid", "X-Service-Delivery-Id": "2"})
+
+    expect(page.locator(f"#{wanted}")).to_be_visible()
+    page.wait_for_timeout(400)
+    expect(page.locator("#log tr[data-key]")).to_have_count(1)
+
+
+def test_while_paused_rows_wait_and_nothing_is_lost(page: Page, installation: Installation, webhook: WebhookWithSecret):
+    watch(page, installation)
     page.get_by_role("button", name="Pause").click()
 
-    sent = [post(house, webhook) for _ in range(3)]
+    sent = [post(installation, webhook) for _ in range(3)]
 
     expect(page.locator("#live-state")).to_have_text("Paused, 3 waiting")
     expect(page.locator(f"#{sent[0]}")).to_have_count(0)
@@ -151,15 +151,15 @@ def test_while_paused_rows_wait_and_nothing_is_lost(page: Page, house: House, we
     expect(page.locator("#live-said")).to_have_text("3 new deliveries")
 
 
-def test_the_page_stays_as_long_as_it_was(page: Page, house: House):
-    made = house.management.webhooks.create(house.may, "full")
+def test_the_page_stays_as_long_as_it_was(page: Page, installation: Installation):
+    made = installation.management.webhooks.create(installation.may, "full")
     for _ in range(50):
-        post(house, made)
-    watch(page, house, f"{LOG}?webhook={made.webhook.uid}")
+        post(installation, made)
+    watch(page, installation, f"{LOG}?webhook={made.webhook.uid}")
     expect(page.get_by_role("link", name="Older")).to_be_hidden()
     oldest = page.locator("#log tr[data-key]").last.get_attribute("id")
 
-    sent = post(house, made)
+    sent = post(installation, made)
 
     expect(page.locator(f"#{sent}")).to_be_visible()
     expect(page.locator("#log tr[data-key]")).to_have_count(50)
@@ -170,8 +170,8 @@ def test_the_page_stays_as_long_as_it_was(page: Page, house: House):
 class Listening:
     """A stream as a program reads it."""
 
-    def __init__(self, house: House, cookie: str, path: str = f"{LOG}/live", **headers: str) -> None:
-        self.connection = http.client.HTTPConnection("127.0.0.1", house.service.port, timeout=SHUT_OUT_SECONDS)
+    def __init__(self, installation: Installation, cookie: str, path: str = f"{LOG}/live", **headers: str) -> None:
+        self.connection = http.client.HTTPConnection("127.0.0.1", installation.service.port, timeout=SHUT_OUT_SECONDS)
         self.connection.request("GET", path, headers={"Cookie": cookie} | headers)
         self.response = self.connection.getresponse()
 
@@ -189,11 +189,11 @@ class Listening:
 
 
 @pytest.fixture
-def listen(house: House) -> Iterator[Callable[..., Listening]]:
+def listen(installation: Installation) -> Iterator[Callable[..., Listening]]:
     listening: list[Listening] = []
 
     def begin(cookie: str, *path: str, **headers: str) -> Listening:
-        listening.append(Listening(house, cookie, *path, **headers))
+        listening.append(Listening(installation, cookie, *path, **headers))
         return listening[-1]
 
     yield begin
@@ -201,16 +201,18 @@ def listen(house: House) -> Iterator[Callable[..., Listening]]:
         each.close()
 
 
-def cookie_of(house: House, email: str = "ada@example.com") -> str:
-    token = house.management.sessions.sign_in(email, PASSWORD, client=None)
+def cookie_of(installation: Installation, email: str = "ada@example.com") -> str:
+    token = installation.management.sessions.sign_in(email, PASSWORD, client=None)
     assert token is not None
     return f"hookmill={token.reveal()}"
 
 
-def test_a_stream_goes_on_where_it_broke(house: House, webhook: WebhookWithSecret, listen: Callable[..., Listening]):
-    cookie = cookie_of(house)
-    first = post(house, webhook)
-    missed = [post(house, webhook), post(house, webhook)]
+def test_a_stream_goes_on_where_it_broke(
+    installation: Installation, webhook: WebhookWithSecret, listen: Callable[..., Listening]
+):
+    cookie = cookie_of(installation)
+    first = post(installation, webhook)
+    missed = [post(installation, webhook), post(installation, webhook)]
 
     stream = listen(cookie, **{"Last-Event-ID": first})
 
@@ -218,64 +220,64 @@ def test_a_stream_goes_on_where_it_broke(house: House, webhook: WebhookWithSecre
     assert read.index(f"id: {missed[0]}") < read.index(f"id: {missed[1]}")
 
 
-def test_a_stream_ends_soon_after_its_session(house: House, listen: Callable[..., Listening]):
-    cookie = cookie_of(house)
+def test_a_stream_ends_soon_after_its_session(installation: Installation, listen: Callable[..., Listening]):
+    cookie = cookie_of(installation)
     stream = listen(cookie)
     stream.until("retry")
     since = time.monotonic()
 
-    house.management.sessions.sign_out(cookie.removeprefix("hookmill="))
+    installation.management.sessions.sign_out(cookie.removeprefix("hookmill="))
 
     assert "event: end\ndata: signed-out" in stream.until("")
     assert time.monotonic() - since < SHUT_OUT_SECONDS
 
 
-def test_a_stream_ends_soon_after_a_role_was_taken_away(house: House, listen: Callable[..., Listening]):
-    admin = house.management.access.operator_of_team()
-    member = house.management.members.add(admin, "leo@example.com", "Leo")
-    house.management.members.set_role(admin, member.id, "default", Role.VIEWER)
-    link = house.management.sessions.link_for(admin, "leo@example.com")
-    house.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
-    stream = listen(cookie_of(house, "leo@example.com"))
+def test_a_stream_ends_soon_after_a_role_was_taken_away(installation: Installation, listen: Callable[..., Listening]):
+    admin = installation.management.access.operator_of_team()
+    member = installation.management.members.add(admin, "leo@example.com", "Leo")
+    installation.management.members.set_role(admin, member.id, "default", Role.VIEWER)
+    link = installation.management.sessions.link_for(admin, "leo@example.com")
+    installation.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
+    stream = listen(cookie_of(installation, "leo@example.com"))
     assert stream.response.status == 200
     stream.until("retry")
 
-    house.management.members.set_role(admin, member.id, "default", None)
+    installation.management.members.set_role(admin, member.id, "default", None)
 
     assert "event: end\ndata: signed-out" in stream.until("")
 
 
 def test_a_fifth_stream_of_one_session_ends_the_first(
-    house: House, webhook: WebhookWithSecret, listen: Callable[..., Listening]
+    installation: Installation, webhook: WebhookWithSecret, listen: Callable[..., Listening]
 ):
-    cookie = cookie_of(house)
+    cookie = cookie_of(installation)
     streams = [listen(cookie) for _ in range(5)]
     for stream in streams[1:]:
         stream.until("retry")
 
     assert "event: end\ndata: elsewhere" in streams[0].until("")
-    sent = post(house, webhook)
+    sent = post(installation, webhook)
     for stream in streams[1:]:
         assert f"id: {sent}" in stream.until("id:")
 
 
-def test_a_client_without_a_session_gets_no_stream(house: House):
-    answer = house.service.request("GET", f"{LOG}/live")
+def test_a_client_without_a_session_gets_no_stream(installation: Installation):
+    answer = installation.service.request("GET", f"{LOG}/live")
 
     assert (answer.status, answer.headers["location"]) == (303, f"/sign-in?next={'%2Ff%2Fdefault%2Fdeliveries%2Flive'}")
 
 
 def test_a_page_whose_session_ended_says_that_it_is_no_longer_live(
-    visitor: Callable[..., BrowserContext], house: House
+    new_profile: Callable[..., BrowserContext], installation: Installation
 ):
-    cookie = cookie_of(house)
+    cookie = cookie_of(installation)
     name, _, value = cookie.partition("=")
-    context = visitor()
-    context.add_cookies([{"name": name, "value": value, "url": house.address}])
+    context = new_profile()
+    context.add_cookies([{"name": name, "value": value, "url": installation.address}])
     page = context.new_page()
-    watch(page, house)
+    watch(page, installation)
 
-    house.management.sessions.sign_out(value)
+    installation.management.sessions.sign_out(value)
 
     expect(page.locator("#live-state")).to_have_text(re.compile("No longer live"))
     expect(page.get_by_role("button", name="Pause")).to_be_hidden()
@@ -290,12 +292,12 @@ def test_open_streams_do_not_delay_a_stop_and_reconnect(tmp_path: Path, browser:
         token = management.sessions.accept_link(
             link.reveal(), password=PASSWORD, email="ada@example.com", name="Ada", client=None
         )
-        house = House(service, management)
-        made = management.webhooks.create(house.may, "before and after")
-        context.add_cookies([{"name": "hookmill", "value": token.reveal(), "url": house.address}])
+        installation = Installation(service, management)
+        made = management.webhooks.create(installation.may, "before and after")
+        context.add_cookies([{"name": "hookmill", "value": token.reveal(), "url": installation.address}])
         page = context.new_page()
-        watch(page, house)
-        stream = Listening(house, f"hookmill={token.reveal()}")
+        watch(page, installation)
+        stream = Listening(installation, f"hookmill={token.reveal()}")
         stream.until("retry")
         # One that doesn't read.
         deaf = socket.create_connection(("127.0.0.1", service.port))
@@ -312,16 +314,18 @@ def test_open_streams_do_not_delay_a_stop_and_reconnect(tmp_path: Path, browser:
         stream.close()
         deaf.close()
         service.start()
-        sent = post(house, made)
+        sent = post(installation, made)
         expect(page.locator(f"#{sent}")).to_be_visible()
     context.close()
 
 
-def test_the_live_page_keeps_to_its_narrow_screen(looks: Any, house: House, webhook: WebhookWithSecret):
+def test_the_live_page_keeps_to_its_narrow_screen(
+    check_accessibility: Any, installation: Installation, webhook: WebhookWithSecret
+):
     def arrive(page: Page) -> None:
         expect(page.locator("#live-state")).to_have_text("Live")
-        sent = post(house, webhook)
+        sent = post(installation, webhook)
         expect(page.locator(f"#{sent}")).to_be_visible()
 
-    looks("deliveries-live", f"{LOG}?webhook={webhook.webhook.uid}&identity=wanted", prepare=None)
-    looks("deliveries-arriving", f"{LOG}?webhook={webhook.webhook.uid}&label=accepted", prepare=arrive)
+    check_accessibility("deliveries-live", f"{LOG}?webhook={webhook.webhook.uid}&identity=wanted", prepare=None)
+    check_accessibility("deliveries-arriving", f"{LOG}?webhook={webhook.webhook.uid}&label=accepted", prepare=arrive)

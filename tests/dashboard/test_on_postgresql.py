@@ -7,27 +7,27 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.dashboard.conftest import PASSWORD, House
+from tests.dashboard.conftest import PASSWORD, Installation
 from tests.support.postgres import Postgres
 from tests.support.service import serving
 
 
 @pytest.fixture(scope="module")
-def house(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def installation(postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """A service on PostgreSQL that nobody has signed in to."""
     url = postgres_server.create_database()
-    directory = tmp_path_factory.mktemp("house") / "data"
+    directory = tmp_path_factory.mktemp("installation") / "data"
     with serving(directory, database_url=url) as service, service.management() as management:
-        yield House(service, management)
+        yield Installation(service, management)
     postgres_server.drop_database(url)
 
 
-def test_from_the_link_to_a_filtered_run(stranger: Page, house: House):
-    page = stranger
-    link = house.management.sessions.first_link()
+def test_from_the_link_to_a_filtered_run(signed_out_page: Page, installation: Installation):
+    page = signed_out_page
+    link = installation.management.sessions.first_link()
     assert link is not None
 
-    page.goto(house.at(f"/welcome/{link.reveal()}"))
+    page.goto(installation.at(f"/welcome/{link.reveal()}"))
     page.get_by_label("Your name").fill("Ada")
     page.get_by_label("E-mail address").fill("ada@example.com")
     page.get_by_label("Password").fill(PASSWORD)
@@ -39,26 +39,26 @@ def test_from_the_link_to_a_filtered_run(stranger: Page, house: House):
     expect(page.get_by_role("button", name="Copy").first).to_be_visible()
     bearer = re.search(r"Authorization: Bearer ([\w-]+)", page.content())
     assert bearer is not None
-    webhook = house.management.webhooks.get(house.may, "builds")
+    webhook = installation.management.webhooks.get(installation.may, "builds")
 
-    page.goto(house.at("/f/default/deliveries"))
-    post(house, webhook.uid, bearer[1], {"status": "failed", "build": 1})
+    page.goto(installation.at("/f/default/deliveries"))
+    post(installation, webhook.uid, bearer[1], {"status": "failed", "build": 1})
     expect(page.get_by_role("row").filter(has_text="builds")).to_be_visible()
-    page.goto(house.at(f"/f/default/automations/new?webhook={webhook.uid}"))
+    page.goto(installation.at(f"/f/default/automations/new?webhook={webhook.uid}"))
     page.get_by_label("Name", exact=True).fill("Look into failures")
     page.get_by_label("Prompt").fill("Find out why.")
     page.get_by_role("button", name='status "failed"').click()
     expect(page.locator("#verdict")).to_contain_text("Would trigger")
     page.get_by_role("button", name="Create").first.click()
     expect(page.get_by_text("The automation is created.")).to_be_visible()
-    post(house, webhook.uid, bearer[1], {"status": "passed", "build": 2})
-    post(house, webhook.uid, bearer[1], {"status": "failed", "build": 3})
+    post(installation, webhook.uid, bearer[1], {"status": "passed", "build": 2})
+    post(installation, webhook.uid, bearer[1], {"status": "failed", "build": 3})
 
-    page.goto(house.at("/f/default/runs"))
+    page.goto(installation.at("/f/default/runs"))
     expect(page.get_by_role("row").filter(has_text="Look into failures")).to_have_count(1)
 
 
-def post(house: House, uid: str, token: str, body: object) -> None:
+def post(installation: Installation, uid: str, token: str, body: object) -> None:
     headers = {"Authorization": f"Bearer {token}"}
-    answer = house.service.request("POST", f"/webhooks/w/{uid}", headers=headers, body=json.dumps(body).encode())
+    answer = installation.service.request("POST", f"/webhooks/w/{uid}", headers=headers, body=json.dumps(body).encode())
     assert answer.status == 202

@@ -12,8 +12,8 @@ from playwright.sync_api import BrowserContext, Page, expect
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
 from hookmill.management import WebhookWithSecret
-from tests.dashboard.conftest import House
-from tests.dashboard.running import automation, house_that_runs
+from tests.dashboard.conftest import Installation
+from tests.dashboard.running import automation, installation_with_runners
 from tests.support.waiting import until
 
 RUNS = "/f/default/runs"
@@ -40,45 +40,47 @@ RUNNERS = {"talks": [sys.executable, "-X", "utf8", "-c", TALKS], "links": [sys.e
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """A service whose operator has given it commands to run."""
-    with house_that_runs(tmp_path_factory.mktemp("house") / "data", RUNNERS) as house:
-        yield house
+    with installation_with_runners(tmp_path_factory.mktemp("installation") / "data", RUNNERS) as installation:
+        yield installation
 
 
 @pytest.fixture(scope="module")
-def webhooks(house: House) -> dict[str, WebhookWithSecret]:
+def webhooks(installation: Installation) -> dict[str, WebhookWithSecret]:
     """A webhook for each runner, and an automation that runs by it."""
     made = {}
     for runner in ("package", *RUNNERS):
-        made[runner] = house.management.webhooks.create(house.may, f"for {runner}")
-        automation(house, f"by {runner}", made[runner], runner=runner)
+        made[runner] = installation.management.webhooks.create(installation.may, f"for {runner}")
+        automation(installation, f"by {runner}", made[runner], runner=runner)
     return made
 
 
-def started(house: House, webhook: WebhookWithSecret) -> str:
-    answer = house.service.post(webhook, b'{"at": %d}' % time.time_ns())
-    [run] = house.management.runs.of_delivery(house.may, answer.delivery_id)
+def started(installation: Installation, webhook: WebhookWithSecret) -> str:
+    answer = installation.service.post(webhook, b'{"at": %d}' % time.time_ns())
+    [run] = installation.management.runs.of_delivery(installation.may, answer.delivery_id)
     return run_id(run.id)
 
 
-def wait_until(house: House, run: str, *states: RunState) -> None:
-    until(lambda: house.management.runs.get(house.may, run).state in states, f"the run is one of {states}")
+def wait_until(installation: Installation, run: str, *states: RunState) -> None:
+    until(
+        lambda: installation.management.runs.get(installation.may, run).state in states, f"the run is one of {states}"
+    )
 
 
 @pytest.fixture
-def go_on(house: House) -> Iterator[Path]:
+def go_on(installation: Installation) -> Iterator[Path]:
     """The file that a talking run waits for."""
-    path = house.service.data_dir / "go-on"
+    path = installation.service.data_dir / "go-on"
     yield path
     path.unlink(missing_ok=True)
 
 
 def test_a_run_is_seen_from_its_first_line_to_its_end(
-    page: Page, house: House, webhooks: dict[str, WebhookWithSecret], go_on: Path
+    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], go_on: Path
 ):
-    run = started(house, webhooks["talks"])
-    page.goto(house.at(f"{RUNS}/{run}"))
+    run = started(installation, webhooks["talks"])
+    page.goto(installation.at(f"{RUNS}/{run}"))
     progress = page.locator("#progress")
     expect(progress).to_contain_text("running")
     # What a run prints may be anybody's words.
@@ -93,13 +95,13 @@ def test_a_run_is_seen_from_its_first_line_to_its_end(
 
 
 def test_a_finished_run_shows_its_package(
-    page: Page, house: House, webhooks: dict[str, WebhookWithSecret], go_on: Path
+    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], go_on: Path
 ):
     go_on.touch()
-    run = started(house, webhooks["talks"])
-    wait_until(house, run, RunState.SUCCEEDED)
+    run = started(installation, webhooks["talks"])
+    wait_until(installation, run, RunState.SUCCEEDED)
 
-    page.goto(house.at(f"{RUNS}/{run}"))
+    page.goto(installation.at(f"{RUNS}/{run}"))
 
     files = [cell.inner_text() for cell in page.locator("table th[scope=row]").all()]
     assert files == [
@@ -120,25 +122,27 @@ def downloaded(page: Page, name: str) -> Path:
     return downloading.value.path()
 
 
-def test_a_link_in_a_package_leads_nowhere(page: Page, house: House, webhooks: dict[str, WebhookWithSecret]):
-    run = started(house, webhooks["links"])
-    wait_until(house, run, RunState.SUCCEEDED, RunState.FAILED)
-    key = (house.service.data_dir / "master.key").read_text().strip()
+def test_a_link_in_a_package_leads_nowhere(
+    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret]
+):
+    run = started(installation, webhooks["links"])
+    wait_until(installation, run, RunState.SUCCEEDED, RunState.FAILED)
+    key = (installation.service.data_dir / "master.key").read_text().strip()
 
-    page.goto(house.at(f"{RUNS}/{run}"))
+    page.goto(installation.at(f"{RUNS}/{run}"))
 
     assert key not in page.content()
     expect(page.locator("main")).not_to_contain_text("also-linked")
     for name in ("also-linked", "output.log", "..", ".", "deeper", "pipe", "..%2F..%2Fmaster.key", "%00", "%FF"):
-        answer = page.request.get(house.at(f"{RUNS}/{run}/files/{name}"))
+        answer = page.request.get(installation.at(f"{RUNS}/{run}/files/{name}"))
         assert answer.status == 404, name
         assert key not in answer.text()
 
 
-def test_a_run_is_cancelled(page: Page, house: House, webhooks: dict[str, WebhookWithSecret]):
-    run = started(house, webhooks["talks"])
-    wait_until(house, run, RunState.RUNNING)
-    page.goto(house.at(f"{RUNS}/{run}"))
+def test_a_run_is_cancelled(page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret]):
+    run = started(installation, webhooks["talks"])
+    wait_until(installation, run, RunState.RUNNING)
+    page.goto(installation.at(f"{RUNS}/{run}"))
 
     page.get_by_role("button", name="Cancel this run").click()
 
@@ -147,18 +151,18 @@ def test_a_run_is_cancelled(page: Page, house: House, webhooks: dict[str, Webhoo
 
 
 def test_a_run_that_is_over_is_not_cancelled_from_a_page_of_before(
-    visitor: Callable[..., BrowserContext],
+    new_profile: Callable[..., BrowserContext],
     signed_in_state: Any,
-    house: House,
+    installation: Installation,
     webhooks: dict[str, WebhookWithSecret],
     go_on: Path,
 ):
-    run = started(house, webhooks["talks"])
-    wait_until(house, run, RunState.RUNNING)
-    page = visitor(java_script_enabled=False, storage_state=signed_in_state).new_page()
-    page.goto(house.at(f"{RUNS}/{run}"))
+    run = started(installation, webhooks["talks"])
+    wait_until(installation, run, RunState.RUNNING)
+    page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
+    page.goto(installation.at(f"{RUNS}/{run}"))
     go_on.touch()
-    wait_until(house, run, RunState.SUCCEEDED)
+    wait_until(installation, run, RunState.SUCCEEDED)
 
     page.get_by_role("button", name="Cancel this run").click()
 
@@ -167,15 +171,15 @@ def test_a_run_that_is_over_is_not_cancelled_from_a_page_of_before(
 
 
 def test_runs_are_narrowed_without_scripts(
-    visitor: Callable[..., BrowserContext],
+    new_profile: Callable[..., BrowserContext],
     signed_in_state: Any,
-    house: House,
+    installation: Installation,
     webhooks: dict[str, WebhookWithSecret],
 ):
-    run = started(house, webhooks["package"])
-    wait_until(house, run, RunState.SUCCEEDED)
-    page = visitor(java_script_enabled=False, storage_state=signed_in_state).new_page()
-    page.goto(house.at(RUNS))
+    run = started(installation, webhooks["package"])
+    wait_until(installation, run, RunState.SUCCEEDED)
+    page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
+    page.goto(installation.at(RUNS))
 
     page.get_by_label("Webhook").select_option(label="for package")
     page.get_by_label("Automation").select_option(label="by package")
@@ -195,33 +199,33 @@ def test_runs_are_narrowed_without_scripts(
 
 @pytest.mark.parametrize("place", ["runs", "automation"])
 def test_a_list_of_runs_follows_what_happens(
-    page: Page, house: House, webhooks: dict[str, WebhookWithSecret], go_on: Path, place: str
+    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], go_on: Path, place: str
 ):
-    talks = house.management.automations.get(house.may, "by talks")
+    talks = installation.management.automations.get(installation.may, "by talks")
     path = RUNS if place == "runs" else f"/f/default/automations/{talks.id}"
-    first = started(house, webhooks["talks"])
-    wait_until(house, first, RunState.RUNNING)
-    page.goto(house.at(path))
+    first = started(installation, webhooks["talks"])
+    wait_until(installation, first, RunState.RUNNING)
+    page.goto(installation.at(path))
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     row = page.get_by_role("row").filter(has=page.locator(f"#{first}"))
     expect(row).to_contain_text("running")
     page.locator(f"#{first}").focus()
 
-    second = started(house, webhooks["talks"])
+    second = started(installation, webhooks["talks"])
     expect(page.locator(f"#{second}")).to_be_visible()
     expect(page.locator(f"#{first}")).to_be_focused()
     go_on.touch()
 
     expect(row).to_contain_text("succeeded")
     expect(page.locator(f"#{first}")).to_be_focused()
-    wait_until(house, second, RunState.SUCCEEDED)
+    wait_until(installation, second, RunState.SUCCEEDED)
 
 
-def test_a_list_of_runs_that_nobody_looks_at_is_not_asked_for(page: Page, house: House):
+def test_a_list_of_runs_that_nobody_looks_at_is_not_asked_for(page: Page, installation: Installation):
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/runs/rows" in request.url else None)
     page.clock.install()
-    page.goto(house.at(RUNS))
+    page.goto(installation.at(RUNS))
 
     hide(page, True)
     asked.clear()
@@ -244,13 +248,15 @@ def hide(page: Page, hidden: bool) -> None:
     )
 
 
-def test_the_pages_of_runs_look_right(looks: Any, house: House, webhooks: dict[str, WebhookWithSecret], go_on: Path):
+def test_the_pages_of_runs_look_right(
+    check_accessibility: Any, installation: Installation, webhooks: dict[str, WebhookWithSecret], go_on: Path
+):
     go_on.touch()
-    run = started(house, webhooks["talks"])
-    wait_until(house, run, RunState.SUCCEEDED)
+    run = started(installation, webhooks["talks"])
+    wait_until(installation, run, RunState.SUCCEEDED)
 
-    looks("runs", RUNS)
-    looks("run", f"{RUNS}/{run}")
-    left = started(house, webhooks["package"])
-    wait_until(house, left, RunState.SUCCEEDED)
-    looks("run-left", f"{RUNS}/{left}")
+    check_accessibility("runs", RUNS)
+    check_accessibility("run", f"{RUNS}/{run}")
+    left = started(installation, webhooks["package"])
+    wait_until(installation, left, RunState.SUCCEEDED)
+    check_accessibility("run-left", f"{RUNS}/{left}")

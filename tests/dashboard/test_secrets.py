@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from tests.dashboard.conftest import House
+from tests.dashboard.conftest import Installation
 
 
-def test_a_secret_that_is_made_here_is_shown_once(page: Page, house: House):
-    page.goto(house.at("/f/default/secrets"))
+def test_a_secret_that_is_made_here_is_shown_once(page: Page, installation: Installation):
+    page.goto(installation.at("/f/default/secrets"))
     page.get_by_label("Name").fill("MADE_HERE")
     page.get_by_role("button", name="Create it").click()
     expect(page.get_by_role("heading", name="MADE_HERE is created")).to_be_visible()
@@ -21,8 +21,8 @@ def test_a_secret_that_is_made_here_is_shown_once(page: Page, house: House):
     assert value not in page.content()
 
 
-def test_a_typed_secret_is_never_shown_even_if_its_name_is_refused(page: Page, house: House):
-    page.goto(house.at("/f/default/secrets"))
+def test_a_typed_secret_is_never_shown_even_if_its_name_is_refused(page: Page, installation: Installation):
+    page.goto(installation.at("/f/default/secrets"))
     page.get_by_label("Name").fill("no good name")
     page.get_by_label("I have one").check()
     page.get_by_label("The value").fill("known to me alone")
@@ -39,40 +39,40 @@ def test_a_typed_secret_is_never_shown_even_if_its_name_is_refused(page: Page, h
     assert "known to me alone" not in refused + page.content()
 
 
-def test_a_new_value_counts_once_its_webhook_is_synced(page: Page, house: House):
-    made = house.management.webhooks.create(house.may, "synced later", secret_name="CHANGING")
-    page.goto(house.at("/f/default/secrets/CHANGING#replace"))
+def test_a_new_value_counts_once_its_webhook_is_synced(page: Page, installation: Installation):
+    made = installation.management.webhooks.create(installation.may, "synced later", secret_name="CHANGING")
+    page.goto(installation.at("/f/default/secrets/CHANGING#replace"))
     page.get_by_role("button", name="Replace the value").click()
     expect(page.get_by_role("heading", name="CHANGING has a new value")).to_be_visible()
     fresh = page.locator("#secret").inner_text()
-    before = (house.service.post(made, b"1").status, house.service.post(made, b"2", token=fresh).status)
+    before = (installation.service.post(made, b"1").status, installation.service.post(made, b"2", token=fresh).status)
 
-    page.goto(house.at("/f/default"))
+    page.goto(installation.at("/f/default"))
     expect(page.locator(".concern").filter(has_text="uses an old value of its secret")).to_be_visible()
     page.get_by_role("link", name="Sync it for synced later").click()
     page.get_by_role("button", name="Sync").click()
     expect(page.get_by_role("status")).to_contain_text("uses the newest value")
 
-    after = (house.service.post(made, b"3").status, house.service.post(made, b"4", token=fresh).status)
+    after = (installation.service.post(made, b"3").status, installation.service.post(made, b"4", token=fresh).status)
     assert (before, after) == ((202, 401), (401, 202))
 
 
-def test_a_secret_in_use_cannot_be_deleted_and_one_that_nothing_uses_can(page: Page, house: House):
-    house.management.webhooks.create(house.may, "its user", secret_name="IN_USE")
-    house.management.secrets.create(house.may, "FREE")
-    page.goto(house.at("/f/default/secrets/IN_USE#delete"))
+def test_a_secret_in_use_cannot_be_deleted_and_one_that_nothing_uses_can(page: Page, installation: Installation):
+    installation.management.webhooks.create(installation.may, "its user", secret_name="IN_USE")
+    installation.management.secrets.create(installation.may, "FREE")
+    page.goto(installation.at("/f/default/secrets/IN_USE#delete"))
     expect(page.get_by_text("It can't be deleted while a webhook uses it.")).to_be_visible()
 
-    page.goto(house.at("/f/default/secrets/FREE#delete"))
+    page.goto(installation.at("/f/default/secrets/FREE#delete"))
     page.get_by_role("button", name="Delete FREE for good").click()
 
     expect(page.get_by_role("status")).to_contain_text("The team secret is deleted")
     expect(page.get_by_role("link", name="FREE")).to_have_count(0)
 
 
-def test_secrets_look_right(looks: Callable[..., None], house: House):
-    house.management.webhooks.create(house.may, "orders", secret_name="ORDERS")
-    house.management.secrets.replace(house.may, "ORDERS")
+def test_secrets_look_right(check_accessibility: Callable[..., None], installation: Installation):
+    installation.management.webhooks.create(installation.may, "orders", secret_name="ORDERS")
+    installation.management.secrets.replace(installation.may, "ORDERS")
 
     def unfold_all(page: Page) -> None:
         for summary in page.locator("summary").all():
@@ -82,6 +82,6 @@ def test_secrets_look_right(looks: Callable[..., None], house: House):
         page.get_by_role("button", name="Replace the value").click()
         expect(page.get_by_text("Not yet synced")).to_be_visible()
 
-    looks("secrets", "/f/default/secrets")
-    looks("secret", "/f/default/secrets/ORDERS", prepare=unfold_all)
-    looks("secret-once", "/f/default/secrets/ORDERS#replace", prepare=replace)
+    check_accessibility("secrets", "/f/default/secrets")
+    check_accessibility("secret", "/f/default/secrets/ORDERS", prepare=unfold_all)
+    check_accessibility("secret-once", "/f/default/secrets/ORDERS#replace", prepare=replace)

@@ -15,77 +15,77 @@ from hookmill.web.dashboard import PAGES, pages
 from hookmill.web.dashboard.kept_form import ACTS, NEVER_SENT_BACK
 from hookmill.web.dashboard.visit import csrf_of
 from tests.dashboard.client import FORM, HOST, Dashboard, Elements, Visitor, living
-from tests.dashboard.conftest import PASSWORD, House, enter_credentials, sign_in
+from tests.dashboard.conftest import PASSWORD, Installation, enter_credentials, sign_in
 from tests.support.service import Answer
 
 
-def test_a_visitor_signs_in_and_arrives_at_the_requested_page(stranger: Page, house: House):
-    stranger.goto(house.at("/account"))
-    expect(stranger).to_have_url(house.at("/sign-in?next=%2Faccount"))
+def test_a_visitor_signs_in_and_arrives_at_the_requested_page(signed_out_page: Page, installation: Installation):
+    signed_out_page.goto(installation.at("/account"))
+    expect(signed_out_page).to_have_url(installation.at("/sign-in?next=%2Faccount"))
 
-    stranger.get_by_label("E-mail address").fill("ada@example.com")
-    stranger.get_by_label("Password").fill(PASSWORD)
-    stranger.get_by_role("button", name="Sign in").click()
+    signed_out_page.get_by_label("E-mail address").fill("ada@example.com")
+    signed_out_page.get_by_label("Password").fill(PASSWORD)
+    signed_out_page.get_by_role("button", name="Sign in").click()
 
-    expect(stranger).to_have_url(house.at("/account"))
-    expect(stranger.get_by_role("heading", name="Your account")).to_be_visible()
+    expect(signed_out_page).to_have_url(installation.at("/account"))
+    expect(signed_out_page.get_by_role("heading", name="Your account")).to_be_visible()
 
 
-def test_a_wrong_password_says_no_more_than_an_unknown_address(stranger: Page, house: House):
+def test_a_wrong_password_says_no_more_than_an_unknown_address(signed_out_page: Page, installation: Installation):
     said = []
     for email in ("ada@example.com", "nobody@example.com"):
-        stranger.goto(house.at("/sign-in"))
-        stranger.get_by_label("E-mail address").fill(email)
-        stranger.get_by_label("Password").fill("not the password at all")
-        stranger.get_by_role("button", name="Sign in").click()
-        said.append(stranger.get_by_role("alert").inner_text())
+        signed_out_page.goto(installation.at("/sign-in"))
+        signed_out_page.get_by_label("E-mail address").fill(email)
+        signed_out_page.get_by_label("Password").fill("not the password at all")
+        signed_out_page.get_by_role("button", name="Sign in").click()
+        said.append(signed_out_page.get_by_role("alert").inner_text())
 
     assert said[0] == said[1] == "Address and password don't belong together."
 
 
-def test_a_member_who_signs_out_has_no_access(stranger: Page, house: House):
-    sign_in(stranger, house)
-    state: Any = stranger.context.cookies()
+def test_a_member_who_signs_out_has_no_access(signed_out_page: Page, installation: Installation):
+    sign_in(signed_out_page, installation)
+    state: Any = signed_out_page.context.cookies()
 
-    stranger.get_by_role("button", name="Sign out").click()
-    expect(stranger.get_by_role("heading", name="Sign in")).to_be_visible()
+    signed_out_page.get_by_role("button", name="Sign out").click()
+    expect(signed_out_page.get_by_role("heading", name="Sign in")).to_be_visible()
 
-    stranger.context.add_cookies(state)
-    stranger.goto(house.at("/account"))
-    expect(stranger).to_have_url(re.compile("/sign-in"))
-
-
-def test_a_link_lets_a_member_choose_a_password_once(stranger: Page, house: House):
-    admin = house.management.access.operator_of_team()
-    house.management.members.add(admin, "grace@example.com", "Grace")
-    house.management.members.set_role(admin, "grace@example.com", "default", Role.VIEWER)
-    link = house.at(f"/welcome/{house.management.sessions.link_for(admin, 'grace@example.com').reveal()}")
-
-    stranger.goto(link)
-    stranger.get_by_label("Password").fill(PASSWORD)
-    stranger.get_by_label("The same once more").fill(PASSWORD)
-    stranger.get_by_role("button", name="Set password and sign in").click()
-    stranger.wait_for_url(re.compile("/f/default"))
-
-    stranger.goto(link)
-    expect(stranger.get_by_role("heading", name="Not found")).to_be_visible()
+    signed_out_page.context.add_cookies(state)
+    signed_out_page.goto(installation.at("/account"))
+    expect(signed_out_page).to_have_url(re.compile("/sign-in"))
 
 
-def test_the_session_is_out_of_reach_of_scripts_and_other_sites(stranger: Page, house: House):
-    sign_in(stranger, house)
+def test_a_link_lets_a_member_choose_a_password_once(signed_out_page: Page, installation: Installation):
+    admin = installation.management.access.operator_of_team()
+    installation.management.members.add(admin, "grace@example.com", "Grace")
+    installation.management.members.set_role(admin, "grace@example.com", "default", Role.VIEWER)
+    link = installation.at(f"/welcome/{installation.management.sessions.link_for(admin, 'grace@example.com').reveal()}")
 
-    cookies = {each["name"]: each for each in stranger.context.cookies()}
+    signed_out_page.goto(link)
+    signed_out_page.get_by_label("Password").fill(PASSWORD)
+    signed_out_page.get_by_label("The same once more").fill(PASSWORD)
+    signed_out_page.get_by_role("button", name="Set password and sign in").click()
+    signed_out_page.wait_for_url(re.compile("/f/default"))
+
+    signed_out_page.goto(link)
+    expect(signed_out_page.get_by_role("heading", name="Not found")).to_be_visible()
+
+
+def test_the_session_is_out_of_reach_of_scripts_and_other_sites(signed_out_page: Page, installation: Installation):
+    sign_in(signed_out_page, installation)
+
+    cookies = {each["name"]: each for each in signed_out_page.context.cookies()}
 
     assert set(cookies) == {"hookmill", "hookmill-browser"}
     assert {(each["httpOnly"], each["sameSite"], each["path"]) for each in cookies.values()} == {(True, "Lax", "/")}
-    assert stranger.evaluate("document.cookie") == ""
+    assert signed_out_page.evaluate("document.cookie") == ""
 
 
-def test_signing_in_looks_right(looks, house: House):
-    looks("sign-in", "/sign-in", signed_in=False)
-    looks("account", "/account")
-    looks("not-found", "/account/nothing")
-    looks("menu", "/f/default/deliveries#menu")
+def test_signing_in_looks_right(check_accessibility, installation: Installation):
+    check_accessibility("sign-in", "/sign-in", signed_in=False)
+    check_accessibility("account", "/account")
+    check_accessibility("not-found", "/account/nothing")
+    check_accessibility("menu", "/f/default/deliveries#menu")
 
 
 # Forms of a session that has ended
@@ -93,62 +93,64 @@ def test_signing_in_looks_right(looks, house: House):
 TYPED = 'Look at it.\n\n  </textarea><script>alert(1)</script> & "quoted" \u202e'
 
 
-def end(house: House, page: Page) -> None:
+def end(installation: Installation, page: Page) -> None:
     """The session ends on the service; the browser hears nothing of it."""
     [cookie] = [each for each in page.context.cookies() if each["name"] == "hookmill"]
-    house.management.sessions.sign_out(cookie["value"])
+    installation.management.sessions.sign_out(cookie["value"])
 
 
-def test_a_form_outlives_its_session_and_is_sent_on_request(stranger: Page, house: House):
-    made = house.management.webhooks.create(house.may, "outliving")
-    sign_in(stranger, house)
-    stranger.goto(house.at(f"/f/default/automations/new?webhook={made.webhook.uid}"))
-    stranger.get_by_label("Name", exact=True).fill("outlives")
-    stranger.get_by_label("Prompt").fill(TYPED)
-    stranger.get_by_label("Filter", exact=True).fill('{"action": ["opened"]}')
-    end(house, stranger)
+def test_a_form_outlives_its_session_and_is_sent_on_request(signed_out_page: Page, installation: Installation):
+    made = installation.management.webhooks.create(installation.may, "outliving")
+    sign_in(signed_out_page, installation)
+    signed_out_page.goto(installation.at(f"/f/default/automations/new?webhook={made.webhook.uid}"))
+    signed_out_page.get_by_label("Name", exact=True).fill("outlives")
+    signed_out_page.get_by_label("Prompt").fill(TYPED)
+    signed_out_page.get_by_label("Filter", exact=True).fill('{"action": ["opened"]}')
+    end(installation, signed_out_page)
 
-    stranger.get_by_role("button", name="Create").last.click()
-    expect(stranger.get_by_role("heading", name="You are signed out")).to_be_visible()
-    expect(stranger.get_by_text("<script>alert(1)</script>")).to_be_visible()
-    with stranger.context.expect_page() as opening:
-        stranger.get_by_role("link", name="Sign in, in a new tab").click()
+    signed_out_page.get_by_role("button", name="Create").last.click()
+    expect(signed_out_page.get_by_role("heading", name="You are signed out")).to_be_visible()
+    expect(signed_out_page.get_by_text("<script>alert(1)</script>")).to_be_visible()
+    with signed_out_page.context.expect_page() as opening:
+        signed_out_page.get_by_role("link", name="Sign in, in a new tab").click()
     beside = opening.value
     enter_credentials(beside)
     expect(beside.get_by_role("status")).to_contain_text("go on in the one with your form")
     beside.close()
-    stranger.get_by_role("button", name="Send it again").click()
-    expect(stranger.get_by_role("heading", name="Send this form?")).to_be_visible()
-    assert "outlives" not in {each.name for each in house.management.automations.all(house.may)}
-    stranger.get_by_role("button", name="Write a new automation").click()
+    signed_out_page.get_by_role("button", name="Send it again").click()
+    expect(signed_out_page.get_by_role("heading", name="Send this form?")).to_be_visible()
+    assert "outlives" not in {each.name for each in installation.management.automations.all(installation.may)}
+    signed_out_page.get_by_role("button", name="Write a new automation").click()
 
-    expect(stranger.get_by_text("The automation is created.")).to_be_visible()
-    written = house.management.automations.get(house.may, "outlives")
+    expect(signed_out_page.get_by_text("The automation is created.")).to_be_visible()
+    written = installation.management.automations.get(installation.may, "outlives")
     assert written.prompt == TYPED
     assert written.selected_webhooks() == {made.webhook.uid}
 
 
 @pytest.mark.parametrize("is_signed_in", [True, False])
-def test_a_page_of_another_site_gets_nothing_sent_nor_kept(stranger: Page, house: House, is_signed_in: bool):
-    made = house.management.webhooks.create(house.may, f"aimed at {is_signed_in}")
-    sign_in(stranger, house)
-    token = stranger.locator("input[name=csrf]").first.get_attribute("value")
+def test_a_page_of_another_site_gets_nothing_sent_nor_kept(
+    signed_out_page: Page, installation: Installation, is_signed_in: bool
+):
+    made = installation.management.webhooks.create(installation.may, f"aimed at {is_signed_in}")
+    sign_in(signed_out_page, installation)
+    token = signed_out_page.locator("input[name=csrf]").first.get_attribute("value")
     if not is_signed_in:
-        end(house, stranger)
-    action = house.at(f"/f/default/webhooks/{made.webhook.uid}/delete")
+        end(installation, signed_out_page)
+    action = installation.at(f"/f/default/webhooks/{made.webhook.uid}/delete")
     fields = f'<input name="csrf" value="{token}"><input name="planted" value="planted words">'
     attack = f'<form method="post" action="{action}">{fields}<button>Win a prize</button></form>'
 
-    stranger.goto(f"data:text/html,{quote(attack)}")
-    stranger.get_by_role("button", name="Win a prize").click()
+    signed_out_page.goto(f"data:text/html,{quote(attack)}")
+    signed_out_page.get_by_role("button", name="Win a prize").click()
 
-    expect(stranger.get_by_role("alert")).to_contain_text("did not come from a page of this service")
-    assert "planted words" not in stranger.content()
-    assert stranger.locator("main form").count() == 0
-    assert house.management.webhooks.get(house.may, made.webhook.uid).state is WebhookState.ENABLED
+    expect(signed_out_page.get_by_role("alert")).to_contain_text("did not come from a page of this service")
+    assert "planted words" not in signed_out_page.content()
+    assert signed_out_page.locator("main form").count() == 0
+    assert installation.management.webhooks.get(installation.may, made.webhook.uid).state is WebhookState.ENABLED
 
 
-def test_a_form_that_was_kept_looks_right(looks: Callable[..., None], house: House):
+def test_a_form_that_was_kept_looks_right(check_accessibility: Callable[..., None], installation: Installation):
     def fill(page: Page) -> None:
         page.get_by_label("Name", exact=True).fill("a long name " + "x" * 80)
         page.get_by_label("I have one").check()
@@ -166,8 +168,8 @@ def test_a_form_that_was_kept_looks_right(looks: Callable[..., None], house: Hou
         page.get_by_role("button", name="Create the webhook").click()
         expect(page.get_by_role("heading", name="Send this form?")).to_be_visible()
 
-    looks("form-kept-signed-out", "/f/default/webhooks/new", prepare=send_signed_out)
-    looks("form-kept", "/f/default/webhooks/new", prepare=send_stale)
+    check_accessibility("form-kept-signed-out", "/f/default/webhooks/new", prepare=send_signed_out)
+    check_accessibility("form-kept", "/f/default/webhooks/new", prepare=send_stale)
 
 
 @pytest.fixture

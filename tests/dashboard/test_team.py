@@ -13,7 +13,7 @@ from hookmill.domain.permission import Role
 from hookmill.settings import Settings
 from hookmill.web.dashboard.team import is_this_machine
 from tests.dashboard.client import Dashboard, Elements, Visitor, living
-from tests.dashboard.conftest import PASSWORD, House
+from tests.dashboard.conftest import PASSWORD, Installation
 
 HOSTILE = "<script>alert(1)</script>\u202e\"'{{7*7}}"
 
@@ -35,8 +35,10 @@ def text_of(body: bytes) -> str:
 # In a browser
 
 
-def test_somebody_is_added_with_a_role_and_signs_in_by_their_link(page: Page, stranger: Page, house: House):
-    page.goto(house.at("/team"))
+def test_somebody_is_added_with_a_role_and_signs_in_by_their_link(
+    page: Page, signed_out_page: Page, installation: Installation
+):
+    page.goto(installation.at("/team"))
     page.get_by_label("Name").fill("Grace")
     page.get_by_label("E-mail address").fill("grace@example.com")
     page.get_by_role("button", name="Add, and make their link").click()
@@ -46,22 +48,24 @@ def test_somebody_is_added_with_a_role_and_signs_in_by_their_link(page: Page, st
     page.get_by_role("link", name="Back to Grace").click()
     expect(page.locator("body")).not_to_contain_text(link)
 
-    stranger.goto(link)
-    stranger.get_by_label("Password").fill(PASSWORD)
-    stranger.get_by_label("The same once more").fill(PASSWORD)
-    stranger.get_by_role("button", name="Set password and sign in").click()
+    signed_out_page.goto(link)
+    signed_out_page.get_by_label("Password").fill(PASSWORD)
+    signed_out_page.get_by_label("The same once more").fill(PASSWORD)
+    signed_out_page.get_by_role("button", name="Set password and sign in").click()
 
-    stranger.wait_for_url(re.compile("/f/default"))
-    expect(stranger.get_by_role("navigation", name="Factory").get_by_role("link", name="Deliveries")).to_be_visible()
-    expect(stranger.get_by_role("link", name="Team", exact=True)).to_have_count(0)
-    expect(stranger.get_by_role("link", name="Secrets", exact=True)).to_have_count(0)
+    signed_out_page.wait_for_url(re.compile("/f/default"))
+    expect(
+        signed_out_page.get_by_role("navigation", name="Factory").get_by_role("link", name="Deliveries")
+    ).to_be_visible()
+    expect(signed_out_page.get_by_role("link", name="Team", exact=True)).to_have_count(0)
+    expect(signed_out_page.get_by_role("link", name="Secrets", exact=True)).to_have_count(0)
 
 
-def test_the_teams_pages_look_right(looks: Callable[..., None], house: House):
-    admin = house.management.access.operator_of_team()
-    member = house.management.members.add(admin, "hostile@example.com", HOSTILE)
-    house.management.members.set_role(admin, member.id, "default", Role.MANAGER)
-    key = house.management.keys.create(admin, HOSTILE, Role.VIEWER, factory="default").key
+def test_the_teams_pages_look_right(check_accessibility: Callable[..., None], installation: Installation):
+    admin = installation.management.access.operator_of_team()
+    member = installation.management.members.add(admin, "hostile@example.com", HOSTILE)
+    installation.management.members.set_role(admin, member.id, "default", Role.MANAGER)
+    key = installation.management.keys.create(admin, HOSTILE, Role.VIEWER, factory="default").key
 
     def make_link(page: Page) -> None:
         page.get_by_role("button", name="Make a link").click()
@@ -73,7 +77,7 @@ def test_the_teams_pages_look_right(looks: Callable[..., None], house: House):
         page.get_by_label("Role").select_option("none yet")
         page.get_by_role("button", name="Add, and make their link").click()
         expect(page.get_by_role("link", name="give them a role")).to_be_visible()
-        expect(page.get_by_text(f"The link begins with {house.address} and works only where")).to_be_visible()
+        expect(page.get_by_text(f"The link begins with {installation.address} and works only where")).to_be_visible()
 
     def make_key(page: Page) -> None:
         page.get_by_label("Name").fill("for the looks")
@@ -86,17 +90,17 @@ def test_the_teams_pages_look_right(looks: Callable[..., None], house: House):
         page.get_by_role("button", name="Add, and make their link").click()
         expect(page.get_by_role("alert")).to_contain_text("is a member already")
 
-    looks("team", "/team")
-    looks("team-refused", "/team", prepare=refuse)
-    looks("team-member", f"/team/members/{member.id}")
-    looks("team-member-removal", f"/team/members/{member.id}/remove")
-    looks("team-link", f"/team/members/{member.id}", prepare=make_link)
-    looks("team-added", "/team", prepare=add_without_a_role)
-    looks("team-keys", "/team/keys")
-    looks("team-key", "/team/keys", prepare=make_key)
-    looks("team-key-revocation", f"/team/keys/{key.id}/revoke")
-    looks("team-factories", "/team/factories")
-    looks("settings", "/settings")
+    check_accessibility("team", "/team")
+    check_accessibility("team-refused", "/team", prepare=refuse)
+    check_accessibility("team-member", f"/team/members/{member.id}")
+    check_accessibility("team-member-removal", f"/team/members/{member.id}/remove")
+    check_accessibility("team-link", f"/team/members/{member.id}", prepare=make_link)
+    check_accessibility("team-added", "/team", prepare=add_without_a_role)
+    check_accessibility("team-keys", "/team/keys")
+    check_accessibility("team-key", "/team/keys", prepare=make_key)
+    check_accessibility("team-key-revocation", f"/team/keys/{key.id}/revoke")
+    check_accessibility("team-factories", "/team/factories")
+    check_accessibility("settings", "/settings")
 
 
 # Without one

@@ -13,22 +13,22 @@ from hookmill.domain.permission import MayManage, Role
 from hookmill.domain.signatures.catalogue import find
 from hookmill.domain.signatures.sign import sign
 from hookmill.management import WebhookWithSecret
-from tests.dashboard.conftest import PASSWORD, House, sign_in
+from tests.dashboard.conftest import PASSWORD, Installation, sign_in
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202egnp.exe"
 
 
 @pytest.fixture
-def made(house: House) -> Callable[..., WebhookWithSecret]:
+def made(installation: Installation) -> Callable[..., WebhookWithSecret]:
     """Makes webhooks, and takes them away again: a factory may have twenty."""
-    for webhook in house.management.webhooks.all(house.may):
+    for webhook in installation.management.webhooks.all(installation.may):
         if webhook.name != "first":
-            house.management.webhooks.delete(house.may, webhook.uid)
-    return lambda name, **choices: house.management.webhooks.create(house.may, name, **choices)
+            installation.management.webhooks.delete(installation.may, webhook.uid)
+    return lambda name, **choices: installation.management.webhooks.create(installation.may, name, **choices)
 
 
-def at(house: House, one: WebhookWithSecret) -> str:
-    return house.at(f"/f/default/webhooks/{one.webhook.uid}")
+def at(installation: Installation, one: WebhookWithSecret) -> str:
+    return installation.at(f"/f/default/webhooks/{one.webhook.uid}")
 
 
 def unfold(page: Page, name: str) -> None:
@@ -36,9 +36,9 @@ def unfold(page: Page, name: str) -> None:
 
 
 def test_a_token_webhook_shows_its_secret_once_with_a_curl_line(
-    page: Page, house: House, made: Callable[..., WebhookWithSecret]
+    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
 ):
-    page.goto(house.at("/f/default"))
+    page.goto(installation.at("/f/default"))
     page.get_by_role("link", name="Create a webhook").click()
     page.get_by_label("Name", exact=True).fill("by token")
     page.get_by_role("button", name="Create the webhook").click()
@@ -56,9 +56,9 @@ def test_a_token_webhook_shows_its_secret_once_with_a_curl_line(
 
 
 def test_a_url_token_is_shown_once_and_then_a_placeholder(
-    page: Page, house: House, made: Callable[..., WebhookWithSecret]
+    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
 ):
-    page.goto(house.at("/f/default/webhooks/new"))
+    page.goto(installation.at("/f/default/webhooks/new"))
     page.get_by_label("Name", exact=True).fill("by URL")
     page.get_by_label("A token in the URL").check()
     page.get_by_role("button", name="Create the webhook").click()
@@ -72,9 +72,9 @@ def test_a_url_token_is_shown_once_and_then_a_placeholder(
 
 
 def test_a_providers_webhook_accepts_once_its_secret_is_set(
-    page: Page, house: House, made: Callable[..., WebhookWithSecret]
+    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
 ):
-    page.goto(house.at("/f/default/webhooks/new"))
+    page.goto(installation.at("/f/default/webhooks/new"))
     expect(page.get_by_label("Who signs?")).to_be_hidden()
     page.get_by_label("Name", exact=True).fill("code host")
     page.get_by_label("A signature.").check()
@@ -89,9 +89,9 @@ def test_a_providers_webhook_accepts_once_its_secret_is_set(
     page.get_by_role("button", name="Supply it").click()
     expect(page.get_by_role("status")).to_have_text("The webhook has its provider's secret.")
     body = b'{"action": "opened"}'
-    webhook = house.management.webhooks.get(house.may, "code host")
+    webhook = installation.management.webhooks.get(installation.may, "code host")
     signed = sign(find("github"), "agreed upon", body, "", time.time_ns() // 1000, "event-1")
-    answer = house.service.request("POST", webhook.ingress_path(), headers=dict(signed.headers), body=body)
+    answer = installation.service.request("POST", webhook.ingress_path(), headers=dict(signed.headers), body=body)
 
     assert answer.status == 202
 
@@ -106,9 +106,14 @@ def test_a_providers_webhook_accepts_once_its_secret_is_set(
     ],
 )
 def test_what_cannot_be_used_is_said_at_its_field_and_the_rest_stays(
-    page: Page, house: House, made: Callable[..., WebhookWithSecret], filled: dict[str, str], field: str, problem: str
+    page: Page,
+    installation: Installation,
+    made: Callable[..., WebhookWithSecret],
+    filled: dict[str, str],
+    field: str,
+    problem: str,
 ):
-    page.goto(house.at("/f/default/webhooks/new"))
+    page.goto(installation.at("/f/default/webhooks/new"))
     for name, value in {"name": "kept", **filled}.items():
         page.locator(f"#{name}").fill(value)
     page.get_by_role("button", name="Create the webhook").click()
@@ -120,9 +125,9 @@ def test_what_cannot_be_used_is_said_at_its_field_and_the_rest_stays(
 
 
 def test_a_custom_signature_is_described_fixed_and_accepted(
-    page: Page, house: House, made: Callable[..., WebhookWithSecret]
+    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
 ):
-    page.goto(house.at("/f/default/webhooks/new"))
+    page.goto(installation.at("/f/default/webhooks/new"))
     page.get_by_label("Name", exact=True).fill("own")
     page.get_by_label("A signature.").check()
     page.get_by_label("Who signs?").select_option("hmac")
@@ -142,14 +147,14 @@ def test_a_custom_signature_is_described_fixed_and_accepted(
 
 
 def test_help_and_team_secrets_work_without_javascript(
-    visitor: Callable[..., BrowserContext],
+    new_profile: Callable[..., BrowserContext],
     signed_in_state: Any,
-    house: House,
+    installation: Installation,
     made: Callable[..., WebhookWithSecret],
 ):
-    house.management.secrets.create(house.may, "SHARED_SECRET", "of the whole team")
-    page = visitor(java_script_enabled=False, storage_state=signed_in_state).new_page()
-    page.goto(house.at("/f/default/webhooks/new"))
+    installation.management.secrets.create(installation.may, "SHARED_SECRET", "of the whole team")
+    page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
+    page.goto(installation.at("/f/default/webhooks/new"))
     page.get_by_label("Name", exact=True).fill("plain")
     page.get_by_label("A signature.").check()
     page.get_by_label("Who signs?").select_option("github")
@@ -160,56 +165,60 @@ def test_help_and_team_secrets_work_without_javascript(
     page.get_by_role("button", name="Create the webhook").click()
 
     expect(page.get_by_role("heading", name="plain is ready")).to_be_visible()
-    assert house.management.webhooks.get(house.may, "plain").secret_name == "SHARED_SECRET"
+    assert installation.management.webhooks.get(installation.may, "plain").secret_name == "SHARED_SECRET"
     assert "of the whole team" not in page.content()
 
 
 def test_rotating_shows_the_new_secret_once_and_shuts_the_old_one_out(
-    page: Page, house: House, made: Callable[..., WebhookWithSecret]
+    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
 ):
     one = made("rotated")
-    page.goto(at(house, one) + "#rotate")
+    page.goto(at(installation, one) + "#rotate")
     page.get_by_role("button", name="Rotate it now").click()
     expect(page.get_by_role("heading", name="rotated has a new secret")).to_be_visible()
     fresh = page.locator("#secret").inner_text()
 
-    assert house.service.post(one, b"1").status == 401
-    assert house.service.post(one, b"2", token=fresh).status == 202
+    assert installation.service.post(one, b"1").status == 401
+    assert installation.service.post(one, b"2", token=fresh).status == 202
 
 
-def test_a_webhook_is_disabled_and_enabled(page: Page, house: House, made: Callable[..., WebhookWithSecret]):
+def test_a_webhook_is_disabled_and_enabled(
+    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
+):
     one = made("toggled")
-    page.goto(at(house, one))
+    page.goto(at(installation, one))
     unfold(page, "Disable")
     page.get_by_role("button", name="Disable it").click()
     expect(page.get_by_role("status")).to_contain_text("senders get 404")
-    while_disabled = house.service.post(one, b"1").status
+    while_disabled = installation.service.post(one, b"1").status
 
     unfold(page, "Enable")
     page.get_by_role("button", name="Enable it").click()
     expect(page.get_by_role("status")).to_contain_text("is enabled")
 
-    assert (while_disabled, house.service.post(one, b"1").status) == (404, 202)
+    assert (while_disabled, installation.service.post(one, b"1").status) == (404, 202)
 
 
-def test_a_hostile_name_is_shown_and_does_nothing(page: Page, house: House, made: Callable[..., WebhookWithSecret]):
+def test_a_hostile_name_is_shown_and_does_nothing(
+    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
+):
     one = made("to be renamed")
-    page.goto(at(house, one))
+    page.goto(at(installation, one))
     unfold(page, "Rename")
     page.get_by_label("New name").fill(HOSTILE)
     page.get_by_role("button", name="Rename it").click()
 
     expect(page.get_by_role("heading", level=1)).to_contain_text("<script>alert(1)</script>")
     expect(page.get_by_role("heading", level=1)).to_contain_text("\\u202egnp.exe")
-    page.goto(house.at("/f/default"))
+    page.goto(installation.at("/f/default"))
     expect(page.get_by_role("link", name="alert(1)").first).to_be_visible()
 
 
 def test_an_unusable_delivery_id_header_is_reported_at_its_field(
-    page: Page, house: House, made: Callable[..., WebhookWithSecret]
+    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
 ):
     one = made("headed")
-    page.goto(at(house, one))
+    page.goto(at(installation, one))
     unfold(page, "Change the delivery id header")
     page.get_by_label("Header", exact=True).fill("Cookie")
     page.get_by_role("button", name="Change it").click()
@@ -219,28 +228,30 @@ def test_an_unusable_delivery_id_header_is_reported_at_its_field(
     page.get_by_role("button", name="Change it").click()
 
     expect(page.get_by_role("status")).to_contain_text("The delivery id header is changed")
-    assert house.management.webhooks.get(house.may, "headed").delivery_id_header == "X-Event-Id"
+    assert installation.management.webhooks.get(installation.may, "headed").delivery_id_header == "X-Event-Id"
 
 
 def test_the_event_type_header_is_changed_where_no_scheme_knows_it(
-    page: Page, house: House, made: Callable[..., WebhookWithSecret]
+    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
 ):
     one = made("typed")
-    page.goto(at(house, one))
+    page.goto(at(installation, one))
     unfold(page, "Change the event type header")
     page.get_by_label("Event type header").fill("X-Kind")
     page.get_by_role("button", name="Change the event type header").click()
 
     expect(page.get_by_role("status")).to_contain_text("The event type header is changed")
     expect(page.get_by_text("header X-Kind")).to_be_visible()
-    assert house.management.webhooks.get(house.may, "typed").event_header == "X-Kind"
+    assert installation.management.webhooks.get(installation.may, "typed").event_header == "X-Kind"
 
 
-def test_deleting_names_the_automations_that_lose_it(page: Page, house: House, made: Callable[..., WebhookWithSecret]):
+def test_deleting_names_the_automations_that_lose_it(
+    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
+):
     one = made("doomed")
     trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [one.webhook.uid]}}
-    house.management.automations.create(house.may, "bereft", prompt="Look.", triggers=[trigger])
-    page.goto(at(house, one))
+    installation.management.automations.create(installation.may, "bereft", prompt="Look.", triggers=[trigger])
+    page.goto(at(installation, one))
     unfold(page, "Delete")
     expect(page.locator("#delete .warning")).to_contain_text("1 automation selects it")
     expect(page.locator("#delete .warning")).to_contain_text("bereft")
@@ -248,47 +259,49 @@ def test_deleting_names_the_automations_that_lose_it(page: Page, house: House, m
 
     expect(page.get_by_role("status")).to_contain_text("The webhook is deleted")
     expect(page.get_by_text("selects webhook “doomed”, which is deleted")).to_be_visible()
-    assert house.service.post(one, b"1").status == 404
-    house.management.automations.delete(house.may, "bereft")
+    assert installation.service.post(one, b"1").status == 404
+    installation.management.automations.delete(installation.may, "bereft")
 
 
 def test_in_a_factory_defined_by_files_only_state_and_secret_change_here(
-    page: Page, house: House, made: Callable[..., WebhookWithSecret]
+    page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
 ):
-    filed = factory(house, "filed")
-    one = house.management.webhooks.create(filed, "in a file")
-    house.management.factories.take_by_files(filed)
-    page.goto(house.at(f"/f/filed/webhooks/{one.webhook.uid}"))
+    filed = factory(installation, "filed")
+    one = installation.management.webhooks.create(filed, "in a file")
+    installation.management.factories.take_by_files(filed)
+    page.goto(installation.at(f"/f/filed/webhooks/{one.webhook.uid}"))
 
     expect(page.get_by_text("hookmill apply")).to_be_visible()
     assert page.locator("summary").all_inner_texts() == ["Disable", "Rotate the secret"]
 
 
 def test_a_viewer_sees_a_webhook_and_no_way_to_change_it(
-    stranger: Page, house: House, made: Callable[..., WebhookWithSecret]
+    signed_out_page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
 ):
     one = made("looked at")
-    admin = house.management.access.operator_of_team()
-    house.management.members.add(admin, "vi@example.com", "Vi")
-    house.management.members.set_role(admin, "vi@example.com", "default", Role.VIEWER)
-    link = house.management.sessions.link_for(admin, "vi@example.com")
-    house.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
-    sign_in(stranger, house, "vi@example.com")
+    admin = installation.management.access.operator_of_team()
+    installation.management.members.add(admin, "vi@example.com", "Vi")
+    installation.management.members.set_role(admin, "vi@example.com", "default", Role.VIEWER)
+    link = installation.management.sessions.link_for(admin, "vi@example.com")
+    installation.management.sessions.accept_link(link.reveal(), password=PASSWORD, client=None)
+    sign_in(signed_out_page, installation, "vi@example.com")
 
-    stranger.goto(at(house, one))
-    expect(stranger.get_by_role("heading", name="looked at")).to_be_visible()
-    assert stranger.locator("main form").count() == 0
-    stranger.goto(house.at("/f/default/webhooks/new"))
-    expect(stranger.get_by_role("heading", name="Not allowed")).to_be_visible()
+    signed_out_page.goto(at(installation, one))
+    expect(signed_out_page.get_by_role("heading", name="looked at")).to_be_visible()
+    assert signed_out_page.locator("main form").count() == 0
+    signed_out_page.goto(installation.at("/f/default/webhooks/new"))
+    expect(signed_out_page.get_by_role("heading", name="Not allowed")).to_be_visible()
 
 
-def test_webhooks_look_right(looks: Callable[..., None], house: House, made: Callable[..., WebhookWithSecret]):
+def test_webhooks_look_right(
+    check_accessibility: Callable[..., None], installation: Installation, made: Callable[..., WebhookWithSecret]
+):
     one = made("orders", delivery_id_header="X-Event-Id")
     for number in range(4):
-        house.service.post(one, b'{"order": %d}' % number)
-    house.service.post(one, b'{"order": 1}')
-    house.service.post(one, b"no JSON at all")
-    house.service.post(one, b"{}", token="wrong")
+        installation.service.post(one, b'{"order": %d}' % number)
+    installation.service.post(one, b'{"order": 1}')
+    installation.service.post(one, b"no JSON at all")
+    installation.service.post(one, b"{}", token="wrong")
     path = f"/f/default/webhooks/{one.webhook.uid}"
 
     def choose_a_provider(page: Page) -> None:
@@ -304,11 +317,11 @@ def test_webhooks_look_right(looks: Callable[..., None], house: House, made: Cal
         page.get_by_role("button", name="Rotate it now").click()
         expect(page.get_by_text("once.")).to_be_visible()
 
-    looks("webhook", path, prepare=unfold_all)
-    looks("webhook-once", path + "#rotate", prepare=rotate)
-    looks("webhook-new", "/f/default/webhooks/new", prepare=choose_a_provider)
+    check_accessibility("webhook", path, prepare=unfold_all)
+    check_accessibility("webhook-once", path + "#rotate", prepare=rotate)
+    check_accessibility("webhook-new", "/f/default/webhooks/new", prepare=choose_a_provider)
 
 
-def factory(house: House, name: str) -> MayManage:
-    house.management.factories.create(house.management.access.operator_of_team(), name)
-    return house.management.access.operator(name)
+def factory(installation: Installation, name: str) -> MayManage:
+    installation.management.factories.create(installation.management.access.operator_of_team(), name)
+    return installation.management.access.operator(name)

@@ -10,20 +10,20 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import RunState
-from tests.dashboard.conftest import PASSWORD, House
-from tests.dashboard.running import automation, house_that_runs, member
+from tests.dashboard.conftest import PASSWORD, Installation
+from tests.dashboard.running import automation, installation_with_runners, member
 from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with house_that_runs(tmp_path_factory.mktemp("house") / "data") as house:
-        yield house
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    with installation_with_runners(tmp_path_factory.mktemp("installation") / "data") as installation:
+        yield installation
 
 
 @pytest.fixture
-def page(visitor: Callable[..., BrowserContext], signed_in_state: Any) -> Page:
-    return visitor(java_script_enabled=False, storage_state=signed_in_state).new_page()
+def page(new_profile: Callable[..., BrowserContext], signed_in_state: Any) -> Page:
+    return new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
 
 
 def press(page: Page, name: str | re.Pattern[str]) -> None:
@@ -42,9 +42,11 @@ def reads(page: Page, said: str) -> None:
     expect(page.get_by_role("status").filter(has_text=said).first).to_be_visible()
 
 
-def test_a_password_is_chosen_changed_and_signed_in_with(visitor: Callable[..., BrowserContext], house: House):
-    page = visitor(java_script_enabled=False, viewport={"width": 360, "height": 740}).new_page()
-    page.goto(house.at(member(house, "noah@example.com", "Noah")))
+def test_a_password_is_chosen_changed_and_signed_in_with(
+    new_profile: Callable[..., BrowserContext], installation: Installation
+):
+    page = new_profile(java_script_enabled=False, viewport={"width": 360, "height": 740}).new_page()
+    page.goto(installation.at(member(installation, "noah@example.com", "Noah")))
     page.get_by_label("Password", exact=True).fill(PASSWORD)
     page.get_by_label("The same once more").fill(PASSWORD)
     press(page, "Set password and sign in")
@@ -65,26 +67,26 @@ def test_a_password_is_chosen_changed_and_signed_in_with(visitor: Callable[..., 
     expect(page.get_by_role("heading", name="default")).to_be_visible()
 
 
-def test_a_webhook_and_its_secret_from_beginning_to_end(page: Page, house: House):
-    page.goto(house.at("/f/default/secrets"))
+def test_a_webhook_and_its_secret_from_beginning_to_end(page: Page, installation: Installation):
+    page.goto(installation.at("/f/default/secrets"))
     page.get_by_label("Name").fill("PLAIN")
     page.get_by_label("I have one").check()
     page.get_by_label("The value").fill("known to me alone")
     press(page, "Create it")
     expect(page.get_by_role("heading", name="PLAIN is created")).to_be_visible()
 
-    page.goto(house.at("/f/default/webhooks/new"))
+    page.goto(installation.at("/f/default/webhooks/new"))
     page.get_by_label("Name", exact=True).fill("plain")
     page.get_by_label("Use a team secret that is there").check()
     page.get_by_label("Team secret", exact=True).select_option("PLAIN")
     press(page, "Create the webhook")
     follow(page, "To the webhook")
-    made = next(each for each in house.management.webhooks.all(house.may) if each.name == "plain")
+    made = next(each for each in installation.management.webhooks.all(installation.may) if each.name == "plain")
 
     def deliver(secret: str) -> int:
         headers = {"Authorization": f"Bearer {secret}"}
         body = b'{"at": %d}' % time.time_ns()
-        return house.service.request("POST", made.ingress_path(), headers=headers, body=body).status
+        return installation.service.request("POST", made.ingress_path(), headers=headers, body=body).status
 
     assert deliver("known to me alone") == 202
     unfold(page, "Disable")
@@ -124,11 +126,11 @@ def test_a_webhook_and_its_secret_from_beginning_to_end(page: Page, house: House
     reads(page, "The team secret is deleted")
 
 
-def test_the_log_is_paged_narrowed_and_a_delivery_run_again(page: Page, house: House):
-    made = house.management.webhooks.create(house.may, "logged plainly")
-    automation(house, "runs plainly", made)
-    sent = [house.service.post(made, b'{"number": %d}' % number).delivery_id for number in range(55)]
-    page.goto(house.at("/f/default/deliveries"))
+def test_the_log_is_paged_narrowed_and_a_delivery_run_again(page: Page, installation: Installation):
+    made = installation.management.webhooks.create(installation.may, "logged plainly")
+    automation(installation, "runs plainly", made)
+    sent = [installation.service.post(made, b'{"number": %d}' % number).delivery_id for number in range(55)]
+    page.goto(installation.at("/f/default/deliveries"))
     page.get_by_label("Webhook").select_option(label="logged plainly")
     page.get_by_label("Label").select_option(label="Accepted")
     press(page, "Show")
@@ -146,15 +148,15 @@ def test_the_log_is_paged_narrowed_and_a_delivery_run_again(page: Page, house: H
     page.get_by_label("Which automation to run again").select_option(label="runs plainly")
     press(page, "Run again")
     reads(page, "Started again")
-    assert [run.replay for run in house.management.runs.of_delivery(house.may, sent[0])] == [1, 0]
-    house.management.automations.delete(house.may, "runs plainly")
-    house.management.webhooks.delete(house.may, made.webhook.uid)
+    assert [run.replay for run in installation.management.runs.of_delivery(installation.may, sent[0])] == [1, 0]
+    installation.management.automations.delete(installation.may, "runs plainly")
+    installation.management.webhooks.delete(installation.may, made.webhook.uid)
 
 
-def test_an_automation_is_written_run_cancelled_and_deleted(page: Page, house: House):
-    made = house.management.webhooks.create(house.may, "listened to plainly")
-    house.service.post(made, b'{"action": "opened"}')
-    page.goto(house.at("/f/default/automations"))
+def test_an_automation_is_written_run_cancelled_and_deleted(page: Page, installation: Installation):
+    made = installation.management.webhooks.create(installation.may, "listened to plainly")
+    installation.service.post(made, b'{"action": "opened"}')
+    page.goto(installation.at("/f/default/automations"))
     follow(page, "New automation")
     page.get_by_label("Name", exact=True).fill("Plain")
     page.get_by_label("Runner").select_option("waits")
@@ -173,16 +175,20 @@ def test_an_automation_is_written_run_cancelled_and_deleted(page: Page, house: H
     press(page, "Save")
     reads(page, "The automation is saved")
 
-    [run] = house.management.runs.of_delivery(
-        house.may, house.service.post(made, b'{"action": "opened", "now": true}').delivery_id
+    [run] = installation.management.runs.of_delivery(
+        installation.may, installation.service.post(made, b'{"action": "opened", "now": true}').delivery_id
     )
-    until(lambda: house.management.runs.get(house.may, run_id(run.id)).state is RunState.RUNNING, "the run runs")
+    until(
+        lambda: installation.management.runs.get(installation.may, run_id(run.id)).state is RunState.RUNNING,
+        "the run runs",
+    )
     follow(page, "Runs")
     page.get_by_role("row", name="Plain").get_by_role("link").first.click()
     press(page, "Cancel this run")
     reads(page, "told to stop")
     until(
-        lambda: house.management.runs.get(house.may, run_id(run.id)).state is RunState.CANCELLED, "the run is cancelled"
+        lambda: installation.management.runs.get(installation.may, run_id(run.id)).state is RunState.CANCELLED,
+        "the run is cancelled",
     )
     page.reload()
     expect(page.get_by_text("cancelled", exact=True).first).to_be_visible()
@@ -193,11 +199,11 @@ def test_an_automation_is_written_run_cancelled_and_deleted(page: Page, house: H
     follow(page, "Delete…")
     press(page, "Delete it")
     expect(page.get_by_role("link", name="Plain", exact=True)).to_have_count(0)
-    house.management.webhooks.delete(house.may, made.webhook.uid)
+    installation.management.webhooks.delete(installation.may, made.webhook.uid)
 
 
-def test_the_team_is_managed_and_what_was_done_is_read(page: Page, house: House):
-    page.goto(house.at("/team/factories"))
+def test_the_team_is_managed_and_what_was_done_is_read(page: Page, installation: Installation):
+    page.goto(installation.at("/team/factories"))
     page.get_by_label("Name").fill("payments")
     press(page, "Create factory")
     expect(page.get_by_role("link", name="payments")).to_be_visible()
@@ -236,7 +242,7 @@ def test_the_team_is_managed_and_what_was_done_is_read(page: Page, house: House)
     expect(page.get_by_role("row", name="plain key")).to_contain_text("revoked")
 
     for number in range(50):
-        house.management.secrets.create(house.may, f"PAGED_{number}")
+        installation.management.secrets.create(installation.may, f"PAGED_{number}")
     follow(page, "Audit log")
     expect(page.get_by_text("PAGED_49", exact=True)).to_be_visible()
     follow(page, "Older")
@@ -245,7 +251,7 @@ def test_the_team_is_managed_and_what_was_done_is_read(page: Page, house: House)
     expect(page.get_by_text("PAGED_49", exact=True)).to_be_visible()
     follow(page, "Settings")
     expect(page.get_by_role("row", name="data_dir")).to_contain_text("HOOKMILL_DATA_DIR")
-    page.goto(house.at("/f/default/audit"))
+    page.goto(installation.at("/f/default/audit"))
     expect(page.get_by_text("PAGED_49", exact=True)).to_be_visible()
     follow(page, "Files")
     expect(page.get_by_text("is changed by hand")).to_be_visible()

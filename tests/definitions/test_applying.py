@@ -95,7 +95,7 @@ def with_secrets(repository: Repository, secrets: Mapping[str, str]) -> Reposito
 
 
 @pytest.fixture
-def simple(repository: Repository) -> Repository:
+def applied_repository(repository: Repository) -> Repository:
     """One webhook and one automation that it starts, applied."""
     with_secrets(repository, {"TOKEN": "one-token", "OTHER": "another-token", "SPACED": "not fit for a URL"})
     repository.holds({"webhooks/source.yaml": TOKEN}).apply()
@@ -164,10 +164,10 @@ def test_a_broken_merge_leaves_the_last_good_state_serving(repository: Repositor
 # All or nothing
 
 
-def test_nothing_is_changed_when_the_last_step_fails(simple: Repository):
-    before = simple.everything()
-    uid = simple.uids()["source"]
-    simple.holds(
+def test_nothing_is_changed_when_the_last_step_fails(applied_repository: Repository):
+    before = applied_repository.everything()
+    uid = applied_repository.uids()["source"]
+    applied_repository.holds(
         {
             "webhooks/source.yaml": "secretName: OTHER\n",
             "webhooks/more.yaml": TOKEN,
@@ -175,11 +175,11 @@ def test_nothing_is_changed_when_the_last_step_fails(simple: Repository):
         }
     )
 
-    said = simple.refused()
+    said = applied_repository.refused()
 
     assert said == ["automations/zzz/automation.md:2:9: No runner is named 'nobody'. The operator configured: package."]
-    assert simple.everything() == before
-    assert post(simple, "source", "one-token") == 202
+    assert applied_repository.everything() == before
+    assert post(applied_repository, "source", "one-token") == 202
 
 
 def be_killed_before_the_commit(url: str, root: Path) -> None:
@@ -192,48 +192,58 @@ def be_killed_before_the_commit(url: str, root: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_nothing_is_changed_by_an_apply_that_is_killed(simple: Repository, tmp_path: Path):
-    before = simple.everything()
-    simple.holds({"webhooks/source.yaml": "secretName: OTHER\n", "webhooks/b.yaml": TOKEN, "webhooks/c.yaml": TOKEN})
+def test_nothing_is_changed_by_an_apply_that_is_killed(applied_repository: Repository, tmp_path: Path):
+    before = applied_repository.everything()
+    applied_repository.holds(
+        {"webhooks/source.yaml": "secretName: OTHER\n", "webhooks/b.yaml": TOKEN, "webhooks/c.yaml": TOKEN}
+    )
 
     output = tmp_path / "output"
-    killed = Forked(be_killed_before_the_commit, (simple.world.url, simple.root), os.environ, tmp_path, output)
+    killed = Forked(
+        be_killed_before_the_commit,
+        (applied_repository.world.url, applied_repository.root),
+        os.environ,
+        tmp_path,
+        output,
+    )
 
     assert killed.wait(60) == -signal.SIGKILL, output.read_text()
-    assert simple.everything() == before
-    assert simple.apply().plan.steps != ()
+    assert applied_repository.everything() == before
+    assert applied_repository.apply().plan.steps != ()
 
 
-def test_a_plan_changes_nothing(simple: Repository):
-    simple.holds({"webhooks/source.yaml": "secretName: OTHER\nenabled: false\n", "webhooks/more.yaml": TOKEN})
-    before = simple.everything()
+def test_a_plan_changes_nothing(applied_repository: Repository):
+    applied_repository.holds(
+        {"webhooks/source.yaml": "secretName: OTHER\nenabled: false\n", "webhooks/more.yaml": TOKEN}
+    )
+    before = applied_repository.everything()
 
-    planned = simple.plan()
+    planned = applied_repository.plan()
 
     assert len(planned.steps) == 2
-    assert simple.everything() == before
-    assert post(simple, "source", "one-token") == 202
+    assert applied_repository.everything() == before
+    assert post(applied_repository, "source", "one-token") == 202
 
 
-def test_a_plan_says_what_apply_does(simple: Repository):
-    simple.holds({"webhooks/source.yaml": "secretName: OTHER\n", "webhooks/more.yaml": TOKEN})
+def test_a_plan_says_what_apply_does(applied_repository: Repository):
+    applied_repository.holds({"webhooks/source.yaml": "secretName: OTHER\n", "webhooks/more.yaml": TOKEN})
 
-    planned = simple.plan()
+    planned = applied_repository.plan()
 
-    assert simple.apply().plan == planned
+    assert applied_repository.apply().plan == planned
 
 
-def test_all_problems_of_files_and_factory_are_reported_together(simple: Repository):
-    simple.holds(
+def test_all_problems_of_files_and_factory_are_reported_together(applied_repository: Repository):
+    applied_repository.holds(
         {
             "webhooks/a.yaml": "secretName: NOWHERE\n",
             "webhooks/b.yaml": "authMode: url_token\nsecretName: SPACED\n",
             "webhooks/c.yaml": "authMode: signature\nsignatureScheme: svix\nsecretName: SPACED\n",
-            "automations/x/automation.md": automation(simple.uids()["source"], more="runner: nobody\n"),
+            "automations/x/automation.md": automation(applied_repository.uids()["source"], more="runner: nobody\n"),
         }
     )
 
-    said = simple.refused()
+    said = applied_repository.refused()
 
     assert [one[: one.index(": ")] for one in said] == [
         "automations/x/automation.md:2:9",
@@ -243,27 +253,27 @@ def test_all_problems_of_files_and_factory_are_reported_together(simple: Reposit
     ]
 
 
-def test_two_applies_at_the_same_time_are_one_after_the_other(simple: Repository):
-    simple.holds({"webhooks/more.yaml": TOKEN})
-    other = simple.world.beside()
+def test_two_applies_at_the_same_time_are_one_after_the_other(applied_repository: Repository):
+    applied_repository.holds({"webhooks/more.yaml": TOKEN})
+    other = applied_repository.world.beside()
 
     def apply(world: World) -> int:
         may = world.management.access.operator("default", channel=Channel.FILES)
-        wanted = definitions.definitions_for(world.management, may, simple.root)
+        wanted = definitions.definitions_for(world.management, may, applied_repository.root)
         return len(definitions.apply(world.management, may, wanted).plan.steps)
 
     with ThreadPoolExecutor(2) as threads:
-        steps = sorted(threads.map(apply, (simple.world, other)))
+        steps = sorted(threads.map(apply, (applied_repository.world, other)))
 
     assert steps == [0, 1]
-    assert sorted(simple.uids()) == ["more", "source"]
+    assert sorted(applied_repository.uids()) == ["more", "source"]
 
 
 # Webhooks
 
 
-def test_a_webhook_keeps_its_uid_whatever_its_file_says_of_it(simple: Repository):
-    uid = simple.uids()["source"]
+def test_a_webhook_keeps_its_uid_whatever_its_file_says_of_it(applied_repository: Repository):
+    uid = applied_repository.uids()["source"]
 
     for content in (
         "authMode: url_token\nsecretName: TOKEN\n",
@@ -273,74 +283,77 @@ def test_a_webhook_keeps_its_uid_whatever_its_file_says_of_it(simple: Repository
         "secretName: OTHER\neventHeader: X-Kind\n",
         "secretName: OTHER\ndeliveryIdHeader: X-Id\neventHeader: X-Other-Kind\n",
     ):
-        simple.holds({"webhooks/source.yaml": content}).apply()
-        assert simple.uids() == {"source": uid}
-        assert simple.apply().plan.steps == ()
+        applied_repository.holds({"webhooks/source.yaml": content}).apply()
+        assert applied_repository.uids() == {"source": uid}
+        assert applied_repository.apply().plan.steps == ()
 
 
-def test_a_renamed_file_that_names_its_webhook_is_no_change(simple: Repository):
-    simple.without("webhooks/source.yaml")
-    simple.holds({"webhooks/better.yaml": f"name: source\n{TOKEN}"})
+def test_a_renamed_file_that_names_its_webhook_is_no_change(applied_repository: Repository):
+    applied_repository.without("webhooks/source.yaml")
+    applied_repository.holds({"webhooks/better.yaml": f"name: source\n{TOKEN}"})
 
-    assert simple.apply().plan.steps == ()
+    assert applied_repository.apply().plan.steps == ()
 
 
-def test_a_change_holds_at_once_in_every_process(simple: Repository):
-    other = simple.world.beside()
-    path = f"/webhooks/w/{simple.uids()['source']}"
+def test_a_change_holds_at_once_in_every_process(applied_repository: Repository):
+    other = applied_repository.world.beside()
+    path = f"/webhooks/w/{applied_repository.uids()['source']}"
 
     def answer(token: str) -> int:
         return other.request("POST", path, headers={"Authorization": f"Bearer {token}"}, body=b"{}").status
 
     assert answer("one-token") == 202
-    simple.holds({"webhooks/source.yaml": "secretName: OTHER\n"}).apply()
+    applied_repository.holds({"webhooks/source.yaml": "secretName: OTHER\n"}).apply()
     assert (answer("one-token"), answer("another-token")) == (401, 202)
-    simple.world.management.secrets.replace(simple.may, "OTHER", "third-token")
-    simple.apply()
+    applied_repository.world.management.secrets.replace(applied_repository.may, "OTHER", "third-token")
+    applied_repository.apply()
     assert (answer("another-token"), answer("third-token")) == (401, 202)
-    simple.holds({"webhooks/source.yaml": "secretName: OTHER\nenabled: false\n"}).apply()
+    applied_repository.holds({"webhooks/source.yaml": "secretName: OTHER\nenabled: false\n"}).apply()
     assert answer("third-token") == 404
-    simple.holds({"webhooks/source.yaml": "secretName: OTHER\nenabled: true\n"}).apply()
+    applied_repository.holds({"webhooks/source.yaml": "secretName: OTHER\nenabled: true\n"}).apply()
     assert answer("third-token") == 202
-    simple.without("webhooks/source.yaml")
-    simple.apply(may_delete=True)
+    applied_repository.without("webhooks/source.yaml")
+    applied_repository.apply(may_delete=True)
     assert answer("third-token") == 404
 
 
-def test_a_secret_that_is_not_there_is_refused_with_what_to_do(simple: Repository):
-    simple.holds({"webhooks/source.yaml": "secretName: TOKENS\n"})
+def test_a_secret_that_is_not_there_is_refused_with_what_to_do(applied_repository: Repository):
+    applied_repository.holds({"webhooks/source.yaml": "secretName: TOKENS\n"})
 
-    assert simple.refused() == [
+    assert applied_repository.refused() == [
         "webhooks/source.yaml:1:13: No team secret is named TOKENS. "
         "Create it first: hookmill secret create TOKENS, or did you mean TOKEN?"
     ]
 
 
-def test_a_secret_that_a_url_cannot_hold_is_refused(simple: Repository):
-    simple.holds({"webhooks/source.yaml": "authMode: url_token\nsecretName: SPACED\n"})
+def test_a_secret_that_a_url_cannot_hold_is_refused(applied_repository: Repository):
+    applied_repository.holds({"webhooks/source.yaml": "authMode: url_token\nsecretName: SPACED\n"})
 
-    assert simple.refused() == [
+    assert applied_repository.refused() == [
         "webhooks/source.yaml:2:13: Team secret SPACED: A url_token secret stands in the URL: "
         "use letters, digits and - . _ ~ only."
     ]
 
 
-def test_a_new_secret_value_is_taken_up_by_the_next_apply(simple: Repository):
-    simple.world.management.secrets.replace(simple.may, "TOKEN", "new-token")
-    assert post(simple, "source", "one-token") == 202
+def test_a_new_secret_value_is_taken_up_by_the_next_apply(applied_repository: Repository):
+    applied_repository.world.management.secrets.replace(applied_repository.may, "TOKEN", "new-token")
+    assert post(applied_repository, "source", "one-token") == 202
 
-    (step,) = simple.apply().plan.steps
+    (step,) = applied_repository.apply().plan.steps
 
     assert [(change.key, change.concerns_senders) for change in step.changes] == [("secret", True)]
-    assert (post(simple, "source", "one-token"), post(simple, "source", "new-token")) == (401, 202)
-    assert simple.apply().plan.steps == ()
+    assert (post(applied_repository, "source", "one-token"), post(applied_repository, "source", "new-token")) == (
+        401,
+        202,
+    )
+    assert applied_repository.apply().plan.steps == ()
 
 
-def test_a_new_secret_value_that_does_not_fit_is_refused(simple: Repository):
-    simple.holds({"webhooks/source.yaml": "authMode: url_token\nsecretName: TOKEN\n"}).apply()
-    simple.world.management.secrets.replace(simple.may, "TOKEN", "not fit")
+def test_a_new_secret_value_that_does_not_fit_is_refused(applied_repository: Repository):
+    applied_repository.holds({"webhooks/source.yaml": "authMode: url_token\nsecretName: TOKEN\n"}).apply()
+    applied_repository.world.management.secrets.replace(applied_repository.may, "TOKEN", "not fit")
 
-    (said,) = simple.refused()
+    (said,) = applied_repository.refused()
 
     assert said.startswith("webhooks/source.yaml:2:13: Team secret TOKEN: A url_token secret")
 
@@ -371,59 +384,65 @@ def test_a_full_factory_may_exchange_a_webhook(repository: Repository):
 @pytest.mark.parametrize(
     ("line", "before", "after"), [("", False, False), ("", True, True), ("enabled: true\n", False, True)]
 )
-def test_a_toggle_is_left_to_people_unless_the_file_says_it(simple: Repository, line: str, before: bool, after: bool):
-    simple.holds({"webhooks/source.yaml": TOKEN + line})
-    simple.holds({"automations/triage/automation.md": automation(simple.uids()["source"], more=line)}).apply()
-    simple.world.management.webhooks.set_enabled(simple.world.may, "source", before)
-    simple.world.management.automations.set_enabled(simple.world.may, "triage", before)
+def test_a_toggle_is_left_to_people_unless_the_file_says_it(
+    applied_repository: Repository, line: str, before: bool, after: bool
+):
+    applied_repository.holds({"webhooks/source.yaml": TOKEN + line})
+    applied_repository.holds(
+        {"automations/triage/automation.md": automation(applied_repository.uids()["source"], more=line)}
+    ).apply()
+    applied_repository.world.management.webhooks.set_enabled(applied_repository.world.may, "source", before)
+    applied_repository.world.management.automations.set_enabled(applied_repository.world.may, "triage", before)
 
-    simple.apply()
+    applied_repository.apply()
 
-    assert (simple.webhook("source").state is WebhookState.ENABLED) is after
-    assert simple.world.management.automations.get(simple.may, "triage").enabled is after
+    assert (applied_repository.webhook("source").state is WebhookState.ENABLED) is after
+    assert applied_repository.world.management.automations.get(applied_repository.may, "triage").enabled is after
 
 
 # Automations
 
 
-def test_an_automation_changes_with_its_file(simple: Repository):
-    uid = simple.uids()["source"]
-    simple.holds({"automations/triage/automation.md": automation(uid, "{n: [1.5, no]}", "enabled: false\n", "Else.")})
+def test_an_automation_changes_with_its_file(applied_repository: Repository):
+    uid = applied_repository.uids()["source"]
+    applied_repository.holds(
+        {"automations/triage/automation.md": automation(uid, "{n: [1.5, no]}", "enabled: false\n", "Else.")}
+    )
 
-    (step,) = simple.apply().plan.steps
+    (step,) = applied_repository.apply().plan.steps
 
-    found = simple.world.management.automations.get(simple.may, "triage")
+    found = applied_repository.world.management.automations.get(applied_repository.may, "triage")
     assert [change.key for change in step.changes] == ["triggers", "prompt", "enabled"]
     assert (found.prompt, found.enabled, found.id) == ("Else.", False, step.id)
     assert found.triggers[0].payload is not None
     assert found.triggers[0].payload.source == {"n": [1.5, "no"]}
-    assert simple.apply().plan.steps == ()
+    assert applied_repository.apply().plan.steps == ()
 
 
-def test_an_automation_without_a_file_is_deleted(simple: Repository):
-    simple.without("automations/triage/automation.md")
+def test_an_automation_without_a_file_is_deleted(applied_repository: Repository):
+    applied_repository.without("automations/triage/automation.md")
 
-    (step,) = simple.apply().plan.steps
+    (step,) = applied_repository.apply().plan.steps
 
     assert (step.act, step.name) == (Act.REMOVE, "triage")
-    assert list(simple.world.management.automations.all(simple.may)) == []
+    assert list(applied_repository.world.management.automations.all(applied_repository.may)) == []
 
 
-def test_a_webhook_that_will_not_send_is_warned_of_at_its_place(simple: Repository):
-    source = simple.uids()["source"]
-    simple.holds({"webhooks/gone.yaml": TOKEN}).apply()
-    gone = simple.uids()["gone"]
-    simple.without("webhooks/gone.yaml")
-    simple.holds(
+def test_a_webhook_that_will_not_send_is_warned_of_at_its_place(applied_repository: Repository):
+    source = applied_repository.uids()["source"]
+    applied_repository.holds({"webhooks/gone.yaml": TOKEN}).apply()
+    gone = applied_repository.uids()["gone"]
+    applied_repository.without("webhooks/gone.yaml")
+    applied_repository.holds(
         {
             "webhooks/source.yaml": TOKEN + "enabled: false\n",
             "automations/triage/automation.md": automation(f"{source}, {gone}, wh_nowhere"),
         }
     )
 
-    before = [str(warning) for warning in simple.plan().warnings]
-    simple.apply(may_delete=True)
-    after = [str(warning) for warning in simple.plan().warnings]
+    before = [str(warning) for warning in applied_repository.plan().warnings]
+    applied_repository.apply(may_delete=True)
+    after = [str(warning) for warning in applied_repository.plan().warnings]
 
     at = "automations/triage/automation.md:6"
     assert before == [
@@ -437,41 +456,41 @@ def test_a_webhook_that_will_not_send_is_warned_of_at_its_place(simple: Reposito
 # Backtests
 
 
-def test_a_filter_that_nothing_stored_would_have_passed_is_warned_of(simple: Repository):
+def test_a_filter_that_nothing_stored_would_have_passed_is_warned_of(applied_repository: Repository):
     for number in range(3):
-        assert post(simple, "source", "one-token", b'{"action": "opened", "n": %d}' % number) == 202
-    uid = simple.uids()["source"]
+        assert post(applied_repository, "source", "one-token", b'{"action": "opened", "n": %d}' % number) == 202
+    uid = applied_repository.uids()["source"]
 
-    simple.holds({"automations/triage/automation.md": automation(uid, "{action: [open]}")})
-    in_vain = simple.backtested()
-    simple.holds({"automations/triage/automation.md": automation(uid, "{action: [opened], n: [2]}")})
+    applied_repository.holds({"automations/triage/automation.md": automation(uid, "{action: [open]}")})
+    in_vain = applied_repository.backtested()
+    applied_repository.holds({"automations/triage/automation.md": automation(uid, "{action: [opened], n: [2]}")})
 
     assert in_vain == [
         "automations/triage/automation.md:7:16: This filter would have matched none of the last 3 deliveries "
         "stored from its webhooks. `hookmill filter test` shows why."
     ]
-    assert simple.backtested() == []
+    assert applied_repository.backtested() == []
 
 
-def test_a_filter_is_tried_on_no_more_than_the_last_120_deliveries(simple: Repository):
+def test_a_filter_is_tried_on_no_more_than_the_last_120_deliveries(applied_repository: Repository):
     for number in range(122):
-        simple.world.clock.advance(seconds=2)
-        assert post(simple, "source", "one-token", b'{"n": %d}' % number) == 202
-    uid = simple.uids()["source"]
+        applied_repository.world.clock.advance(seconds=2)
+        assert post(applied_repository, "source", "one-token", b'{"n": %d}' % number) == 202
+    uid = applied_repository.uids()["source"]
 
-    simple.holds({"automations/triage/automation.md": automation(uid, "{n: [0, 1]}")})
-    too_old = simple.backtested()
-    simple.holds({"automations/triage/automation.md": automation(uid, "{n: [2]}")})
+    applied_repository.holds({"automations/triage/automation.md": automation(uid, "{n: [0, 1]}")})
+    too_old = applied_repository.backtested()
+    applied_repository.holds({"automations/triage/automation.md": automation(uid, "{n: [2]}")})
 
     assert "none of the last 120 deliveries" in too_old[0]
-    assert simple.backtested() == []
+    assert applied_repository.backtested() == []
 
 
-def test_nothing_is_said_of_a_filter_while_nothing_is_stored(simple: Repository):
-    uid = simple.uids()["source"]
-    simple.holds({"automations/triage/automation.md": automation(f"{uid}, wh_nowhere", "{action: [open]}")})
+def test_nothing_is_said_of_a_filter_while_nothing_is_stored(applied_repository: Repository):
+    uid = applied_repository.uids()["source"]
+    applied_repository.holds({"automations/triage/automation.md": automation(f"{uid}, wh_nowhere", "{action: [open]}")})
 
-    assert simple.backtested() == []
+    assert applied_repository.backtested() == []
 
 
 # Who defines the factory
@@ -511,23 +530,23 @@ def test_what_was_made_by_hand_is_deleted_with_consent_only(repository: Reposito
     assert repository.uids() == {}
 
 
-def test_a_webhook_without_a_file_is_deleted_with_consent_only(simple: Repository):
-    simple.without("webhooks/source.yaml")
+def test_a_webhook_without_a_file_is_deleted_with_consent_only(applied_repository: Repository):
+    applied_repository.without("webhooks/source.yaml")
 
     with pytest.raises(definitions.ConsentNeeded, match="Factory 'default' would lose webhook 'source'"):
-        simple.apply()
-    assert post(simple, "source", "one-token") == 202
-    uid = simple.uids()["source"]
-    simple.apply(may_delete=True)
+        applied_repository.apply()
+    assert post(applied_repository, "source", "one-token") == 202
+    uid = applied_repository.uids()["source"]
+    applied_repository.apply(may_delete=True)
 
-    assert simple.world.request("POST", f"/webhooks/w/{uid}", body=b"{}").status == 404
+    assert applied_repository.world.request("POST", f"/webhooks/w/{uid}", body=b"{}").status == 404
 
 
-def test_a_renamed_file_is_recognised_before_its_webhook_is_deleted(simple: Repository):
-    simple.without("webhooks/source.yaml")
-    simple.holds({"webhooks/better.yaml": TOKEN})
+def test_a_renamed_file_is_recognised_before_its_webhook_is_deleted(applied_repository: Repository):
+    applied_repository.without("webhooks/source.yaml")
+    applied_repository.holds({"webhooks/better.yaml": TOKEN})
 
-    consent = simple.plan().needs_consent
+    consent = applied_repository.plan().needs_consent
 
     assert consent is not None
     assert consent.endswith(
@@ -535,19 +554,19 @@ def test_a_renamed_file_is_recognised_before_its_webhook_is_deleted(simple: Repo
     )
 
 
-def test_an_apply_is_in_the_audit_log_with_its_channel(simple: Repository):
-    entries = simple.world.management.audit.of_factory(simple.may, limit=100)
+def test_an_apply_is_in_the_audit_log_with_its_channel(applied_repository: Repository):
+    entries = applied_repository.world.management.audit.of_factory(applied_repository.may, limit=100)
 
     by_files = [entry.action for entry in entries if entry.channel == Channel.FILES]
     assert {"factory.define_by_files", "webhook.create", "automation.create"} <= set(by_files)
 
 
-def test_another_factory_is_left_alone(simple: Repository):
-    elsewhere = simple.world.elsewhere()
-    simple.world.management.webhooks.create(elsewhere, "source")
-    before = list(simple.world.management.webhooks.all(elsewhere))
-    simple.without("webhooks/source.yaml", "automations/triage/automation.md")
+def test_another_factory_is_left_alone(applied_repository: Repository):
+    elsewhere = applied_repository.world.elsewhere()
+    applied_repository.world.management.webhooks.create(elsewhere, "source")
+    before = list(applied_repository.world.management.webhooks.all(elsewhere))
+    applied_repository.without("webhooks/source.yaml", "automations/triage/automation.md")
 
-    simple.apply(may_delete=True)
+    applied_repository.apply(may_delete=True)
 
-    assert list(simple.world.management.webhooks.all(elsewhere)) == before
+    assert list(applied_repository.world.management.webhooks.all(elsewhere)) == before

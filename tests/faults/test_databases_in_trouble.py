@@ -142,7 +142,7 @@ class Silent:
 
 
 @pytest.fixture
-def silent(postgres_url: str, tmp_path: Path) -> Iterator[Silent]:
+def service_on_silent_database(postgres_url: str, tmp_path: Path) -> Iterator[Silent]:
     """A service whose database no longer answers, and does not hang up either."""
     parts = urlsplit(postgres_url)
     assert parts.port is not None
@@ -157,8 +157,8 @@ def silent(postgres_url: str, tmp_path: Path) -> Iterator[Silent]:
             shim.speak_again()
 
 
-def test_senders_are_answered_503_while_postgresql_is_silent(silent: Silent):
-    service, made = silent.service, silent.made
+def test_senders_are_answered_503_while_postgresql_is_silent(service_on_silent_database: Silent):
+    service, made = service_on_silent_database.service, service_on_silent_database.made
     asked = {
         "a delivery": request(made, unique()),
         "no JSON": request(made, b"no JSON"),
@@ -180,7 +180,7 @@ def test_senders_are_answered_503_while_postgresql_is_silent(silent: Silent):
     healthy_after = time.monotonic() - began
     for thread in (*asking, readiness):
         thread.join()
-    silent.shim.speak_again()
+    service_on_silent_database.shim.speak_again()
     heals(service, made)
 
     assert {name: status for name, (status, _) in told.items()} == dict.fromkeys((*asked, "ready"), 503)
@@ -189,40 +189,40 @@ def test_senders_are_answered_503_while_postgresql_is_silent(silent: Silent):
     assert healthy_after < 3.5, "nobody who needs no database waits for it"
 
 
-def test_memory_stays_bounded_while_postgresql_is_silent(silent: Silent):
+def test_memory_stays_bounded_while_postgresql_is_silent(service_on_silent_database: Silent):
     # Twice as much as may be held is offered: one load after the other is given up.
-    ingress = parts_of(silent.service)[Part.INGRESS][0]
+    ingress = parts_of(service_on_silent_database.service)[Part.INGRESS][0]
     before = ingress.memory_info().rss
     grown: list[int] = []
     answers: Counter[int] = Counter()
     for round_ in range(4):
         with contextlib.ExitStack() as connections:
-            lines = [connections.enter_context(Line(silent.service.port)) for _ in range(500)]
+            lines = [connections.enter_context(Line(service_on_silent_database.service.port)) for _ in range(500)]
             for number, line in enumerate(lines):
-                assert line.say(request(silent.made, b"[%d, %d, %b]" % (round_, number, LARGE)))
+                assert line.say(request(service_on_silent_database.made, b"[%d, %d, %b]" % (round_, number, LARGE)))
             answers.update(answer.status for line in lines if (answer := line.answer()) is not None)
             grown.append((ingress.memory_info().rss - before) // MEGABYTE)
-    silent.shim.speak_again()
-    heals(silent.service, silent.made)
+    service_on_silent_database.shim.speak_again()
+    heals(service_on_silent_database.service, service_on_silent_database.made)
 
     print(f"grown by {grown} MB")
     assert answers == {503: 4 * 500}
     assert max(grown) < 4 * 64 + 64
 
 
-def test_a_connection_that_stays_silent_for_ever_is_given_up(silent: Silent):
-    assert timed(silent.service, request(silent.made, unique()))[0] == 503
+def test_a_connection_that_stays_silent_for_ever_is_given_up(service_on_silent_database: Silent):
+    assert timed(service_on_silent_database.service, request(service_on_silent_database.made, unique()))[0] == 503
 
     # As after a failover behind the same address: the new server knows nothing of the old connections.
-    silent.shim.forget()
+    service_on_silent_database.shim.forget()
     until(
-        lambda: timed(silent.service, request(silent.made, unique()))[0] == 202,
+        lambda: timed(service_on_silent_database.service, request(service_on_silent_database.made, unique()))[0] == 202,
         "a delivery is taken",
         seconds=HEALED_SECONDS + 10,
     )
 
     def states() -> set[str]:
-        with silent.service.management() as management:
+        with service_on_silent_database.service.management() as management:
             return {run.state for run in management.runs.newest(operator(management), limit=100)}
 
     until(lambda: states() == {"succeeded"}, "every run was performed")

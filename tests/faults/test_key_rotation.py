@@ -195,7 +195,7 @@ def test_a_rotation_under_load_costs_no_delivery(on: str, tmp_path: Path, reques
 
 
 @dataclass(slots=True)
-class Killed:
+class InterruptedRotation:
     """Something to rotate the key of, and a command that dies on the way."""
 
     settings: Settings
@@ -222,7 +222,7 @@ class Killed:
 
 
 @pytest.fixture
-def killed(store_url: str, tmp_path: Path) -> Iterator[Killed]:
+def interrupted_rotation(store_url: str, tmp_path: Path) -> Iterator[InterruptedRotation]:
     settings = Settings(data_dir=tmp_path / "data", database_url=store_url)  # type: ignore[arg-type]
     store = app.open_store(settings, create=True)
     management = app.management(settings, store)
@@ -234,28 +234,28 @@ def killed(store_url: str, tmp_path: Path) -> Iterator[Killed]:
     rotator = Forked(rotate_when_told, (theirs,), os.environ | environment, tmp_path, tmp_path / "output")
     theirs.close()
     with ours:
-        yield Killed(settings, ours, values)
+        yield InterruptedRotation(settings, ours, values)
     assert rotator.wait(60) == 0, (tmp_path / "output").read_text()
 
 
-def test_a_rotation_killed_at_any_step_is_finished_by_the_next(killed: Killed):
+def test_a_rotation_killed_at_any_step_is_finished_by_the_next(interrupted_rotation: InterruptedRotation):
     died_at: list[str] = []
     for step in range(1, STEPS_MAX):
-        name = killed.rotate_until(step)
+        name = interrupted_rotation.rotate_until(step)
         if name == "done":
             break
         died_at.append(name)
 
         where = f"after step {step}, {name}"
-        with killed.process() as (_, management):
-            assert killed.revealed(management) == killed.values, where
-            rotate(killed.settings, management)
-        [key] = KeyFile(killed.settings.data_dir / "master.key").read()
-        with killed.process() as (store, management):
-            assert killed.revealed(management) == killed.values, where
+        with interrupted_rotation.process() as (_, management):
+            assert interrupted_rotation.revealed(management) == interrupted_rotation.values, where
+            rotate(interrupted_rotation.settings, management)
+        [key] = KeyFile(interrupted_rotation.settings.data_dir / "master.key").read()
+        with interrupted_rotation.process() as (store, management):
+            assert interrupted_rotation.revealed(management) == interrupted_rotation.values, where
             with store.database.read() as tx:
-                assert rotation.rows_by_key(tx) == {key.id: len(killed.values)}, where
-        left = {path.name for path in killed.settings.data_dir.glob("master.key*")}
+                assert rotation.rows_by_key(tx) == {key.id: len(interrupted_rotation.values)}, where
+        left = {path.name for path in interrupted_rotation.settings.data_dir.glob("master.key*")}
         assert left == {"master.key", "master.key.lock", "master.key.retired"}
     print(died_at)
 

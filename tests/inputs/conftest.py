@@ -16,10 +16,3 @@ __all__ = ["quick_passwords"]
 def service(sqlite_store: str, tmp_path: Path) -> Iterator[Service]:
     for world in living(sqlite_store):
         yield Service(world, tmp_path / "runs")
-
-
-@pytest.fixture
-def each_service(store_url: str, tmp_path: Path) -> Iterator[Service]:
-    """The test runs on SQLite and on PostgreSQL."""
-    for world in living(store_url):
-        yield Service(world, tmp_path / "runs")

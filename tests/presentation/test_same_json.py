@@ -24,7 +24,7 @@ FILTER = b'{"amount": [1.10, 123456789012345678901234567890], "aB": ["\\ud83d\\u
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
+class ApiAndCommands:
     """The two ways to one store with one of everything in it, and the variable parts of addresses."""
 
     api: Api
@@ -53,7 +53,7 @@ def of(fields: Any, name: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def both(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+def api_and_commands(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiAndCommands]:
     directory, key = tmp_path_factory.mktemp("both"), new_master_key()
     url = f"sqlite:///{shutil.copy(migrated_sqlite, directory / 'hookmill.db')}"
     with pytest.MonkeyPatch.context() as patch:
@@ -65,7 +65,7 @@ def both(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
             api = Api(world)
             stocked = Stocked(api, world.may)
             stock(world, api, stocked)
-            yield Both(api, world.management, stocked.places)
+            yield ApiAndCommands(api, world.management, stocked.places)
         finally:
             world.close()
 
@@ -122,9 +122,9 @@ LISTS = [
 
 
 @pytest.mark.parametrize(("path", "command", "name"), LISTS, ids=lambda value: value if isinstance(value, str) else "")
-def test_a_list_has_the_same_items(both: Both, path: str, command: tuple[str, ...], name: str):
-    items = of(both.from_api(path), "items")
-    printed = of(both.from_cli(*command), name)
+def test_a_list_has_the_same_items(api_and_commands: ApiAndCommands, path: str, command: tuple[str, ...], name: str):
+    items = of(api_and_commands.from_api(path), "items")
+    printed = of(api_and_commands.from_cli(*command), name)
 
     assert len(items) > 0
     assert sorted(map(str, printed)) == sorted(map(str, items))
@@ -141,28 +141,34 @@ def test_a_list_has_the_same_items(both: Both, path: str, command: tuple[str, ..
     ],
     ids=["webhook", "secret", "automation", "delivery", "run"],
 )
-def test_one_thing_has_the_same_fields(both: Both, path: str, command: tuple[str, ...], also: set[str]):
-    printed = both.from_cli(*command)
+def test_one_thing_has_the_same_fields(
+    api_and_commands: ApiAndCommands, path: str, command: tuple[str, ...], also: set[str]
+):
+    printed = api_and_commands.from_cli(*command)
 
-    assert [field for field in printed if field[0] not in also] == both.from_api(path)
+    assert [field for field in printed if field[0] not in also] == api_and_commands.from_api(path)
     assert also <= {name for name, _ in printed}
 
 
-def test_what_automations_make_of_a_delivery_is_the_same(both: Both):
-    explained = both.from_api(f"{FACTORY}/deliveries/{{delivery}}/explanation")
+def test_what_automations_make_of_a_delivery_is_the_same(api_and_commands: ApiAndCommands):
+    explained = api_and_commands.from_api(f"{FACTORY}/deliveries/{{delivery}}/explanation")
 
-    assert of(both.from_cli("delivery", "show", "{delivery}"), "automations") == of(explained, "automations")
+    assert of(api_and_commands.from_cli("delivery", "show", "{delivery}"), "automations") == of(
+        explained, "automations"
+    )
 
 
-def test_a_filter_test_and_a_backtest_are_the_same(both: Both):
+def test_a_filter_test_and_a_backtest_are_the_same(api_and_commands: ApiAndCommands):
     draft = '{{"action": ["opened"], "of": {{"not_in": ["default"]}}}}'
     chosen = json.loads(draft.format())
-    tested = both.from_api(f"{FACTORY}/filter-tests", {"delivery_id": both.places["delivery"], "filter": chosen})
-    printed = both.from_cli("filter", "test", "--delivery", "{delivery}", "--filter", draft)
+    tested = api_and_commands.from_api(
+        f"{FACTORY}/filter-tests", {"delivery_id": api_and_commands.places["delivery"], "filter": chosen}
+    )
+    printed = api_and_commands.from_cli("filter", "test", "--delivery", "{delivery}", "--filter", draft)
 
     assert [field for field in printed if field[0] != "triggers"] == tested
     assert of(printed, "triggers") == [tested]
-    assert both.from_cli("filter", "backtest", "--filter", draft) == both.from_api(
+    assert api_and_commands.from_cli("filter", "backtest", "--filter", draft) == api_and_commands.from_api(
         f"{FACTORY}/backtests", {"filter": chosen}
     )
 
@@ -184,10 +190,12 @@ def test_a_filter_test_and_a_backtest_are_the_same(both: Both):
     ],
     ids=["factory", "webhook", "rotation", "secret", "replay", "member", "key"],
 )
-def test_what_was_made_is_answered_with_the_same_fields(both: Both, path: str, body: Any, command: tuple[str, ...]):
-    given = {name: value.format(**both.places) for name, value in body.items()}
+def test_what_was_made_is_answered_with_the_same_fields(
+    api_and_commands: ApiAndCommands, path: str, body: Any, command: tuple[str, ...]
+):
+    given = {name: value.format(**api_and_commands.places) for name, value in body.items()}
 
-    assert names(both.from_cli(*command)) == names(both.from_api(path, given))
+    assert names(api_and_commands.from_cli(*command)) == names(api_and_commands.from_api(path, given))
 
 
 def names(value: Any) -> Any:
