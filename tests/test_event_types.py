@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hookmill.domain.delivery import Delivery
-from hookmill.domain.errors import Invalid
+from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.sign import example_secret, sign
@@ -43,6 +43,11 @@ class Provider:
         secret = example_secret(self.scheme, sha512(name.encode()).digest())
         self._signing = secret.signing
         self.made = world.webhook(name, auth_mode=AuthMode.SIGNATURE, signature_scheme=name, secret=secret.webhook)
+
+    def signed(self, body: bytes, event: str) -> dict[str, str]:
+        """The headers of a delivery that reports this event."""
+        signed = sign(self.scheme, self._signing, body, "", self.world.clock(), event=(self.place, event))
+        return dict(signed.headers)
 
     def send(self, event: str | None, **fields: Any) -> Delivery:
         """The delivery as it is logged, a moment after the one before."""
@@ -115,6 +120,118 @@ def test_a_provider_that_says_nothing_of_the_event_has_no_event_type(world: Worl
     delivery = Provider(world, "github").send(None)
 
     assert (delivery.event, delivery.event_signed) == (None, None)
+
+
+# Filters
+
+
+def test_a_filter_on_the_event_type_of_every_known_provider_starts_what_matches(wide_world: World):
+    results = {}
+    for name in KNOWN:
+        provider = Provider(wide_world, name)
+        of_events(wide_world, name, provider.made, [EVENT, "further"])
+        wanted, others = provider.send(EVENT), [provider.send("another"), provider.send(None)]
+        runs = [run.delivery_id for run in wide_world.runs(provider.made)]
+        back = wide_world.management.filters.backtest(wide_world.may, event_types=[EVENT], webhook_ids=[name])
+        results[name] = (
+            runs == [wanted.key],
+            [row.key for row in back.matching] == [wanted.key],
+            {row.key for row in back.others} == {row.key for row in others},
+        )
+
+    assert {name: result for name, result in results.items() if result != (True, True, True)} == {}
+    assert len(results) > 60
+
+
+def test_admission_tests_backtests_and_explanations_agree(world: World):
+    """Of every delivery and every filter: whether a run was started is what each of the others says."""
+    made = world.webhook(event_header="X-Kind")
+    drafts: list[tuple[list[str] | None, Any]] = [
+        (events, payload)
+        for events in (None, ["paid"], ["Paid", "refunded"], ["paid", "refunded"])
+        for payload in (None, {"n": [1]}, {"n": {"not_in": [1]}})
+    ]
+    automations = [
+        of_events(world, f"draft {number}", made, events, payload) for number, (events, payload) in enumerate(drafts)
+    ]
+    sent = []
+    for number, kind in enumerate(("paid", "refunded", "PAID", "", "paid")):
+        world.clock.advance(seconds=1)
+        body = b'{"n": %d, "of": %d}' % (number % 2, number)
+        sent.append(world.post(made, body, headers={"X-Kind": kind}).delivery_id)
+    started = {(delivery_id(run.delivery_id), run.automation_id) for run in world.runs(made)}
+    filters = world.management.filters
+
+    for automation, (events, payload) in zip(automations, drafts, strict=True):
+        matching = {shown for shown in sent if (shown, automation.id) in started}
+        back = filters.backtest(world.may, given=payload, event_types=events)
+        tested = {
+            shown for shown in sent if filters.test(world.may, shown, given=payload, event_types=events).would_trigger
+        }
+        explained = {
+            shown
+            for shown in sent
+            for each in filters.explain(world.may, shown)
+            if each.automation.id == automation.id and each.would_trigger
+        }
+        assert {delivery_id(row.key) for row in back.matching} == tested == explained == matching, (events, payload)
+    assert 20 < len(started) < len(sent) * len(drafts) - 20
+
+
+def test_a_delivery_that_is_replayed_is_matched_by_its_stored_event_type(world: World):
+    made = world.webhook(event_header="X-Kind")
+    of_paid = of_events(world, "of paid", made, ["paid"])
+    of_refunds = of_events(world, "of refunds", made, ["refunded"])
+    sent = world.post(made, headers={"X-Kind": "paid"}).delivery_id
+    world.management.webhooks.change(world.may, "source", event_header=None)
+
+    [replayed] = world.management.log.replay(world.may, sent)
+
+    assert (replayed.automation_id, replayed.event) == (of_paid.id, ("paid", False))
+    with pytest.raises(Conflict, match="does not trigger automation 'of refunds'"):
+        world.management.log.replay(world.may, sent, of_refunds.id)
+
+
+def test_a_captured_delivery_can_come_again_under_another_unsigned_event_type_as_a_duplicate_only(world: World):
+    provider = Provider(world, "github")
+    of_events(world, "triage", provider.made, ["release"])
+    body = b'{"n": 1}'
+    path = f"/webhooks/w/{provider.made.webhook.uid}"
+    signed = provider.signed(body, "push")
+
+    world.request("POST", path, headers=signed, body=body)
+    world.clock.advance(seconds=1)
+    world.request("POST", path, headers=signed | {"x-github-event": "release"}, body=body)
+
+    assert world.labels(provider.made) == ["Duplicate", "Accepted"]
+    assert world.runs(provider.made) == []
+
+
+def test_a_webhook_without_event_types_is_warned_of_where_a_trigger_asks_for_them(world: World):
+    silent, typed = world.webhook("silent"), world.webhook("typed", event_header="X-Kind")
+    both = of_events(world, "both", silent, ["paid"], None, typed)
+    warnings = world.management.automations.warnings
+
+    [warning] = warnings(world.may, both)
+
+    assert warning.startswith(f"Deliveries of 'silent' ({silent.webhook.uid}) have no event type")
+    assert warnings(world.may, of_events(world, "any", silent, None)) == []
+
+
+def of_events(
+    world: World,
+    name: str,
+    made: WebhookWithSecret,
+    events: list[str] | None,
+    payload: Any = None,
+    *others: WebhookWithSecret,
+) -> Any:
+    """An automation whose trigger takes these event types and this payload."""
+    chosen: dict[str, Any] = {"webhook_ids": [each.webhook.uid for each in (made, *others)]}
+    chosen |= {"event": events} if events is not None else {}
+    chosen |= {"payload": payload} if payload is not None else {}
+    trigger = {"provider": "webhook", "event": "received", "filter": chosen}
+    return world.management.automations.create(world.may, name, prompt="Look.", triggers=[trigger])
 
 
 # Senders that put it into a header of their own

@@ -153,12 +153,14 @@ class Ingress:
     def _acceptance(
         self, webhook: LiveWebhook, attempt: Attempt, proof: Authentic, body: bytes, parsed: payload.Parsed
     ) -> Acceptance:
+        recorded = _recorded(webhook, attempt, parsed)
+        event = recorded.event if recorded is not None else None
         runs: tuple[RunToStart, ...] = ()
         if webhook.subscriptions and proof.reply is None:
             runs = tuple(
                 RunToStart(self._entropy.key(attempt.received_at), subscription.automation_id, subscription.version)
                 for subscription in webhook.subscriptions
-                if subscription.matches(parsed)
+                if subscription.matches(event, parsed)
             )
         return Acceptance(
             proof=proof,
@@ -171,7 +173,7 @@ class Ingress:
             identity=identify(webhook.delivery_id_header, proof.event_id, attempt, body),
             body=body,
             runs=runs,
-            recorded=_recorded(webhook, attempt, parsed),
+            recorded=recorded,
         )
 
     def _authentication_failure(

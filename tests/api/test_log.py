@@ -245,6 +245,55 @@ def test_a_filter_is_tested_on_one_delivery_and_on_the_last_ones(api: Api, stock
     assert [each["delivery_id"] for each in back["others"]] == [opened]
 
 
+def test_event_types_are_tested_on_one_delivery_and_on_the_last_ones(api: Api, stocked: Stocked):
+    typed = api.world.webhook("typed", event_header="X-Kind")
+    uid = typed.webhook.uid
+    paid, other = (
+        api.world.post(typed, b'{"n": %d}' % number, headers={"X-Kind": kind} if kind else {}).delivery_id
+        for number, kind in enumerate(("paid", ""))
+    )
+
+    def tested(delivery: str, **draft: Any) -> tuple[Any, ...]:
+        test = api.post(f"{FACTORY}/filter-tests", {"delivery_id": delivery, **draft}, key=api.viewer).json
+        return tuple(test[name] for name in ("would_trigger", "event_check", "event_types", "event", "payload_check"))
+
+    back = api.post(f"{FACTORY}/backtests", {"event": ["paid"], "webhook_ids": [uid]}, key=api.viewer).json
+
+    assert tested(paid, event=["refunded", "paid"]) == (True, True, ["refunded", "paid"], "paid", True)
+    assert tested(paid, event=["Paid"]) == (False, False, ["Paid"], "paid", True)
+    assert tested(paid, event=["paid"], filter={"n": [7]}) == (False, True, ["paid"], "paid", False)
+    assert tested(other, event=["paid"]) == (False, False, ["paid"], None, True)
+    assert tested(other) == (True, True, [], None, True)
+    assert [each["delivery_id"] for each in back["matching"]] == [paid]
+    assert [each["delivery_id"] for each in back["others"]] == [other]
+
+
+def test_event_types_that_can_not_be_used_are_refused_at_their_places(api: Api, stocked: Stocked):
+    selected = {"webhook_ids": [stocked.webhook.webhook.uid], "event": ["push", "a\tb"]}
+    trigger = {"provider": "webhook", "event": "received", "filter": selected}
+    body = {"name": "typed", "prompt": "Look.", "triggers": [trigger]}
+
+    made = api.post(f"{FACTORY}/automations", body)
+    tested = api.post(f"{FACTORY}/filter-tests", {"delivery_id": stocked.delivery, "event": ["a\tb"]})
+
+    assert (made.status, tested.status) == (422, 422)
+    assert [each["pointer"] for each in made.json["errors"]] == ["/triggers/0/filter/event/1"]
+    assert [each["pointer"] for each in tested.json["errors"]] == ["/event/0"]
+
+
+def test_an_automation_with_event_types_comes_back_as_it_was_sent(api: Api, stocked: Stocked):
+    selected = {"webhook_ids": [stocked.webhook.webhook.uid], "event": ["push", "größer"], "payload": {"n": [1]}}
+    trigger = {"provider": "webhook", "event": "received", "filter": selected}
+
+    made = api.post(f"{FACTORY}/automations", {"name": "typed", "prompt": "Look.", "triggers": [trigger]}).json
+
+    assert api.get(f"{FACTORY}/automations/{made['automation_id']}").json["triggers"] == [trigger]
+    assert made["warnings"] == [
+        f"Deliveries of 'source of default' ({stocked.webhook.webhook.uid}) have no event type, and every trigger that "
+        "selects it asks for one: nothing of it matches. Name the header with the event type at the webhook."
+    ]
+
+
 def test_a_number_in_a_filter_comes_back_as_it_was_written(api: Api, stocked: Stocked):
     def automation(values: bytes) -> bytes:
         selected = b'{"webhook_ids": ["%s"], "payload": {"n": %s}}' % (stocked.webhook.webhook.uid.encode(), values)

@@ -245,7 +245,7 @@ def test_an_escaped_pair_and_a_backslash_are_text(api: Api):
         (
             "/factories/default/filter-tests",
             {"delivery_id": "dlv_" + "0" * 32, "x": 1},
-            "There is no such field here. Known: delivery_id, filter, webhook_ids.",
+            "There is no such field here. Known: delivery_id, event, filter, webhook_ids.",
         ),
         ("/factories/default/backtests", {"last": 0}, f"Give a number from 1 to {BACKTEST_MAX}."),
         ("/factories/default/backtests", {"last": "many"}, f"Give a number from 1 to {BACKTEST_MAX}."),

@@ -182,6 +182,27 @@ def test_a_new_filter_keeps_the_webhooks_and_new_webhooks_keep_the_filter(
     ]
 
 
+def test_event_types_are_given_changed_shown_and_taken_away(webhook: Any, hookmill: Hookmill):
+    create = ("automation", "create", "typed", "--prompt", "x", "--webhook", "source")
+    made = hookmill(*create, "--event", "push", "--event", "Push Hook", "--filter", '{"n": [1]}', "--json").json
+    shown = hookmill("automation", "show", "typed").out
+    plain = hookmill("automation", "change", "typed", "--no-filter", "--json").json
+    fewer = hookmill("automation", "change", "typed", "--event", "ping", "--json").json
+    warned = hookmill("automation", "show", "typed").err
+    any_event = hookmill("automation", "change", "typed", "--any-event", "--json").json
+
+    uids = [webhook["uid"]]
+    assert [each["triggers"][0]["filter"] for each in (made, plain, fewer, any_event)] == [
+        {"webhook_ids": uids, "event": ["push", "Push Hook"], "payload": {"n": [1]}},
+        {"webhook_ids": uids, "event": ["push", "Push Hook"]},
+        {"webhook_ids": uids, "event": ["ping"]},
+        {"webhook_ids": uids},
+    ]
+    assert "  events    push, Push Hook\n" in shown
+    assert "have no event type, and every trigger that selects it asks for one" in warned
+    assert any_event["warnings"] == []
+
+
 def test_several_triggers_are_given_as_show_prints_them(automation: Any, hookmill: Hookmill, tmp_path: Path):
     two = automation["triggers"] * 2
     (tmp_path / "triggers.json").write_text(json.dumps(two))

@@ -282,6 +282,16 @@ def test_files_that_use_more_than_the_contracts_operators_are_named(hookmill: Ho
     hookmill("validate", "plain", "--contract-only", ends=0)
 
 
+def test_files_with_event_types_are_named_as_beyond_the_contract(hookmill: Hookmill, tmp_path: Path):
+    write(tmp_path / "ops", SOURCE | triage(NEW, ", event: [push], payload: {a: [1]}"))
+
+    refused = hookmill("validate", "ops", "--contract-only", ends=1).err.splitlines()
+
+    assert refused[0].endswith("The contract has no event types in a filter. Ask for a field of the payload instead.")
+    assert refused[1:] == ["1 problem."]
+    hookmill("validate", "ops", ends=0)
+
+
 # The way back
 
 

@@ -80,6 +80,56 @@ def test_a_filter_can_come_from_a_file(webhook: Any, log: Log, hookmill: Hookmil
     assert "  no    /a     exists true  missing\n" in printed
 
 
+def test_event_types_are_tested_on_a_delivery_with_what_it_has(webhook: Any, log: Log, hookmill: Hookmill):
+    pushed, plain = log.delivery(webhook["uid"], event="push"), log.delivery(webhook["uid"])
+    wanted = ("--event", "push", "--event", "ping")
+
+    passes = hookmill("filter", "test", "--delivery", pushed, *wanted).out
+    fails = hookmill("filter", "test", "--delivery", pushed, "--event", "ping", "--filter", "{}").out
+    none = hookmill("filter", "test", "--delivery", plain, *wanted, "--exit-code", ends=1).out
+    printed = hookmill("filter", "test", "--delivery", pushed, *wanted, "--json").json
+
+    assert passes.startswith("Would trigger\n  Webhook check: passed\n  Event check: passed; push is the event type")
+    assert "  Event check: failed; push is the event type, and ping is asked for\n" in fails
+    assert "  Event check: failed; the delivery has no event type, and push, ping is asked for\n" in none
+    assert (printed["event_check"], printed["event_types"], printed["event"]) == (True, ["push", "ping"], "push")
+
+
+def test_a_body_comes_with_the_event_type_that_is_named(automation: Any, hookmill: Hookmill):
+    hookmill("automation", "change", "triage", "--event", "push")
+    on_body = ("filter", "test", "--body", "-", "--json")
+
+    draft = hookmill(*on_body, "--event", "push", "--body-event", "push", stdin=b"{}").json
+    without = hookmill(*on_body, "--event", "push", stdin=b"{}").json
+    own = hookmill(*on_body, "--automation", "triage", "--body-event", "push", stdin=b"{}").json
+
+    assert [each["would_trigger"] for each in (draft, without, own)] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--delivery", "dlv_1"], "give one of --filter, --filter-file, --event, --automation"),
+        (["--delivery", "dlv_1", "--event", "a", "--automation", "x"], "exactly one of --event, --automation"),
+        (["--delivery", "dlv_1", "--event", "a", "--body-event", "x"], "exactly one of --delivery, --body-event"),
+    ],
+)
+def test_event_types_that_do_not_go_together_are_wrong_usage(hookmill: Hookmill, options: list[str], said: str):
+    assert said in hookmill("filter", "test", *options, ends=2).err
+
+
+def test_event_types_are_tested_on_the_last_deliveries(webhook: Any, log: Log, hookmill: Hookmill):
+    pushed = log.delivery(webhook["uid"], event="Push Hook")
+    other = log.delivery(webhook["uid"], event="Tag Push Hook", at=START_US + 1)
+
+    printed = hookmill("filter", "backtest", "--event", "Push Hook", "--json").json
+    offered = hookmill("filter", "backtest", "--event", "Push Hook").out.splitlines()[-1]
+
+    assert [each["delivery_id"] for each in printed["matching"]] == [pushed]
+    assert [each["delivery_id"] for each in printed["others"]] == [other]
+    assert offered.endswith(f"filter test --delivery {other} --event 'Push Hook'")
+
+
 def test_the_webhook_check_fails_for_a_webhook_that_is_not_selected(webhook: Any, log: Log, hookmill: Hookmill):
     hookmill("webhook", "create", "other")
     delivery = log.delivery(webhook["uid"])
@@ -202,4 +252,6 @@ def test_a_backtest_on_a_terminal_shows_that_it_goes_on(stored: list[str]):
 
 
 def test_a_backtest_needs_one_filter(hookmill: Hookmill):
-    assert "exactly one of --filter, --filter-file" in hookmill("filter", "backtest", ends=2).err
+    assert "give one of --filter, --filter-file, --event" in hookmill("filter", "backtest", ends=2).err
+    twice = hookmill("filter", "backtest", "--filter", "{}", "--filter-file", "x", ends=2).err
+    assert "exactly one of --filter, --filter-file" in twice

@@ -129,6 +129,60 @@ def test_the_result_follows_what_is_typed(page: Page, installation: Installation
     expect(typed).to_have_attribute("aria-invalid", "false")
 
 
+def typed_webhook(installation: Installation, name: str, *events: str) -> WebhookWithSecret:
+    """A webhook that deliveries of these event types came in on."""
+    made = installation.management.webhooks.create(installation.may, name, event_header="X-Kind")
+    for number, event in enumerate(events):
+        assert installation.service.post(made, b'{"n": %d}' % number, headers={"X-Kind": event}).status == 202
+    return made
+
+
+def test_an_event_type_is_clicked_tried_and_saved(page: Page, installation: Installation):
+    made = typed_webhook(installation, "typed", "refunded", "paid")
+    begin(page, installation, made, "Payments")
+    typed = page.get_by_label("Event types")
+
+    page.get_by_role("button", name="paid", exact=True).click()
+    expect(typed).to_have_value("paid")
+    expect(page.get_by_role("button", name="paid", exact=True)).to_have_attribute("aria-pressed", "true")
+    expect(verdict(page)).to_have_text(
+        "Would trigger Webhook check: passed. Event check: passed. Payload check: passed."
+    )
+    expect(page.get_by_role("heading", name="Backtest: matches 1 of the last 2")).to_be_visible()
+
+    typed.fill("refunded\n\n chargeback ")
+    expect(verdict(page)).to_contain_text("Would not trigger Webhook check: passed. Event check: failed.")
+    expect(page.locator("#outcome")).to_contain_text("it is paid; asked for: refunded, chargeback")
+    expect(page.get_by_role("button", name="paid", exact=True)).to_have_attribute("aria-pressed", "false")
+
+    typed.fill("x" * 201)
+    expect(page.locator("#event-faults")).to_contain_text("a text of 1 to 200 printable characters")
+    expect(typed).to_have_attribute("aria-invalid", "true")
+    expect(page.get_by_label("Filter", exact=True)).to_have_attribute("aria-invalid", "false")
+
+    typed.fill("refunded\nchargeback")
+    expect(typed).to_have_attribute("aria-invalid", "false")
+    page.get_by_role("button", name="Create").first.click()
+    expect(page.get_by_text("The automation is created.")).to_be_visible()
+    expect(page.get_by_text("whose event type is refunded or chargeback")).to_be_visible()
+    [trigger] = installation.management.automations.get(installation.may, "Payments").triggers
+    assert (trigger.event_types, trigger.payload) == (("refunded", "chargeback"), None)
+
+
+def test_the_editor_begins_with_the_event_types_that_are_stored(page: Page, installation: Installation):
+    made = typed_webhook(installation, "stored types", "paid")
+    selected = {"webhook_ids": [made.webhook.uid], "event": ["Push Hook", "paid"]}
+    trigger = {"provider": "webhook", "event": "received", "filter": selected}
+    stored = installation.management.automations.create(
+        installation.may, "Stored types", prompt="Look.", triggers=[trigger]
+    )
+    page.goto(installation.at(f"/f/default/automations/{stored.id}/edit"))
+
+    expect(page.get_by_label("Event types")).to_have_value("Push Hook\npaid")
+    page.get_by_role("button", name="paid", exact=True).click()
+    expect(page.get_by_label("Event types")).to_have_value("Push Hook")
+
+
 def test_two_quick_clicks_are_both_in_the_filter(page: Page, installation: Installation):
     made = webhook(installation, "quick", OPENED)
     begin(page, installation, made, "Quick")

@@ -149,6 +149,20 @@ def test_an_export_reads_as_people_write(world: World):
     }
 
 
+def test_event_types_come_back_unchanged(world: World, tmp_path: Path):
+    made = world.webhook("source", event_header="X-Kind")
+    selected = {"webhook_ids": [made.webhook.uid], "event": ["push", "Push Hook", "größer: x", "on", "1"]}
+    trigger = {"provider": "webhook", "event": "received", "filter": selected}
+    created = world.management.automations.create(world.may, "triage", prompt="Look.", triggers=[trigger])
+
+    plan = applied_again(world, tmp_path)
+
+    text = (tmp_path / "automations" / "triage" / "automation.md").read_text(encoding="utf-8")
+    assert "event: [push, Push Hook" in text
+    assert plan.steps == ()
+    assert world.management.automations.get(world.may, "triage").triggers == created.triggers
+
+
 def test_no_secret_is_in_an_export(world: World):
     made = [world.webhook(), world.webhook("form", auth_mode=AuthMode.URL_TOKEN)]
 

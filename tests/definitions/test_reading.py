@@ -42,6 +42,11 @@ def webhook(content: str | bytes) -> WebhookDefinition:
     return found.webhooks[0]
 
 
+def of_events(events: str) -> str:
+    """An automation that asks for these event types, in line 7 from column 12 on."""
+    return front(f"- provider: webhook\n  event: received\n  filter:\n    webhook_ids: [{UID}]\n    event: {events}\n")
+
+
 def automation(content: str | bytes) -> AutomationDefinition:
     found = read_automation(content)
     assert found.problems == ()
@@ -226,6 +231,14 @@ def test_an_automation_is_its_front_matter_and_its_prompt():
     assert found.triggers[0].payload is None
 
 
+def test_event_types_stand_beside_the_payload_filter():
+    (trigger,) = automation(of_events("[push, on, 'Push Hook']\n    payload: {a: [1]}")).triggers
+
+    assert trigger.event_types == ("push", "on", "Push Hook")
+    assert trigger.payload is not None
+    assert trigger.payload.source == {"a": [1]}
+
+
 def test_a_filter_means_what_its_words_look_like():
     found = automation(payload("country: [no, NO]\nnested: {on: {exists: true}}\nn: {not_in: [1, 1.5, null, true]}"))
 
@@ -305,6 +318,20 @@ def test_a_prompt_may_speak_of_merges():
             ["7:7: This is not a webhook's uid (wh_…).", "8:7: '7' is not a webhook's uid (wh_…)."],
         ),
         (payload("a: []"), ["8:10: /a: An empty array matches no value."]),
+        (of_events("push"), ["7:12: Event types are a list of one or more texts, such as push."]),
+        (of_events("[]"), ["7:12: Event types are a list of one or more texts, such as push."]),
+        (of_events("{in: [push]}"), ["7:12: Event types are a list of one or more texts, such as push."]),
+        (
+            of_events("[push, 1, '']"),
+            [
+                "7:19: An event type is a text of 1 to 200 printable characters.",
+                "7:22: An event type is a text of 1 to 200 printable characters.",
+            ],
+        ),
+        (
+            front("- provider: webhook\n  event: received\n  filter: {webhook_ids: [wh_1], events: [push]}\n"),
+            ["5:33: Unknown key 'events'. Did you mean event?"],
+        ),
         (
             payload("a: [b]\nb:\n  c: {$in: [1]}\nd:\n  exists: 1\n  in: [{}]"),
             [

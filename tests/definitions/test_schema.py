@@ -149,6 +149,9 @@ def filtered(payload: str) -> str:
 
 
 GOOD_FRONTS = [
+    triggered(f"{{webhook_ids: [{UID}], event: [push, Push Hook]}}"),
+    triggered(f"{{webhook_ids: [{UID}], event: [push], payload: {{a: [1]}}}}"),
+    triggered(f"{{webhook_ids: [{UID}], event: [{'x' * 200}]}}"),
     front_of(next(iter(automations({"a": UID}).values()))),
     triggered(f"{{webhook_ids: [{UID}]}}"),
     f"name: Triage!\nenabled: false\nrunner: agent\n{triggered(f'{{webhook_ids: [{UID}, {UID}]}}')}",
@@ -163,6 +166,13 @@ GOOD_FRONTS = [
     filtered("{$any: [{in: [x]}, {$fields: {$schema: [x]}}], $not: {draft: [true]}, $fields: {$a: [1]}}"),
 ]
 BAD_FRONTS = [
+    triggered(f"{{webhook_ids: [{UID}], event: []}}"),
+    triggered(f"{{webhook_ids: [{UID}], event: push}}"),
+    triggered(f"{{webhook_ids: [{UID}], event: [1]}}"),
+    triggered(f"{{webhook_ids: [{UID}], event: [' ']}}"),
+    triggered(f"{{webhook_ids: [{UID}], event: [{'x' * 201}]}}"),
+    triggered(f"{{webhook_ids: [{UID}], event: [{', '.join(f'e{n}' for n in range(33))}]}}"),
+    triggered(f"{{webhook_ids: [{UID}], event: {{in: [push]}}}}"),
     "",
     "[]",
     "enabled: true",

@@ -1,13 +1,38 @@
 """Triggers as people write them, and which deliveries they select."""
 
+import json
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from hookmill.domain import payload
-from hookmill.domain.automation import Automation, Subscription, Trigger, triggers_from_json
+from hookmill.domain.automation import (
+    EVENT_TYPES_MAX,
+    Automation,
+    DeliveryFilter,
+    Subscription,
+    Trigger,
+    triggers_from_json,
+    triggers_from_stored,
+)
 from hookmill.domain.errors import Invalid, InvalidFilter
 from hookmill.domain.filters import CompiledFilter, compile_filter
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.payload import Parsed
+
+AUTOMATION = Automation(
+    id=AutomationId("aut_1"),
+    factory_id=FactoryId("fac_1"),
+    name="triage",
+    enabled=True,
+    version=1,
+    prompt="Look.",
+    runner="package",
+    triggers=(),
+    created_at=0,
+    updated_at=0,
+)
 
 
 def test_a_trigger_without_a_payload_filter_takes_every_payload():
@@ -38,18 +63,8 @@ def test_a_webhook_that_is_named_twice_counts_once():
 
 
 def test_an_automation_selects_the_webhooks_of_all_its_triggers():
-    automation = Automation(
-        id=AutomationId("aut_1"),
-        factory_id=FactoryId("fac_1"),
-        name="triage",
-        enabled=True,
-        version=1,
-        prompt="Look.",
-        runner="package",
-        triggers=triggers_from_json([written(["wh_a", "wh_b"]), written(["wh_b", "wh_c"])]),
-        created_at=0,
-        updated_at=0,
-    )
+    triggers = triggers_from_json([written(["wh_a", "wh_b"]), written(["wh_b", "wh_c"])])
+    automation = replace(AUTOMATION, triggers=triggers)
 
     assert automation.selected_webhooks() == {"wh_a", "wh_b", "wh_c"}
 
@@ -120,19 +135,120 @@ def test_a_payload_filter_that_is_no_object_is_refused(given):
 def test_a_subscription_matches_when_any_of_its_filters_does():
     subscription = subscribed(compiled({"a": [1]}), compiled({"a": [2]}))
 
-    assert [subscription.matches(parsed(b'{"a": %d}' % value)) for value in (1, 2, 3)] == [True, True, False]
+    assert [subscription.matches(None, parsed(b'{"a": %d}' % value)) for value in (1, 2, 3)] == [True, True, False]
 
 
 def test_a_subscription_without_a_filter_among_them_matches_everything():
-    assert subscribed(compiled({"a": [1]}), None).matches(parsed(b"[]"))
+    assert subscribed(compiled({"a": [1]}), None).matches(None, parsed(b"[]"))
 
 
 def test_an_empty_filter_matches_everything():
-    assert subscribed(compiled({})).matches(parsed(b"0"))
+    assert subscribed(compiled({})).matches(None, parsed(b"0"))
 
 
 def test_a_subscription_without_any_filter_left_matches_nothing():
-    assert not subscribed().matches(parsed(b"{}"))
+    assert not subscribed().matches(None, parsed(b"{}"))
+
+
+# Event types
+
+
+def test_a_trigger_with_event_types_keeps_each_once():
+    [trigger] = triggers_from_json([of_events(["push", "Push Hook", "push"])])
+
+    assert trigger.event_types == ("push", "Push Hook")
+    assert not trigger.takes_all
+
+
+def test_a_trigger_with_event_types_reads_back_as_it_was_written():
+    given = of_events(["größer", "\u65e5", 'a"b\\'], {"a": [1]})
+
+    [trigger] = triggers_from_json([given])
+    stored, unreadable = triggers_from_stored([json.loads(trigger.as_text())])
+
+    assert trigger.as_json() == given
+    assert (stored, unreadable) == ((trigger,), ())
+
+
+@pytest.mark.parametrize(
+    ("events", "pointers"),
+    [
+        (None, [""]),
+        ("push", [""]),
+        ({}, [""]),
+        ({"in": ["push"]}, [""]),
+        ([], [""]),
+        ([f"event {number}" for number in range(EVENT_TYPES_MAX + 1)], [""]),
+        (["push", ""], ["/1"]),
+        ([" ", "push", 1, None, ["push"], True], ["/0", "/2", "/3", "/4", "/5"]),
+        (["a" * 201, "a\tb", "a\x00", "\ud83d", "\u202e"], ["/0", "/1", "/2", "/3", "/4"]),
+    ],
+)
+def test_event_types_that_no_delivery_can_have_are_refused_at_their_places(events, pointers):
+    with pytest.raises(InvalidFilter) as refused:
+        triggers_from_json([of_events(events)])
+
+    assert [fault.pointer for fault in refused.value.faults] == [f"/triggers/0/filter/event{each}" for each in pointers]
+
+
+def test_problems_of_event_types_and_of_the_payload_filter_are_told_together():
+    with pytest.raises(InvalidFilter) as refused:
+        triggers_from_json([of_events([1], {"a": []})])
+
+    assert [fault.pointer for fault in refused.value.faults] == [
+        "/triggers/0/filter/event/0",
+        "/triggers/0/filter/payload/a",
+    ]
+
+
+def test_as_many_event_types_as_are_allowed_are_taken():
+    events = [f"{number:0200}" for number in range(EVENT_TYPES_MAX)]
+
+    assert triggers_from_json([of_events(events)])[0].event_types == tuple(events)
+
+
+@pytest.mark.parametrize(
+    ("event", "body", "matches"),
+    [
+        ("push", b'{"a": 1}', True),
+        ("Push", b'{"a": 1}', False),
+        ("pus", b'{"a": 1}', False),
+        ("push ", b'{"a": 1}', False),
+        (None, b'{"a": 1}', False),
+        ("push", b'{"a": 2}', False),
+    ],
+)
+def test_the_event_type_and_the_payload_must_both_match(event, body, matches):
+    chosen = DeliveryFilter(event_types=("ping", "push"), payload=compiled({"a": [1]}))
+
+    assert chosen.matches(event, parsed(body)) is matches
+
+
+@pytest.mark.parametrize("event", ["push", None])
+def test_without_event_types_any_delivery_passes_the_event_check(event):
+    assert DeliveryFilter().matches(event, parsed(b"{}"))
+
+
+def test_a_subscription_matches_by_any_of_its_triggers():
+    [one, other] = triggers_from_json([of_events(["push"]), of_events(["ping"], {"a": [1]})])
+    subscription = Subscription(automation_id=AutomationId("aut_1"), version=1, filters=(one, other))
+
+    found = [subscription.matches(event, parsed(b'{"a": 2}')) for event in ("push", "ping", "other", None)]
+
+    assert found == [True, False, False, False]
+
+
+def test_a_trigger_with_event_types_alone_does_not_take_every_delivery():
+    automation = replace(AUTOMATION, triggers=triggers_from_json([of_events(["push"])]))
+
+    assert automation.unfiltered_webhooks() == frozenset()
+    assert automation.selected_webhooks() == {"wh_a"}
+
+
+def of_events(events: object, *payload_filter: object) -> dict[str, Any]:
+    trigger: dict[str, Any] = written(["wh_a"], *payload_filter)
+    trigger["filter"]["event"] = events
+    return trigger
 
 
 def written(uids: object, *payload_filter: object) -> dict[str, object]:
@@ -143,7 +259,8 @@ def written(uids: object, *payload_filter: object) -> dict[str, object]:
 
 
 def subscribed(*filters: CompiledFilter | None) -> Subscription:
-    return Subscription(automation_id=AutomationId("aut_1"), version=1, filters=filters)
+    chosen = tuple(DeliveryFilter(payload=each) for each in filters)
+    return Subscription(automation_id=AutomationId("aut_1"), version=1, filters=chosen)
 
 
 def compiled(source: object) -> CompiledFilter:

@@ -22,7 +22,11 @@ OF_ALL: Final = {"show_me", "change_member"}
 """The operations that stand for all in this."""
 
 _FILTER: Final = {"action": ["opened"], "n": {"in": [1], "not_in": [2]}, "deep": {"er": {"exists": True}}}
-_TRIGGER: Final = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": ["{uid}"], "payload": _FILTER}}
+_TRIGGER: Final = {
+    "provider": "webhook",
+    "event": "received",
+    "filter": {"webhook_ids": ["{uid}"], "event": ["push"], "payload": _FILTER},
+}
 _HMAC: Final = {
     "header": "X-Signature",
     "prefix": "v1=",
@@ -73,8 +77,8 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
         {"name": "reader of default", "prompt": "Look.", "triggers": [_TRIGGER], "runner": "package", "enabled": True}
     ],
     "replay_delivery": [{"automation": "reader of default"}],
-    "test_filter": [{"delivery_id": "{delivery}", "filter": _FILTER, "webhook_ids": ["{uid}"]}],
-    "backtest_filter": [{"filter": _FILTER, "webhook_ids": ["{uid}"], "last": 5}],
+    "test_filter": [{"delivery_id": "{delivery}", "filter": _FILTER, "event": ["push"], "webhook_ids": ["{uid}"]}],
+    "backtest_filter": [{"filter": _FILTER, "event": ["push"], "webhook_ids": ["{uid}"], "last": 5}],
     "add_member": [{"email": f"{UNIQUE}@example.com", "name": "Ada", "is_admin": False}],
     "change_member": [{"is_admin": False}],
     "give_role": [{"role": "viewer"}],
@@ -125,7 +129,7 @@ class Slot:
 
 QUERIES: Final[Mapping[str, tuple[str, ...]]] = {
     "/f/{factory}": ("said",),
-    "/f/{factory}/deliveries": ("webhook", "label", "since", "until", "identity", "before"),
+    "/f/{factory}/deliveries": ("webhook", "label", "since", "until", "identity", "event", "before"),
     "/f/{factory}/deliveries/{delivery}": ("raw", "seen"),
     "/f/{factory}/runs": ("webhook", "automation", "state", "before"),
     "/f/{factory}/runs/rows": ("webhook", "automation", "state", "seen"),

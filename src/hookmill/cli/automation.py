@@ -11,7 +11,7 @@ import typer
 from hookmill.cli import given, options
 from hookmill.cli.output import Column, as_json, call, complain, confirmed, fields, json_line, line, table, utc
 from hookmill.cli.session import session
-from hookmill.domain.automation import EVENT, PROVIDER, Automation
+from hookmill.domain.automation import EVENT, PROVIDER, Automation, Trigger
 from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.text import shown, shown_lines
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 commands = typer.Typer(no_args_is_help=True, help="Automations: the prompts that deliveries start.")
 
 Name = Annotated[str, typer.Argument(metavar="AUTOMATION", help="Its name or id.", show_default=False)]
+EventTypes = Annotated[
+    list[str] | None,
+    typer.Option("--event", metavar="TYPE", help="Only events of this type. May be repeated: any of these."),
+]
 TriggersFile = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="All triggers, as the JSON list that `automation show --json` prints."),
@@ -48,6 +52,7 @@ def create(
         str | None, typer.Option("--filter", metavar="JSON", help="Only deliveries whose payload matches.")
     ] = None,
     filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="The payload filter, in a file.")] = None,
+    event: EventTypes = None,
     triggers_file: TriggersFile = None,
     runner: Annotated[str | None, typer.Option(metavar="RUNNER", help="Which configured runner performs it.")] = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Leave it disabled for now.")] = False,
@@ -58,12 +63,15 @@ def create(
     given.exactly_one(prompt=prompt, prompt_file=prompt_file)
     given.exactly_one(webhook=webhook or None, triggers_file=triggers_file)
     given.at_most_one(filter=chosen, filter_file=filter_file, triggers_file=triggers_file)
+    given.at_most_one(event=event or None, triggers_file=triggers_file)
     text = _prompt_in(prompt, prompt_file)
     payload_filter = given.filter_in(chosen, filter_file)
     triggers = _triggers_in(triggers_file)
     with session(factory) as here:
         if triggers is None:
             selected: dict[str, Any] = {"webhook_ids": [_uid(here, named) for named in webhook or ()]}
+            if event:
+                selected["event"] = event
             if payload_filter is not None:
                 selected["payload"] = payload_filter
             triggers = [_trigger(selected)]
@@ -131,7 +139,9 @@ def show(name: Name, factory: options.FactoryName = "default", json: options.AsJ
     ]
     for trigger in automation.triggers:
         pairs.append(("Trigger", ", ".join(shown(_described(uid, known)) for uid in trigger.webhook_ids)))
-        pairs.append(("  filter", json_line(trigger.payload.source) if trigger.payload else "none: every delivery"))
+        if trigger.event_types:
+            pairs.append(("  events", ", ".join(map(shown, trigger.event_types))))
+        pairs.append(("  filter", json_line(trigger.payload.source) if trigger.payload else _no_filter(trigger)))
     pairs += [("Trigger", f"can't be read: {json_line(each.as_json())}") for each in automation.unreadable]
     fields(pairs)
     line()
@@ -156,6 +166,8 @@ def change(
     ] = None,
     filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="The payload filter, in a file.")] = None,
     no_filter: Annotated[bool, typer.Option("--no-filter", help="Every delivery, whatever its payload.")] = False,
+    event: EventTypes = None,
+    any_event: Annotated[bool, typer.Option("--any-event", help="Every event, whatever its type.")] = False,
     triggers_file: TriggersFile = None,
     runner: Annotated[str | None, typer.Option(metavar="RUNNER", help="Which configured runner performs it.")] = None,
     factory: options.FactoryName = "default",
@@ -165,17 +177,27 @@ def change(
     given.at_most_one(prompt=prompt, prompt_file=prompt_file)
     given.at_most_one(filter=chosen, filter_file=filter_file, no_filter=no_filter or None, triggers_file=triggers_file)
     given.at_most_one(webhook=webhook or None, triggers_file=triggers_file)
+    given.at_most_one(event=event or None, any_event=any_event or None, triggers_file=triggers_file)
     text = _prompt_in(prompt, prompt_file)
     payload_filter = given.filter_in(chosen, filter_file)
     triggers = _triggers_in(triggers_file)
-    changes_trigger = bool(webhook) or payload_filter is not None or no_filter
+    changes_trigger = bool(webhook or event) or payload_filter is not None or no_filter or any_event
     if new_name is None and text is None and triggers is None and runner is None and not changes_trigger:
-        raise typer.BadParameter("say what to change: --name, --prompt, --webhook, --filter, --runner and others")
+        raise typer.BadParameter(
+            "say what to change: --name, --prompt, --webhook, --filter, --event, --runner and others"
+        )
     # Nobody may change the trigger between the look at it and the change of its one part.
     with session(factory) as here, here.management.together(here.may):
         if changes_trigger:
             before = here.management.automations.get(here.may, name)
-            triggers = [_changed_trigger(here, before, webhook, payload_filter, no_filter=no_filter)]
+            changes: dict[str, Any] = {}
+            if webhook:
+                changes["webhook_ids"] = [_uid(here, named) for named in webhook]
+            if payload_filter is not None or no_filter:
+                changes["payload"] = payload_filter
+            if event or any_event:
+                changes["event"] = event
+            triggers = [_changed_trigger(before, changes)]
         automation = here.management.automations.change(
             here.may, name, prompt=text, triggers=triggers, runner=runner, new_name=new_name
         )
@@ -249,24 +271,20 @@ def _trigger(selected: dict[str, Any]) -> dict[str, Any]:
     return {"provider": PROVIDER, "event": EVENT, "filter": selected}
 
 
-def _changed_trigger(
-    here: Session, automation: Automation, webhooks: Sequence[str] | None, payload_filter: Any, *, no_filter: bool
-) -> dict[str, Any]:
-    """The automation's only trigger, with what is given in the place of what was there."""
+def _no_filter(trigger: Trigger) -> str:
+    return "none: every delivery" if trigger.takes_all else "none: every payload"
+
+
+def _changed_trigger(automation: Automation, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The automation's only trigger, with the changes in the place of what was there. None takes a condition away."""
     if automation.unreadable or len(automation.triggers) != 1:
         has = f"{len(automation.triggers)} triggers" if not automation.unreadable else "triggers that can't be read"
         raise Conflict(
             f"Automation {automation.name!r} has {has}, and these options are about one. "
             "Give all of them: --triggers-file FILE, with the list that `automation show --json` prints."
         )
-    selected = dict(automation.triggers[0].as_json()["filter"])
-    if webhooks:
-        selected["webhook_ids"] = [_uid(here, named) for named in webhooks]
-    if no_filter:
-        selected.pop("payload", None)
-    elif payload_filter is not None:
-        selected["payload"] = payload_filter
-    return _trigger(selected)
+    selected = automation.triggers[0].as_json()["filter"] | changes
+    return _trigger({name: condition for name, condition in selected.items() if condition is not None})
 
 
 def _uid(here: Session, named: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from hookmill.cli.output import Column, line, table
+from hookmill.domain.text import shown
 from hookmill.presentation.filter import FilterTestView
 from hookmill.presentation.view import plain
 
@@ -23,11 +24,13 @@ def webhook_check(*, held: bool) -> str:
 
 
 def print_checks(test: FilterTest, *, webhook_known: bool = True) -> None:
-    """Both checks, and each condition with the value that it found."""
+    """Each check, and each condition with the value that it found."""
     if webhook_known:
         line(f"  {webhook_check(held=test.webhook_check)}")
     else:
         line("  Webhook check: none, as a body alone comes from no webhook")
+    if test.event_types:
+        line(f"  Event check: {_outcome(test.event_check)}; {_event_asked_for(test)}")
     if test.explanation is None:
         line("  Payload check: passed; no filter, so every payload does")
         return
@@ -44,6 +47,13 @@ def checks_as_json(test: FilterTest, *, webhook_known: bool = True) -> dict[str,
     """The same as JSON. `webhook_check` is null where there is no webhook to check."""
     checks: dict[str, Any] = plain(FilterTestView.of(test))
     return checks if webhook_known else checks | {"webhook_check": None}
+
+
+def _event_asked_for(test: FilterTest) -> str:
+    wanted = ", ".join(map(shown, test.event_types))
+    if test.event is None:
+        return f"the delivery has no event type, and {wanted} is asked for"
+    return f"{shown(test.event)} is the event type, and {wanted} is asked for"
 
 
 def _outcome(held: bool) -> str:

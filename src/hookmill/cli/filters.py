@@ -1,4 +1,4 @@
-"""`hookmill filter`: would this payload filter trigger, and why? And what would it have triggered on so far?"""
+"""`hookmill filter`: would this filter trigger, and why? And what would it have triggered on so far?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from hookmill.cli.session import Session
     from hookmill.management import FilterTest
 
-commands = typer.Typer(no_args_is_help=True, help="Payload filters: would this one trigger, and why?")
+commands = typer.Typer(no_args_is_help=True, help="Filters: would this one trigger, and why?")
+
+EventTypes = Annotated[
+    list[str] | None,
+    typer.Option("--event", metavar="TYPE", help="Only events of this type. May be repeated: any of these."),
+]
 
 
 @commands.command("test")
@@ -32,8 +37,12 @@ def would_trigger(
     ] = None,
     chosen: Annotated[str | None, typer.Option("--filter", metavar="JSON", help="The payload filter to test.")] = None,
     filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="The payload filter, in a file.")] = None,
+    event: EventTypes = None,
     automation: Annotated[
         str | None, typer.Option(metavar="AUTOMATION", help="Test the triggers of this automation (name or id).")
+    ] = None,
+    body_event: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="With --body: the event type that comes with it.")
     ] = None,
     webhook: Annotated[
         list[str] | None,
@@ -47,18 +56,22 @@ def would_trigger(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Test a payload filter on a delivery. It may be one of the log, or a body of your own."""
+    """Test a filter on a delivery. It may be one of the log, or a body of your own."""
     given.exactly_one(delivery=delivery, body=body)
-    given.exactly_one(filter=chosen, filter_file=filter_file, automation=automation)
+    given.at_most_one(filter=chosen, filter_file=filter_file, automation=automation)
+    given.at_most_one(event=event or None, automation=automation)
+    given.one_or_more(filter=chosen, filter_file=filter_file, event=event or None, automation=automation)
+    given.at_most_one(delivery=delivery, body_event=body_event)
     if webhook and (delivery is None or automation is not None):
         raise typer.BadParameter("--webhook goes with --delivery and a filter of your own", param_hint="--webhook")
     webhook_known = delivery is not None
     payload_filter = given.filter_in(chosen, filter_file)
     if delivery is None and automation is None:
-        tests = [_on_body(payload_filter, given.bytes_of(str(body), "The body file", BODY_BYTES_MAX))]
+        content = given.bytes_of(str(body), "The body file", BODY_BYTES_MAX)
+        tests = [_on_body(payload_filter, event, content, body_event)]
     else:
         with session(factory) as here:
-            tests = _in_store(here, delivery, body, payload_filter, automation, webhook)
+            tests = _in_store(here, delivery, (body, body_event), (payload_filter, event), automation, webhook)
 
     if not tests:
         raise Conflict(
@@ -83,6 +96,7 @@ def would_trigger(
 def backtest(
     chosen: Annotated[str | None, typer.Option("--filter", metavar="JSON", help="The payload filter to test.")] = None,
     filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="The payload filter, in a file.")] = None,
+    event: EventTypes = None,
     webhook: Annotated[
         list[str] | None,
         typer.Option(metavar="WEBHOOK", help="Only on deliveries of this webhook (name or uid). May be repeated."),
@@ -91,11 +105,14 @@ def backtest(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Test a payload filter on the last deliveries. Which of them would it have triggered on, and which not?"""
-    given.exactly_one(filter=chosen, filter_file=filter_file)
+    """Test a filter on the last deliveries. Which of them would it have triggered on, and which not?"""
+    given.at_most_one(filter=chosen, filter_file=filter_file)
+    given.one_or_more(filter=chosen, filter_file=filter_file, event=event or None)
     payload_filter = given.filter_in(chosen, filter_file)
     with session(factory) as here, progress.waiting("Testing the last deliveries"):
-        found = here.management.filters.backtest(here.may, given=payload_filter, webhook_ids=webhook or None, last=last)
+        found = here.management.filters.backtest(
+            here.may, given=payload_filter, event_types=event or None, webhook_ids=webhook or None, last=last
+        )
     if json:
         as_json(BacktestView.of(found))
         return
@@ -110,41 +127,48 @@ def backtest(
             line(said)
             print_deliveries(deliveries)
     if found.others:
-        why = {"delivery": delivery_id(found.others[0].key), "filter": chosen, "filter_file": filter_file}
+        why = {"filter": chosen, "filter_file": filter_file}
         line()
-        line(f"Why not: {call('filter test', factory, **why)}")
+        line(f"Why not: {call('filter test', factory, delivery=delivery_id(found.others[0].key), event=event, **why)}")
 
 
-def _on_body(payload_filter: Any, body: bytes) -> FilterTest:
-    from hookmill.management import compiled_filter, judge_filter
+def _on_body(payload_filter: Any, event_types: list[str] | None, body: bytes, event: str | None) -> FilterTest:
+    from hookmill.management import drafted_filter, judge_filter
 
-    return judge_filter(compiled_filter(payload_filter), body)
+    return judge_filter(drafted_filter(payload_filter, event_types or None), body, event=event)
 
 
 def _in_store(
     here: Session,
     delivery: str | None,
-    body: str | None,
-    payload_filter: Any,
+    body: tuple[str | None, str | None],
+    draft: tuple[Any, list[str] | None],
     automation: str | None,
     selected: list[str] | None,
 ) -> list[FilterTest]:
-    """The tests that need the store: for the delivery, for the automation, or for both."""
+    """The tests that need the store: for the delivery, for the automation, or for both. `body` comes with its event
+    type, and the payload filter of the draft with the event types that it takes."""
     from hookmill.management import judge_filter
 
     if delivery is None:
-        content = given.bytes_of(str(body), "The body file", BODY_BYTES_MAX)
+        path, event = body
+        content = given.bytes_of(str(path), "The body file", BODY_BYTES_MAX)
         triggers = here.management.automations.get(here.may, str(automation)).triggers
-        return [judge_filter(trigger.payload, content) for trigger in triggers]
+        return [judge_filter(trigger, content, event=event) for trigger in triggers]
     if automation is not None:
         return [
             here.management.filters.test(
                 here.may,
                 delivery,
                 given=trigger.payload.source if trigger.payload is not None else None,
+                event_types=trigger.event_types or None,
                 webhook_ids=trigger.webhook_ids,
             )
             for trigger in here.management.automations.get(here.may, automation).triggers
         ]
     uids = [here.management.webhooks.get(here.may, named).uid for named in selected] if selected else None
-    return [here.management.filters.test(here.may, delivery, given=payload_filter, webhook_ids=uids)]
+    payload_filter, event_types = draft
+    tested = here.management.filters.test(
+        here.may, delivery, given=payload_filter, event_types=event_types or None, webhook_ids=uids
+    )
+    return [tested]

@@ -38,6 +38,13 @@ def at_most_one(**options: object) -> None:
         exactly_one(**options)
 
 
+def one_or_more(**options: object) -> None:
+    """Wrong usage unless at least one of these options was given."""
+    if all(value is None for value in options.values()):
+        known = ", ".join("--" + name.replace("_", "-") for name in options)
+        raise typer.BadParameter(f"give one of {known}")
+
+
 def agreed_beforehand(json: bool, yes: bool) -> None:
     """Wrong usage where a program wants JSON and nobody could be asked."""
     if json and not yes:

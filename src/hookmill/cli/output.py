@@ -170,11 +170,14 @@ def plural(noun: str) -> str:
     return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
 
 
-def call(command: str, factory: str = DEFAULT_FACTORY, **options: str | int | None) -> str:
+def call(command: str, factory: str = DEFAULT_FACTORY, **options: str | int | list[str] | None) -> str:
     """A command to be copied as it is, in the same factory. Options that are None are left out."""
     given = {**options, "factory": factory if factory != DEFAULT_FACTORY else None}
     spelled = [
-        f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in given.items() if value is not None
+        f"--{name.replace('_', '-')} {shlex.quote(str(one))}"
+        for name, value in given.items()
+        for one in (value if isinstance(value, list) else [value])
+        if one is not None
     ]
     return shown(" ".join([how_to_call(), command, *spelled]))
 

@@ -129,16 +129,22 @@ def _note_done(management: Management, may: MayManage, act: DefinitionAct, plan:
 
 
 def backtest(management: Management, may: MayView, definitions: Definitions) -> Iterator[Problem | None]:
-    """Try every payload filter on what was stored last from its webhooks: a warning for each that matches nothing of
+    """Try every filter on what was stored last from its webhooks: a warning for each that matches nothing of
     it. Yields once per filter, because each may take long."""
     live = {one.uid for one in management.webhooks.all(may) if one.state is not WebhookState.DELETED}
     for automation, number in filters_to_try(definitions):
         trigger = automation.triggers[number]
         uids = [uid for uid in trigger.webhook_ids if uid in live]
-        if not uids or trigger.payload is None:
+        if not uids:
             yield None
             continue
-        tried = management.filters.backtest(may, given=trigger.payload.source, webhook_ids=uids, last=BACKTESTED)
+        tried = management.filters.backtest(
+            may,
+            given=trigger.payload.source if trigger.payload is not None else None,
+            event_types=trigger.event_types or None,
+            webhook_ids=uids,
+            last=BACKTESTED,
+        )
         matched = len(tried.matching)
         yield warning_of(automation, number, matched, matched + len(tried.others))
 

@@ -339,7 +339,7 @@ def filters_to_try(definitions: Definitions) -> list[tuple[AutomationDefinition,
         (automation, number)
         for automation in definitions.automations
         for number, trigger in enumerate(automation.triggers)
-        if trigger.payload is not None
+        if not trigger.takes_all
     ]
 
 
@@ -353,4 +353,5 @@ def warning_of(automation: AutomationDefinition, number: int, matched: int, trie
         else "would not have matched the one delivery"
     )
     message = f"This filter {what} stored from its webhooks. `hookmill filter test` shows why."
-    return automation.problem(f"/triggers/{number}/filter/payload", message)
+    part = "payload" if automation.triggers[number].payload is not None else "event"
+    return automation.problem(f"/triggers/{number}/filter/{part}", message)

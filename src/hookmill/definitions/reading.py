@@ -22,6 +22,7 @@ from hookmill.domain.automation import (
     TRIGGERS_MAX,
     WEBHOOKS_PER_TRIGGER_MAX,
     Trigger,
+    read_event_types,
 )
 from hookmill.domain.errors import Invalid
 from hookmill.domain.filters import CONTRACT, CompiledFilter, compile_filter
@@ -94,16 +95,22 @@ def read(files: Files, uids: Mapping[str, str] | None = None) -> Definitions:
 
 
 def beyond_contract(definitions: Definitions) -> list[Problem]:
-    """Every operator of a payload filter that the contract does not have."""
-    return [
-        automation.problem(f"/triggers/{number}/filter/payload{pointer}", f"{pointer}: {_BEYOND_CONTRACT}")
-        for automation in definitions.automations
-        for number, trigger in enumerate(automation.triggers)
-        if trigger.payload is not None
-        for pointer in trigger.payload.beyond_contract
-    ]
+    """Every condition of a trigger that the contract does not have: event types, and operators of payload filters."""
+    problems: list[Problem] = []
+    for automation in definitions.automations:
+        for number, trigger in enumerate(automation.triggers):
+            place = f"/triggers/{number}/filter"
+            if trigger.event_types:
+                problems.append(automation.problem(f"{place}/event", _NO_EVENT_TYPES))
+            if trigger.payload is not None:
+                problems += [
+                    automation.problem(f"{place}/payload{pointer}", f"{pointer}: {_BEYOND_CONTRACT}")
+                    for pointer in trigger.payload.beyond_contract
+                ]
+    return problems
 
 
+_NO_EVENT_TYPES: Final = "The contract has no event types in a filter. Ask for a field of the payload instead."
 _BEYOND_CONTRACT: Final = f"This operator is not one of the contract's, which are {', '.join(CONTRACT)}."
 
 
@@ -348,10 +355,12 @@ def _trigger(node: Node, hints: _UidHints, notes: Notes) -> Trigger | None:
     if chosen is None:
         form.lacks("filter", "Write filter: and in it webhook_ids")
         return None
-    selection = form_of(chosen, "filter", ("webhook_ids", "payload"), notes)
+    selection = form_of(chosen, "filter", ("webhook_ids", "event", "payload"), notes)
     if selection is None:
         return None
-    return Trigger(webhook_ids=_webhook_ids(selection, hints), payload=_payload(selection))
+    return Trigger(
+        webhook_ids=_webhook_ids(selection, hints), event_types=_event_types(selection), payload=_payload(selection)
+    )
 
 
 def _webhook_ids(form: Form, hints: _UidHints) -> tuple[WebhookUid, ...]:
@@ -375,6 +384,18 @@ def _webhook_ids(form: Form, hints: _UidHints) -> tuple[WebhookUid, ...]:
             hint = hints.instead_of(given) if type(given) is str else hints.instead_of("")
             form.notes.refuse(item.place, f"{said} not a webhook's uid (wh_…). {hint}")
     return tuple(uids)
+
+
+def _event_types(form: Form) -> tuple[str, ...]:
+    node = form.given("event")
+    if node is None:
+        return ()
+    read = read_event_types(to_json(node))
+    if isinstance(read, tuple):
+        return read
+    for fault in read:
+        form.notes.refuse(place_at(node, fault.pointer), fault.message)
+    return ()
 
 
 def _payload(form: Form) -> CompiledFilter | None:

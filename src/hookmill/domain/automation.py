@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hookmill.domain.errors import Fault, Invalid, InvalidFilter
+from hookmill.domain.event import EVENT_CHARACTERS_MAX, is_event_type
 from hookmill.domain.filters import CompiledFilter, compile_filter, filter_to_json
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.payload import Json, Parsed
@@ -18,27 +19,51 @@ PROMPT_CHARACTERS_MAX: Final = 100_000
 TRIGGERS_MAX: Final = 20
 _UID: Final = re.compile(r"wh_[0-9A-Za-z_-]{1,64}\Z")
 WEBHOOKS_PER_TRIGGER_MAX: Final = 100
+EVENT_TYPES_MAX: Final = 32
 REASONS_MAX: Final = 3
 """How many of a stored filter's problems are told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trigger:
-    """`provider: webhook`, `event: received`: which webhooks, and which of their payloads. No filter means all."""
+class DeliveryFilter:
+    """Which deliveries of its webhooks a trigger takes. Without any condition: every one."""
+
+    event_types: tuple[str, ...] = ()
+    """The delivery's event type is one of these. Empty: any, or none."""
+    payload: CompiledFilter | None = None
+
+    @property
+    def takes_all(self) -> bool:
+        return not self.event_types and self.payload is None
+
+    def takes_event(self, event: str | None) -> bool:
+        """Whether the event type passes. None is a delivery without one."""
+        return not self.event_types or event in self.event_types
+
+    def matches(self, event: str | None, payload: Parsed) -> bool:
+        """Whether the delivery passes. The one place that decides: for admission, tests and backtests alike."""
+        return self.takes_event(event) and (self.payload is None or self.payload.matches(payload))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger(DeliveryFilter):
+    """`provider: webhook`, `event: received`: which webhooks, and which of their deliveries."""
 
     webhook_ids: tuple[WebhookUid, ...]
-    payload: CompiledFilter | None = None
 
     def as_json(self) -> dict[str, Any]:
         chosen: dict[str, Any] = {"webhook_ids": list(self.webhook_ids)}
+        if self.event_types:
+            chosen["event"] = list(self.event_types)
         if self.payload is not None:
             chosen["payload"] = self.payload.source
         return {"provider": PROVIDER, "event": EVENT, "filter": chosen}
 
     def as_text(self) -> str:
         """The same as JSON text, every number exact: the form to store."""
+        event = f', "event": {json.dumps(list(self.event_types))}' if self.event_types else ""
         payload = f', "payload": {self.payload.source_json}' if self.payload is not None else ""
-        chosen = f'{{"webhook_ids": {json.dumps(list(self.webhook_ids))}{payload}}}'
+        chosen = f'{{"webhook_ids": {json.dumps(list(self.webhook_ids))}{event}{payload}}}'
         return f'{{"provider": "{PROVIDER}", "event": "{EVENT}", "filter": {chosen}}}'
 
 
@@ -89,30 +114,27 @@ class Automation:
         return frozenset(uid for trigger in self.every_trigger for uid in trigger.webhook_ids)
 
     def unfiltered_webhooks(self) -> frozenset[WebhookUid]:
-        """Those of which every delivery starts it, whatever its payload."""
-        return frozenset(uid for trigger in self.triggers if trigger.payload is None for uid in trigger.webhook_ids)
+        """Those of which every delivery starts it, whatever its event type and its payload."""
+        return frozenset(uid for trigger in self.triggers if trigger.takes_all for uid in trigger.webhook_ids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """One enabled automation as one webhook sees it: `filters` are those of its triggers that select the webhook.
-
-    `None` among them takes every payload.
-    """
+    """One enabled automation as one webhook sees it: `filters` are those of its triggers that select the webhook."""
 
     automation_id: AutomationId
     version: int
-    filters: tuple[CompiledFilter | None, ...] = field(repr=False)
+    filters: tuple[DeliveryFilter, ...] = field(repr=False)
 
-    def matches(self, payload: Parsed) -> bool:
-        """Whether the delivery starts a run: once, however many of the triggers match."""
-        return any(chosen is None or _holds(chosen, payload) for chosen in self.filters)
+    def matches(self, event: str | None, payload: Parsed) -> bool:
+        """Whether a delivery of this event type starts a run: once, however many of the triggers match."""
+        return any(_holds(chosen, event, payload) for chosen in self.filters)
 
 
-def _holds(chosen: CompiledFilter, payload: Parsed) -> bool:
+def _holds(chosen: DeliveryFilter, event: str | None, payload: Parsed) -> bool:
     """Evaluation is total. Should it fail all the same, it fails closed, and for this trigger alone."""
     try:
-        return chosen.matches(payload)
+        return chosen.matches(event, payload)
     except Exception:
         return False
 
@@ -152,15 +174,42 @@ def _trigger(place: str, given: Any) -> Trigger:
         raise _refused(place, f"the one kind of trigger is provider: {PROVIDER}, event: {EVENT}.")
     chosen = given.get("filter")
     if not isinstance(chosen, dict):
-        raise _refused(f"{place}/filter", "needs webhook_ids, and may have payload.")
-    _only(f"{place}/filter", chosen, {"webhook_ids", "payload"})
+        raise _refused(f"{place}/filter", "needs webhook_ids, and may have event and payload.")
+    _only(f"{place}/filter", chosen, {"webhook_ids", "event", "payload"})
     uids = _webhook_ids(f"{place}/filter/webhook_ids", chosen.get("webhook_ids"))
-    if "payload" not in chosen:
-        return Trigger(webhook_ids=uids)
-    compiled = compile_filter(chosen["payload"])
-    if isinstance(compiled, CompiledFilter):
-        return Trigger(webhook_ids=uids, payload=compiled)
-    raise InvalidFilter([Fault(f"{place}/filter/payload{fault.pointer}", fault.message) for fault in compiled])
+    faults: list[Fault] = []
+    event_types: tuple[str, ...] = ()
+    payload: CompiledFilter | None = None
+    if "event" in chosen:
+        read = read_event_types(chosen["event"])
+        if isinstance(read, tuple):
+            event_types = read
+        else:
+            faults += [Fault(f"{place}/filter/event{fault.pointer}", fault.message) for fault in read]
+    if "payload" in chosen:
+        compiled = compile_filter(chosen["payload"])
+        if isinstance(compiled, CompiledFilter):
+            payload = compiled
+        else:
+            faults += [Fault(f"{place}/filter/payload{fault.pointer}", fault.message) for fault in compiled]
+    if faults:
+        raise InvalidFilter(faults)
+    return Trigger(webhook_ids=uids, event_types=event_types, payload=payload)
+
+
+def read_event_types(source: Json) -> tuple[str, ...] | list[Fault]:
+    """The event types that a filter takes, each once; or all that is wrong with them, at its place in the list. Takes
+    any JSON or YAML value, never raises."""
+    if not isinstance(source, list | tuple) or not source:
+        return [Fault("", "Event types are a list of one or more texts, such as push.")]
+    if len(source) > EVENT_TYPES_MAX:
+        return [Fault("", f"At most {EVENT_TYPES_MAX} event types; got {len(source)}. Use several triggers.")]
+    faults = [
+        Fault(f"/{place}", f"An event type is a text of 1 to {EVENT_CHARACTERS_MAX} printable characters.")
+        for place, each in enumerate(source)
+        if not isinstance(each, str) or not is_event_type(each)
+    ]
+    return faults or tuple(dict.fromkeys(source))
 
 
 def _webhook_ids(place: str, given: Any) -> tuple[WebhookUid, ...]:

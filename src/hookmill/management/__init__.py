@@ -22,7 +22,7 @@ from hookmill.management.filters import (
     Backtest,
     Filters,
     FilterTest,
-    compiled_filter,
+    drafted_filter,
     judge_filter,
 )
 from hookmill.management.idempotency import Idempotency, KeyReused
@@ -88,6 +88,6 @@ __all__ = [
     "SignedIn",
     "TeamSecret",
     "WebhookWithSecret",
-    "compiled_filter",
+    "drafted_filter",
     "judge_filter",
 ]

@@ -10,6 +10,7 @@ from hookmill.domain.ids import AutomationId, WebhookUid
 from hookmill.domain.limits import AUTOMATIONS_PER_FACTORY
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.webhook import Webhook, WebhookState, usable_name
+from hookmill.management import fitness
 from hookmill.management.finding import automation_named
 from hookmill.management.installation import Installation, random_name
 from hookmill.store import automations, webhooks
@@ -124,13 +125,14 @@ class Automations:
 
     def warnings(self, may: MayView, automation: Automation) -> list[str]:
         """What keeps the automation from firing although it is enabled: triggers that can't be read, webhooks that
-        are unknown, deleted or disabled."""
+        are unknown, deleted or disabled, and event types that a webhook's deliveries don't have."""
         uids = sorted(automation.selected_webhooks())
         with self._at.reading() as tx:
             known = webhooks.with_uids(tx, uids)
         return [
             *(_of_unreadable(trigger) for trigger in automation.unreadable),
             *(warning for uid in uids if (warning := _warning(may, uid, known.get(uid))) is not None),
+            *(_of_no_event(known[uid]) for uid in _asked_for_events(automation) if _has_no_event(may, known.get(uid))),
         ]
 
     def _usable_runner(self, runner: str | None) -> str:
@@ -165,6 +167,27 @@ def _of_unreadable(trigger: UnreadableTrigger) -> str:
     return (
         f"One of its triggers can't be read by this version, and starts nothing: {trigger.reason} It is kept until "
         "the triggers are replaced."
+    )
+
+
+def _asked_for_events(automation: Automation) -> list[WebhookUid]:
+    """The webhooks of which no trigger takes deliveries without an event type."""
+    asked = {uid for trigger in automation.triggers if trigger.event_types for uid in trigger.webhook_ids}
+    others = {uid for trigger in automation.triggers if not trigger.event_types for uid in trigger.webhook_ids}
+    return sorted(asked - others)
+
+
+def _has_no_event(may: MayView, webhook: Webhook | None) -> bool:
+    # Of another factory's webhook nothing is said but that it is none of this one.
+    if webhook is None or webhook.factory_id != may.factory.id or webhook.state is WebhookState.DELETED:
+        return False
+    return not fitness.reports_events(webhook)
+
+
+def _of_no_event(webhook: Webhook) -> str:
+    return (
+        f"Deliveries of {webhook.name!r} ({webhook.uid}) have no event type, and every trigger that selects it asks "
+        "for one: nothing of it matches. Name the header with the event type at the webhook."
     )
 
 

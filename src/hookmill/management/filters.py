@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hookmill.domain import payload
-from hookmill.domain.automation import Automation, Subscription, Trigger
+from hookmill.domain.automation import Automation, DeliveryFilter, Subscription, read_event_types
 from hookmill.domain.delivery import Delivery, Label
-from hookmill.domain.errors import Invalid, InvalidFilter
-from hookmill.domain.filters import CompiledFilter, Explanation, compile_filter
-from hookmill.domain.ids import WebhookUid
+from hookmill.domain.errors import Fault, Invalid, InvalidFilter
+from hookmill.domain.filters import Explanation, compile_filter
 from hookmill.domain.limits import BACKTEST_MAX
 from hookmill.domain.payload import Parsed
 from hookmill.domain.permission import MayView
@@ -21,10 +20,15 @@ from hookmill.store import automations, deliveries, runs
 
 @dataclass(frozen=True, slots=True)
 class FilterTest:
-    """Would this delivery trigger? With the outcome of both checks, and why."""
+    """Would this delivery trigger? With the outcome of each check, and why."""
 
     would_trigger: bool
     webhook_check: bool
+    event_check: bool
+    event_types: tuple[str, ...]
+    """Those that are asked for; none where the event type does not matter."""
+    event: str | None
+    """That of the delivery."""
     payload_check: bool
     explanation: Explanation | None
 
@@ -52,18 +56,31 @@ class Filters:
         self._at = installation
 
     def test(
-        self, may: MayView, shown_id: str, *, given: Any = None, webhook_ids: Sequence[str] | None = None
+        self,
+        may: MayView,
+        shown_id: str,
+        *,
+        given: Any = None,
+        event_types: Any = None,
+        webhook_ids: Sequence[str] | None = None,
     ) -> FilterTest:
-        """Would this filter, with this selection of webhooks, trigger on a stored delivery? `None` selects every
-        webhook."""
-        chosen = compiled_filter(given) if given is not None else None
+        """Would this filter, with these event types and this selection of webhooks, trigger on a stored delivery?
+        `None` takes every payload, event type and webhook."""
+        chosen = drafted_filter(given, event_types)
         with self._at.reading() as tx:
             delivery = delivery_of(tx, may, shown_id)
             body = payload_of(tx, delivery)
-        return judge_filter(chosen, body, webhook_check=webhook_ids is None or delivery.webhook_uid in webhook_ids)
+        is_selected = webhook_ids is None or delivery.webhook_uid in webhook_ids
+        return judge_filter(chosen, body, event=delivery.event, webhook_check=is_selected)
 
     def backtest(
-        self, may: MayView, *, given: Any = None, webhook_ids: Sequence[str] | None = None, last: int = 50
+        self,
+        may: MayView,
+        *,
+        given: Any = None,
+        event_types: Any = None,
+        webhook_ids: Sequence[str] | None = None,
+        last: int = 50,
     ) -> Backtest:
         """Which of the last stored deliveries of these webhooks would a draft have triggered on?
 
@@ -71,7 +88,7 @@ class Filters:
         """
         if not 1 <= last <= BACKTEST_MAX:
             raise Invalid(f"A backtest looks at 1 to {BACKTEST_MAX} deliveries; got {last}.", pointer="/last")
-        chosen = compiled_filter(given) if given is not None else None
+        chosen = drafted_filter(given, event_types)
         matching: list[Delivery] = []
         others: list[Delivery] = []
         with self._at.reading() as tx:
@@ -82,7 +99,7 @@ class Filters:
             # connection from those who wait for one.
             with self._at.reading() as tx:
                 body = deliveries.payload(tx, delivery.key)
-            matches = body is not None and (chosen is None or chosen.matches(_parsed(body)))
+            matches = body is not None and chosen.matches(delivery.event, _parsed(body))
             (matching if matches else others).append(delivery)
         return Backtest(matching=tuple(matching), others=tuple(others))
 
@@ -97,7 +114,7 @@ class Filters:
         verdicts = []
         for automation in every:
             tests = tuple(
-                _judged(trigger.payload, parsed, webhook_check=delivery.webhook_uid in trigger.webhook_ids)
+                _judged(trigger, parsed, delivery.event, webhook_check=delivery.webhook_uid in trigger.webhook_ids)
                 for trigger in automation.triggers
             )
             verdicts.append(
@@ -111,16 +128,25 @@ class Filters:
         return verdicts
 
 
-def judge_filter(chosen: CompiledFilter | None, body: bytes, *, webhook_check: bool = True) -> FilterTest:
-    """The verdict that a trigger would reach on this body, by the evaluator that triggers use. Raises `Invalid` for
-    no JSON."""
-    return _judged(chosen, _parsed(body), webhook_check=webhook_check)
+def judge_filter(
+    chosen: DeliveryFilter, body: bytes, *, event: str | None = None, webhook_check: bool = True
+) -> FilterTest:
+    """The result that a trigger would reach on this body and event type, by the evaluator that triggers use. Raises
+    `Invalid` for no JSON."""
+    return _judged(chosen, _parsed(body), event, webhook_check=webhook_check)
 
 
-def _judged(chosen: CompiledFilter | None, parsed: Parsed, *, webhook_check: bool) -> FilterTest:
-    explanation = chosen.explain(parsed) if chosen is not None else None
-    payload_check = explanation is None or explanation.matched
-    return FilterTest(webhook_check and payload_check, webhook_check, payload_check, explanation)
+def _judged(chosen: DeliveryFilter, parsed: Parsed, event: str | None, *, webhook_check: bool) -> FilterTest:
+    explanation = chosen.payload.explain(parsed) if chosen.payload is not None else None
+    return FilterTest(
+        would_trigger=webhook_check and chosen.matches(event, parsed),
+        webhook_check=webhook_check,
+        event_check=chosen.takes_event(event),
+        event_types=chosen.event_types,
+        event=event,
+        payload_check=explanation is None or explanation.matched,
+        explanation=explanation,
+    )
 
 
 def _parsed(body: bytes) -> Parsed:
@@ -130,20 +156,27 @@ def _parsed(body: bytes) -> Parsed:
     return parsed
 
 
-def would_trigger(automation: Automation, webhook: WebhookUid, parsed: Parsed) -> bool:
-    """Whether a delivery with this body starts the automation, as admission decides it."""
-    selecting: list[Trigger] = [trigger for trigger in automation.triggers if webhook in trigger.webhook_ids]
+def would_trigger(automation: Automation, delivery: Delivery, parsed: Parsed) -> bool:
+    """Whether the delivery, with this body, starts the automation, as admission decides it."""
     heard = Subscription(
         automation_id=automation.id,
         version=automation.version,
-        filters=tuple(trigger.payload for trigger in selecting),
+        filters=tuple(trigger for trigger in automation.triggers if delivery.webhook_uid in trigger.webhook_ids),
     )
-    return heard.matches(parsed)
+    return heard.matches(delivery.event, parsed)
 
 
-def compiled_filter(given: Any) -> CompiledFilter:
-    """The filter, ready to be evaluated. Raises `InvalidFilter` with every problem."""
-    compiled = compile_filter(given)
-    if isinstance(compiled, CompiledFilter):
-        return compiled
-    raise InvalidFilter(compiled)
+def drafted_filter(payload_filter: Any = None, event_types: Any = None) -> DeliveryFilter:
+    """A draft, ready to be evaluated. Raises `InvalidFilter` with every problem."""
+    faults: list[Fault] = []
+    types = read_event_types(event_types) if event_types is not None else ()
+    if isinstance(types, list):
+        faults += [Fault(f"/event{fault.pointer}", fault.message) for fault in types]
+        types = ()
+    compiled = compile_filter(payload_filter) if payload_filter is not None else None
+    if isinstance(compiled, list):
+        faults += compiled
+        compiled = None
+    if faults:
+        raise InvalidFilter(faults)
+    return DeliveryFilter(event_types=types, payload=compiled)

@@ -96,3 +96,11 @@ def usable_event_header(scheme: "Scheme | None", scheme_name: str | None, header
     from hookmill.domain.signatures.rule import usable_event_header
 
     return usable_event_header(scheme, scheme_name, header)
+
+
+def reports_events(webhook: Webhook) -> bool:
+    """Whether it is known where deliveries to the webhook have their event type."""
+    if webhook.event_header is not None or webhook.auth_mode is not AuthMode.SIGNATURE:
+        return webhook.event_header is not None
+    scheme = scheme_named(webhook.signature_scheme, webhook.signature_options)
+    return scheme.event_for(webhook.signature_scheme) is not None

@@ -141,7 +141,7 @@ class Log:
         assert not isinstance(parsed, payload.NotJson), "an Accepted delivery is JSON"
         if named is None:
             every = automations.in_factory(tx, may.factory.id)
-            chosen = [each for each in every if each.enabled and would_trigger(each, delivery.webhook_uid, parsed)]
+            chosen = [each for each in every if each.enabled and would_trigger(each, delivery, parsed)]
             if not chosen:
                 raise Conflict(
                     f"No enabled automation is triggered by delivery {shown_id} now. Nothing was started. "
@@ -151,7 +151,7 @@ class Log:
         automation = automation_named(tx, may, named)
         if not automation.enabled:
             raise Conflict(f"Automation {automation.name!r} is disabled. Enable it first. Nothing was started.")
-        if not would_trigger(automation, delivery.webhook_uid, parsed):
+        if not would_trigger(automation, delivery, parsed):
             raise Conflict(
                 f"Delivery {shown_id} does not trigger automation {automation.name!r}. Nothing was started. "
                 f"To see why: hookmill delivery show {shown_id}"

@@ -12,13 +12,16 @@ from hookmill.presentation.view import ExactView, Timestamp, View
 
 class TriggerFilterView(View, frozen=True):
     webhook_ids: list[str]
+    event: Annotated[
+        list[str] | UnsetType, Meta(description="The event types, any of these. Left out: every delivery.")
+    ] = UNSET
     payload: Annotated[dict[str, Any] | UnsetType, Meta(description="The payload filter. Left out: every payload.")] = (
         UNSET
     )
 
 
 class TriggerView(View, frozen=True):
-    """Which webhooks' deliveries start an automation, and which of their payloads."""
+    """Which webhooks' deliveries start an automation, by their event types and payloads."""
 
     provider: str
     event: str

@@ -47,6 +47,11 @@ class ConditionView(View, frozen=True):
 class FilterTestView(View, frozen=True):
     would_trigger: bool
     webhook_check: bool
+    event_check: bool
+    event_types: Annotated[
+        list[str], Meta(description="The event types that are asked for. Empty where the event type does not matter.")
+    ]
+    event: Annotated[str | None, Meta(description="The delivery's event type.")]
     payload_check: bool
     conditions: list[ConditionView]
 
@@ -56,6 +61,9 @@ class FilterTestView(View, frozen=True):
         return cls(
             would_trigger=test.would_trigger,
             webhook_check=test.webhook_check,
+            event_check=test.event_check,
+            event_types=list(test.event_types),
+            event=test.event,
             payload_check=test.payload_check,
             conditions=[ConditionView.of(condition) for condition in conditions],
         )

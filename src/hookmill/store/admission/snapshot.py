@@ -294,5 +294,5 @@ def _subscription(uid: str, automation: AutomationId, version: int, triggers: Se
     return Subscription(
         automation_id=automation,
         version=version,
-        filters=tuple(trigger.payload for trigger in triggers if uid in trigger.webhook_ids),
+        filters=tuple(trigger for trigger in triggers if uid in trigger.webhook_ids),
     )

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StringConstraints
 
-from hookmill.domain.automation import PROMPT_CHARACTERS_MAX, TRIGGERS_MAX
+from hookmill.domain.automation import EVENT_TYPES_MAX, PROMPT_CHARACTERS_MAX, TRIGGERS_MAX
 from hookmill.domain.filters import CONDITIONS_MAX
 from hookmill.domain.limits import BACKTEST_MAX
 from hookmill.domain.permission import Role
@@ -149,11 +149,20 @@ class Replay(Given):
     )
 
 
+EventTypes = Annotated[
+    list[Text],
+    Field(
+        min_length=1, max_length=EVENT_TYPES_MAX, description="Event types, any of these.", examples=[["push", "ping"]]
+    ),
+]
+
+
 class NewFilterTest(Given):
     model_config = _example({"delivery_id": "dlv_0192f0c1aabbccddeeff001122334455", "filter": {"action": ["created"]}})
 
     delivery_id: DeliveryId
     filter: PayloadFilter | None = Field(default=None, description="Left out: every payload passes.")
+    event: EventTypes | None = Field(default=None, description="Left out: every event type passes.")
     webhook_ids: list[Uid] | None = Field(
         default=None, max_length=100, description="The webhooks that the trigger selects. Left out: all."
     )
@@ -165,6 +174,7 @@ class NewBacktest(Given):
     )
 
     filter: PayloadFilter | None = Field(default=None, description="Left out: every payload passes.")
+    event: EventTypes | None = Field(default=None, description="Left out: every event type passes.")
     webhook_ids: list[Uid] | None = Field(
         default=None, max_length=100, description="The webhooks that the trigger selects. Left out: all."
     )

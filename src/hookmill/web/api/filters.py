@@ -20,8 +20,10 @@ routes = APIRouter(prefix="/factories/{factory}", route_class=Route, tags=["Filt
 )
 @costly
 def test_filter(may: Viewing, management: Operations, given: NewFilterTest) -> Response:
-    """Would a trigger with this filter and these webhooks start a run of a stored delivery? With both checks."""
-    test = management.filters.test(may, given.delivery_id, given=given.filter, webhook_ids=given.webhook_ids)
+    """Would a trigger with this filter and these webhooks start a run of a stored delivery? With each check."""
+    test = management.filters.test(
+        may, given.delivery_id, given=given.filter, event_types=given.event, webhook_ids=given.webhook_ids
+    )
     return shown(FilterTestView.of(test))
 
 
@@ -34,5 +36,7 @@ def test_filter(may: Viewing, management: Operations, given: NewFilterTest) -> R
 @costly
 def backtest_filter(may: Viewing, management: Operations, given: NewBacktest) -> Response:
     """On which of the last stored deliveries a draft would have triggered, and on which it would not."""
-    backtest = management.filters.backtest(may, given=given.filter, webhook_ids=given.webhook_ids, last=given.last)
+    backtest = management.filters.backtest(
+        may, given=given.filter, event_types=given.event, webhook_ids=given.webhook_ids, last=given.last
+    )
     return shown(BacktestView.of(backtest))

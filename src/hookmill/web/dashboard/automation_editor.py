@@ -52,6 +52,8 @@ class Draft:
     """Whether the triggers are written as the list of all of them, or as one: webhooks and a filter."""
     webhooks: list[str] = field(default_factory=list)
     filter: str = ""
+    events: str = ""
+    """The event types, one a line."""
     triggers: str = ""
     delivery: str = ""
     version: str = ""
@@ -59,7 +61,7 @@ class Draft:
     def reading(self) -> Reading:
         if self.is_list:
             return filter_editor.read_triggers(self.triggers)
-        return filter_editor.read_filter(self.filter, self.webhooks)
+        return filter_editor.read_filter(self.filter, self.webhooks, self.events)
 
     def selected_webhooks(self, reading: Reading) -> list[str]:
         if self.is_list:
@@ -79,6 +81,7 @@ def draft_of(automation: Automation, *, as_list: bool) -> Draft:
         is_list=is_list,
         webhooks=list(only.webhook_ids) if only is not None else [],
         filter=filter_text(only) if only is not None else "",
+        events="\n".join(only.event_types) if only is not None else "",
         triggers=filter_editor.written([each.as_json() for each in automation.every_trigger]) if is_list else "",
         version=str(automation.version),
     )
@@ -177,7 +180,7 @@ def _save(visit: Visit, may: MayManage, named: str, draft: Draft, triggers: tupl
 
 def _wants_no_saving(visit: Visit) -> bool:
     """Whether the form was only sent to see what its filter would do."""
-    only_tries = visit.form["add"] or visit.form["choose"] or visit.form["pick"]
+    only_tries = visit.form["add"] or visit.form["add_event"] or visit.form["choose"] or visit.form["pick"]
     return visit.by_htmx or visit.form["do"] == "check" or bool(only_tries)
 
 
@@ -191,6 +194,7 @@ def _draft_sent(visit: Visit) -> Draft:
         is_list=sent.is_checked("triggers"),
         webhooks=list(dict.fromkeys(sent.all("webhook"))),
         filter=_with_plain_breaks(sent["filter"]),
+        events=_with_plain_breaks(sent["events"]),
         triggers=_with_plain_breaks(sent["triggers"]),
         delivery=sent["pick"] or sent["delivery"],
         version=sent["version"],
@@ -241,6 +245,8 @@ def _tried(visit: Visit, may: MayManage, automation: Automation | None, draft: D
                 chosen = picked.delivery.webhook_uid
         except CannotAdd as error:
             notice = str(error)
+    if visit.form["add_event"]:
+        draft.events = filter_editor.with_event(draft.events, visit.form["add_event"])
     also = _choosable(chosen, draft, known_webhooks(visit, may))
     if also is not None:
         draft.webhooks.append(also.uid)
@@ -290,6 +296,8 @@ def _editor(
         "also_chosen": also_chosen,
         "not_chosen": _choosable(picked.delivery.webhook_uid, draft, known) if picked and not draft.is_list else None,
         "adds": bool(visit.form["add"]),
+        "adds_event": bool(visit.form["add_event"]),
+        "is_event_chosen": picked is not None and picked.delivery.event in filter_editor.lines_in(draft.events),
         "changed": changed,
         "fields_max": filter_editor.FIELDS_MAX,
         "operators": OPERATORS.values(),

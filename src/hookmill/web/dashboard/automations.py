@@ -68,7 +68,10 @@ def _automation_page(visit: Visit, may: MayView, *, status: int = 200, problem: 
         may=may,
         problem=problem,
         automation=automation,
-        triggers=[(selected_webhooks(each.webhook_ids, known), filter_text(each)) for each in automation.triggers],
+        triggers=[
+            (selected_webhooks(each.webhook_ids, known), each.event_types, filter_text(each))
+            for each in automation.triggers
+        ],
         warnings=visit.management.automations.warnings(may, automation),
         has_runner=automation.runner in visit.management.house.runner_names,
         only_leaves_files=automation.runner == PACKAGE_RUNNER,

@@ -4,10 +4,10 @@ The text that a person sees is the filter. Clicking a field rewrites that text, 
 without scripts, and every number stays what it is.
 """
 
-from hookmill.web.dashboard.filter_editor.clicks import CannotAdd, with_field
+from hookmill.web.dashboard.filter_editor.clicks import CannotAdd, with_event, with_field
 from hookmill.web.dashboard.filter_editor.draft import Offer, Outcome, Sample, offers, outcome, sample, would_trigger
 from hookmill.web.dashboard.filter_editor.field_tree import FIELDS_MAX, Node, Tree, tree
-from hookmill.web.dashboard.filter_editor.typed import Reading, Syntax, read_filter, read_triggers
+from hookmill.web.dashboard.filter_editor.typed import Reading, Syntax, lines_in, read_filter, read_triggers
 from hookmill.web.dashboard.filter_editor.writing import written
 
 __all__ = [
@@ -20,12 +20,14 @@ __all__ = [
     "Sample",
     "Syntax",
     "Tree",
+    "lines_in",
     "offers",
     "outcome",
     "read_filter",
     "read_triggers",
     "sample",
     "tree",
+    "with_event",
     "with_field",
     "would_trigger",
     "written",

@@ -6,7 +6,7 @@ from typing import Final
 from hookmill.domain.filters import fields_in, with_fields
 from hookmill.domain.payload import Json
 from hookmill.web.dashboard.filter_editor.field_tree import kind_and_value, planted, source_of
-from hookmill.web.dashboard.filter_editor.typed import plain_number, read_filter, step_of
+from hookmill.web.dashboard.filter_editor.typed import lines_in, plain_number, read_filter, step_of
 from hookmill.web.dashboard.filter_editor.writing import written
 
 
@@ -26,6 +26,12 @@ def with_field(typed: str, body: Json, number: str) -> str:
     steps, value = planter.fields[int(number)]
     changed = _toggled_in(source_of(reading), steps, plain_number(value))
     return written(changed) if changed else ""
+
+
+def with_event(typed: str, event: str) -> str:
+    """The event types' text once that of a delivery is clicked: it is asked for, or, if it was, it is no longer."""
+    events = lines_in(typed)
+    return "\n".join([each for each in events if each != event] if event in events else [*events, event])
 
 
 def _toggled_in(

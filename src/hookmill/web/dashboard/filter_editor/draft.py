@@ -56,6 +56,14 @@ class Outcome:
         return any(each.test is not None and each.test.webhook_check for each in self.triggers)
 
     @property
+    def asks_for_event(self) -> bool:
+        return any(each.test is not None and each.test.event_types for each in self.triggers)
+
+    @property
+    def event_check(self) -> bool:
+        return any(each.test is not None and each.test.event_check for each in self.triggers)
+
+    @property
     def payload_check(self) -> bool:
         return any(each.test is not None and each.test.payload_check for each in self.triggers)
 
@@ -71,7 +79,7 @@ def outcome(
         test = None
         if sample is not None:
             chosen = sample.delivery.webhook_uid in trigger.webhook_ids
-            test = judge_filter(trigger.payload, sample.raw, webhook_check=chosen)
+            test = judge_filter(trigger, sample.raw, event=sample.delivery.event, webhook_check=chosen)
         uids = [uid for uid in trigger.webhook_ids if uid in known]
         backtest = _backtest(management, may, trigger, uids) if uids else None
         judged.append(TriggerOutcome(test=test, backtest=backtest))
@@ -81,15 +89,22 @@ def outcome(
 def would_trigger(triggers: Sequence[Trigger], sample: Sample) -> bool:
     """Whether one of these triggers matches the sample."""
     uid = sample.delivery.webhook_uid
-    tests = (judge_filter(each.payload, sample.raw, webhook_check=uid in each.webhook_ids) for each in triggers)
+    event = sample.delivery.event
+    tests = (judge_filter(each, sample.raw, event=event, webhook_check=uid in each.webhook_ids) for each in triggers)
     return any(test.would_trigger for test in tests)
 
 
 def _backtest(management: Management, may: MayView, trigger: Trigger, uids: Sequence[str]) -> Backtest:
-    if trigger.payload is None:
-        # Every payload passes: there is no need to read them.
+    if trigger.takes_all:
+        # Every delivery passes: there is no need to read their bodies.
         return Backtest(matching=tuple(_newest(management, may, uids, BACKTESTED)), others=())
-    return management.filters.backtest(may, given=trigger.payload.source, webhook_ids=uids, last=BACKTESTED)
+    return management.filters.backtest(
+        may,
+        given=trigger.payload.source if trigger.payload is not None else None,
+        event_types=trigger.event_types or None,
+        webhook_ids=uids,
+        last=BACKTESTED,
+    )
 
 
 def _newest(management: Management, may: MayView, uids: Sequence[str], limit: int) -> list[Delivery]:

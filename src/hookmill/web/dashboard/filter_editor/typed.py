@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final, NoReturn
 
 from hookmill.domain import payload, text
-from hookmill.domain.automation import Trigger, triggers_from_json
+from hookmill.domain.automation import Trigger, read_event_types, triggers_from_json
 from hookmill.domain.errors import Fault, Invalid
 from hookmill.domain.filters import CompiledFilter, compile_filter
 from hookmill.domain.ids import WebhookUid
@@ -35,24 +35,45 @@ class Reading:
     triggers: tuple[Trigger, ...] = ()
     faults: tuple[Fault, ...] = ()
     syntax: Syntax | None = None
+    event_fault: str | None = None
+    """What is wrong with the event types."""
 
     @property
     def is_usable(self) -> bool:
-        return self.syntax is None and not self.faults
+        return self.syntax is None and not self.faults and self.event_fault is None
 
 
-def read_filter(typed: str, webhook_ids: Sequence[str]) -> Reading:
-    """One trigger with these webhooks and this filter. Nothing typed is no filter: every payload passes."""
+def read_filter(typed: str, webhook_ids: Sequence[str], typed_events: str = "") -> Reading:
+    """One trigger with these webhooks, this filter and these event types, one a line. Nothing typed is no condition:
+    every payload passes, and every event type."""
     uids = tuple(dict.fromkeys(WebhookUid(uid) for uid in webhook_ids))
+    events = lines_in(typed_events)
+    event_types = read_event_types(events) if events else ()
+    if isinstance(event_types, list):
+        return replace(_read_payload(typed, Trigger(webhook_ids=uids)), event_fault=_in_lines(event_types[0], events))
+    return _read_payload(typed, Trigger(webhook_ids=uids, event_types=event_types))
+
+
+def _read_payload(typed: str, trigger: Trigger) -> Reading:
     if not typed.strip():
-        return Reading(triggers=(Trigger(webhook_ids=uids),))
+        return Reading(triggers=(trigger,))
     source = _json_in(typed)
     if isinstance(source, Reading):
         return source
     compiled = compile_filter(source)
     if isinstance(compiled, CompiledFilter):
-        return Reading(triggers=(Trigger(webhook_ids=uids, payload=compiled),))
+        return Reading(triggers=(replace(trigger, payload=compiled),))
     return Reading(faults=tuple(compiled))
+
+
+def lines_in(typed: str) -> list[str]:
+    """The lines that are not blank, without the spaces around them."""
+    return [line.strip() for line in typed.split("\n") if line.strip()]
+
+
+def _in_lines(fault: Fault, lines: Sequence[str]) -> str:
+    place = fault.pointer.removeprefix("/")
+    return f"{text.shown(lines[int(place)][:LINE_SHOWN_MAX])}: {fault.message}" if place else fault.message
 
 
 def read_triggers(typed: str) -> Reading:

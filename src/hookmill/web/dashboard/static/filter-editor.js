@@ -4,6 +4,7 @@
 (() => {
   const form = document.getElementById("editor");
   const filter = document.getElementById("filter");
+  const events = document.getElementById("events");
   const verdict = document.getElementById("verdict");
   let unfolded = [];
 
@@ -12,7 +13,8 @@
   };
 
   const asked = new WeakMap();
-  form.addEventListener("htmx:configRequest", (event) => asked.set(event.detail.elt, filter.value));
+  const typed = () => JSON.stringify([filter.value, events && events.value]);
+  form.addEventListener("htmx:configRequest", (event) => asked.set(event.detail.elt, typed()));
   form.addEventListener("htmx:beforeSwap", keepUnfolded);
 
   // A webhook that was made since the page was loaded has no box on it.
@@ -28,9 +30,16 @@
   // What was clicked together replaces what was sent, but never what was typed since.
   form.addEventListener("htmx:afterOnLoad", (event) => {
     const made = document.getElementById("filter-new");
-    if (made && asked.get(event.detail.elt) === filter.value) filter.value = made.textContent;
+    const types = document.getElementById("events-new");
+    const isAsTyped = asked.get(event.detail.elt) === typed();
+    if (made && isAsTyped) filter.value = made.textContent;
+    if (types && isAsTyped) events.value = types.textContent;
 
     filter.setAttribute("aria-invalid", String(Boolean(document.getElementById("filter-faults"))));
+    if (events) events.setAttribute("aria-invalid", String(Boolean(document.getElementById("event-faults"))));
+    const isEventChosen = document.getElementById("event-chosen");
+    const sampled = document.getElementById("sample-event");
+    if (isEventChosen && sampled) sampled.setAttribute("aria-pressed", isEventChosen.textContent);
     const also = document.getElementById("webhook-chosen");
     if (also) choose(also.textContent);
     const chosen = document.getElementById("fields-chosen");
