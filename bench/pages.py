@@ -22,7 +22,7 @@ from hookmill.management import Management
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Database
 from hookmill.web.dashboard.access import cookie_name
-from hookmill.web.dashboard.where import url
+from hookmill.web.dashboard.urls import url
 
 DELIVERIES = 1_000_000
 WEBHOOKS = 20

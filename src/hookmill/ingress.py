@@ -22,7 +22,7 @@ from hookmill.domain.delivery import (
     Challenged,
     Duplicate,
     Label,
-    NotFound,
+    NoSuchWebhook,
     Outcome,
     RateLimit,
     RateLimited,
@@ -249,10 +249,10 @@ class Ingress:
         self._count_dropped(webhook.no, attempt, _DROPPED_FOR[RateLimit(limit[1])])
         return rate_limited(attempt.received_at, opens_at)
 
-    def _not_found(self, webhook: LiveWebhook | None, attempt: Attempt) -> NotFound:
+    def _not_found(self, webhook: LiveWebhook | None, attempt: Attempt) -> NoSuchWebhook:
         if webhook is not None and not webhook.accepts_deliveries:
             self._count_dropped(webhook.no, attempt, "not_found")
-        return NotFound()
+        return NoSuchWebhook()
 
     def _count_dropped(self, webhook_no: int, attempt: Attempt, kind: str) -> None:
         minute = attempt.received_at - attempt.received_at % 60_000_000

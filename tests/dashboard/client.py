@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from hookmill.domain.permission import Role
 from hookmill.web.dashboard import build
 from hookmill.web.dashboard.access import cookie_name
-from hookmill.web.dashboard.visit import csrf_of
+from hookmill.web.dashboard.page_context import csrf_of
 from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import Application, Routes
 from tests.support.service import Answer

@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 
 from hookmill.web.dashboard.live import Hub, Wanted, Watcher
-from hookmill.web.dashboard.visit import Service, Visit
+from hookmill.web.dashboard.page_context import PageContext, Service
 from tests.support.world import World
 
 
@@ -31,8 +31,8 @@ def test_a_failure_is_logged_although_every_listener_has_left(hub: Hub, world: W
         is_https=False,
     )
     unforeseen: Any = object()
-    visit = Visit(request=Request({"type": "http"}), service=service, client=None, session=unforeseen)
-    watcher = Watcher(visit=visit, may=world.may, wanted=Wanted(), filters={}, after=None)
+    context = PageContext(request=Request({"type": "http"}), service=service, client=None, session=unforeseen)
+    watcher = Watcher(context=context, may=world.may, wanted=Wanted(), filters={}, after=None)
 
     async def scene() -> None:
         hub.join(watcher)

@@ -19,7 +19,7 @@ from hookmill.domain.permission import Role
 from hookmill.web.dashboard import sign_in, sign_in_limits
 from hookmill.web.dashboard.access import PLAIN_COOKIE, SECURE_COOKIE
 from hookmill.web.dashboard.application import CONTENT_SECURITY_POLICY, DashboardApplication
-from hookmill.web.dashboard.visit import csrf_of
+from hookmill.web.dashboard.page_context import csrf_of
 from tests.dashboard.client import FORM, HOST, PASSWORD, Dashboard, Elements, Visitor, is_sign_in, living
 from tests.dashboard.scene import Scene, living_scene, pages_by_method
 from tests.support.service import Answer, serving
@@ -496,7 +496,7 @@ def test_what_was_shown_once_stands_on_no_page(scene: Scene):
 
 
 def test_an_unforeseen_fault_shows_no_details_without_a_session(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch):
-    def fails(self: DashboardApplication, visit: object) -> None:
+    def fails(self: DashboardApplication, context: object) -> None:
         raise RuntimeError("canary: postgresql://me:password@db/x")
 
     ada = dashboard.member("ada-trouble@example.com")

@@ -13,7 +13,7 @@ from hookmill.domain.permission import Role
 from hookmill.domain.webhook import WebhookState
 from hookmill.web.dashboard import PAGES, pages
 from hookmill.web.dashboard.kept_form import ACTS, NEVER_SENT_BACK
-from hookmill.web.dashboard.visit import csrf_of
+from hookmill.web.dashboard.page_context import csrf_of
 from tests.dashboard.client import FORM, HOST, Dashboard, Elements, Visitor, living
 from tests.dashboard.conftest import PASSWORD, Installation, enter_credentials, sign_in
 from tests.support.service import Answer

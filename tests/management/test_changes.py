@@ -8,7 +8,7 @@ import pytest
 from hookmill.domain.errors import Conflict, Invalid, LimitReached, NotFound
 from hookmill.domain.permission import Channel, MayAdminister, Role
 from hookmill.domain.webhook import AuthMode
-from hookmill.management import KEPT, KeyReused
+from hookmill.management import UNSET, KeyReused
 from tests.support.world import World
 
 
@@ -59,7 +59,7 @@ def test_several_fields_change_at_once_or_not_at_all(world: World):
     assert (unchanged.state, unchanged.delivery_id_header) == ("enabled", None)
     assert (changed.state, changed.delivery_id_header, changed.name) == ("disabled", "X-Event-Id", "origin")
     assert change(world.may, "origin", delivery_id_header=None).delivery_id_header is None
-    assert change(world.may, "origin", delivery_id_header=KEPT).name == "origin"
+    assert change(world.may, "origin", delivery_id_header=UNSET).name == "origin"
 
 
 def test_a_new_delivery_id_header_holds_at_once_in_another_process(world: World):

@@ -11,7 +11,7 @@ from hookmill.domain.authentication import Authentic
 from hookmill.domain.delivery import Identity, IdentityKind, Label, RateLimit, Recorded
 from hookmill.domain.ids import DeliveryKey, time_ordered
 from hookmill.domain.webhook import AuthMode, Webhook
-from hookmill.management import House, Management
+from hookmill.management import InstallationConfig, Management
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection, RunToStart
 from hookmill.store.admission.transaction import Tried, admit
 from hookmill.store.database import Database, Row
@@ -29,13 +29,13 @@ class Shelf:
         self.key = MasterKey(b"k" * 32)
         self._at_the_end = ExitStack()
         self.database: Database = self._at_the_end.enter_context(opened(url))
-        house = House(
+        config = InstallationConfig(
             public_url="https://hooks.test",
             webhooks_per_factory=MANY,
             runner_names=("package",),
             default_runner="package",
         )
-        self.management = Management(self.database, self.key, house, self.clock)
+        self.management = Management(self.database, self.key, config, self.clock)
         self.factory, self.is_first = self.management.factories.set_up()
         self.may = self.management.access.operator(self.factory.name)
 

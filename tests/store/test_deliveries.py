@@ -10,7 +10,7 @@ from hookmill.domain.ids import delivery_id
 from hookmill.domain.webhook import Webhook
 from hookmill.store import deliveries
 from hookmill.store.admission.transaction import add_dropped
-from hookmill.store.deliveries import Stretch
+from hookmill.store.deliveries import LogRange
 from tests.store.shelf import Shelf
 
 DAY = 86_400.0
@@ -190,10 +190,10 @@ def test_identities_are_pruned_a_range_at_a_time(shelf, at_most):
         logged(shelf, shelf.webhook(name), 25, at=0)
     shelf.clock.advance(days=31)
 
-    stretches = forgotten(shelf, at_most=at_most)
+    log_ranges = forgotten(shelf, at_most=at_most)
 
     assert shelf.count("identities") == 0
-    assert stretches == 50 // at_most + 1
+    assert log_ranges == 50 // at_most + 1
 
 
 def test_counts_of_dropped_attempts_go_with_the_logs_days(shelf):
@@ -231,7 +231,7 @@ def test_a_page_of_the_log_goes_on_where_the_last_one_ended(shelf):
         ours = deliveries.newest(tx, shelf.factory.id, webhooks=[webhook.uid], limit=100)
         pages, before = [], None
         while page := deliveries.newest(
-            tx, shelf.factory.id, webhooks=[webhook.uid], stretch=Stretch(before=before), limit=7
+            tx, shelf.factory.id, webhooks=[webhook.uid], log_range=LogRange(before=before), limit=7
         ):
             pages += page
             before = page[-1].key
@@ -281,14 +281,14 @@ def thinned(shelf: Shelf, webhook: Webhook, at_most: int = ALL_AT_ONCE) -> int:
 
 
 def forgotten(shelf: Shelf, at_most: int = ALL_AT_ONCE) -> int:
-    """How many stretches it took."""
+    """How many log_ranges it took."""
     place: tuple[int, bytes] | None = (0, b"")
-    stretches = 0
+    log_ranges = 0
     while place is not None:
-        stretches += 1
+        log_ranges += 1
         with shelf.database.write() as tx:
             place = deliveries.forget_identities(tx, place, shelf.clock.now, at_most)
-    return stretches
+    return log_ranges
 
 
 def finish(shelf: Shelf, automation: str | None = None) -> None:

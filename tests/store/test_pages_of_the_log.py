@@ -15,7 +15,7 @@ from hookmill.domain.run import RunState
 from hookmill.store import deliveries, runs
 from hookmill.store.admission.plan import Plan, Rejection
 from hookmill.store.admission.transaction import add_dropped
-from hookmill.store.deliveries import Stretch
+from hookmill.store.deliveries import LogRange
 from tests.store.shelf import Shelf
 
 DAY = 86_400
@@ -68,16 +68,22 @@ def test_every_combination_of_filters_finds_the_same_rows_as_a_scan(shelf: Shelf
             asked: dict[str, Any] = {}
             for part, _ in parts:
                 asked |= part
-            stretch = Stretch(**{name: asked.pop(name, None) for name in ("since", "until", "before")})
+            log_range = LogRange(**{name: asked.pop(name, None) for name in ("since", "until", "before")})
             wanted = [row.key for row in log if all(holds(row) for _, holds in parts)]
             if is_of_event:
                 wanted = [row.key for row in log if row.key in wanted and row.identity_digest == digest]
                 rows = deliveries.of_identities(
-                    tx, shelf.factory.id, [digest, b"unknown"], now=shelf.clock.now, stretch=stretch, limit=9, **asked
+                    tx,
+                    shelf.factory.id,
+                    [digest, b"unknown"],
+                    now=shelf.clock.now,
+                    log_range=log_range,
+                    limit=9,
+                    **asked,
                 )
             else:
-                rows = deliveries.newest(tx, shelf.factory.id, stretch=stretch, limit=9, **asked)
-            found[str((asked, stretch, is_of_event))] = ([row.key for row in rows], wanted[:9])
+                rows = deliveries.newest(tx, shelf.factory.id, log_range=log_range, limit=9, **asked)
+            found[str((asked, log_range, is_of_event))] = ([row.key for row in rows], wanted[:9])
 
     assert {asked: keys for asked, (keys, wanted) in found.items() if keys != wanted} == {}
     assert sum(bool(wanted) for _, wanted in found.values()) > 40
@@ -85,7 +91,7 @@ def test_every_combination_of_filters_finds_the_same_rows_as_a_scan(shelf: Shelf
 
 def test_times_that_no_key_can_hold_are_the_ends_of_the_log(shelf: Shelf, log: list[Delivery]):
     with shelf.database.read() as tx:
-        page = deliveries.newest(tx, shelf.factory.id, stretch=Stretch(since=-(10**18), until=10**18), limit=1000)
+        page = deliveries.newest(tx, shelf.factory.id, log_range=LogRange(since=-(10**18), until=10**18), limit=1000)
 
     assert [row.key for row in page] == [row.key for row in log]
 

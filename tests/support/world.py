@@ -15,7 +15,7 @@ from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.permission import MayManage
 from hookmill.ingress import Ingress, Limits
-from hookmill.management import House, Management, WebhookWithSecret
+from hookmill.management import InstallationConfig, Management, WebhookWithSecret
 from hookmill.store.admission.group_commit import GroupCommit
 from hookmill.store.admission.plan import Rejection
 from hookmill.store.admission.snapshot import Snapshot
@@ -77,13 +77,13 @@ class World:
         )
         self._at_the_end = ExitStack()
         self.database = self._at_the_end.enter_context(opened(url))
-        house = House(
+        config = InstallationConfig(
             public_url=PUBLIC_URL,
             webhooks_per_factory=webhooks_per_factory,
             runner_names=("package",),
             default_runner="package",
         )
-        self.management = Management(self.database, self.key, house, self.clock)
+        self.management = Management(self.database, self.key, config, self.clock)
         self.factory, _ = self.management.factories.set_up()
         self.may = self.management.access.operator(self.factory.name)
         self.failures: list[tuple[str, str]] = []

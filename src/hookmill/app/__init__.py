@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hookmill.app import keys
 from hookmill.app.first_start import refuse_lost_database
 from hookmill.domain.errors import Invalid
-from hookmill.management import House, Management
+from hookmill.management import InstallationConfig, Management
 from hookmill.settings import Settings
 from hookmill.store.database import Database, open_database
 from hookmill.store.keys.sealing import KeyRing
@@ -61,10 +61,10 @@ def open_store(settings: Settings, *, create: bool = False, syncs: bool = True) 
 
 
 def management(settings: Settings, store: Store) -> Management:
-    house = House(
+    config = InstallationConfig(
         public_url=settings.public_url(),
         webhooks_per_factory=settings.webhooks_per_factory,
         runner_names=settings.runner_names(),
         default_runner=settings.default_runner,
     )
-    return Management(store.database, store.key, house, now_us)
+    return Management(store.database, store.key, config, now_us)

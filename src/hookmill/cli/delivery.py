@@ -24,7 +24,7 @@ from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
     from hookmill.domain.delivery import Delivery, DroppedAttempts
-    from hookmill.management import AutomationVerdict
+    from hookmill.management import AutomationMatch
 
 commands = typer.Typer(no_args_is_help=True, help="The delivery log: what came, and what became of it.")
 
@@ -262,7 +262,7 @@ def _identity(delivery: Delivery) -> str:
 # What automations make of it
 
 
-def _print_judged(judged: Sequence[AutomationVerdict]) -> None:
+def _print_judged(judged: Sequence[AutomationMatch]) -> None:
     line()
     if not judged:
         line("There are no automations now.")

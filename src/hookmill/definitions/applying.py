@@ -72,7 +72,7 @@ def state_of(management: Management, may: MayManage) -> State:
         webhooks=tuple(management.webhooks.all(may, with_deleted=True)),
         automations=tuple(management.automations.all(may)),
         secrets={secret.name: secret.has_value for secret in management.secrets.all(may)},
-        default_runner=management.house.default_runner,
+        default_runner=management.config.default_runner,
     )
 
 
@@ -235,7 +235,7 @@ def _take_automation(management: Management, may: MayManage, step: Step) -> None
     wanted = step.definition
     assert isinstance(wanted, AutomationDefinition), "what is made or changed is defined"
     triggers = [trigger.as_json() for trigger in wanted.triggers]
-    runner = wanted.runner or management.house.default_runner
+    runner = wanted.runner or management.config.default_runner
     if step.act is Act.CREATE:
         management.automations.create(
             may,

@@ -38,7 +38,7 @@ SCHEMA_PATH = "/api/v1/schemas/webhook.schema.json"
 def export(management: Management, may: MayManage) -> dict[str, str]:
     """The texts of the definition files by their paths. Raises `UnusableDefinitions` for what no file can say."""
     state = state_of(management, may)
-    files = files_of(state, schema_url=management.house.public_url + SCHEMA_PATH)
+    files = files_of(state, schema_url=management.config.public_url + SCHEMA_PATH)
     _refuse_unfaithful(files, state)
     return files
 

@@ -228,7 +228,7 @@ def rate_limited(now: int, opens_at: int) -> RateLimited:
 
 
 @dataclass(frozen=True, slots=True)
-class NotFound:
+class NoSuchWebhook:
     """Unknown, disabled or deleted: nobody outside can tell which."""
 
 
@@ -241,4 +241,4 @@ class Broken:
     """The body never arrived whole. Nothing was recorded, as nobody proved anything."""
 
 
-Outcome = Accepted | Duplicate | Challenged | Rejected | RateLimited | NotFound | Unavailable | Broken
+Outcome = Accepted | Duplicate | Challenged | Rejected | RateLimited | NoSuchWebhook | Unavailable | Broken

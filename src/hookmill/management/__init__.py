@@ -18,7 +18,7 @@ from hookmill.management.automations import Automations
 from hookmill.management.definition_runs import DefinitionRuns
 from hookmill.management.factories import DEFAULT_FACTORY, Factories
 from hookmill.management.filters import (
-    AutomationVerdict,
+    AutomationMatch,
     Backtest,
     Filters,
     FilterTest,
@@ -26,7 +26,7 @@ from hookmill.management.filters import (
     judge_filter,
 )
 from hookmill.management.idempotency import Idempotency, KeyReused
-from hookmill.management.installation import House, Installation
+from hookmill.management.installation import Installation, InstallationConfig
 from hookmill.management.keys import Keys, KeyWithToken
 from hookmill.management.log import Log
 from hookmill.management.master_keys import MasterKeyRotations
@@ -34,7 +34,7 @@ from hookmill.management.members import Members
 from hookmill.management.runs import Runs
 from hookmill.management.secrets import Secrets, TeamSecret
 from hookmill.management.sessions import LinkTarget, Sessions, SignedIn
-from hookmill.management.webhooks import KEPT, Kept, Webhooks, WebhookWithSecret
+from hookmill.management.webhooks import UNSET, Unset, Webhooks, WebhookWithSecret
 from hookmill.store.database import Database
 from hookmill.store.keys.sealing import MasterKeys
 
@@ -42,10 +42,12 @@ from hookmill.store.keys.sealing import MasterKeys
 class Management:
     """The operations of one installation, by what they are about."""
 
-    def __init__(self, database: Database, key: MasterKeys, house: House, now_us: Callable[[], int]) -> None:
-        installation = Installation(database, key, house, now_us)
+    def __init__(
+        self, database: Database, key: MasterKeys, config: InstallationConfig, now_us: Callable[[], int]
+    ) -> None:
+        installation = Installation(database, key, config, now_us)
         self._installation = installation
-        self.house = house
+        self.config = config
         self.access = Access(installation)
         self.factories = Factories(installation)
         self.webhooks = Webhooks(installation)
@@ -69,17 +71,16 @@ class Management:
 
 __all__ = [
     "DEFAULT_FACTORY",
-    "KEPT",
+    "UNSET",
     "ApiKey",
     "AuditEntry",
-    "AutomationVerdict",
+    "AutomationMatch",
     "Backtest",
     "DefinitionAct",
     "DefinitionOutcome",
     "DefinitionRun",
     "FilterTest",
-    "House",
-    "Kept",
+    "InstallationConfig",
     "KeyReused",
     "KeyWithToken",
     "LinkTarget",
@@ -87,6 +88,7 @@ __all__ = [
     "Member",
     "SignedIn",
     "TeamSecret",
+    "Unset",
     "WebhookWithSecret",
     "drafted_filter",
     "judge_filter",

@@ -10,9 +10,9 @@ from hookmill.domain.ids import AutomationId, WebhookUid
 from hookmill.domain.limits import AUTOMATIONS_PER_FACTORY
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.webhook import Webhook, WebhookState, usable_name
-from hookmill.management import fitness
-from hookmill.management.finding import automation_named
+from hookmill.management import compatibility
 from hookmill.management.installation import Installation, random_name
+from hookmill.management.lookup import automation_named
 from hookmill.store import automations, webhooks
 from hookmill.store.database import Transaction
 
@@ -136,12 +136,12 @@ class Automations:
         ]
 
     def _usable_runner(self, runner: str | None) -> str:
-        house = self._at.house
-        chosen = runner or house.default_runner
-        if chosen in house.runner_names:
+        config = self._at.config
+        chosen = runner or config.default_runner
+        if chosen in config.runner_names:
             return chosen
         raise Invalid(
-            f"No runner is named {chosen[:80]!r}. The operator configured: {', '.join(house.runner_names)}.",
+            f"No runner is named {chosen[:80]!r}. The operator configured: {', '.join(config.runner_names)}.",
             pointer="/runner",
         )
 
@@ -181,7 +181,7 @@ def _has_no_event(may: MayView, webhook: Webhook | None) -> bool:
     # Of another factory's webhook nothing is said but that it is none of this one.
     if webhook is None or webhook.factory_id != may.factory.id or webhook.state is WebhookState.DELETED:
         return False
-    return not fitness.reports_events(webhook)
+    return not compatibility.reports_events(webhook)
 
 
 def _of_no_event(webhook: Webhook) -> str:

@@ -13,8 +13,8 @@ from hookmill.domain.limits import BACKTEST_MAX
 from hookmill.domain.payload import Parsed
 from hookmill.domain.permission import MayView
 from hookmill.domain.run import Run
-from hookmill.management.finding import delivery_of, payload_of, webhook_named
 from hookmill.management.installation import Installation
+from hookmill.management.lookup import delivery_of, payload_of, webhook_named
 from hookmill.store import automations, deliveries, runs
 
 
@@ -42,7 +42,7 @@ class Backtest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AutomationVerdict:
+class AutomationMatch:
     """What one automation, as it is now, makes of a delivery; and the runs of it that the delivery has."""
 
     automation: Automation
@@ -103,7 +103,7 @@ class Filters:
             (matching if matches else others).append(delivery)
         return Backtest(matching=tuple(matching), others=tuple(others))
 
-    def explain(self, may: MayView, shown_id: str) -> Sequence[AutomationVerdict]:
+    def explain(self, may: MayView, shown_id: str) -> Sequence[AutomationMatch]:
         """Which automations a stored delivery triggers, as they are now, and why; each with its runs."""
         with self._at.reading() as tx:
             delivery = delivery_of(tx, may, shown_id)
@@ -118,7 +118,7 @@ class Filters:
                 for trigger in automation.triggers
             )
             verdicts.append(
-                AutomationVerdict(
+                AutomationMatch(
                     automation=automation,
                     would_trigger=automation.enabled and any(test.would_trigger for test in tests),
                     triggers=tests,

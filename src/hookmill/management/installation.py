@@ -21,7 +21,7 @@ from hookmill.store.keys.sealing import MasterKeys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class House:
+class InstallationConfig:
     """What an operator decides for everybody in the installation."""
 
     public_url: str
@@ -66,9 +66,11 @@ class Change:
 class Installation:
     """One installation, as the operations use it. It may be shared by threads."""
 
-    def __init__(self, database: Database, key: MasterKeys, house: House, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self, database: Database, key: MasterKeys, config: InstallationConfig, now_us: Callable[[], int]
+    ) -> None:
         self.key = key
-        self.house = house
+        self.config = config
         self.now = now_us
         self._database = database
         self._joined = _Joined()

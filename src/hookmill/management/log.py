@@ -12,11 +12,11 @@ from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import Run
 from hookmill.management.activity import Days, WebhookActivity
 from hookmill.management.filters import would_trigger
-from hookmill.management.finding import automation_named, delivery_of, payload_of, run_of, uid_of, webhook_named
 from hookmill.management.installation import Installation
+from hookmill.management.lookup import automation_named, delivery_of, payload_of, run_of, uid_of, webhook_named
 from hookmill.store import automations, deliveries, runs
 from hookmill.store.database import Transaction
-from hookmill.store.deliveries import Stretch
+from hookmill.store.deliveries import LogRange
 
 
 class Log:
@@ -42,12 +42,12 @@ class Log:
         `since` (inclusive) and `until` are µs since 1970. `identity` is a sender's or provider's id, or the SHA-256 of
         a body in hexadecimal digits. `event` is an event type.
         """
-        stretch = Stretch(since=since, until=until, before=before)
+        log_range = LogRange(since=since, until=until, before=before)
         with self._at.reading() as tx:
             webhooks = uid_of(tx, may, webhook)
             if identity is None:
                 return deliveries.newest(
-                    tx, may.factory.id, webhooks=webhooks, label=label, event=event, stretch=stretch, limit=limit
+                    tx, may.factory.id, webhooks=webhooks, label=label, event=event, log_range=log_range, limit=limit
                 )
             return deliveries.of_identities(
                 tx,
@@ -57,7 +57,7 @@ class Log:
                 webhooks=webhooks,
                 label=label,
                 event=event,
-                stretch=stretch,
+                log_range=log_range,
                 limit=limit,
             )
 

@@ -6,8 +6,8 @@ from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import AutomationId, DeliveryKey, RunKey, run_id
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import Run, RunState
-from hookmill.management.finding import automation_named, delivery_of, run_of, webhook_named
 from hookmill.management.installation import Installation
+from hookmill.management.lookup import automation_named, delivery_of, run_of, webhook_named
 from hookmill.store import runs
 
 

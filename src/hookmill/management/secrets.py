@@ -7,7 +7,7 @@ from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import SecretId
 from hookmill.domain.permission import MayManage
 from hookmill.domain.secret import SecretValue, usable_secret, usable_secret_name
-from hookmill.management import fitness
+from hookmill.management import compatibility
 from hookmill.management.installation import Installation, random_name
 from hookmill.management.webhooks import reach_of, refuse_if_others, refuse_if_shared
 from hookmill.store import secrets
@@ -110,7 +110,7 @@ class Secrets:
 
 
 def _generated() -> SecretValue:
-    value = fitness.generated_for(None, None)
+    value = compatibility.generated_for(None, None)
     assert value is not None, "without a scheme the service makes its own"
     return value
 

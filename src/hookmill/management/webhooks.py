@@ -10,9 +10,9 @@ from hookmill.domain.ids import SecretId, WebhookUid
 from hookmill.domain.permission import Channel, MayManage, MayView
 from hookmill.domain.secret import SecretValue, suggested_secret_name, usable_secret, usable_secret_name
 from hookmill.domain.webhook import TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookState, usable_name
-from hookmill.management import fitness
-from hookmill.management.finding import live_webhook_named, webhook_named
+from hookmill.management import compatibility
 from hookmill.management.installation import Change, Installation, random_name
+from hookmill.management.lookup import live_webhook_named, webhook_named
 from hookmill.store import secrets, webhooks
 from hookmill.store.database import Transaction
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from hookmill.domain.signatures.scheme import Scheme
 
 
-class Kept(Enum):
+class Unset(Enum):
     """Says of a field that may be None that it stays as it is."""
 
-    KEPT = "kept"
+    UNSET = "kept"
 
 
-KEPT: Final = Kept.KEPT
+UNSET: Final = Unset.UNSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +72,15 @@ class Webhooks:
         `LimitReached` at the factory's limit.
         """
         name = usable_name("webhook", name)
-        scheme = fitness.usable_scheme(auth_mode, signature_scheme, signature_options, answers_handshakes)
-        delivery_id_header = fitness.usable_header(scheme, delivery_id_header)
-        event_header = fitness.usable_event_header(scheme, signature_scheme, event_header)
+        scheme = compatibility.usable_scheme(auth_mode, signature_scheme, signature_options, answers_handshakes)
+        delivery_id_header = compatibility.usable_header(scheme, delivery_id_header)
+        event_header = compatibility.usable_event_header(scheme, signature_scheme, event_header)
         given = usable_secret(secret) if secret is not None else None
         if given is not None:
-            fitness.refuse_unfit_secret(auth_mode, scheme, given)
+            compatibility.refuse_unfit_secret(auth_mode, scheme, given)
         with self._at.changing_definition(may) as change:
             tx = change.tx
-            limit = self._at.house.webhooks_per_factory
+            limit = self._at.config.webhooks_per_factory
             if webhooks.count_live(tx, may.factory.id) >= limit:
                 raise LimitReached(
                     f"Factory {may.factory.name!r} has {limit} webhooks, the most it may have. Delete one first."
@@ -95,7 +95,7 @@ class Webhooks:
                 secret_id = known
                 version: str | None = self._fit_version(tx, known, secret_name, auth_mode, scheme)
             else:
-                shown = given or fitness.generated_for(scheme, signature_scheme)
+                shown = given or compatibility.generated_for(scheme, signature_scheme)
                 secret_id, version = self._new_secret(change, may, name, secret_name, shown)
             uid = WebhookUid(random_name("wh"))
             webhooks.add(
@@ -145,17 +145,17 @@ class Webhooks:
         *,
         name: str | None = None,
         enabled: bool | None = None,
-        delivery_id_header: str | Kept | None = KEPT,
-        event_header: str | Kept | None = KEPT,
+        delivery_id_header: str | Unset | None = UNSET,
+        event_header: str | Unset | None = UNSET,
     ) -> Webhook:
         """Several of these at once: all of them, or none. What is not named stays."""
         with self._at.together(may):
             webhook = self.get(may, named)
             if name is not None:
                 webhook = self.rename(may, webhook.uid, name)
-            if delivery_id_header is not KEPT:
+            if delivery_id_header is not UNSET:
                 webhook = self._set_delivery_id_header(may, webhook.uid, delivery_id_header)
-            if event_header is not KEPT:
+            if event_header is not UNSET:
                 webhook = self._set_event_header(may, webhook.uid, event_header)
             if enabled is not None:
                 webhook = self.set_enabled(may, webhook.uid, enabled)
@@ -202,10 +202,10 @@ class Webhooks:
         with self._at.changing(may) as change:
             tx = change.tx
             webhook = live_webhook_named(tx, may, named)
-            scheme = fitness.scheme_of(webhook)
+            scheme = compatibility.scheme_of(webhook)
             if given is not None:
-                fitness.refuse_unfit_secret(webhook.auth_mode, scheme, given)
-            value = given or fitness.generated_for(scheme, webhook.signature_scheme)
+                compatibility.refuse_unfit_secret(webhook.auth_mode, scheme, given)
+            value = given or compatibility.generated_for(scheme, webhook.signature_scheme)
             if value is None:
                 raise Invalid(
                     f"The secret of {webhook.name!r} is agreed on with its provider. Give it over: "
@@ -230,7 +230,7 @@ class Webhooks:
                 change.nothing()
                 return webhook
             secret_id, _ = webhooks.secret_of(change.tx, webhook.uid)
-            scheme = fitness.scheme_of(webhook)
+            scheme = compatibility.scheme_of(webhook)
             version = self._fit_version(change.tx, secret_id, webhook.secret_name, webhook.auth_mode, scheme)
             webhooks.use_secret_version(change.tx, webhook.uid, version)
             change.record("sync", "webhook", webhook.uid, webhook.name, secret_name=webhook.secret_name)
@@ -261,9 +261,9 @@ class Webhooks:
 
         `secret_name` must be there. Raises `NotFound`, and `Invalid` for what doesn't fit together.
         """
-        scheme = fitness.usable_scheme(auth_mode, signature_scheme, signature_options, answers_handshakes)
-        delivery_id_header = fitness.usable_header(scheme, delivery_id_header)
-        event_header = fitness.usable_event_header(scheme, signature_scheme, event_header)
+        scheme = compatibility.usable_scheme(auth_mode, signature_scheme, signature_options, answers_handshakes)
+        delivery_id_header = compatibility.usable_header(scheme, delivery_id_header)
+        event_header = compatibility.usable_event_header(scheme, signature_scheme, event_header)
         with self._at.changing_definition(may) as change:
             tx = change.tx
             webhook = live_webhook_named(tx, may, named)
@@ -304,7 +304,7 @@ class Webhooks:
 
     def url(self, webhook: Webhook) -> str:
         """The URL to show: a URL token is a placeholder in it."""
-        return self._at.house.public_url + webhook.ingress_path()
+        return self._at.config.public_url + webhook.ingress_path()
 
     def secret_for_sending(self, may: MayManage, named: str) -> WebhookWithSecret:
         """The secret in use, for the operator's own sample deliveries. No page or API answer may carry it."""
@@ -316,11 +316,11 @@ class Webhooks:
             value = secrets.reveal(tx, version, self._at.key)
         return WebhookWithSecret(webhook, self._complete_url(webhook, value), value)
 
-    def _set_delivery_id_header(self, may: MayManage, named: str, header: str | Kept | None) -> Webhook:
-        assert not isinstance(header, Kept)
+    def _set_delivery_id_header(self, may: MayManage, named: str, header: str | Unset | None) -> Webhook:
+        assert not isinstance(header, Unset)
         with self._at.changing_definition(may) as change:
             webhook = live_webhook_named(change.tx, may, named)
-            header = fitness.usable_header(fitness.scheme_of(webhook), header)
+            header = compatibility.usable_header(compatibility.scheme_of(webhook), header)
             if webhook.delivery_id_header == header:
                 change.nothing()
                 return webhook
@@ -328,11 +328,13 @@ class Webhooks:
             change.record("change", "webhook", webhook.uid, webhook.name, delivery_id_header=header)
             return _again(change.tx, webhook.uid)
 
-    def _set_event_header(self, may: MayManage, named: str, header: str | Kept | None) -> Webhook:
-        assert not isinstance(header, Kept)
+    def _set_event_header(self, may: MayManage, named: str, header: str | Unset | None) -> Webhook:
+        assert not isinstance(header, Unset)
         with self._at.changing_definition(may) as change:
             webhook = live_webhook_named(change.tx, may, named)
-            header = fitness.usable_event_header(fitness.scheme_of(webhook), webhook.signature_scheme, header)
+            header = compatibility.usable_event_header(
+                compatibility.scheme_of(webhook), webhook.signature_scheme, header
+            )
             if webhook.event_header == header:
                 change.nothing()
                 return webhook
@@ -348,7 +350,7 @@ class Webhooks:
         if version is None:
             raise Conflict(f"Team secret {secret_name} has no value yet. Set it first.")
         value = secrets.reveal(tx, version, self._at.key)
-        fitness.refuse_unfit_secret(mode, scheme, value, f"Team secret {secret_name}: ")
+        compatibility.refuse_unfit_secret(mode, scheme, value, f"Team secret {secret_name}: ")
         return version
 
     def _new_secret(

@@ -13,7 +13,7 @@ from hookmill.presentation.view import View
 
 if TYPE_CHECKING:
     from hookmill.domain.filters import ConditionOutcome
-    from hookmill.management import AutomationVerdict, Backtest, FilterTest
+    from hookmill.management import AutomationMatch, Backtest, FilterTest
 
 
 class ConditionView(View, frozen=True):
@@ -80,7 +80,7 @@ class EvaluationView(View, frozen=True):
     runs: list[RunView]
 
     @classmethod
-    def of(cls, evaluation: AutomationVerdict) -> Self:
+    def of(cls, evaluation: AutomationMatch) -> Self:
         return cls(
             automation_id=evaluation.automation.id,
             automation=evaluation.automation.name,
@@ -95,7 +95,7 @@ class ExplanationView(View, frozen=True):
     automations: list[EvaluationView]
 
     @classmethod
-    def of(cls, evaluations: Sequence[AutomationVerdict]) -> Self:
+    def of(cls, evaluations: Sequence[AutomationMatch]) -> Self:
         return cls(automations=[EvaluationView.of(each) for each in evaluations])
 
     def as_json(self) -> bytes:

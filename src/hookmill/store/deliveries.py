@@ -24,7 +24,7 @@ _COLUMNS: Final = f"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class LogRange:
     """A part of the log: from `since` until before `until`, in µs since 1970, and before the row `before`."""
 
     since: int | None = None
@@ -56,7 +56,7 @@ class Stretch:
         return sql, asked
 
 
-WHOLE_LOG: Final = Stretch()
+WHOLE_LOG: Final = LogRange()
 _AUTHENTICATED: Final = frozenset(Label) - {Label.REJECTED_AUTH}
 """Only what an authenticated sender reports has an event type."""
 _TIME_MAX: Final = (1 << 48) * 1000 - 1
@@ -75,11 +75,11 @@ def newest(
     webhooks: Collection[WebhookUid] | None = None,
     label: Label | None = None,
     event: str | None = None,
-    stretch: Stretch = WHOLE_LOG,
+    log_range: LogRange = WHOLE_LOG,
     limit: int = 50,
 ) -> Sequence[Delivery]:
     """A page of the log, newest first; `event`: only deliveries of this event type."""
-    conditions, asked = stretch.conditions()
+    conditions, asked = log_range.conditions()
     if event is not None:
         # A label is part of the index by event: each has its own range.
         labels = _AUTHENTICATED if label is None else _AUTHENTICATED & {label}
@@ -111,11 +111,11 @@ def of_identities(
     webhooks: Collection[WebhookUid] | None = None,
     label: Label | None = None,
     event: str | None = None,
-    stretch: Stretch = WHOLE_LOG,
+    log_range: LogRange = WHOLE_LOG,
     limit: int = 50,
 ) -> Sequence[Delivery]:
     """As `newest`, of the deliveries whose identity has one of these digests."""
-    conditions, asked = stretch.conditions()
+    conditions, asked = log_range.conditions()
     if event is not None:
         conditions += " AND event = :event"
         asked["event"] = event
@@ -388,11 +388,11 @@ def _nth_newest(tx: Transaction, webhook_no: int, *, accepted_only: bool) -> int
 
 
 def forget_identities(tx: Transaction, after: tuple[int, bytes], now: int, at_most: int) -> tuple[int, bytes] | None:
-    """Forget identities that senders chose long ago, a stretch of the table at a time.
+    """Forget identities that senders chose long ago, a part of the table at a time.
 
-    Returns where the next stretch begins, None at the end of the table. Body digests go with their delivery, not here.
+    Returns where the next part begins, None at the end of the table. Body digests go with their delivery, not here.
     """
-    stretch = tx.all(
+    part = tx.all(
         """
         SELECT webhook_no, digest, kind, claimed_at
         FROM identities
@@ -404,14 +404,14 @@ def forget_identities(tx: Transaction, after: tuple[int, bytes], now: int, at_mo
         digest=after[1],
         at_most=at_most,
     )
-    for row in stretch:
+    for row in part:
         if row["kind"] != IdentityKind.BODY_SHA256 and row["claimed_at"] < now - IDENTITIES_KEPT_DAYS * DAY_US:
             tx.run(
                 "DELETE FROM identities WHERE webhook_no = :webhook AND digest = :digest",
                 webhook=row["webhook_no"],
                 digest=row["digest"],
             )
-    return (stretch[-1]["webhook_no"], bytes(stretch[-1]["digest"])) if len(stretch) == at_most else None
+    return (part[-1]["webhook_no"], bytes(part[-1]["digest"])) if len(part) == at_most else None
 
 
 def forget_dropped_attempts(tx: Transaction, now: int) -> int:

@@ -14,7 +14,7 @@ from hookmill.domain.delivery import (
     Challenged,
     Duplicate,
     Label,
-    NotFound,
+    NoSuchWebhook,
     RateLimited,
     Rejected,
     Unavailable,
@@ -85,13 +85,13 @@ async def _send_reply(send: Send, reply: Challenged) -> None:
     await send({"type": "http.response.body", "body": reply.body})
 
 
-def _problem_for(outcome: Rejected | RateLimited | NotFound | Unavailable | Broken) -> Problem:
+def _problem_for(outcome: Rejected | RateLimited | NoSuchWebhook | Unavailable | Broken) -> Problem:
     match outcome:
         case Rejected(label):
             return _REJECTIONS[label]
         case RateLimited(seconds):
             return errors.TOO_MANY.with_header(b"retry-after", str(seconds).encode())
-        case NotFound():
+        case NoSuchWebhook():
             return errors.NOT_FOUND
         case Unavailable():
             return errors.UNAVAILABLE

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from hookmill.management import KEPT
+from hookmill.management import UNSET
 from hookmill.presentation.webhook import WebhookView, WebhookWithSecretView
 from hookmill.web.api.access import Managing, Operations, Viewing
 from hookmill.web.api.bodies import NewWebhook, Rotation, WebhookChanges
@@ -93,8 +93,8 @@ def change_webhook(
             uid,
             name=asked.get("name"),
             enabled=asked.get("enabled"),
-            delivery_id_header=asked.get("delivery_id_header", KEPT),
-            event_header=asked.get("event_header", KEPT),
+            delivery_id_header=asked.get("delivery_id_header", UNSET),
+            event_header=asked.get("event_header", UNSET),
         )
     return tagged(WebhookView.of(management, webhook))
 

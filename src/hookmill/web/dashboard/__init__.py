@@ -26,7 +26,7 @@ from hookmill.web.dashboard import (
     webhooks,
 )
 from hookmill.web.dashboard.application import DashboardApplication, Page
-from hookmill.web.dashboard.visit import Service
+from hookmill.web.dashboard.page_context import Service
 from hookmill.web.routes import Application
 
 PAGES: Sequence[Page] = (

@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from hookmill.domain.errors import Forbidden
 from hookmill.domain.permission import Caller, MayAdminister, MayManage, MayView
-from hookmill.web.dashboard.visit import Visit, is_csrf_of
+from hookmill.web.dashboard.page_context import PageContext, is_csrf_of
 
 SECURE_COOKIE: Final = "__Host-hookmill"
 PLAIN_COOKIE: Final = "hookmill"
@@ -27,41 +27,41 @@ class StaleForm(Forbidden):
     """A form from a page of this service that was not made for the session it is sent in."""
 
 
-def everybody(_visit: Visit) -> None:
+def everybody(_visit: PageContext) -> None:
     """There for all: it says nothing about this installation."""
 
 
-def somebody(visit: Visit) -> Caller:
+def somebody(context: PageContext) -> Caller:
     """Whoever is signed in."""
-    if visit.signed_in is None:
+    if context.signed_in is None:
         raise Stranger
-    return visit.signed_in.caller
+    return context.signed_in.caller
 
 
-def viewing(visit: Visit) -> MayView:
+def viewing(context: PageContext) -> MayView:
     """The role viewer in the factory that the address names. Who may change it gets that permission."""
-    caller = somebody(visit)
-    viewing = visit.management.access.may_view(caller, visit.parameters["factory"])
-    visit.factory = viewing.factory
+    caller = somebody(context)
+    viewing = context.management.access.may_view(caller, context.parameters["factory"])
+    context.factory = viewing.factory
     try:
-        return visit.management.access.may_manage(caller, visit.parameters["factory"])
+        return context.management.access.may_manage(caller, context.parameters["factory"])
     except Forbidden:
         return viewing
 
 
-def managing(visit: Visit) -> MayManage:
+def managing(context: PageContext) -> MayManage:
     """The role manager in the factory that the address names."""
-    may = visit.management.access.may_manage(somebody(visit), visit.parameters["factory"])
-    visit.factory = may.factory
+    may = context.management.access.may_manage(somebody(context), context.parameters["factory"])
+    context.factory = may.factory
     return may
 
 
-def administering(visit: Visit) -> MayAdminister:
+def administering(context: PageContext) -> MayAdminister:
     """The role admin, over the whole team."""
-    return visit.management.access.may_administer(somebody(visit))
+    return context.management.access.may_administer(somebody(context))
 
 
-Requirement = Callable[[Visit], Any]
+Requirement = Callable[[PageContext], Any]
 REQUIREMENTS: Final[dict[Requirement, str | None]] = {
     everybody: None,
     somebody: "any",
@@ -76,18 +76,18 @@ def cookie_name(is_https: bool) -> str:
     return SECURE_COOKIE if is_https else PLAIN_COOKIE
 
 
-def refuse_foreign_form(visit: Visit) -> None:
+def refuse_foreign_form(context: PageContext) -> None:
     """Raises `ForeignForm` unless a page of this service sent the form, and `StaleForm` unless it was made for whoever
     is signed in.
 
     Browsers say where a form comes from; a site that is not ours can't make them say otherwise.
     """
-    if not _comes_from_here(visit.request):
+    if not _comes_from_here(context.request):
         raise ForeignForm("This form did not come from a page of this service. Nothing was done.")
-    if visit.signed_in is None:
+    if context.signed_in is None:
         return
-    given = visit.form["csrf"] or visit.request.headers.get("x-csrf-token", "")
-    if not is_csrf_of(visit.session or "", given):
+    given = context.form["csrf"] or context.request.headers.get("x-csrf-token", "")
+    if not is_csrf_of(context.session or "", given):
         raise StaleForm("This form is from before you signed in. Load the page again. Nothing was done.")
 
 

@@ -8,30 +8,30 @@ from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.permission import Caller
 from hookmill.web.dashboard.access import somebody
 from hookmill.web.dashboard.application import Page
+from hookmill.web.dashboard.page_context import PageContext
 from hookmill.web.dashboard.sign_in import set_session
-from hookmill.web.dashboard.visit import Visit
 
 
-def form(visit: Visit, _caller: Caller) -> Response:
-    return visit.page("account.html", problem="")
+def form(context: PageContext, _caller: Caller) -> Response:
+    return context.page("account.html", problem="")
 
 
-async def change(visit: Visit, _caller: Caller) -> Response:
-    return await visit.in_thread(_change, visit, limiter=visit.service.hashing)
+async def change(context: PageContext, _caller: Caller) -> Response:
+    return await context.in_thread(_change, context, limiter=context.service.hashing)
 
 
-def _change(visit: Visit) -> Response:
-    assert visit.signed_in is not None, "the page is for somebody"
+def _change(context: PageContext) -> Response:
+    assert context.signed_in is not None, "the page is for somebody"
     try:
-        if visit.form["new"] != visit.form["again"]:
+        if context.form["new"] != context.form["again"]:
             raise Invalid("The two new passwords are not the same. Type them again.")
-        session = visit.management.sessions.change_password(
-            visit.signed_in, old=visit.form["old"], new=visit.form["new"], client=visit.client
+        session = context.management.sessions.change_password(
+            context.signed_in, old=context.form["old"], new=context.form["new"], client=context.client
         )
     except (Invalid, Conflict) as error:
-        return visit.page("account.html", status=422, problem=str(error))
-    answer = visit.go("account", said="password")
-    set_session(visit, answer, session)
+        return context.page("account.html", status=422, problem=str(error))
+    answer = context.go("account", said="password")
+    set_session(context, answer, session)
     return answer
 
 

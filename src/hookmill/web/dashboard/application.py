@@ -16,8 +16,8 @@ from hookmill.web.asgi import Receive, Scope, Send
 from hookmill.web.dashboard import access, kept_form
 from hookmill.web.dashboard.access import Requirement, StaleForm, Stranger, cookie_name
 from hookmill.web.dashboard.form_reader import FormReader, Incomplete
-from hookmill.web.dashboard.visit import Service, Visit
-from hookmill.web.dashboard.where import url
+from hookmill.web.dashboard.page_context import PageContext, Service
+from hookmill.web.dashboard.urls import url
 
 Handler = Callable[..., Response] | Callable[..., Awaitable[Response]]
 
@@ -47,8 +47,8 @@ HEADERS: Final = {
 class Page:
     """A page: its method and address, what shows it, and what it takes to see it.
 
-    The handler gets the visit and, unless the page is for everybody, the permission that was asked for. Handlers run in
-    threads; one that is a coroutine function runs on the loop and must not wait for the database there.
+    The handler gets the context and, unless the page is for everybody, the permission that it requires. Handlers run in
+    threads. A coroutine function runs on the event loop, and must not wait for the database there.
     """
 
     method: str
@@ -74,82 +74,82 @@ class DashboardApplication:
         is_head = scope["method"] == "HEAD"
         if is_head:
             asked["method"] = "GET"
-        visit = self._visit(asked, receive)
-        response = await self._answer(visit)
+        context = self._visit(asked, receive)
+        response = await self._answer(context)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         response.headers.setdefault("Cache-Control", "no-store")
-        if visit.signed_in is None:
+        if context.signed_in is None:
             # Who is not signed in could ask on and on, and never read an answer.
             response.headers["Connection"] = "close"
         if is_head:
             response = Response(status_code=response.status_code, headers=dict(response.headers))
         await response(asked, receive, send)
 
-    def _visit(self, scope: dict[str, Any], receive: Receive) -> Visit:
+    def _visit(self, scope: dict[str, Any], receive: Receive) -> PageContext:
         peer = scope["client"][0] if scope.get("client") else ""
         forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
-        return Visit(
+        return PageContext(
             request=Request(scope, receive),
             service=self._service,
             client=client_address(peer, forwarded or None, self._trusted_proxies),
         )
 
-    async def _answer(self, visit: Visit) -> Response:
+    async def _answer(self, context: PageContext) -> Response:
         try:
-            return await self._judged(visit)
+            return await self._judged(context)
         except Stranger:
             # There is nothing left to do for who was signed out already.
-            if kept_form.can_be_kept(visit) and visit.page_path != "/sign-out":
-                return await visit.in_thread(kept_form.kept, visit)
-            return self._to_sign_in(visit)
+            if kept_form.can_be_kept(context) and context.page_path != "/sign-out":
+                return await context.in_thread(kept_form.kept, context)
+            return self._to_sign_in(context)
         except Incomplete as error:
-            answer = await visit.in_thread(_trouble, visit, error.status, str(error))
+            answer = await context.in_thread(_trouble, context, error.status, str(error))
             answer.headers["Connection"] = "close"
             return answer
         except StoreUnavailable as error:
             self._service.failed("dashboard", error)
-            return await visit.in_thread(_trouble, visit, 503, "The database can't be used now. Try again soon.")
+            return await context.in_thread(_trouble, context, 503, "The database can't be used now. Try again soon.")
         except StaleForm as error:
-            if kept_form.can_be_kept(visit):
-                return await visit.in_thread(kept_form.kept, visit)
-            return await visit.in_thread(_trouble, visit, 403, str(error))
+            if kept_form.can_be_kept(context):
+                return await context.in_thread(kept_form.kept, context)
+            return await context.in_thread(_trouble, context, 403, str(error))
         except HookmillError as error:
-            return await visit.in_thread(_trouble, visit, _STATUS.get(type(error), _status_of(error)), str(error))
+            return await context.in_thread(_trouble, context, _STATUS.get(type(error), _status_of(error)), str(error))
         except Exception as error:
             self._service.failed("dashboard", error)
-            return await visit.in_thread(_trouble, visit, 500, "Something went wrong here. It was written down.")
+            return await context.in_thread(_trouble, context, 500, "Something went wrong here. It was written down.")
 
-    async def _judged(self, visit: Visit) -> Response:
-        page = self._page_for(visit)
+    async def _judged(self, context: PageContext) -> Response:
+        page = self._page_for(context)
         is_visit = not (isinstance(page, Page) and page.by_itself)
-        await self._identify(visit, is_visit)
+        await self._identify(context, is_visit)
         if page is None:
             raise NotFound("There is no such page.")
         if isinstance(page, Response):
             return page
-        visit.page_path = page.path
+        context.page_path = page.path
         if page.method == "POST":
-            visit.form = await self._forms.read(visit, is_open=page.requirement is access.everybody)
-            access.refuse_foreign_form(visit)
-        may = await visit.in_thread(page.requirement, visit)
-        arguments = (visit,) if may is None else (visit, may)
+            context.form = await self._forms.read(context, is_open=page.requirement is access.everybody)
+            access.refuse_foreign_form(context)
+        may = await context.in_thread(page.requirement, context)
+        arguments = (context,) if may is None else (context, may)
         if inspect.iscoroutinefunction(page.handler):
             answer: Response = await page.handler(*arguments)
             return answer
         perform: Callable[..., Any] = page.handler
-        return await visit.in_thread(perform, *arguments)
+        return await context.in_thread(perform, *arguments)
 
-    def _page_for(self, visit: Visit) -> Page | Response | None:
+    def _page_for(self, context: PageContext) -> Page | Response | None:
         other_methods: list[str] = []
         for route, page in self._routes:
-            match, found = route.matches(visit.request.scope)
+            match, found = route.matches(context.request.scope)
             if match is Match.FULL:
                 try:
                     decoded = {name: unquote_to_bytes(value).decode() for name, value in found["path_params"].items()}
                 except UnicodeDecodeError:
                     return None
-                visit.request.scope["path_params"] = decoded
+                context.request.scope["path_params"] = decoded
                 return page
             if match is Match.PARTIAL:
                 other_methods.append(page.method)
@@ -158,23 +158,23 @@ class DashboardApplication:
             return PlainTextResponse("This page takes no such request.\n", 405, headers={"Allow": allowed})
         return None
 
-    async def _identify(self, visit: Visit, is_visit: bool) -> None:
-        session = visit.request.cookies.get(cookie_name(self._service.is_https))
+    async def _identify(self, context: PageContext, is_visit: bool) -> None:
+        session = context.request.cookies.get(cookie_name(self._service.is_https))
         if session is None:
             return
-        visit.signed_in = await visit.in_thread(
+        context.signed_in = await context.in_thread(
             self._service.management.sessions.by_token,
             session,
-            client=visit.client,
+            client=context.client,
             is_visit=is_visit,
             limiter=self._service.threads,
         )
-        visit.session = session if visit.signed_in is not None else None
+        context.session = session if context.signed_in is not None else None
 
-    def _to_sign_in(self, visit: Visit) -> Response:
-        if visit.by_htmx:
+    def _to_sign_in(self, context: PageContext) -> Response:
+        if context.by_htmx:
             return Response(status_code=204, headers={"HX-Redirect": url("sign-in")})
-        wanted = visit.request.scope["path"] if visit.request.method == "GET" else ""
+        wanted = context.request.scope["path"] if context.request.method == "GET" else ""
         return RedirectResponse(url("sign-in", next=wanted if wanted != "/" else ""), 303)
 
 
@@ -189,7 +189,7 @@ def _status_of(error: HookmillError) -> int:
     return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 400)
 
 
-def _trouble(visit: Visit, status: int, said: str) -> Response:
-    if visit.by_htmx:
-        return visit.page("parts/trouble.html", status=status, text=said)
-    return visit.page("trouble.html", status=status, text=said, code=status)
+def _trouble(context: PageContext, status: int, said: str) -> Response:
+    if context.by_htmx:
+        return context.page("parts/trouble.html", status=status, text=said)
+    return context.page("trouble.html", status=status, text=said, code=status)

@@ -14,8 +14,8 @@ from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management import AuditEntry
 from hookmill.web.dashboard.access import administering, managing
 from hookmill.web.dashboard.application import Page
-from hookmill.web.dashboard.visit import Visit
-from hookmill.web.dashboard.where import url
+from hookmill.web.dashboard.page_context import PageContext
+from hookmill.web.dashboard.urls import url
 
 PAGE_SIZE: Final = 50
 
@@ -87,33 +87,33 @@ class Act:
     """Names and values. A number is a time."""
 
 
-def of_factory(visit: Visit, may: MayManage) -> Response:
-    before, limit = _page_asked_for(visit)
-    found = visit.management.audit.of_factory(may, before=before, limit=limit + 1)
-    return _shown(visit, found, limit, lambda **query: url("f", may.factory.name, "audit", **query), "audit.html")
+def of_factory(context: PageContext, may: MayManage) -> Response:
+    before, limit = _page_asked_for(context)
+    found = context.management.audit.of_factory(may, before=before, limit=limit + 1)
+    return _shown(context, found, limit, lambda **query: url("f", may.factory.name, "audit", **query), "audit.html")
 
 
-def of_team(visit: Visit, may: MayAdminister) -> Response:
-    before, limit = _page_asked_for(visit)
-    found = visit.management.audit.of_team(may, before=before, limit=limit + 1)
-    return _shown(visit, found, limit, lambda **query: url("team", "audit", **query), "team-audit.html")
+def of_team(context: PageContext, may: MayAdminister) -> Response:
+    before, limit = _page_asked_for(context)
+    found = context.management.audit.of_team(may, before=before, limit=limit + 1)
+    return _shown(context, found, limit, lambda **query: url("team", "audit", **query), "team-audit.html")
 
 
-def _page_asked_for(visit: Visit) -> tuple[bytes | None, int]:
-    given = visit.query.get("before", "")
+def _page_asked_for(context: PageContext) -> tuple[bytes | None, int]:
+    given = context.query.get("before", "")
     if given and not _ENTRY_ID.match(given):
         raise Invalid("The address names no entry of the audit log. Begin at its first page.")
     return bytes.fromhex(given.removeprefix("aud_")) if given else None, PAGE_SIZE
 
 
 def _shown(
-    visit: Visit, found: Sequence[AuditEntry], limit: int, address: Callable[..., str], template: str
+    context: PageContext, found: Sequence[AuditEntry], limit: int, address: Callable[..., str], template: str
 ) -> Response:
     shown = found[:limit]
-    return visit.page(
+    return context.page(
         template,
         acts=[act_of(entry) for entry in shown],
-        newest=address() if "before" in visit.query else None,
+        newest=address() if "before" in context.query else None,
         older=address(before=audit_entry_id(shown[-1].key)) if len(found) > limit else None,
     )
 

@@ -27,7 +27,7 @@ from hookmill.web.dashboard.automations import (
     to_automation,
 )
 from hookmill.web.dashboard.filter_editor import CannotAdd, Reading, Sample
-from hookmill.web.dashboard.visit import Visit
+from hookmill.web.dashboard.page_context import PageContext
 
 pages.SAID.update(
     {
@@ -87,30 +87,30 @@ def draft_of(automation: Automation, *, as_list: bool) -> Draft:
     )
 
 
-def new(visit: Visit, may: MayManage) -> Response:
+def new(context: PageContext, may: MayManage) -> Response:
     refuse_where_files_rule(may)
-    live = live_webhooks(known_webhooks(visit, may))
-    picked = filter_editor.sample(visit.management, may, visit.query.get("delivery", ""))
-    chosen = {visit.query.get("webhook", ""), picked.delivery.webhook_uid if picked is not None else ""}
+    live = live_webhooks(known_webhooks(context, may))
+    picked = filter_editor.sample(context.management, may, context.query.get("delivery", ""))
+    chosen = {context.query.get("webhook", ""), picked.delivery.webhook_uid if picked is not None else ""}
     webhooks = [each.uid for each in live if each.uid in chosen or len(live) == 1]
     draft = Draft(
-        runner=visit.management.house.default_runner,
+        runner=context.management.config.default_runner,
         webhooks=list(webhooks),
-        delivery=visit.query.get("delivery", ""),
+        delivery=context.query.get("delivery", ""),
     )
-    return _editor(visit, may, None, draft)
+    return _editor(context, may, None, draft)
 
 
-def create(visit: Visit, may: MayManage) -> Response:
+def create(context: PageContext, may: MayManage) -> Response:
     refuse_where_files_rule(may)
-    draft = _draft_sent(visit)
-    if _wants_no_saving(visit):
-        return _tried(visit, may, None, draft)
+    draft = _draft_sent(context)
+    if _wants_no_saving(context):
+        return _tried(context, may, None, draft)
     reading = draft.reading()
     problems = _problems_of_triggers(draft, reading)
     if not problems:
         try:
-            automation = visit.management.automations.create(
+            automation = context.management.automations.create(
                 may,
                 draft.name,
                 prompt=draft.prompt,
@@ -121,45 +121,45 @@ def create(visit: Visit, may: MayManage) -> Response:
             said = "automation-created-unfiltered" if automation.unfiltered_webhooks() else "automation-created"
             if not automation.enabled:
                 said = "automation-created-disabled"
-            return to_automation(visit, automation, said, tried=draft.delivery)
+            return to_automation(context, automation, said, tried=draft.delivery)
         except (Invalid, Conflict) as error:
             problems = _problems_in(error, draft)
-    return _editor(visit, may, None, draft, problems=problems, status=422)
+    return _editor(context, may, None, draft, problems=problems, status=422)
 
 
-def edit(visit: Visit, may: MayManage) -> Response:
+def edit(context: PageContext, may: MayManage) -> Response:
     refuse_where_files_rule(may)
-    automation = visit.management.automations.get(may, visit.parameters["automation"])
-    draft = draft_of(automation, as_list=visit.query.get("triggers") == "list")
-    draft.delivery = visit.query.get("delivery", "")
-    return _editor(visit, may, automation, draft)
+    automation = context.management.automations.get(may, context.parameters["automation"])
+    draft = draft_of(automation, as_list=context.query.get("triggers") == "list")
+    draft.delivery = context.query.get("delivery", "")
+    return _editor(context, may, automation, draft)
 
 
-def change(visit: Visit, may: MayManage) -> Response:
+def change(context: PageContext, may: MayManage) -> Response:
     refuse_where_files_rule(may)
-    automation = visit.management.automations.get(may, visit.parameters["automation"])
-    draft = _draft_sent(visit)
-    if _wants_no_saving(visit):
-        return _tried(visit, may, automation, draft)
+    automation = context.management.automations.get(may, context.parameters["automation"])
+    draft = _draft_sent(context)
+    if _wants_no_saving(context):
+        return _tried(context, may, automation, draft)
     reading = draft.reading()
     problems = _problems_of_triggers(draft, reading)
     if not problems:
         try:
-            said = _save(visit, may, automation.id, draft, reading.triggers)
+            said = _save(context, may, automation.id, draft, reading.triggers)
             tried = draft.delivery if said == "automation-changed" else ""
-            return to_automation(visit, automation, said, tried=tried)
+            return to_automation(context, automation, said, tried=tried)
         except Changed as error:
-            draft.version = str(visit.management.automations.get(may, automation.id).version)
-            return _editor(visit, may, automation, draft, problems={"": str(error)}, status=409)
+            draft.version = str(context.management.automations.get(may, automation.id).version)
+            return _editor(context, may, automation, draft, problems={"": str(error)}, status=409)
         except (Invalid, Conflict) as error:
             problems = _problems_in(error, draft)
-    return _editor(visit, may, automation, draft, problems=problems, status=422)
+    return _editor(context, may, automation, draft, problems=problems, status=422)
 
 
-def _save(visit: Visit, may: MayManage, named: str, draft: Draft, triggers: tuple[Trigger, ...]) -> str:
+def _save(context: PageContext, may: MayManage, named: str, draft: Draft, triggers: tuple[Trigger, ...]) -> str:
     """Make what differs the next version. Raises `Changed` when somebody else did, since the form was loaded."""
-    automations = visit.management.automations
-    with visit.management.together(may):
+    automations = context.management.automations
+    with context.management.together(may):
         before = automations.get(may, named)
         if draft.version != str(before.version):
             raise Changed(
@@ -178,14 +178,14 @@ def _save(visit: Visit, may: MayManage, named: str, draft: Draft, triggers: tupl
     return "automation-changed" if after.version != before.version else "automation-unchanged"
 
 
-def _wants_no_saving(visit: Visit) -> bool:
+def _wants_no_saving(context: PageContext) -> bool:
     """Whether the form was only sent to see what its filter would do."""
-    only_tries = visit.form["add"] or visit.form["add_event"] or visit.form["choose"] or visit.form["pick"]
-    return visit.by_htmx or visit.form["do"] == "check" or bool(only_tries)
+    only_tries = context.form["add"] or context.form["add_event"] or context.form["choose"] or context.form["pick"]
+    return context.by_htmx or context.form["do"] == "check" or bool(only_tries)
 
 
-def _draft_sent(visit: Visit) -> Draft:
-    sent = visit.form
+def _draft_sent(context: PageContext) -> Draft:
+    sent = context.form
     return Draft(
         name=sent["name"],
         prompt=_with_plain_breaks(sent["prompt"]),
@@ -228,29 +228,29 @@ def _problems_in(error: Invalid | Conflict, draft: Draft) -> dict[str, str]:
     return {{"/prompt": "prompt", "/runner": "runner", "": "name"}.get(pointer, "filter"): str(error)}
 
 
-def _tried(visit: Visit, may: MayManage, automation: Automation | None, draft: Draft) -> Response:
+def _tried(context: PageContext, may: MayManage, automation: Automation | None, draft: Draft) -> Response:
     """The form as it was sent, with what its filter would do now."""
     if draft.is_list:
-        return _editor(visit, may, automation, draft)
+        return _editor(context, may, automation, draft)
     notice = ""
-    chosen = visit.form["choose"]
-    if visit.form["add"]:
-        picked = filter_editor.sample(visit.management, may, draft.delivery)
+    chosen = context.form["choose"]
+    if context.form["add"]:
+        picked = filter_editor.sample(context.management, may, draft.delivery)
         try:
             if picked is None:
                 raise CannotAdd("The log no longer keeps this delivery's payload. Pick another one.")
-            draft.filter = filter_editor.with_field(draft.filter, picked.body, visit.form["add"])
+            draft.filter = filter_editor.with_field(draft.filter, picked.body, context.form["add"])
             # Who asks for a field of a delivery wants deliveries like it.
             if not draft.webhooks:
                 chosen = picked.delivery.webhook_uid
         except CannotAdd as error:
             notice = str(error)
-    if visit.form["add_event"]:
-        draft.events = filter_editor.with_event(draft.events, visit.form["add_event"])
-    also = _choosable(chosen, draft, known_webhooks(visit, may))
+    if context.form["add_event"]:
+        draft.events = filter_editor.with_event(draft.events, context.form["add_event"])
+    also = _choosable(chosen, draft, known_webhooks(context, may))
     if also is not None:
         draft.webhooks.append(also.uid)
-    return _editor(visit, may, automation, draft, notice=notice, also_chosen=also)
+    return _editor(context, may, automation, draft, notice=notice, also_chosen=also)
 
 
 def _choosable(uid: str, draft: Draft, known: Known) -> Selected | None:
@@ -262,7 +262,7 @@ def _choosable(uid: str, draft: Draft, known: Known) -> Selected | None:
 
 
 def _editor(
-    visit: Visit,
+    context: PageContext,
     may: MayManage,
     automation: Automation | None,
     draft: Draft,
@@ -273,39 +273,39 @@ def _editor(
     status: int = 200,
 ) -> Response:
     """The page, or for htmx the part of it that tells what the filter would do."""
-    known = known_webhooks(visit, may)
+    known = known_webhooks(context, may)
     reading = draft.reading()
     wanted = [uid for uid in draft.selected_webhooks(reading) if WebhookUid(uid) in known]
     # Where there was no delivery to try it on, one may have come in.
-    changed = bool(visit.form["changed"] or visit.form["pick"] or not draft.delivery)
+    changed = bool(context.form["changed"] or context.form["pick"] or not draft.delivery)
     offers: Sequence[filter_editor.Offer] = ()
-    if changed or not visit.by_htmx:
-        offers = filter_editor.offers(visit.management, may, wanted, draft.delivery)
-    picked = _picked(visit, may, draft, offers, known)
+    if changed or not context.by_htmx:
+        offers = filter_editor.offers(context.management, may, wanted, draft.delivery)
+    picked = _picked(context, may, draft, offers, known)
     tree = filter_editor.tree(picked.body, reading) if picked is not None else None
-    context: dict[str, Any] = {
+    values: dict[str, Any] = {
         "draft": draft,
         "reading": reading,
         "sample": picked,
         "tree": tree,
         "offers": offers,
         "has_chosen": bool(wanted),
-        "outcome": filter_editor.outcome(visit.management, may, reading, picked, known),
+        "outcome": filter_editor.outcome(context.management, may, reading, picked, known),
         "automation": automation,
         "notice": notice,
         "also_chosen": also_chosen,
         "not_chosen": _choosable(picked.delivery.webhook_uid, draft, known) if picked and not draft.is_list else None,
-        "adds": bool(visit.form["add"]),
-        "adds_event": bool(visit.form["add_event"]),
+        "adds": bool(context.form["add"]),
+        "adds_event": bool(context.form["add_event"]),
         "is_event_chosen": picked is not None and picked.delivery.event in filter_editor.lines_in(draft.events),
         "changed": changed,
         "fields_max": filter_editor.FIELDS_MAX,
         "operators": OPERATORS.values(),
     }
-    if visit.by_htmx:
-        return visit.page("parts/filter-outcome.html", is_part=True, **context)
-    runners = list(visit.management.house.runner_names)
-    return visit.page(
+    if context.by_htmx:
+        return context.page("parts/filter-outcome.html", is_part=True, **values)
+    runners = list(context.management.config.runner_names)
+    return context.page(
         "automation-editor.html",
         status=status,
         may=may,
@@ -315,20 +315,20 @@ def _editor(
         runners=runners if not draft.runner or draft.runner in runners else [*runners, draft.runner],
         configured=runners,
         package_runner=PACKAGE_RUNNER,
-        **context,
+        **values,
     )
 
 
 def _picked(
-    visit: Visit, may: MayView, draft: Draft, offers: Sequence[filter_editor.Offer], known: Known
+    context: PageContext, may: MayView, draft: Draft, offers: Sequence[filter_editor.Offer], known: Known
 ) -> Sample | None:
     """The delivery to try the draft on: the one that was picked, or else the newest, if possible of a webhook that is
     still there."""
-    picked = filter_editor.sample(visit.management, may, draft.delivery) if draft.delivery else None
+    picked = filter_editor.sample(context.management, may, draft.delivery) if draft.delivery else None
     if picked is None and offers:
         live = (each.id for each in offers if known[each.delivery.webhook_uid].state is not WebhookState.DELETED)
         draft.delivery = next(live, offers[0].id)
-        picked = filter_editor.sample(visit.management, may, draft.delivery)
+        picked = filter_editor.sample(context.management, may, draft.delivery)
     return picked
 
 

@@ -16,9 +16,9 @@ from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import managing, viewing
 from hookmill.web.dashboard.application import Page
+from hookmill.web.dashboard.page_context import PageContext
 from hookmill.web.dashboard.runs import Listed, list_again
-from hookmill.web.dashboard.visit import Visit
-from hookmill.web.dashboard.where import url
+from hookmill.web.dashboard.urls import url
 
 RUNS_SHOWN: Final = 20
 
@@ -47,22 +47,22 @@ class Selected:
         return self.state == WebhookState.ENABLED
 
 
-def all_automations(visit: Visit, may: MayView) -> Response:
-    every = visit.management.automations.all(may)
-    known = known_webhooks(visit, may)
-    last_runs = visit.management.runs.newest_by_automation(may)
+def all_automations(context: PageContext, may: MayView) -> Response:
+    every = context.management.automations.all(may)
+    known = known_webhooks(context, may)
+    last_runs = context.management.runs.newest_by_automation(may)
     rows = [(each, selected_webhooks(each.selected_webhooks(), known), last_runs.get(each.id)) for each in every]
-    return visit.page("automations.html", may=may, rows=rows, webhooks=live_webhooks(known))
+    return context.page("automations.html", may=may, rows=rows, webhooks=live_webhooks(known))
 
 
-def one(visit: Visit, may: MayView) -> Response:
-    return _automation_page(visit, may)
+def one(context: PageContext, may: MayView) -> Response:
+    return _automation_page(context, may)
 
 
-def _automation_page(visit: Visit, may: MayView, *, status: int = 200, problem: str = "") -> Response:
-    automation = visit.management.automations.get(may, visit.parameters["automation"])
-    known = known_webhooks(visit, may)
-    return visit.page(
+def _automation_page(context: PageContext, may: MayView, *, status: int = 200, problem: str = "") -> Response:
+    automation = context.management.automations.get(may, context.parameters["automation"])
+    known = known_webhooks(context, may)
+    return context.page(
         "automation.html",
         status=status,
         may=may,
@@ -72,35 +72,35 @@ def _automation_page(visit: Visit, may: MayView, *, status: int = 200, problem: 
             (selected_webhooks(each.webhook_ids, known), each.event_types, filter_text(each))
             for each in automation.triggers
         ],
-        warnings=visit.management.automations.warnings(may, automation),
-        has_runner=automation.runner in visit.management.house.runner_names,
+        warnings=context.management.automations.warnings(may, automation),
+        has_runner=automation.runner in context.management.config.runner_names,
         only_leaves_files=automation.runner == PACKAGE_RUNNER,
-        listed=_listed(visit, may, automation),
-        tried=_tried(visit, may, automation),
-        unfiltered=_unfiltered_beside(visit, may, automation),
+        listed=_listed(context, may, automation),
+        tried=_tried(context, may, automation),
+        unfiltered=_unfiltered_beside(context, may, automation),
     )
 
 
-def _unfiltered_beside(visit: Visit, may: MayView, automation: Automation) -> list[Automation]:
+def _unfiltered_beside(context: PageContext, may: MayView, automation: Automation) -> list[Automation]:
     """The automations that every delivery starts which this one picks from."""
     if not automation.enabled or automation.unfiltered_webhooks():
         return []
     heard = automation.selected_webhooks()
     return [
         each
-        for each in visit.management.automations.all(may)
+        for each in context.management.automations.all(may)
         if each.id != automation.id and each.enabled and not heard.isdisjoint(each.unfiltered_webhooks())
     ]
 
 
-def runs(visit: Visit, may: MayView) -> Response:
+def runs(context: PageContext, may: MayView) -> Response:
     """The list of the newest runs alone. Nothing, when the reader has seen it as it is."""
-    automation = visit.management.automations.get(may, visit.parameters["automation"])
-    return list_again(visit, _listed(visit, may, automation))
+    automation = context.management.automations.get(may, context.parameters["automation"])
+    return list_again(context, _listed(context, may, automation))
 
 
-def _listed(visit: Visit, may: MayView, automation: Automation) -> Listed:
-    found = visit.management.runs.newest(may, automation=automation.id, limit=RUNS_SHOWN + 1)
+def _listed(context: PageContext, may: MayView, automation: Automation) -> Listed:
+    found = context.management.runs.newest(may, automation=automation.id, limit=RUNS_SHOWN + 1)
     return Listed(
         runs=found[:RUNS_SHOWN],
         live_at=url("f", may.factory.name, "automations", automation.id, "runs"),
@@ -113,51 +113,51 @@ def _listed(visit: Visit, may: MayView, automation: Automation) -> Listed:
 # A run of what the automation was tried on
 
 
-def _tried(visit: Visit, may: MayView, automation: Automation) -> Delivery | None:
+def _tried(context: PageContext, may: MayView, automation: Automation) -> Delivery | None:
     """The delivery that the editor had tried the automation on, if it would trigger now and the visitor may say so."""
     if not isinstance(may, MayManage) or not automation.enabled:
         return None
-    picked = filter_editor.sample(visit.management, may, visit.query.get("tried", ""))
+    picked = filter_editor.sample(context.management, may, context.query.get("tried", ""))
     if picked is None or not filter_editor.would_trigger(automation.triggers, picked):
         return None
     return picked.delivery
 
 
-def run_on(visit: Visit, may: MayManage) -> Response:
+def run_on(context: PageContext, may: MayManage) -> Response:
     """Start it on a stored delivery, and go to that run."""
     try:
-        [run] = visit.management.log.replay(may, visit.form["delivery"], visit.parameters["automation"])
+        [run] = context.management.log.replay(may, context.form["delivery"], context.parameters["automation"])
     except Conflict as error:
-        return _automation_page(visit, may, status=409, problem=str(error).partition(" To see why:")[0])
-    return visit.go("f", may.factory.name, "runs", run_id(run.id), said="automation-run")
+        return _automation_page(context, may, status=409, problem=str(error).partition(" To see why:")[0])
+    return context.go("f", may.factory.name, "runs", run_id(run.id), said="automation-run")
 
 
 # Switching and deleting
 
 
-def enable(visit: Visit, may: MayManage) -> Response:
-    return _switch(visit, may, enabled=True)
+def enable(context: PageContext, may: MayManage) -> Response:
+    return _switch(context, may, enabled=True)
 
 
-def disable(visit: Visit, may: MayManage) -> Response:
-    return _switch(visit, may, enabled=False)
+def disable(context: PageContext, may: MayManage) -> Response:
+    return _switch(context, may, enabled=False)
 
 
-def _switch(visit: Visit, may: MayManage, *, enabled: bool) -> Response:
-    automation = visit.management.automations.set_enabled(may, visit.parameters["automation"], enabled)
-    return to_automation(visit, automation, "automation-enabled" if enabled else "automation-disabled")
+def _switch(context: PageContext, may: MayManage, *, enabled: bool) -> Response:
+    automation = context.management.automations.set_enabled(may, context.parameters["automation"], enabled)
+    return to_automation(context, automation, "automation-enabled" if enabled else "automation-disabled")
 
 
-def confirm_deletion(visit: Visit, may: MayManage) -> Response:
+def confirm_deletion(context: PageContext, may: MayManage) -> Response:
     refuse_where_files_rule(may)
-    automation = visit.management.automations.get(may, visit.parameters["automation"])
-    selected = selected_webhooks(automation.selected_webhooks(), known_webhooks(visit, may))
-    return visit.page("automation-delete.html", may=may, automation=automation, selected=selected)
+    automation = context.management.automations.get(may, context.parameters["automation"])
+    selected = selected_webhooks(automation.selected_webhooks(), known_webhooks(context, may))
+    return context.page("automation-delete.html", may=may, automation=automation, selected=selected)
 
 
-def delete(visit: Visit, may: MayManage) -> Response:
-    visit.management.automations.delete(may, visit.parameters["automation"])
-    return visit.go("f", may.factory.name, "automations", said="automation-deleted")
+def delete(context: PageContext, may: MayManage) -> Response:
+    context.management.automations.delete(may, context.parameters["automation"])
+    return context.go("f", may.factory.name, "automations", said="automation-deleted")
 
 
 def selected_webhooks(uids: Sequence[str] | frozenset[WebhookUid], known: Known) -> list[Selected]:
@@ -169,8 +169,8 @@ def selected_webhooks(uids: Sequence[str] | frozenset[WebhookUid], known: Known)
     return sorted(found, key=lambda each: (each.name is None, each.name or "", each.uid))
 
 
-def known_webhooks(visit: Visit, may: MayView) -> Known:
-    return {each.uid: each for each in visit.management.webhooks.all(may, with_deleted=True)}
+def known_webhooks(context: PageContext, may: MayView) -> Known:
+    return {each.uid: each for each in context.management.webhooks.all(may, with_deleted=True)}
 
 
 def live_webhooks(known: Known) -> list[Webhook]:
@@ -190,9 +190,9 @@ def refuse_where_files_rule(may: MayManage) -> None:
         )
 
 
-def to_automation(visit: Visit, automation: Automation, said: str, **query: str) -> Response:
-    assert visit.factory is not None, "the page is about a factory"
-    return visit.go("f", visit.factory.name, "automations", automation.id, said=said, **query)
+def to_automation(context: PageContext, automation: Automation, said: str, **query: str) -> Response:
+    assert context.factory is not None, "the page is about a factory"
+    return context.go("f", context.factory.name, "automations", automation.id, said=said, **query)
 
 
 _ALL: Final = "/f/{factory}/automations"

@@ -10,14 +10,14 @@ from hookmill.domain.permission import MayView
 from hookmill.management import DefinitionAct, DefinitionOutcome
 from hookmill.web.dashboard.access import viewing
 from hookmill.web.dashboard.application import Page
-from hookmill.web.dashboard.visit import Visit
+from hookmill.web.dashboard.page_context import PageContext
 
 
-def show(visit: Visit, may: MayView) -> Response:
-    runs = visit.management.definition_runs.last(may)
+def show(context: PageContext, may: MayView) -> Response:
+    runs = context.management.definition_runs.last(may)
     done = {act: next((run for run in runs if (run.act, run.outcome) == (act, _DONE)), None) for act in DefinitionAct}
     newest = runs[0] if runs else None
-    return visit.page(
+    return context.page(
         "definitions.html",
         may=may,
         factory_word=text.shown(shlex.quote(may.factory.name)),

@@ -16,14 +16,14 @@ from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PAYLOAD_FILE
 from hookmill.domain.sample import ready_made
 from hookmill.domain.webhook import Webhook, WebhookState
-from hookmill.management.filters import AutomationVerdict
+from hookmill.management.filters import AutomationMatch
 from hookmill.presentation.delivery import details
 from hookmill.web.dashboard import live, pages
 from hookmill.web.dashboard.access import managing, viewing
 from hookmill.web.dashboard.application import Page
+from hookmill.web.dashboard.page_context import PageContext
 from hookmill.web.dashboard.tree import tree_of
-from hookmill.web.dashboard.visit import Visit
-from hookmill.web.dashboard.where import url
+from hookmill.web.dashboard.urls import url
 
 PAGE: Final = live.PAGE
 RAW_BYTES_SHOWN: Final = 20_000
@@ -81,33 +81,33 @@ class Narrowed:
         return {name: value for name, value in self.typed.items() if value}
 
 
-def log(visit: Visit, may: MayView) -> Response:
-    narrowed = _narrowed(visit)
-    if found := _meant_itself(visit, may, narrowed.typed["identity"]):
+def log(context: PageContext, may: MayView) -> Response:
+    narrowed = _narrowed(context)
+    if found := _meant_itself(context, may, narrowed.typed["identity"]):
         return found
-    webhooks = visit.management.webhooks.all(may, with_deleted=True)
-    before = _key_in(visit.query.get("before", ""))
+    webhooks = context.management.webhooks.all(may, with_deleted=True)
+    before = _key_in(context.query.get("before", ""))
     rows: Sequence[Delivery] = ()
     if not narrowed.problems:
-        rows = visit.management.log.newest(may, **narrowed.filters, before=before, limit=PAGE + 1)
+        rows = context.management.log.newest(may, **narrowed.filters, before=before, limit=PAGE + 1)
     has_older, rows = len(rows) > PAGE, rows[:PAGE]
     is_first = before is None and "until" not in narrowed.filters and not narrowed.problems
     names = {webhook.uid: webhook.name for webhook in webhooks}
-    gaps = _gaps_beside(visit, may, narrowed, before, rows if has_older else (), names)
+    gaps = _gaps_beside(context, may, narrowed, before, rows if has_older else (), names)
     here = ("f", may.factory.name, "deliveries")
     # With nothing but a webhook asked for, an empty page says that nothing ever came: the newest rows are always kept.
     is_waiting = is_first and not rows and not gaps and set(narrowed.query) <= {"webhook"}
     accepted = [row.key for row in rows if row.label is Label.ACCEPTED]
     # An empty page has seen everything until now.
-    newest = delivery_id(rows[0].key if rows else time_ordered(visit.service.now_us(), bytes(8)))
-    return visit.page(
+    newest = delivery_id(rows[0].key if rows else time_ordered(context.service.now_us(), bytes(8)))
+    return context.page(
         "deliveries.html",
         status=422 if narrowed.problems else 200,
         may=may,
         lines=list(_in_order(rows, gaps)),
-        runs=visit.management.runs.counts_by_delivery(may, accepted) if accepted else {},
+        runs=context.management.runs.counts_by_delivery(may, accepted) if accepted else {},
         has_rows=bool(rows or gaps),
-        waiting=_waiting(visit, may, narrowed, webhooks) if is_waiting else None,
+        waiting=_waiting(context, may, narrowed, webhooks) if is_waiting else None,
         narrowed=narrowed,
         webhooks=webhooks,
         labels=list(Label),
@@ -130,12 +130,12 @@ class Waiting:
     is_ready_made: bool
 
 
-def _waiting(visit: Visit, may: MayView, narrowed: Narrowed, webhooks: Sequence[Webhook]) -> Waiting:
+def _waiting(context: PageContext, may: MayView, narrowed: Narrowed, webhooks: Sequence[Webhook]) -> Waiting:
     live = [webhook for webhook in webhooks if webhook.state is not WebhookState.DELETED]
     chosen = live[0] if len(live) == 1 else None
     if asked := narrowed.typed["webhook"]:
-        chosen = visit.management.webhooks.get(may, asked)
-    automation = ready_made(visit.management.automations.all(may))
+        chosen = context.management.webhooks.get(may, asked)
+    automation = ready_made(context.management.automations.all(may))
     return Waiting(
         webhook=chosen,
         has_webhooks=bool(live),
@@ -143,8 +143,8 @@ def _waiting(visit: Visit, may: MayView, narrowed: Narrowed, webhooks: Sequence[
     )
 
 
-def _narrowed(visit: Visit) -> Narrowed:
-    asked = visit.query
+def _narrowed(context: PageContext) -> Narrowed:
+    asked = context.query
     typed = {name: asked.get(name, "").strip() for name in ("webhook", "label", "since", "until", "event", "identity")}
     filters: dict[str, Any] = {}
     problems: dict[str, str] = {}
@@ -179,18 +179,18 @@ def _key_in(shown: str) -> DeliveryKey | None:
     return delivery_key(shown) if shown else None
 
 
-def _meant_itself(visit: Visit, may: MayView, identity: str) -> Response | None:
+def _meant_itself(context: PageContext, may: MayView, identity: str) -> Response | None:
     """Whoever looks for a delivery's own id is shown that delivery."""
     if not identity.startswith("dlv_"):
         return None
     with suppress(Invalid, NotFound):
-        visit.management.log.get(may, identity)
-        return visit.go("f", may.factory.name, "deliveries", identity)
+        context.management.log.get(may, identity)
+        return context.go("f", may.factory.name, "deliveries", identity)
     return None
 
 
 def _gaps_beside(
-    visit: Visit,
+    context: PageContext,
     may: MayView,
     narrowed: Narrowed,
     before: DeliveryKey | None,
@@ -205,7 +205,7 @@ def _gaps_beside(
         (at for at in (narrowed.filters.get("since"), rows[-1].received_at if rows else None) if at), default=None
     )
     until = min((at for at in (narrowed.filters.get("until"), time_of(before) if before else None) if at), default=None)
-    counters = visit.management.log.dropped_attempts(may, narrowed.filters.get("webhook"), since=since, until=until)
+    counters = context.management.log.dropped_attempts(may, narrowed.filters.get("webhook"), since=since, until=until)
     return [
         Gap(
             webhook_uid=dropped.webhook_uid,
@@ -229,16 +229,16 @@ def _in_order(rows: Sequence[Delivery], gaps: Sequence[Gap]) -> Iterator[Deliver
     yield from left
 
 
-async def watch(visit: Visit, may: MayView) -> Response:
+async def watch(context: PageContext, may: MayView) -> Response:
     """Rows of the log as they come, as server-sent events."""
-    narrowed = _narrowed(visit)
+    narrowed = _narrowed(context)
     if narrowed.problems or "until" in narrowed.filters:
         raise Invalid("A log with an end grows no more.")
-    after = _key_in(visit.request.headers.get("last-event-id") or visit.query.get("after", ""))
+    after = _key_in(context.request.headers.get("last-event-id") or context.query.get("after", ""))
     filters = narrowed.filters
     uid = None
     if "webhook" in filters:
-        webhook = await visit.in_thread(visit.management.webhooks.get, may, filters["webhook"])
+        webhook = await context.in_thread(context.management.webhooks.get, may, filters["webhook"])
         uid = webhook.uid
     wanted = live.Wanted(
         webhook=uid,
@@ -247,30 +247,30 @@ async def watch(visit: Visit, may: MayView) -> Response:
         event=filters.get("event"),
         identities=identities_shown_as(filters["identity"]) if "identity" in filters else None,
     )
-    return live.stream(visit, may, wanted, filters, after)
+    return live.stream(context, may, wanted, filters, after)
 
 
 # ── One delivery ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def delivery(visit: Visit, may: MayView) -> Response:
-    return _delivery_page(visit, may)
+def delivery(context: PageContext, may: MayView) -> Response:
+    return _delivery_page(context, may)
 
 
-def _delivery_page(visit: Visit, may: MayView, *, status: int = 200, problem: str = "") -> Response:
-    management = visit.management
-    shown_id = visit.parameters["delivery"]
+def _delivery_page(context: PageContext, may: MayView, *, status: int = 200, problem: str = "") -> Response:
+    management = context.management
+    shown_id = context.parameters["delivery"]
     found = management.log.get(may, shown_id)
     body: bytes | None = None
-    verdicts: Sequence[AutomationVerdict] = ()
+    verdicts: Sequence[AutomationMatch] = ()
     if found.label is Label.ACCEPTED:
         # Retention may take it between two looks.
         with suppress(NotFound):
             body = management.log.payload(may, shown_id)
             verdicts = management.filters.explain(may, shown_id)
-    is_whole = visit.query.get("raw") == "all"
+    is_whole = context.query.get("raw") == "all"
     raw = body if body is None or is_whole else body[:RAW_BYTES_SHOWN]
-    return visit.page(
+    return context.page(
         "delivery.html",
         status=status,
         may=may,
@@ -292,29 +292,29 @@ def _delivery_page(visit: Visit, may: MayView, *, status: int = 200, problem: st
     )
 
 
-def _listens(verdict: AutomationVerdict) -> bool:
+def _listens(verdict: AutomationMatch) -> bool:
     """Whether the automation has to do with the delivery's webhook at all."""
     return any(test.webhook_check for test in verdict.triggers)
 
 
-def payload(visit: Visit, may: MayView) -> Response:
+def payload(context: PageContext, may: MayView) -> Response:
     """The body, exactly as it was received."""
     headers = {
         "Content-Disposition": f'attachment; filename="{PAYLOAD_FILE}"',
         # Shown in a page of ours, a body of somebody else's could act there.
         "Content-Security-Policy": "default-src 'none'; sandbox",
     }
-    body = visit.management.log.payload(may, visit.parameters["delivery"])
+    body = context.management.log.payload(may, context.parameters["delivery"])
     return Response(body, media_type="application/json", headers=headers)
 
 
-def replay(visit: Visit, may: MayManage) -> Response:
-    shown_id = visit.parameters["delivery"]
+def replay(context: PageContext, may: MayManage) -> Response:
+    shown_id = context.parameters["delivery"]
     try:
-        visit.management.log.replay(may, shown_id, visit.form.given("automation"))
+        context.management.log.replay(may, shown_id, context.form.given("automation"))
     except Conflict as error:
-        return _delivery_page(visit, may, status=409, problem=_without_commands(error))
-    return visit.go("f", may.factory.name, "deliveries", shown_id, said="replayed")
+        return _delivery_page(context, may, status=409, problem=_without_commands(error))
+    return context.go("f", may.factory.name, "deliveries", shown_id, said="replayed")
 
 
 def _without_commands(error: HookmillError) -> str:

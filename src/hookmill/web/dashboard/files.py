@@ -8,13 +8,13 @@ from hookmill.domain.errors import NotFound
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import everybody
 from hookmill.web.dashboard.application import Page
-from hookmill.web.dashboard.visit import Visit
+from hookmill.web.dashboard.page_context import PageContext
 
 TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
-def file(visit: Visit) -> Response:
-    name = visit.parameters["name"]
+def file(context: PageContext) -> Response:
+    name = context.parameters["name"]
     known = {each.name: each for each in pages.STATIC.iterdir()}
     suffix = "." + name.rpartition(".")[2]
     if name not in known or suffix not in TYPES:

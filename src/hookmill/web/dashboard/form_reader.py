@@ -4,7 +4,7 @@ from typing import Final
 
 from hookmill.domain.errors import Invalid
 from hookmill.web.body import BodyCutShort, BodyReader, BodyTooLarge, BodyTooSlow
-from hookmill.web.dashboard.visit import Form, Visit, form_in
+from hookmill.web.dashboard.page_context import Form, PageContext, form_in
 from hookmill.web.delivery_body import BODY_SECONDS
 
 FORM_BYTES_MAX: Final = 1_048_576
@@ -33,21 +33,23 @@ class FormReader:
         # A member whose session has ended must not lose what was typed. Anybody may claim to be one.
         self._signed_out = BodyReader(4)
 
-    async def read(self, visit: Visit, *, is_open: bool) -> Form:
+    async def read(self, context: PageContext, *, is_open: bool) -> Form:
         """`is_open` says that the form is there for everybody.
 
         Raises `Invalid` for what no page of this service sends, and `Incomplete` for what did not arrive.
         """
-        kind = visit.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = context.request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
             raise Invalid("A form of this service is sent as application/x-www-form-urlencoded.")
         reader, bytes_max, seconds = self._signed_out, SIGNED_OUT_FORM_BYTES_MAX, UNPROVEN_SECONDS
-        if visit.signed_in is not None:
+        if context.signed_in is not None:
             reader, bytes_max, seconds = self._of_members, FORM_BYTES_MAX, BODY_SECONDS
         elif is_open:
             reader, bytes_max = self._of_everybody, OPEN_FORM_BYTES_MAX
         try:
-            body = await reader.read(visit.request.scope, visit.request.receive, bytes_max=bytes_max, seconds=seconds)
+            body = await reader.read(
+                context.request.scope, context.request.receive, bytes_max=bytes_max, seconds=seconds
+            )
         except BodyTooLarge:
             raise Incomplete(413, f"The form holds more than {bytes_max:,} bytes.") from None
         except BodyTooSlow:
@@ -56,6 +58,6 @@ class FormReader:
             raise Incomplete(400, "The form did not arrive whole. Send it once more.") from None
         try:
             # To decode a large form takes a tenth of a second, in which the loop would serve no delivery.
-            return form_in(body) if len(body) <= OPEN_FORM_BYTES_MAX else await visit.in_thread(form_in, body)
+            return form_in(body) if len(body) <= OPEN_FORM_BYTES_MAX else await context.in_thread(form_in, body)
         except ValueError:
             raise Invalid("The form can't be read. Load the page again, and send it once more.") from None

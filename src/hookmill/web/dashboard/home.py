@@ -18,8 +18,8 @@ from hookmill.management.activity import WebhookActivity
 from hookmill.web.dashboard.access import viewing
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.chart import Chart, chart
-from hookmill.web.dashboard.visit import Visit, mark_of
-from hookmill.web.dashboard.where import url
+from hookmill.web.dashboard.page_context import PageContext, mark_of
+from hookmill.web.dashboard.urls import url
 
 REFUSED_NAMES: Final = {
     RATE_LIMITED: "over the limit (429)",
@@ -87,8 +87,8 @@ class FirstSteps:
         )
 
 
-def home(visit: Visit, may: MayView) -> Response:
-    management = visit.management
+def home(context: PageContext, may: MayView) -> Response:
+    management = context.management
     known = {webhook.uid: webhook for webhook in management.webhooks.all(may, with_deleted=True)}
     days = management.log.activity(may)
     automations = management.automations.all(may)
@@ -97,55 +97,55 @@ def home(visit: Visit, may: MayView) -> Response:
         for uid, webhook in known.items()
         if webhook.state is not WebhookState.DELETED and uid in days
     ]
-    steps = _first_steps(visit, may)
+    steps = _first_steps(context, may)
     # Management knows no disk: the process that serves this page says whether its own has room.
-    has_room = visit.service.facts.get("has_room")
+    has_room = context.service.facts.get("has_room")
     concerns = [
         *([_NO_ROOM] if has_room is not None and not has_room() else []),
         *(each for one in live for each in of_webhook(may.factory.name, one.webhook, one.activity)),
         *(each for automation in automations for each in of_automation(may.factory.name, automation, known)),
     ]
-    return visit.page(
+    return context.page(
         "home.html",
         may=may,
         concerns=sorted(concerns, key=lambda concern: not concern.is_loss),
         webhooks=live,
         first_steps=steps if steps is not None and not steps.is_done else None,
         has_deliveries=any(one.activity.newest is not None for one in live),
-        limit=management.house.webhooks_per_factory,
+        limit=management.config.webhooks_per_factory,
     )
 
 
-def first_steps(visit: Visit, may: MayView) -> Response:
+def first_steps(context: PageContext, may: MayView) -> Response:
     """The first steps alone. Nothing, when the reader has seen them as they are."""
-    steps = _first_steps(visit, may)
-    return visit.page_again(
+    steps = _first_steps(context, may)
+    return context.page_again(
         "parts/first-steps.html", steps.seen if steps is not None else "", may=may, first_steps=steps
     )
 
 
-def _first_steps(visit: Visit, may: MayView) -> FirstSteps | None:
+def _first_steps(context: PageContext, may: MayView) -> FirstSteps | None:
     """None where there is nothing to begin with, or so many runs that steps are of no help."""
-    webhooks = visit.management.webhooks.all(may)
-    runs = visit.management.runs.newest(may, limit=FIRST_RUNS)
+    webhooks = context.management.webhooks.all(may)
+    runs = context.management.runs.newest(may, limit=FIRST_RUNS)
     if not webhooks or len(runs) == FIRST_RUNS:
         return None
-    automations = visit.management.automations.all(may)
+    automations = context.management.automations.all(may)
     made = ready_made(automations)
     heard = made.selected_webhooks() if made is not None else frozenset()
     ready = next((webhook for webhook in webhooks if webhook.uid in heard), None)
     succeeded = (run for run in runs if run.state is RunState.SUCCEEDED)
     return FirstSteps(
         webhook=ready or webhooks[0],
-        delivery=next(iter(visit.management.log.newest(may, limit=1)), None),
+        delivery=next(iter(context.management.log.newest(may, limit=1)), None),
         automation=made or next(iter(automations), None),
         run=next(succeeded, runs[0] if runs else None),
         is_ready_made=ready is not None,
     )
 
 
-def webhooks(visit: Visit, may: MayView) -> Response:
-    return visit.go("f", may.factory.name)
+def webhooks(context: PageContext, may: MayView) -> Response:
+    return context.go("f", may.factory.name)
 
 
 def dropped_in_words(activity: WebhookActivity) -> tuple[tuple[str, int], ...]:

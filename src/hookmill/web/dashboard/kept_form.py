@@ -11,8 +11,8 @@ from typing import Final
 from starlette.responses import Response
 
 from hookmill.web.dashboard import pages
-from hookmill.web.dashboard.visit import Visit
-from hookmill.web.dashboard.where import url
+from hookmill.web.dashboard.page_context import PageContext
+from hookmill.web.dashboard.urls import url
 
 NEVER_SENT_BACK: Final = {
     "secret": "The secret",
@@ -64,28 +64,28 @@ _OURS: Final = {"csrf", "retype"}
 pages.SAID.update({_SIGNED_IN_AGAIN: "You are signed in again. Close this tab, and go on in the one with your form."})
 
 
-def can_be_kept(visit: Visit) -> bool:
+def can_be_kept(context: PageContext) -> bool:
     """Whether a whole page answers it, and it came from one that somebody was signed in for."""
-    return visit.page_path in ACTS and not visit.by_htmx and bool(visit.form["csrf"])
+    return context.page_path in ACTS and not context.by_htmx and bool(context.form["csrf"])
 
 
-def kept(visit: Visit) -> Response:
+def kept(context: PageContext) -> Response:
     """The form's own fields, to be sent again: after signing in, or at once by whoever has signed in since."""
-    pairs = [(name, value) for name, value in visit.form.pairs() if name not in _OURS]
-    query = visit.request.scope["query_string"].decode("latin-1")
-    return visit.page(
+    pairs = [(name, value) for name, value in context.form.pairs() if name not in _OURS]
+    query = context.request.scope["query_string"].decode("latin-1")
+    return context.page(
         "form-kept.html",
-        status=401 if visit.signed_in is None else 403,
-        act=ACTS[visit.page_path],
-        address=visit.request.scope["path"] + (f"?{query}" if query else ""),
+        status=401 if context.signed_in is None else 403,
+        act=ACTS[context.page_path],
+        address=context.request.scope["path"] + (f"?{query}" if query else ""),
         fields=[(name, value) for name, value in pairs if name not in NEVER_SENT_BACK],
-        retype=_to_type_again(visit, pairs),
+        retype=_to_type_again(context, pairs),
         words=NEVER_SENT_BACK,
         sign_in=url("sign-in", next=url("account", said=_SIGNED_IN_AGAIN)),
     )
 
 
-def _to_type_again(visit: Visit, pairs: list[tuple[str, str]]) -> list[str]:
+def _to_type_again(context: PageContext, pairs: list[tuple[str, str]]) -> list[str]:
     """The fields that held something when the form was filled in, or had when it was sent before."""
-    typed = {name for name, value in pairs if value} | set(visit.form.all("retype"))
+    typed = {name for name, value in pairs if value} | set(context.form.all("retype"))
     return [name for name in NEVER_SENT_BACK if name in typed]

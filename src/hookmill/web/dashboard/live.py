@@ -24,7 +24,7 @@ from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
 from hookmill.domain.permission import MayView
 from hookmill.management import Management
 from hookmill.web.dashboard import pages
-from hookmill.web.dashboard.visit import Visit
+from hookmill.web.dashboard.page_context import PageContext
 
 PAGE: Final = 50
 """Rows on a page of the log."""
@@ -68,7 +68,7 @@ class Wanted:
 class Watcher:
     """Somebody who watches a factory's log from one page."""
 
-    visit: Visit
+    context: PageContext
     may: MayView
     wanted: Wanted
     filters: dict[str, Any]
@@ -128,7 +128,7 @@ class Hub:
         return len(self._watchers) >= STREAMS_MAX
 
     def join(self, watcher: Watcher) -> None:
-        own = [other for other in self._watchers if other.visit.session == watcher.visit.session]
+        own = [other for other in self._watchers if other.context.session == watcher.context.session]
         for oldest in own[: max(0, len(own) - STREAMS_PER_SESSION + 1)]:
             oldest.end("elsewhere")
             self._watchers.remove(oldest)
@@ -151,7 +151,7 @@ class Hub:
 
     def missed(self, watcher: Watcher) -> list[tuple[Delivery, bytes]]:
         """What came since the page was made, or since the stream broke. Takes a thread's time."""
-        management = watcher.visit.management
+        management = watcher.context.management
         room = self._rooms[watcher.may.factory.id]
         with room.lock:
             if room.seen is None:
@@ -175,7 +175,7 @@ class Hub:
                 # The next look finds what this one could not.
                 found = _Found()
             except Exception as error:
-                watchers[0].visit.service.failed("live log", error)
+                watchers[0].context.service.failed("live log", error)
                 found = _Found()
             for watcher in found.shut_out:
                 watcher.end("signed-out")
@@ -196,7 +196,7 @@ class Hub:
         allowed = [watcher for watcher in watchers if watcher not in found.shut_out]
         if not allowed:
             return found
-        newest = allowed[0].visit.management.log.newest_key(allowed[0].may)
+        newest = allowed[0].context.management.log.newest_key(allowed[0].may)
         if newest != self._newest:
             self._newest = newest
             # Whatever was written at the same time may have an older key, and be visible a moment later.
@@ -215,7 +215,7 @@ class Hub:
         if room.seen is None:
             return []
         since = _now(watcher) - back_us
-        rows = watcher.visit.management.log.newest(watcher.may, since=since, limit=LOOK_MAX)
+        rows = watcher.context.management.log.newest(watcher.may, since=since, limit=LOOK_MAX)
         fresh = [row for row in reversed(rows) if row.key not in room.seen]
         room.seen.update(row.key for row in fresh)
         if back_us == LATE_US:
@@ -251,16 +251,16 @@ def hub_of(management: Management) -> Hub:
 
 
 def _now(watcher: Watcher) -> int:
-    return watcher.visit.service.now_us()
+    return watcher.context.service.now_us()
 
 
 def _may_still_watch(watcher: Watcher) -> bool:
-    visit = watcher.visit
+    context = watcher.context
     try:
-        signed_in = visit.management.sessions.by_token(visit.session or "", client=visit.client, is_visit=False)
+        signed_in = context.management.sessions.by_token(context.session or "", client=context.client, is_visit=False)
         if signed_in is None:
             return False
-        visit.management.access.may_view(signed_in.caller, watcher.may.factory.name)
+        context.management.access.may_view(signed_in.caller, watcher.may.factory.name)
     except StoreUnavailable:
         return True
     except HookmillError:
@@ -271,12 +271,12 @@ def _may_still_watch(watcher: Watcher) -> bool:
 def _events(watcher: Watcher, rows: Sequence[Delivery]) -> list[tuple[Delivery, bytes]]:
     accepted = [row.key for row in rows if row.label is Label.ACCEPTED]
     # Runs are written together with their delivery: whoever sees the row sees all that it started.
-    started = watcher.visit.management.runs.counts_by_delivery(watcher.may, accepted) if accepted else {}
-    return [(row, _event(watcher.visit, row, started.get(row.key, 0))) for row in rows]
+    started = watcher.context.management.runs.counts_by_delivery(watcher.may, accepted) if accepted else {}
+    return [(row, _event(watcher.context, row, started.get(row.key, 0))) for row in rows]
 
 
-def _event(visit: Visit, delivery: Delivery, runs: int) -> bytes:
-    row = pages.render("parts/delivery-row.html", visit, {"delivery": delivery, "runs": runs, "is_new": True})
+def _event(context: PageContext, delivery: Delivery, runs: int) -> bytes:
+    row = pages.render("parts/delivery-row.html", context, {"delivery": delivery, "runs": runs, "is_new": True})
     lines = "".join(f"data: {line}\n" for line in row.replace("\r", "").split("\n") if line.strip())
     return f"id: {ids.delivery_id(delivery.key)}\nevent: delivery\n{lines}\n".encode()
 
@@ -318,8 +318,10 @@ class Stream(StreamingResponse):
             await send({"type": "http.response.body", "body": told, "more_body": True})
 
 
-def stream(visit: Visit, may: MayView, wanted: Wanted, filters: dict[str, Any], after: DeliveryKey | None) -> Response:
-    hub = hub_of(visit.management)
+def stream(
+    context: PageContext, may: MayView, wanted: Wanted, filters: dict[str, Any], after: DeliveryKey | None
+) -> Response:
+    hub = hub_of(context.management)
     if hub.is_full:
         return PlainTextResponse("Too many pages are live. Reload to see what is new.\n", 503, {"Retry-After": "30"})
-    return Stream(hub, Watcher(visit=visit, may=may, wanted=wanted, filters=filters, after=after))
+    return Stream(hub, Watcher(context=context, may=may, wanted=wanted, filters=filters, after=after))

@@ -11,10 +11,10 @@ from hookmill.domain import ids, moment, text
 from hookmill.domain.delivery import Label
 from hookmill.domain.permission import MayManage
 from hookmill.presentation.delivery import details
-from hookmill.web.dashboard.where import url
+from hookmill.web.dashboard.urls import url
 
 if TYPE_CHECKING:
-    from hookmill.web.dashboard.visit import Visit
+    from hookmill.web.dashboard.page_context import PageContext
 
 STATIC: Final = resources.files("hookmill.web.dashboard") / "static"
 
@@ -25,16 +25,16 @@ SAID: Final = {
 """What a page says was done before it. Pages that do more add theirs."""
 
 
-def render(template: str, visit: "Visit", context: dict[str, Any]) -> str:
-    said = visit.query.get("said", "")
+def render(template: str, context: "PageContext", values: dict[str, Any]) -> str:
+    said = context.query.get("said", "")
     return _environment.get_template(template).render(
-        visit=visit,
-        factory=visit.factory,
-        signed_in=visit.signed_in,
-        csrf=visit.csrf,
+        context=context,
+        factory=context.factory,
+        signed_in=context.signed_in,
+        csrf=context.csrf,
         said=SAID.get(said),
-        now=visit.service.now_us(),
-        **context,
+        now=context.service.now_us(),
+        **values,
     )
 
 

@@ -20,8 +20,8 @@ from hookmill.runs.runners.guard import OUTPUT_FILE
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import managing, viewing
 from hookmill.web.dashboard.application import Page
-from hookmill.web.dashboard.visit import Visit, mark_of
-from hookmill.web.dashboard.where import url
+from hookmill.web.dashboard.page_context import PageContext, mark_of
+from hookmill.web.dashboard.urls import url
 
 PAGE: Final = 50
 OUTPUT_BYTES_SHOWN: Final = 16_384
@@ -67,34 +67,34 @@ class Listed:
         return mark_of([_changing(run) for run in self.runs], self.older_at)
 
 
-def runs(visit: Visit, may: MayView) -> Response:
-    typed, state, problem = _narrowed(visit)
-    return visit.page(
+def runs(context: PageContext, may: MayView) -> Response:
+    typed, state, problem = _narrowed(context)
+    return context.page(
         "runs.html",
         status=422 if problem else 200,
         may=may,
-        listed=_listed(visit, may, typed, state, before=visit.query.get("before", ""), is_wrong=bool(problem)),
+        listed=_listed(context, may, typed, state, before=context.query.get("before", ""), is_wrong=bool(problem)),
         typed=typed,
         problem=problem,
         states=list(RunState),
-        webhooks=visit.management.webhooks.all(may, with_deleted=True),
-        automations=visit.management.automations.all(may),
+        webhooks=context.management.webhooks.all(may, with_deleted=True),
+        automations=context.management.automations.all(may),
     )
 
 
-def rows(visit: Visit, may: MayView) -> Response:
+def rows(context: PageContext, may: MayView) -> Response:
     """The first page's list alone. Nothing, when the reader has seen it as it is."""
-    typed, state, problem = _narrowed(visit)
-    return list_again(visit, _listed(visit, may, typed, state, is_wrong=bool(problem)))
+    typed, state, problem = _narrowed(context)
+    return list_again(context, _listed(context, may, typed, state, is_wrong=bool(problem)))
 
 
-def list_again(visit: Visit, listed: Listed) -> Response:
-    return visit.page_again("parts/run-list.html", listed.seen, listed=listed)
+def list_again(context: PageContext, listed: Listed) -> Response:
+    return context.page_again("parts/run-list.html", listed.seen, listed=listed)
 
 
-def _narrowed(visit: Visit) -> tuple[dict[str, str], RunState | None, str]:
+def _narrowed(context: PageContext) -> tuple[dict[str, str], RunState | None, str]:
     """The form as it was filled in, the state that it names, and what is wrong with that."""
-    typed = {name: visit.query.get(name, "").strip() for name in ("webhook", "automation", "state")}
+    typed = {name: context.query.get(name, "").strip() for name in ("webhook", "automation", "state")}
     try:
         return typed, RunState(typed["state"]) if typed["state"] else None, ""
     except ValueError:
@@ -102,7 +102,7 @@ def _narrowed(visit: Visit) -> tuple[dict[str, str], RunState | None, str]:
 
 
 def _listed(
-    visit: Visit,
+    context: PageContext,
     may: MayView,
     typed: Mapping[str, str],
     state: RunState | None,
@@ -111,7 +111,7 @@ def _listed(
     is_wrong: bool = False,
 ) -> Listed:
     here = ("f", may.factory.name, "runs")
-    found = visit.management.runs.newest(
+    found = context.management.runs.newest(
         may,
         webhook=typed["webhook"] or None,
         automation=typed["automation"] or None,
@@ -133,14 +133,14 @@ def _listed(
     )
 
 
-def run(visit: Visit, may: MayView) -> Response:
-    return _run_page(visit, may)
+def run(context: PageContext, may: MayView) -> Response:
+    return _run_page(context, may)
 
 
-def _run_page(visit: Visit, may: MayView, *, status: int = 200, problem: str = "") -> Response:
-    found = visit.management.runs.get(may, visit.parameters["run"])
-    files, count = _files(visit, found)
-    return visit.page(
+def _run_page(context: PageContext, may: MayView, *, status: int = 200, problem: str = "") -> Response:
+    found = context.management.runs.get(may, context.parameters["run"])
+    files, count = _files(context, found)
+    return context.page(
         "run.html",
         status=status,
         may=may,
@@ -151,19 +151,19 @@ def _run_page(visit: Visit, may: MayView, *, status: int = 200, problem: str = "
         only_leaves_files=found.runner == PACKAGE_RUNNER,
         prompt=full_prompt(found),
         envelope=envelope_text(found),
-        **_progress(visit, found),
+        **_progress(context, found),
     )
 
 
-def progress(visit: Visit, may: MayView) -> Response:
+def progress(context: PageContext, may: MayView) -> Response:
     """The part of a run's page that changes while it runs. Nothing, when the reader has seen it as it is."""
-    found = visit.management.runs.get(may, visit.parameters["run"])
-    part = _progress(visit, found)
-    return visit.page_again("parts/run-progress.html", part["seen"], may=may, run=found, **part)
+    found = context.management.runs.get(may, context.parameters["run"])
+    part = _progress(context, found)
+    return context.page_again("parts/run-progress.html", part["seen"], may=may, run=found, **part)
 
 
-def _progress(visit: Visit, found: Run) -> dict[str, Any]:
-    output = _output(visit, found)
+def _progress(context: PageContext, found: Run) -> dict[str, Any]:
+    output = _output(context, found)
     return {"output": output, "seen": mark_of(_changing(found), output)}
 
 
@@ -171,25 +171,25 @@ def _changing(run: Run) -> tuple[object, ...]:
     return run.id, run.state, run.attempt, run.started_at, run.finished_at, run.cancel_requested_at
 
 
-def cancel(visit: Visit, may: MayManage) -> Response:
-    shown_id = visit.parameters["run"]
+def cancel(context: PageContext, may: MayManage) -> Response:
+    shown_id = context.parameters["run"]
     try:
-        found = visit.management.runs.cancel(may, shown_id)
+        found = context.management.runs.cancel(may, shown_id)
     except Conflict as error:
-        return _run_page(visit, may, status=409, problem=str(error))
+        return _run_page(context, may, status=409, problem=str(error))
     said = "run-cancelled" if found.state is RunState.CANCELLED else "run-stopping"
-    return visit.go("f", may.factory.name, "runs", shown_id, said=said)
+    return context.go("f", may.factory.name, "runs", shown_id, said=said)
 
 
 # ── The package ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def file(visit: Visit, may: MayView) -> Response:
+def file(context: PageContext, may: MayView) -> Response:
     """A file of the package, byte for byte, as it was when it was asked for: a command may write to it meanwhile."""
-    found = visit.management.runs.get(may, visit.parameters["run"])
-    name = visit.parameters["file"]
+    found = context.management.runs.get(may, context.parameters["run"])
+    name = context.parameters["file"]
     try:
-        pieces = pieces_of(_open(visit, found, name))
+        pieces = pieces_of(_open(context, found, name))
         # From its first piece on it closes the file, whatever becomes of the answer.
         first = next(pieces, b"")
     except OSError:
@@ -202,38 +202,38 @@ def file(visit: Visit, may: MayView) -> Response:
     return StreamingResponse(chain([first], pieces), media_type="application/octet-stream", headers=headers)
 
 
-def _packages(visit: Visit) -> Path | None:
-    packages = visit.service.facts.get("packages")
+def _packages(context: PageContext) -> Path | None:
+    packages = context.service.facts.get("packages")
     return packages if isinstance(packages, Path) else None
 
 
-def _open(visit: Visit, found: Run, name: str) -> int:
+def _open(context: PageContext, found: Run, name: str) -> int:
     """A descriptor of a file of the package. Raises `OSError`."""
-    packages = _packages(visit)
+    packages = _packages(context)
     if packages is None:
         raise FileNotFoundError(name)
     return open_file(packages, found, name)
 
 
-def _files(visit: Visit, found: Run) -> tuple[list[File], int]:
+def _files(context: PageContext, found: Run) -> tuple[list[File], int]:
     """The first files by name, and how many there are."""
-    packages = _packages(visit)
+    packages = _packages(context)
     files, _ = files_of(packages, found) if packages is not None else ([], False)
     first = files[:FILES_SHOWN]
-    return [File(name=name, size=size, address=_address(visit, found, name)) for name, size in first], len(files)
+    return [File(name=name, size=size, address=_address(context, found, name)) for name, size in first], len(files)
 
 
-def _address(visit: Visit, found: Run, name: str) -> str | None:
+def _address(context: PageContext, found: Run, name: str) -> str | None:
     # A command may name a file by bytes that are no text.
     with suppress(UnicodeEncodeError):
-        return url("f", visit.parameters["factory"], "runs", run_id(found.id), "files", name)
+        return url("f", context.parameters["factory"], "runs", run_id(found.id), "files", name)
     return None
 
 
-def _output(visit: Visit, found: Run) -> Output:
+def _output(context: PageContext, found: Run) -> Output:
     """From the package if that is here, and else as it was kept."""
     with suppress(OSError):
-        end, size = end_of(_open(visit, found, OUTPUT_FILE), OUTPUT_BYTES_SHOWN)
+        end, size = end_of(_open(context, found, OUTPUT_FILE), OUTPUT_BYTES_SHOWN)
         return Output(text=end.decode("utf-8", "backslashreplace"), size=size, is_cut=size > OUTPUT_BYTES_SHOWN)
     kept = found.output_tail or ""
     return Output(text=kept, size=len(kept), is_cut=False)

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from hookmill.domain.permission import MayAdminister
 from hookmill.web.dashboard.access import administering
 from hookmill.web.dashboard.application import Page
-from hookmill.web.dashboard.visit import Visit
+from hookmill.web.dashboard.page_context import PageContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +24,8 @@ class SettingInForce:
     """Where it was decided: `environment`, `file` or `default`."""
 
 
-def show(visit: Visit, _may: MayAdminister) -> Response:
-    return visit.page("settings.html", settings=visit.service.facts.get("settings", {}).values())
+def show(context: PageContext, _may: MayAdminister) -> Response:
+    return context.page("settings.html", settings=context.service.facts.get("settings", {}).values())
 
 
 PAGES: Final = (Page("GET", "/settings", show, administering),)

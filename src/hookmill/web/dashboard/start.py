@@ -7,14 +7,14 @@ from starlette.responses import Response
 from hookmill.domain.permission import Caller
 from hookmill.web.dashboard.access import somebody
 from hookmill.web.dashboard.application import Page
-from hookmill.web.dashboard.visit import Visit
+from hookmill.web.dashboard.page_context import PageContext
 
 
-def start(visit: Visit, caller: Caller) -> Response:
-    factories = visit.management.access.factories(caller)
+def start(context: PageContext, caller: Caller) -> Response:
+    factories = context.management.access.factories(caller)
     if len(factories) == 1:
-        return visit.go("f", factories[0].name)
-    return visit.page("start.html", factories=factories)
+        return context.go("f", factories[0].name)
+    return context.page("start.html", factories=factories)
 
 
 PAGES: Final = (Page("GET", "/", start, somebody),)

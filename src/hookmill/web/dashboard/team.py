@@ -19,7 +19,7 @@ from hookmill.management.sessions import LINK_HOURS
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import administering
 from hookmill.web.dashboard.application import Page
-from hookmill.web.dashboard.visit import Visit
+from hookmill.web.dashboard.page_context import PageContext
 
 DAY_US: Final = 86_400_000_000
 _EPOCH: Final = date(1970, 1, 1)
@@ -51,84 +51,88 @@ class Grant:
 # Members
 
 
-def members(visit: Visit, may: MayAdminister) -> Response:
-    return _members(visit, may)
+def members(context: PageContext, may: MayAdminister) -> Response:
+    return _members(context, may)
 
 
-def add_member(visit: Visit, may: MayAdminister) -> Response:
+def add_member(context: PageContext, may: MayAdminister) -> Response:
     """The member, their role and their link are there together, or nothing is."""
-    management = visit.management
+    management = context.management
     try:
-        grant = _chosen_grant(visit, may)
+        grant = _chosen_grant(context, may)
         with management.together(may):
             added = management.members.add(
-                may, visit.form["email"], visit.form["name"], is_admin=grant is not None and grant.factory is None
+                may, context.form["email"], context.form["name"], is_admin=grant is not None and grant.factory is None
             )
             if grant is not None and grant.factory is not None:
                 added = management.members.set_role(may, added.id, grant.factory, grant.role)
             token = management.sessions.link_for(may, added.id)
     except (Invalid, Conflict) as error:
         wrong = "email" if isinstance(error, Conflict) else _field_of(error, otherwise="name")
-        return _members(visit, may, status=422, problem=str(error), wrong=wrong)
-    return _link(visit, added, token, is_new=True)
+        return _members(context, may, status=422, problem=str(error), wrong=wrong)
+    return _link(context, added, token, is_new=True)
 
 
-def _chosen_grant(visit: Visit, may: MayAdminister) -> Grant | None:
+def _chosen_grant(context: PageContext, may: MayAdminister) -> Grant | None:
     """What the form gives the new member; None for nothing yet. Raises `Invalid` for what it didn't offer."""
-    chosen = visit.form["role"]
+    chosen = context.form["role"]
     if not chosen:
         return None
-    for grant in _grants(visit.management.factories.all(may)):
+    for grant in _grants(context.management.factories.all(may)):
         if grant.value == chosen:
             return grant
     raise Invalid(f"There is no role {chosen[:100]!r} to give. Choose one of the list.", pointer="/role")
 
 
-def _members(visit: Visit, may: MayAdminister, *, status: int = 200, problem: str = "", wrong: str = "") -> Response:
-    return visit.page(
+def _members(
+    context: PageContext, may: MayAdminister, *, status: int = 200, problem: str = "", wrong: str = ""
+) -> Response:
+    return context.page(
         "team.html",
         status=status,
-        members=visit.management.members.all(may),
-        grants=_grants(visit.management.factories.all(may)),
+        members=context.management.members.all(may),
+        grants=_grants(context.management.factories.all(may)),
         problem=problem,
         wrong=wrong,
     )
 
 
-def member(visit: Visit, may: MayAdminister) -> Response:
-    return _member(visit, may)
+def member(context: PageContext, may: MayAdminister) -> Response:
+    return _member(context, may)
 
 
-def set_roles(visit: Visit, may: MayAdminister) -> Response:
+def set_roles(context: PageContext, may: MayAdminister) -> Response:
     """Every factory that the form names gets the role that it says; the others keep theirs."""
-    chosen = visit.management.members.get(may, visit.parameters["member"])
-    with visit.management.together(may):
-        for factory in visit.management.factories.all(may):
+    chosen = context.management.members.get(may, context.parameters["member"])
+    with context.management.together(may):
+        for factory in context.management.factories.all(may):
             field = f"role.{factory.id}"
-            if not visit.form.is_checked(field):
+            if not context.form.is_checked(field):
                 continue
-            role = role_named(visit.form[field]) if visit.form[field] else None
+            role = role_named(context.form[field]) if context.form[field] else None
             if role is not chosen.roles.get(factory.name):
-                visit.management.members.set_role(may, chosen.id, factory.name, role)
-    return visit.go("team", "members", chosen.id, said="member-roles")
+                context.management.members.set_role(may, chosen.id, factory.name, role)
+    return context.go("team", "members", chosen.id, said="member-roles")
 
 
-def set_admin(visit: Visit, may: MayAdminister) -> Response:
+def set_admin(context: PageContext, may: MayAdminister) -> Response:
     try:
-        changed = visit.management.members.set_admin(may, visit.parameters["member"], visit.form["is_admin"] == "yes")
+        changed = context.management.members.set_admin(
+            may, context.parameters["member"], context.form["is_admin"] == "yes"
+        )
     except Conflict as error:
-        return _member(visit, may, status=409, problem=str(error))
-    return visit.go("team", "members", changed.id, said="member-admin")
+        return _member(context, may, status=409, problem=str(error))
+    return context.go("team", "members", changed.id, said="member-admin")
 
 
-def make_link(visit: Visit, may: MayAdminister) -> Response:
-    chosen = visit.management.members.get(may, visit.parameters["member"])
-    return _link(visit, chosen, visit.management.sessions.link_for(may, chosen.id))
+def make_link(context: PageContext, may: MayAdminister) -> Response:
+    chosen = context.management.members.get(may, context.parameters["member"])
+    return _link(context, chosen, context.management.sessions.link_for(may, chosen.id))
 
 
-def _link(visit: Visit, chosen: Member, token: SecretValue, *, is_new: bool = False) -> Response:
-    base = visit.management.house.public_url
-    return visit.page(
+def _link(context: PageContext, chosen: Member, token: SecretValue, *, is_new: bool = False) -> Response:
+    base = context.management.config.public_url
+    return context.page(
         "team-link.html",
         member=chosen,
         link=f"{base}/welcome/{token.reveal()}",
@@ -149,78 +153,80 @@ def is_this_machine(base: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-def ask_to_remove(visit: Visit, may: MayAdminister) -> Response:
-    return _ask_to_remove(visit, may)
+def ask_to_remove(context: PageContext, may: MayAdminister) -> Response:
+    return _ask_to_remove(context, may)
 
 
-def remove(visit: Visit, may: MayAdminister) -> Response:
+def remove(context: PageContext, may: MayAdminister) -> Response:
     try:
-        visit.management.members.remove(may, visit.parameters["member"])
+        context.management.members.remove(may, context.parameters["member"])
     except Conflict as error:
-        return _ask_to_remove(visit, may, status=409, problem=str(error))
-    return visit.go("team", said="member-removed")
+        return _ask_to_remove(context, may, status=409, problem=str(error))
+    return context.go("team", said="member-removed")
 
 
-def _member(visit: Visit, may: MayAdminister, *, status: int = 200, problem: str = "") -> Response:
-    return visit.page(
+def _member(context: PageContext, may: MayAdminister, *, status: int = 200, problem: str = "") -> Response:
+    return context.page(
         "team-member.html",
         status=status,
-        member=visit.management.members.get(may, visit.parameters["member"]),
-        factories=visit.management.factories.all(may),
+        member=context.management.members.get(may, context.parameters["member"]),
+        factories=context.management.factories.all(may),
         hours=LINK_HOURS,
         problem=problem,
     )
 
 
-def _ask_to_remove(visit: Visit, may: MayAdminister, *, status: int = 200, problem: str = "") -> Response:
-    chosen = visit.management.members.get(may, visit.parameters["member"])
-    return visit.page("team-remove.html", status=status, member=chosen, problem=problem)
+def _ask_to_remove(context: PageContext, may: MayAdminister, *, status: int = 200, problem: str = "") -> Response:
+    chosen = context.management.members.get(may, context.parameters["member"])
+    return context.page("team-remove.html", status=status, member=chosen, problem=problem)
 
 
 # Keys
 
 
-def keys(visit: Visit, may: MayAdminister) -> Response:
-    return _keys(visit, may)
+def keys(context: PageContext, may: MayAdminister) -> Response:
+    return _keys(context, may)
 
 
-def create_key(visit: Visit, may: MayAdminister) -> Response:
-    role, _, factory = visit.form["role"].partition(" in ")
+def create_key(context: PageContext, may: MayAdminister) -> Response:
+    role, _, factory = context.form["role"].partition(" in ")
     try:
-        made = visit.management.keys.create(
+        made = context.management.keys.create(
             may,
-            visit.form["name"],
+            context.form["name"],
             role_named(role),
             factory=factory or None,
-            expires_at=_end_of_day(visit.form.given("expires")),
+            expires_at=_end_of_day(context.form.given("expires")),
         )
     except (Invalid, NotFound) as error:
         wrong = "factory" if isinstance(error, NotFound) else _field_of(error, otherwise="name")
         # One field says both.
-        return _keys(visit, may, status=422, problem=str(error), wrong="role" if wrong == "factory" else wrong)
+        return _keys(context, may, status=422, problem=str(error), wrong="role" if wrong == "factory" else wrong)
     token = made.token.reveal()
-    curl = f"curl -H {shlex.quote(f'Authorization: Bearer {token}')} {visit.management.house.public_url}/api/v1/me"
-    return visit.page("team-key.html", key=made.key, token=token, curl=curl)
+    curl = f"curl -H {shlex.quote(f'Authorization: Bearer {token}')} {context.management.config.public_url}/api/v1/me"
+    return context.page("team-key.html", key=made.key, token=token, curl=curl)
 
 
-def ask_to_revoke(visit: Visit, may: MayAdminister) -> Response:
-    return visit.page("team-revoke.html", key=_key(visit, may))
+def ask_to_revoke(context: PageContext, may: MayAdminister) -> Response:
+    return context.page("team-revoke.html", key=_key(context, may))
 
 
-def revoke(visit: Visit, may: MayAdminister) -> Response:
-    visit.management.keys.revoke(may, visit.parameters["key"])
-    return visit.go("team", "keys", said="key-revoked")
+def revoke(context: PageContext, may: MayAdminister) -> Response:
+    context.management.keys.revoke(may, context.parameters["key"])
+    return context.go("team", "keys", said="key-revoked")
 
 
-def _keys(visit: Visit, may: MayAdminister, *, status: int = 200, problem: str = "", wrong: str = "") -> Response:
-    found = visit.management.keys.all(may)
-    now = visit.service.now_us()
-    return visit.page(
+def _keys(
+    context: PageContext, may: MayAdminister, *, status: int = 200, problem: str = "", wrong: str = ""
+) -> Response:
+    found = context.management.keys.all(may)
+    now = context.service.now_us()
+    return context.page(
         "team-keys.html",
         status=status,
         good=[key for key in found if key.is_good(now)],
         ended=[key for key in found if not key.is_good(now)],
-        grants=_grants(visit.management.factories.all(may)),
+        grants=_grants(context.management.factories.all(may)),
         problem=problem,
         wrong=wrong,
     )
@@ -231,9 +237,9 @@ def _grants(factories: Sequence[Factory]) -> list[Grant]:
     return [*in_one, Grant(Role.ADMIN, None)]
 
 
-def _key(visit: Visit, may: MayAdminister) -> ApiKey:
-    named = visit.parameters["key"]
-    for key in visit.management.keys.all(may):
+def _key(context: PageContext, may: MayAdminister) -> ApiKey:
+    named = context.parameters["key"]
+    for key in context.management.keys.all(may):
         if key.id == named:
             return key
     raise NotFound(f"There is no key {named[:100]!r}.")
@@ -255,21 +261,21 @@ def _end_of_day(given: str | None) -> int | None:
 # Factories
 
 
-def factories(visit: Visit, may: MayAdminister) -> Response:
-    return _factories(visit, may)
+def factories(context: PageContext, may: MayAdminister) -> Response:
+    return _factories(context, may)
 
 
-def create_factory(visit: Visit, may: MayAdminister) -> Response:
+def create_factory(context: PageContext, may: MayAdminister) -> Response:
     try:
-        visit.management.factories.create(may, visit.form["name"])
+        context.management.factories.create(may, context.form["name"])
     except (Invalid, Conflict) as error:
-        return _factories(visit, may, status=422, problem=str(error))
-    return visit.go("team", "factories", said="factory-created")
+        return _factories(context, may, status=422, problem=str(error))
+    return context.go("team", "factories", said="factory-created")
 
 
-def _factories(visit: Visit, may: MayAdminister, *, status: int = 200, problem: str = "") -> Response:
-    found = visit.management.factories.all(may)
-    return visit.page("team-factories.html", status=status, factories=found, problem=problem)
+def _factories(context: PageContext, may: MayAdminister, *, status: int = 200, problem: str = "") -> Response:
+    found = context.management.factories.all(may)
+    return context.page("team-factories.html", status=status, factories=found, problem=problem)
 
 
 def _field_of(error: HookmillError, *, otherwise: str) -> str:

@@ -23,14 +23,14 @@ from hookmill.domain.signatures.generic import GENERIC, GenericHmac
 from hookmill.domain.signatures.key import generates_secret
 from hookmill.domain.signatures.scheme import Scheme
 from hookmill.domain.webhook import AuthMode, Webhook, WebhookState, usable_name
-from hookmill.management import WebhookWithSecret, fitness
+from hookmill.management import WebhookWithSecret, compatibility
 from hookmill.management.webhooks import Webhooks
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import managing, viewing
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.chart import SERIES, chart
 from hookmill.web.dashboard.home import dropped_in_words
-from hookmill.web.dashboard.visit import Form, Visit
+from hookmill.web.dashboard.page_context import Form, PageContext
 
 RECENT: Final = 10
 
@@ -82,27 +82,27 @@ class AtField(Exception):
 # Making one
 
 
-def new(visit: Visit, may: MayManage) -> Response:
-    return _form(visit, may, Form((("mode", "token"), ("secret_from", "generate"))))
+def new(context: PageContext, may: MayManage) -> Response:
+    return _form(context, may, Form((("mode", "token"), ("secret_from", "generate"))))
 
 
-def create(visit: Visit, may: MayManage) -> Response:
-    if visit.form.is_checked("help"):
+def create(context: PageContext, may: MayManage) -> Response:
+    if context.form.is_checked("help"):
         # Where no script does it, a button asks for the provider's help.
-        return _form(visit, may, visit.form)
+        return _form(context, may, context.form)
     try:
-        made = _created(visit, may)
+        made = _created(context, may)
     except AtField as problem:
-        return _form(visit, may, visit.form, problem=str(problem), field=problem.field)
-    return _once(visit, made, is_new=True, was_given=visit.form["secret_from"] != "generate")
+        return _form(context, may, context.form, problem=str(problem), field=problem.field)
+    return _once(context, made, is_new=True, was_given=context.form["secret_from"] != "generate")
 
 
-def scheme_help(visit: Visit, _may: MayView) -> Response:
-    return visit.page("parts/scheme-help.html", help=_help(visit.query.get("scheme", "")))
+def scheme_help(context: PageContext, _may: MayView) -> Response:
+    return context.page("parts/scheme-help.html", help=_help(context.query.get("scheme", "")))
 
 
-def _created(visit: Visit, may: MayManage) -> WebhookWithSecret:
-    form, management = visit.form, visit.management
+def _created(context: PageContext, may: MayManage) -> WebhookWithSecret:
+    form, management = context.form, context.management
     with _at("name"):
         name = usable_name("webhook", form["name"])
         if any(webhook.name == name for webhook in management.webhooks.all(may)):
@@ -116,19 +116,19 @@ def _created(visit: Visit, may: MayManage) -> WebhookWithSecret:
     with _at("options"):
         options = _options(form["options"]) if is_generic else None
     with _at("options" if is_generic else "scheme"):
-        fitness.usable_scheme(mode, scheme_name, options, False)
+        compatibility.usable_scheme(mode, scheme_name, options, False)
     with _at("handshakes"):
         handshakes = form.is_checked("handshakes") and is_signed
-        scheme = fitness.usable_scheme(mode, scheme_name, options, handshakes)
+        scheme = compatibility.usable_scheme(mode, scheme_name, options, handshakes)
     with _at("delivery_id_header"):
-        header = fitness.usable_header(scheme, form.given("delivery_id_header"))
+        header = compatibility.usable_header(scheme, form.given("delivery_id_header"))
     with _at("event_header"):
-        event_header = fitness.usable_event_header(scheme, scheme_name, form.given("event_header"))
+        event_header = compatibility.usable_event_header(scheme, scheme_name, form.given("event_header"))
     secret, secret_name = None, form.given("secret_name")
     if form["secret_from"] == "given":
         with _at("secret"):
             secret = form["secret"]
-            fitness.refuse_unfit_secret(mode, scheme, usable_secret(secret))
+            compatibility.refuse_unfit_secret(mode, scheme, usable_secret(secret))
     if form["secret_from"] == "team":
         with _at("team_secret"):
             secret_name = management.secrets.get(may, form["team_secret"]).name
@@ -152,9 +152,9 @@ def _created(visit: Visit, may: MayManage) -> WebhookWithSecret:
         )
 
 
-def _form(visit: Visit, may: MayManage, form: Form, *, problem: str = "", field: str = "") -> Response:
-    management = visit.management
-    return visit.page(
+def _form(context: PageContext, may: MayManage, form: Form, *, problem: str = "", field: str = "") -> Response:
+    management = context.management
+    return context.page(
         "webhook-new.html",
         status=422 if problem else 200,
         may=may,
@@ -167,20 +167,20 @@ def _form(visit: Visit, may: MayManage, form: Form, *, problem: str = "", field:
         generic_options=GenericHmac.__struct_fields__,
         secrets=[secret for secret in management.secrets.all(may) if secret.has_value],
         taken=len(management.webhooks.all(may)),
-        limit=management.house.webhooks_per_factory,
+        limit=management.config.webhooks_per_factory,
     )
 
 
-def _once(visit: Visit, made: WebhookWithSecret, *, is_new: bool, was_given: bool) -> Response:
+def _once(context: PageContext, made: WebhookWithSecret, *, is_new: bool, was_given: bool) -> Response:
     """The one moment when a secret that was made here is shown, with the complete URL."""
     webhook = made.webhook
     is_shown = made.secret is not None and not was_given
-    return visit.page(
+    return context.page(
         "webhook-once.html",
         webhook=webhook,
         is_new=is_new,
         # Whoever gave a secret knows it; a page that shows it needlessly is one more place where it stood.
-        url_shown=made.url if is_shown else visit.management.webhooks.url(webhook),
+        url_shown=made.url if is_shown else context.management.webhooks.url(webhook),
         secret=made.reveal() if is_shown else None,
         curl=curl_line(made.webhook.auth_mode, made.url, made.reveal()) if is_shown else None,
         help=_help(webhook.signature_scheme or ""),
@@ -190,14 +190,14 @@ def _once(visit: Visit, made: WebhookWithSecret, *, is_new: bool, was_given: boo
 # Looking at one
 
 
-def show(visit: Visit, may: MayView) -> Response:
-    return _show(visit, may, visit.management.webhooks.get(may, visit.parameters["uid"]))
+def show(context: PageContext, may: MayView) -> Response:
+    return _show(context, may, context.management.webhooks.get(may, context.parameters["uid"]))
 
 
-def _show(visit: Visit, may: MayView, webhook: Webhook, *, problem: str = "", at: str = "") -> Response:
-    management = visit.management
+def _show(context: PageContext, may: MayView, webhook: Webhook, *, problem: str = "", at: str = "") -> Response:
+    management = context.management
     activity = management.log.activity(may).get(webhook.uid)
-    return visit.page(
+    return context.page(
         "webhook.html",
         status=422 if problem else 200,
         may=may,
@@ -214,7 +214,7 @@ def _show(visit: Visit, may: MayView, webhook: Webhook, *, problem: str = "", at
         known_event=_known_event(webhook),
         makes_secret_here=_makes_secret_here(webhook),
         options=json.dumps(webhook.signature_options) if webhook.signature_options is not None else None,
-        form=visit.form,
+        form=context.form,
         problem=problem,
         at=at,
     )
@@ -223,83 +223,85 @@ def _show(visit: Visit, may: MayView, webhook: Webhook, *, problem: str = "", at
 # Changing one
 
 
-def enable(visit: Visit, may: MayManage) -> Response:
-    return _change(visit, may, "state", "webhook-enabled", lambda uid: _webhooks(visit).set_enabled(may, uid, True))
+def enable(context: PageContext, may: MayManage) -> Response:
+    return _change(context, may, "state", "webhook-enabled", lambda uid: _webhooks(context).set_enabled(may, uid, True))
 
 
-def disable(visit: Visit, may: MayManage) -> Response:
-    return _change(visit, may, "state", "webhook-disabled", lambda uid: _webhooks(visit).set_enabled(may, uid, False))
+def disable(context: PageContext, may: MayManage) -> Response:
+    return _change(
+        context, may, "state", "webhook-disabled", lambda uid: _webhooks(context).set_enabled(may, uid, False)
+    )
 
 
-def rename(visit: Visit, may: MayManage) -> Response:
-    name = visit.form["name"]
-    return _change(visit, may, "rename", "webhook-renamed", lambda uid: _webhooks(visit).rename(may, uid, name))
+def rename(context: PageContext, may: MayManage) -> Response:
+    name = context.form["name"]
+    return _change(context, may, "rename", "webhook-renamed", lambda uid: _webhooks(context).rename(may, uid, name))
 
 
-def change_header(visit: Visit, may: MayManage) -> Response:
-    header = visit.form.given("delivery_id_header")
-
-    def change(uid: str) -> Webhook:
-        return _webhooks(visit).change(may, uid, delivery_id_header=header)
-
-    return _change(visit, may, "delivery-id", "webhook-header", change)
-
-
-def change_event_header(visit: Visit, may: MayManage) -> Response:
-    header = visit.form.given("event_header")
+def change_header(context: PageContext, may: MayManage) -> Response:
+    header = context.form.given("delivery_id_header")
 
     def change(uid: str) -> Webhook:
-        return _webhooks(visit).change(may, uid, event_header=header)
+        return _webhooks(context).change(may, uid, delivery_id_header=header)
 
-    return _change(visit, may, "event-type", "webhook-event-header", change)
-
-
-def sync(visit: Visit, may: MayManage) -> Response:
-    return _change(visit, may, "secret", "webhook-synced", lambda uid: _webhooks(visit).sync(may, uid))
+    return _change(context, may, "delivery-id", "webhook-header", change)
 
 
-def supply(visit: Visit, may: MayManage) -> Response:
+def change_event_header(context: PageContext, may: MayManage) -> Response:
+    header = context.form.given("event_header")
+
+    def change(uid: str) -> Webhook:
+        return _webhooks(context).change(may, uid, event_header=header)
+
+    return _change(context, may, "event-type", "webhook-event-header", change)
+
+
+def sync(context: PageContext, may: MayManage) -> Response:
+    return _change(context, may, "secret", "webhook-synced", lambda uid: _webhooks(context).sync(may, uid))
+
+
+def supply(context: PageContext, may: MayManage) -> Response:
     """The provider's secret, for a webhook that waits for it; and deliveries are accepted, where that is wanted."""
 
     def change(uid: str) -> Webhook:
-        with visit.management.together(may):
-            webhook = _webhooks(visit).rotate(may, uid, visit.form["secret"]).webhook
-            return _webhooks(visit).set_enabled(may, uid, True) if visit.form.is_checked("enable") else webhook
+        with context.management.together(may):
+            webhook = _webhooks(context).rotate(may, uid, context.form["secret"]).webhook
+            return _webhooks(context).set_enabled(may, uid, True) if context.form.is_checked("enable") else webhook
 
-    return _change(visit, may, "secret", "webhook-supplied", change)
+    return _change(context, may, "secret", "webhook-supplied", change)
 
 
-def rotate(visit: Visit, may: MayManage) -> Response:
-    webhook = _webhooks(visit).get(may, visit.parameters["uid"])
-    given = visit.form["secret"] if visit.form["secret_from"] == "given" else None
+def rotate(context: PageContext, may: MayManage) -> Response:
+    webhook = _webhooks(context).get(may, context.parameters["uid"])
+    given = context.form["secret"] if context.form["secret_from"] == "given" else None
     try:
-        made = _webhooks(visit).rotate(may, webhook.uid, given)
+        made = _webhooks(context).rotate(may, webhook.uid, given)
     except (Invalid, Conflict, Forbidden) as error:
-        return _show(visit, may, webhook, problem=str(error), at="rotate")
-    return _once(visit, made, is_new=False, was_given=given is not None)
+        return _show(context, may, webhook, problem=str(error), at="rotate")
+    return _once(context, made, is_new=False, was_given=given is not None)
 
 
-def delete(visit: Visit, may: MayManage) -> Response:
-    webhook = _webhooks(visit).get(may, visit.parameters["uid"])
+def delete(context: PageContext, may: MayManage) -> Response:
+    webhook = _webhooks(context).get(may, context.parameters["uid"])
     try:
-        _webhooks(visit).delete(may, webhook.uid)
+        _webhooks(context).delete(may, webhook.uid)
     except Conflict as error:
-        return _show(visit, may, webhook, problem=str(error), at="delete")
-    return visit.go("f", may.factory.name, said="webhook-deleted")
+        return _show(context, may, webhook, problem=str(error), at="delete")
+    return context.go("f", may.factory.name, said="webhook-deleted")
 
 
-def _change(visit: Visit, may: MayManage, at: str, said: str, change: Callable[[str], Webhook]) -> Response:
+def _change(context: PageContext, may: MayManage, at: str, said: str, change: Callable[[str], Webhook]) -> Response:
     """Do it and show the webhook; what can't be done is said at the part of the page that asked for it."""
-    webhook = _webhooks(visit).get(may, visit.parameters["uid"])
+    webhook = _webhooks(context).get(may, context.parameters["uid"])
     try:
         change(webhook.uid)
     except (Invalid, Conflict, Forbidden) as error:
-        return _show(visit, may, webhook, problem=str(error), at=at)
-    return visit.go("f", may.factory.name, "webhooks", webhook.uid, said=said)
+        return _show(context, may, webhook, problem=str(error), at=at)
+    return context.go("f", may.factory.name, "webhooks", webhook.uid, said=said)
 
 
-def _webhooks(visit: Visit) -> Webhooks:
-    return visit.management.webhooks
+def _webhooks(context: PageContext) -> Webhooks:
+    return context.management.webhooks
 
 
 # What forms say
@@ -376,14 +378,14 @@ def _is_made_here(scheme: Scheme, name: str) -> bool:
 
 def _known_event(webhook: Webhook) -> Markup | None:
     """Where the webhook's scheme says that the event's type is."""
-    scheme = fitness.scheme_of(webhook)
+    scheme = compatibility.scheme_of(webhook)
     said = event_in_words(scheme, webhook.signature_scheme) if scheme is not None else None
     return _with_code(said) if said is not None else None
 
 
 def _makes_secret_here(webhook: Webhook) -> bool:
     """Whether a new secret can be made here, and is not the provider's to give."""
-    scheme = fitness.scheme_of(webhook)
+    scheme = compatibility.scheme_of(webhook)
     return scheme is None or _is_made_here(scheme, webhook.signature_scheme or "")
 
 

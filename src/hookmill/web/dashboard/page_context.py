@@ -17,7 +17,7 @@ from hookmill.domain.factory import Factory
 from hookmill.management import Management, SignedIn
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.sign_in_limits import Guesses, SignInLine
-from hookmill.web.dashboard.where import url
+from hookmill.web.dashboard.urls import url
 
 FORM_FIELDS_MAX: Final = 1_000
 THREADS: Final = 8
@@ -87,7 +87,7 @@ class Service:
 
 
 @dataclass(slots=True, kw_only=True)
-class Visit:
+class PageContext:
     """A request and its answers. `signed_in` is None on the pages that are there for everybody."""
 
     request: Request
@@ -131,15 +131,15 @@ class Visit:
             limiter = self.service.threads if self.signed_in is not None else self.service.open_threads
         return await anyio.to_thread.run_sync(partial(work, *arguments, **named), limiter=limiter)
 
-    def page(self, template: str, *, status: int = 200, **context: Any) -> Response:
+    def page(self, template: str, *, status: int = 200, **values: Any) -> Response:
         """A page, or a part of one."""
-        return HTMLResponse(pages.render(template, self, context), status)
+        return HTMLResponse(pages.render(template, self, values), status)
 
-    def page_again(self, template: str, mark: str, **context: Any) -> Response:
+    def page_again(self, template: str, mark: str, **values: Any) -> Response:
         """A part that an open page asks for again and again. Nothing, when its reader has seen it as it is."""
         if mark and self.query.get("seen") == mark:
             return Response(status_code=204)
-        return self.page(template, **context)
+        return self.page(template, **values)
 
     def go(self, *path: str, said: str | None = None, **query: str) -> Response:
         """Send the browser to another page, which says what was done: `said` is a key of `pages.SAID`."""
