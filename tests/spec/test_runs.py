@@ -69,6 +69,7 @@ def test_envelope_calls_the_payload_the_request_and_its_text_untrusted(world, tm
     assert json.loads((package / "envelope.json").read_text()) == {
         "webhook": {"uid": made.webhook.uid, "name": "source"},
         "delivery": {"id": answer.delivery_id},
+        "event": None,
         "automation": {"id": world.management.automations.get(world.may, "triage").id, "name": "triage", "version": 1},
         "run": {"id": package.name, "attempt": 0},
         "payload": {"file": "event-payload.json", "role": "request", "embedded_text": "untrusted"},
