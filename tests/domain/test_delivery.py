@@ -33,6 +33,12 @@ def test_the_providers_own_id_comes_second():
     assert (found.kind, found.shown) == (IdentityKind.PROVIDER, "provider-1")
 
 
+def test_the_senders_id_under_its_other_name_comes_third_too():
+    found = identify(b"x-event", None, an_attempt({b"x-warp-delivery-id": b"s-1"}), BODY)
+
+    assert found == identify(None, None, an_attempt({b"x-service-delivery-id": b"s-1"}), BODY)
+
+
 def test_the_senders_id_comes_third():
     found = identify(b"x-event", None, an_attempt({b"x-service-delivery-id": b"s-1"}), BODY)
 
@@ -47,7 +53,7 @@ def test_the_body_itself_comes_last():
 
 @pytest.mark.parametrize("blank", [b"", b" ", b"\t  \t"])
 def test_a_blank_identity_falls_through_to_the_next(blank):
-    headers = {b"x-event": blank, b"x-service-delivery-id": blank}
+    headers = {b"x-event": blank, b"x-service-delivery-id": blank, b"x-warp-delivery-id": blank}
 
     assert identify(b"x-event", blank, an_attempt(headers), BODY).kind is IdentityKind.BODY_SHA256
 

@@ -80,6 +80,8 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
         "IDENTITY-9": "Ids are remembered for at least 30 days, and body hashes for as long as the log keeps the "
         "delivery.",
         "IDENTITY-10": "An identity is compared only with those of the same webhook and the same source.",
+        "IDENTITY-11": "`X-Warp-Delivery-Id` is another name for `X-Service-Delivery-Id`, and counts where that one is "
+        "absent or blank.",
     },
     "The delivery log": {
         "LOG-1": "Every accepted, duplicate or rejected attempt has a row in the log, even if it starts no run.",

@@ -10,6 +10,7 @@ from hookmill.housekeeping import sweep
 from tests.spec import shows
 
 SENDERS = "X-Service-Delivery-Id"
+WARP = "X-Warp-Delivery-Id"
 
 
 @shows("IDENTITY-6")
@@ -47,6 +48,29 @@ def test_senders_id_decides_whatever_the_bodies_are(world):
         world.clock.advance(seconds=1)
 
     assert world.labels(made)[::-1] == ["Accepted", "Accepted", "Duplicate"]
+
+
+@shows("IDENTITY-11")
+def test_senders_id_may_come_under_either_of_two_names(world):
+    made = world.webhook()
+
+    for body, event in ((b"1", {WARP: "a"}), (b"2", {WARP: "a"}), (b"3", {SENDERS: "a"}), (b"1", {WARP: "b"})):
+        world.post(made, body, headers=event)
+        world.clock.advance(seconds=1)
+
+    assert world.labels(made)[::-1] == ["Accepted", "Duplicate", "Duplicate", "Accepted"]
+
+
+@shows("IDENTITY-11")
+def test_of_two_different_senders_ids_the_first_name_decides(world):
+    made = world.webhook()
+
+    for service, warp in (("a", "1"), ("a", "2"), ("b", "1"), (" ", "1"), ("", "a")):
+        world.post(made, b"{}", headers={SENDERS: service, WARP: warp})
+        world.clock.advance(seconds=1)
+
+    assert world.labels(made)[::-1] == ["Accepted", "Duplicate", "Accepted", "Accepted", "Duplicate"]
+    assert [row.identity for row in world.log(made)][::-1] == ["a", "a", "b", "1", "a"]
 
 
 @shows("IDENTITY-1", "WEBHOOK-8")

@@ -248,7 +248,7 @@ def _label(named: str) -> Label:
 _IDENTITY_FROM: Final = {
     "delivery_id_header": "the webhook's own delivery id header",
     "provider": "the provider's delivery id",
-    "sender": "the X-Service-Delivery-Id header",
+    "sender": "the X-Service-Delivery-Id or X-Warp-Delivery-Id header",
 }
 
 

@@ -16,7 +16,8 @@ import msgspec
 from hookmill.domain.ids import DeliveryKey, WebhookUid
 from hookmill.domain.limits import IDENTITY_SHOWN_CHARACTERS
 
-SENDER_DELIVERY_ID: Final = b"x-service-delivery-id"
+SENDER_DELIVERY_IDS: Final = (b"x-service-delivery-id", b"x-warp-delivery-id")
+"""The headers in which any sender may put an event's id: two names of the same id. The first that is there counts."""
 
 
 class Attempt(msgspec.Struct, kw_only=True, gc=False):
@@ -156,8 +157,9 @@ def identify(delivery_id_header: bytes | None, provider_id: bytes | None, attemp
         return _chosen(IdentityKind.DELIVERY_ID_HEADER, sent)
     if provider_id is not None and (sent := provider_id.strip()):
         return _chosen(IdentityKind.PROVIDER, sent)
-    if sent := attempt.headers.get(SENDER_DELIVERY_ID, b"").strip():
-        return _chosen(IdentityKind.SENDER, sent)
+    for header in SENDER_DELIVERY_IDS:
+        if sent := attempt.headers.get(header, b"").strip():
+            return _chosen(IdentityKind.SENDER, sent)
     return Identity(IdentityKind.BODY_SHA256, _digest(b"body_sha256", sha256(body).digest()), None)
 
 

@@ -37,7 +37,7 @@ pages.SAID.update(
 IDENTITY_FROM: Final = {
     IdentityKind.DELIVERY_ID_HEADER: "the webhook's own delivery id header",
     IdentityKind.PROVIDER: "the provider's delivery id",
-    IdentityKind.SENDER: "the X-Service-Delivery-Id header",
+    IdentityKind.SENDER: "the X-Service-Delivery-Id or X-Warp-Delivery-Id header",
     IdentityKind.BODY_SHA256: "the body's SHA-256: the sender gave no id",
     IdentityKind.SIGNED_CONTENT: "what the sender signed",
 }
