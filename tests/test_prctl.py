@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from hookmill.app.prctl import protect_memory, set_process_name
-from tests.faults.parts import Part, everything_of, parts_of
+from tests.faults.parts import Part, everything_of, kill_part, parts_of, wait_until_announced
 from tests.support.loaded import Forked
 from tests.support.ports import free_port
 from tests.support.service import Service
@@ -69,6 +69,45 @@ def test_no_process_of_the_service_shows_its_environment(tmp_path: Path):
         readable = [each for each in everything_of(service) if shows_its_environment(each.pid)]
 
     assert readable == []
+
+
+OPEN_MEMORY = """
+import os, select, sys
+session, opened = int(sys.argv[1]), set()
+print("watching", flush=True)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    for number in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.getsid(int(number)) == session:
+                os.close(os.open(f"/proc/{number}/mem", os.O_RDONLY))
+                opened.add(open(f"/proc/{number}/comm").read().strip())
+        except OSError:
+            pass
+print(*sorted(opened))
+"""
+"""Tries again and again to open the memory of each process in a session. Prints the names of those that it opened."""
+
+
+def test_no_process_that_the_service_restarts_shows_its_memory(tmp_path: Path):
+    service = Service(tmp_path, port=free_port())
+    with started(sys.executable, "-m", "hookmill", "serve", service=service):
+        wait_until_announced(service)
+        assert service.process is not None
+        watcher = subprocess.Popen(
+            [*UNPRIVILEGED, sys.executable, "-c", OPEN_MEMORY, str(service.process.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert watcher.stdout is not None
+        assert watcher.stdout.readline() == b"watching\n"
+
+        for part in (Part.INGRESS, Part.WRITER, Part.WORKER, Part.FORKS, Part.WRITER):
+            killed = kill_part(service, part)
+            until(lambda: set(parts_of(service)[part]) - {killed}, f"there is another {part}")  # noqa: B023
+
+        opened, _ = watcher.communicate(timeout=LONG_SECONDS)
+
+    assert opened == b"\n"
 
 
 def stay_protected() -> None:

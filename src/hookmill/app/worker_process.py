@@ -2,11 +2,13 @@
 ingress."""
 
 import os
+import platform
 import signal
 import socket
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hookmill.app import Store, log, now_us, open_store
@@ -74,7 +76,8 @@ def work(
 
 def _engine(settings: Settings, store: Store) -> "Engine":
     # It takes a second to load, and a process that only keeps house needs none of it.
-    from hookmill.runs.engine import Engine, EngineSettings
+    with _no_program_for_architecture():
+        from hookmill.runs.engine import Engine, EngineSettings
     from hookmill.runs.runners import CommandRunner, PackageRunner
     from hookmill.runs.runners.command import account_of
 
@@ -102,6 +105,18 @@ def _engine(settings: Settings, store: Store) -> "Engine":
         failed=log.failure,
         recovered=lambda where, what: log.event("recovered", where=where, what=what),
     )
+
+
+@contextmanager
+def _no_program_for_architecture() -> Iterator[None]:
+    """A library of the engine calls `platform.architecture` when it is loaded. That runs the program `file` with this
+    process's environment, and so with its keys, where others of the same account can read it."""
+    architecture = platform.architecture
+    platform.architecture = partial(architecture, executable="")
+    try:
+        yield
+    finally:
+        platform.architecture = architecture
 
 
 def refuse_unusable_accounts(settings: Settings) -> None:
