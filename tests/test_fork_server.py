@@ -126,7 +126,7 @@ def test_the_log_says_which_process_failed_and_not_what_it_knew(tmp_path: Path):
 
 
 def test_a_killed_fork_server_is_replaced_and_its_processes_go_on(forks: ForkServer, monkeypatch):
-    monkeypatch.setattr(fork_server_module, "AGAIN_SECONDS", 2.0)
+    monkeypatch.setattr(fork_server_module, "RESTART_SECONDS", 2.0)
     with ordered(forks) as before:
         process = asked(before)
         kill_the_fork_server()

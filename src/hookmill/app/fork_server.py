@@ -1,6 +1,7 @@
-"""Processes of the service, forked from one that has loaded what they need and has no threads.
+"""Starts processes of the service by forking one that has loaded what they need and has no threads.
 
-A new interpreter would take a second of processor time to load the same again, and hold it in memory a second time.
+A new interpreter would load the same modules again and keep them in memory twice. Linux would also let other processes
+of the same account open its memory until it protects itself; a forked process is protected from its first instruction.
 """
 
 import gc
@@ -17,46 +18,46 @@ from hookmill.app import log
 from hookmill.app.prctl import set_process_name
 
 Job = Callable[[socket.socket], None]
-"""What a process does from its start to its end, with one end of a line to whoever asked for it. It ends when the other
-end is closed."""
+"""What a process does from its start to its end, with one end of a channel to the process that ordered it. It returns
+when the other end is closed."""
 
-AGAIN_SECONDS: Final = 0.5
+RESTART_SECONDS: Final = 0.5
 
 
 class ForkServer:
-    """Starts processes that do one of the `jobs`. To be made while this process has neither threads nor a database
-    open: SQLite's locks don't survive being forked. Any process that is forked from this one later may ask it too."""
+    """Starts processes that do one of the `jobs`. Create it before this process has threads or an open database:
+    SQLite's locks don't survive a fork. Processes that are forked from this one later can use it too."""
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:
-        self._jobs = list(jobs.items())
+        self._jobs = tuple(jobs.items())
         self._numbers = {name: bytes([number]) for number, name in enumerate(jobs)}
-        _open_what_is_closed()
-        # An order is one byte, so those of several processes don't mix. Both ends stay open here: what is ordered while
-        # a fork server is missing waits for the next one.
-        self._orders, self._taken = socket.socketpair()
+        _open_missing_standard_streams()
+        # An order is one byte, so orders of several processes don't mix. This process keeps both ends open: what is
+        # ordered while the fork server is being replaced waits for the next one.
+        self._orders, self._received = socket.socketpair()
         self._orders.setblocking(False)
         self._closing = threading.Event()
         self._pid: int | None = self._fork()
         self._keeper = threading.Thread(target=self._keep_alive, daemon=True)
         self._keeper.start()
 
-    def start(self, job: str, line: socket.socket) -> None:
-        """Start a process that does the job. `line` is its own; the caller closes what is left of it here.
+    def start(self, job: str, channel: socket.socket) -> None:
+        """Start a process that does the job. It gets a copy of `channel`; the caller closes its own.
 
-        Raises `OSError` where it can't be ordered. A process that can't be forked closes its line.
+        Raises `OSError` if there is no room for the order. If the process can't be forked, its channel is closed.
         """
-        socket.send_fds(self._orders, [self._numbers[job]], [line.fileno()])
+        socket.send_fds(self._orders, [self._numbers[job]], [channel.fileno()])
 
     def close(self) -> None:
-        """End the fork server. Processes that it started end with their lines."""
+        """End the fork server. Processes that it started end with their channels."""
         self._closing.set()
         while self._keeper.is_alive():
             if (pid := self._pid) is not None:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self._keeper.join(AGAIN_SECONDS)
+            self._keeper.join(RESTART_SECONDS)
         self._orders.close()
-        self._taken.close()
+        self._received.close()
 
     def _keep_alive(self) -> None:
         while True:
@@ -64,7 +65,7 @@ class ForkServer:
                 with suppress(ChildProcessError):
                     os.waitpid(self._pid, 0)
                 self._pid = None
-            if self._closing.wait(AGAIN_SECONDS):
+            if self._closing.wait(RESTART_SECONDS):
                 return
             log.trouble("fork server", "the process that starts others ended; starting another")
             try:
@@ -75,50 +76,50 @@ class ForkServer:
     def _fork(self) -> int:
         pid = os.fork()
         if pid == 0:
-            _do_and_leave("fork server", self._serve)
+            _run_and_exit("fork server", self._serve)
         return pid
 
     def _serve(self) -> None:
         set_process_name("hookmill:forks")
-        # A Ctrl-C at the terminal, or a stop of everything at once, reaches each process of the service. These end
-        # when the process that they work for does.
+        # Ctrl-C at the terminal, or a service manager's stop, signals every process of the service. These end when the
+        # process that they work for does.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        # Nobody waits for what ends, so it leaves no zombie.
+        # Nobody waits for the started processes, so the system reaps them.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        _let_go_of_files(self._taken.fileno())
-        # What is loaded is never garbage: looking for it would copy what all of them share.
+        _close_files_except(self._received.fileno())
+        # A garbage collection would write to memory that all processes share, and so copy it.
         gc.freeze()
         while True:
-            order, lines, _, _ = socket.recv_fds(self._taken, 1, 1)
+            order, channels, _, _ = socket.recv_fds(self._received, 1, 1)
             if not order:
                 return
-            with socket.socket(fileno=lines[0]) as line:
-                self._begin(*self._jobs[order[0]], line)
+            with socket.socket(fileno=channels[0]) as channel:
+                self._start(*self._jobs[order[0]], channel)
 
-    def _begin(self, name: str, job: Job, line: socket.socket) -> None:
+    def _start(self, name: str, job: Job, channel: socket.socket) -> None:
+        def run() -> None:
+            set_process_name(f"hookmill:{name}")
+            self._received.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            with channel:
+                job(channel)
+
         try:
             pid = os.fork()
         except OSError as error:
-            # Whoever asked sees the closed line, and asks again.
+            # The process that ordered it sees the closed channel, and orders again.
             log.trouble(name, f"the process can't be started: {error.strerror}")
             return
         if pid == 0:
-            _do_and_leave(name, lambda: self._be(name, job, line))
-
-    def _be(self, name: str, job: Job, line: socket.socket) -> None:
-        set_process_name(f"hookmill:{name}")
-        self._taken.close()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        with line:
-            job(line)
+            _run_and_exit(name, run)
 
 
-def _do_and_leave(name: str, do: Callable[[], None]) -> NoReturn:
-    """Do it, and end this process: nothing of the one that it was forked from must go on in it."""
+def _run_and_exit(name: str, run: Callable[[], None]) -> NoReturn:
+    """Never return to the code of the process that this one was forked from."""
     code = 1
     try:
-        do()
+        run()
         code = 0
     except BaseException as error:
         log.failure(name, error)
@@ -126,8 +127,8 @@ def _do_and_leave(name: str, do: Callable[[], None]) -> NoReturn:
         os._exit(code)
 
 
-def _open_what_is_closed() -> None:
-    """A command may be started without standard streams; what is opened next would take their numbers."""
+def _open_missing_standard_streams() -> None:
+    """A command may be started without standard streams. The next files that it opens would get their numbers."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -135,11 +136,11 @@ def _open_what_is_closed() -> None:
             os.open(os.devnull, os.O_RDWR)
 
 
-def _let_go_of_files(but: int) -> None:
-    """Standard input and output belong to the command alone. Whatever else is open would be kept from closing: the
-    lines of others, and the service's port."""
+def _close_files_except(kept: int) -> None:
+    """Close other processes' channels and the service's port, which would otherwise stay open. Standard input and
+    output belong to the command alone."""
     for number in [int(each.name) for each in Path("/dev/fd").iterdir()]:
-        if number > 2 and number != but:
+        if number > 2 and number != kept:
             # The directory itself was one of them.
             with suppress(OSError):
                 os.close(number)
