@@ -12,32 +12,53 @@ PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "schemes.md"
 INTRODUCTION: Final = """\
 # Signature schemes
 
-{count} providers' ways to sign, under {names} names. Written by `python -m scripts.schemes_page`; the catalogue is
-`src/hookmill/domain/signatures/catalogue.toml`.
+Look up here how to set up a provider, what its signature covers, and how the verification is
+proven. There are {count} schemes under {names} names. For example, GitHub:
 
+```sh
+hookmill scheme show github
+hookmill webhook create repo --mode signature --scheme github
 ```
-hookmill webhook create NAME --mode signature --scheme SCHEME
-```
 
-**Covers** says what nobody can change without the secret. Where the body is not covered, whoever sees one delivery
-can send any other body. Where no time is covered, a captured delivery can be sent again: with its own event id it
-is a Duplicate, and where the id is not covered either, it can come under a new one. Where a section says after how
-many seconds a signature is refused, that ends too: until then, a captured delivery is a Duplicate under whatever
-id.
+**Covers** lists what nobody can change without the secret.
 
-**Proof** says why an entry can be trusted: with `sdk` the provider's own SDK agrees with it, with `library` an
-independent one (those from PyPI are asked in every run of the tests), with `vector` a published example. `none` is
-an entry built from the provider's description alone: **experimental**.
+- Where the body is not covered, an attacker who sees one delivery can send any other body.
+- Where no time is covered, an attacker can send a captured delivery again. With its own event id it
+  is a Duplicate. Where the id is not covered either, it can come under a new id and is accepted.
+- Replay protection: where a scheme refuses old signatures, its section gives the seconds. Until
+  then, a captured delivery is a Duplicate under any id; after that, it is refused.
 
-A sender that isn't here and signs with an HMAC: scheme `hmac`, which you fill in. Its fields are `header`,
-`prefix`, `algorithm` (sha1, sha256, sha512), `encoding` (hex, base64, base64url), `secret` (how it becomes the key:
-text, base64, hex), `content` (what is signed, with `{{body}}`, `{{ts}}`, `{{url}}` and `{{header:NAME}}`),
-`timestamp_header`, `timestamp_unit` (s, ms, iso8601) and `tolerance_seconds`:
+**Proof** says why you can trust an entry:
 
-```
+| Proof | Meaning |
+| --- | --- |
+| `sdk` | the provider's own SDK agrees with it |
+| `library` | an independent library agrees with it |
+| `vector` | a published example agrees with it |
+| `none` | **experimental**: built from the provider's description alone |
+
+The tests run the SDKs and libraries that are Python packages.
+
+**Another sender that signs with an HMAC** needs the scheme `hmac`, in which you describe the
+signature:
+
+```sh
 hookmill webhook create NAME --mode signature --scheme hmac \\
   --signature '{{"header": "X-Signature", "prefix": "sha256="}}' --secret-from-stdin
 ```
+
+| Field | Meaning |
+| --- | --- |
+| `header`, `prefix` | where the signature is, and what precedes it |
+| `algorithm` | sha1, sha256 or sha512 |
+| `encoding` | hex, base64 or base64url |
+| `secret` | how the secret becomes the key: text, base64 or hex |
+| `content` | the signed content, with `{{body}}`, `{{ts}}`, `{{url}}` and `{{header:NAME}}` |
+| `timestamp_header`, `timestamp_unit` | where the time is; its unit is s, ms or iso8601 |
+| `tolerance_seconds` | after this time a signature is refused |
+
+`python -m scripts.schemes_page` writes this page from
+`src/hookmill/domain/signatures/catalogue.toml`.
 
 | Scheme | Provider | Signed with | Covers | Proof |
 | --- | --- | --- | --- | --- |
