@@ -11,39 +11,39 @@ export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help setup setup-run run test proof check format bench lock clean
 
-help: ## Show this list
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-setup: ## Make .venv with everything for running, testing and checking
+setup: ## Create .venv with everything for running, testing and checking
 	@sh scripts/setup dev
 
-run: setup-run ## Start the service
+run: setup-run ## Start the service, with all of its set-up
 	@exec .venv/bin/hookmill serve $(ARGS)
 
-test: setup ## Run the tests, all of them or those that ARGS select
+test: setup ## Run all tests, or those that ARGS select
 	@exec .venv/bin/pytest -n auto --no-loadscope-reorder $(ARGS)
 
-proof: setup ## Run the tests, all that is repeated as often as for a release
+proof: setup ## Run the tests, with race-prone ones repeated as often as for a release
 	@exec .venv/bin/pytest -n auto --no-loadscope-reorder --full-counts $(ARGS)
 
-check: setup ## Check the format, the code, the types and the imports
+check: setup ## Check format, lint, types and imports
 	@.venv/bin/ruff format --check --quiet --output-format concise $(CHECKED)
 	@.venv/bin/ruff check --quiet $(CHECKED)
 	@.venv/bin/mypy --no-error-summary $(CHECKED)
 	@report=$$(.venv/bin/lint-imports --no-logo) || { echo "$$report"; exit 1; }
 	@echo "Format, code, types and imports are in order."
 
-format: setup ## Put the format right, and what ruff can put right by itself
+format: setup ## Format the code, and apply the fixes of the linter
 	@.venv/bin/ruff check --quiet --fix-only $(CHECKED)
 	@.venv/bin/ruff format --quiet $(CHECKED)
 
 bench: setup ## Measure the service under load
 	@exec .venv/bin/python -m bench $(ARGS)
 
-lock: ## Write the lock files again from pyproject.toml (newer versions: ARGS=--upgrade)
+lock: ## Compile the lock files from pyproject.toml (newer versions: ARGS=--upgrade)
 	@sh scripts/setup lock $(ARGS)
 
-clean: ## Remove what make has made
+clean: ## Remove everything that make created
 	@rm -rf .venv .tools .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 setup-run:
