@@ -88,6 +88,8 @@ def _section(scheme: Scheme) -> str:
         ]
     for alias in scheme.alias_events:
         lines += ["", f"`{alias}`: the event type is the {event_in_words(scheme, alias)}."]
+    if scheme.aliases_without_event:
+        lines += ["", ", ".join(f"`{one}`" for one in scheme.aliases_without_event) + ": no event type."]
     lines += ["", *(f"{number}. {step}" for number, step in enumerate(scheme.setup, 1))]
     lines += ["", *(f"- {fact}" for fact in facts(scheme)), ""]
     return "\n".join(lines)

@@ -38,6 +38,15 @@ def test_a_scheme_says_where_the_events_type_is_and_whether_it_is_signed(hookmil
     assert (alias["event"], alias["covers_event"]) == ("header:x-gitlab-event", False)
 
 
+def test_an_alias_without_an_event_type_shows_none(hookmill: Hookmill):
+    printed = hookmill("scheme", "show", "replicate").out
+    alias = hookmill("scheme", "show", "replicate", "--json").json
+
+    assert "Event type" not in printed
+    assert (alias["event"], alias["covers_event"]) == (None, False)
+    assert alias["alias_events"]["replicate"] is None
+
+
 def test_a_scheme_that_nothing_independent_confirmed_says_so(hookmill: Hookmill):
     doubtful = [one["name"] for one in hookmill("scheme", "list", "--json").json["schemes"] if one["experimental"]]
 

@@ -27,7 +27,11 @@ class SchemeView(View, frozen=True):
         str | None, Meta(description="Where the event's type is: `header:NAME`, or `json:PATH` in the body.")
     ]
     alias_events: Annotated[
-        dict[str, str], Meta(description="The same of aliases whose events' type is in another place, by their names.")
+        dict[str, str | None],
+        Meta(
+            description="The same of aliases whose events' type is in another place, by their names. "
+            "Null: the alias has no such place."
+        ),
     ]
     covers_event: Annotated[bool, Meta(description="Whether the event's type is signed.")]
     proof: str
@@ -49,7 +53,8 @@ class SchemeView(View, frozen=True):
             covers_time=scheme.covers_time,
             covers_id=scheme.covers_id,
             event=event.source if event is not None else None,
-            alias_events={alias: one.source for alias, one in scheme.alias_events.items()},
+            alias_events={alias: one.source for alias, one in scheme.alias_events.items()}
+            | dict.fromkeys(scheme.aliases_without_event),
             covers_event=scheme.covers_event(name),
             proof=scheme.proof.kind.value,
             proven_by=scheme.proof.source,

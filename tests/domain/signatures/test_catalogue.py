@@ -202,6 +202,10 @@ def test_the_headers_with_the_events_type_hold_no_proof():
         ("mailgun", "json:event-data.event", False),
         ("figma", "json:event_type", False),
         ("livekit", "json:event", True),
+        ("heroku", "json:webhook_metadata.event.include", True),
+        ("sanity", "header:sanity-operation", False),
+        ("gitguardian", "json:action", True),
+        ("hugging_face", "json:event.scope", False),
     ],
 )
 def test_the_events_type_is_signed_where_the_signature_covers_its_place(name, where, is_signed):
@@ -213,7 +217,10 @@ def test_the_events_type_is_signed_where_the_signature_covers_its_place(name, wh
     assert (event.source, scheme.covers_event(name)) == (where, is_signed)
 
 
-@pytest.mark.parametrize("name", ["svix", "vanta", "sendgrid", "line", "hubspot_v3", "airtable"])
+@pytest.mark.parametrize(
+    "name",
+    ["svix", "vanta", "sendgrid", "line", "hubspot_v3", "airtable", "discord", "replicate", "supabase_auth"],
+)
 def test_a_provider_without_one_event_type_has_no_place_for_it(name):
     scheme = catalogue.find(name)
 
@@ -230,6 +237,12 @@ def test_a_provider_without_one_event_type_has_no_place_for_it(name):
         (
             'alias_events.other = { from = "json:type", docs = "https://example.com" }',
             "alias_events: other is none of the aliases",
+        ),
+        ('aliases_without_event = ["other"]', "aliases_without_event: other is none of the aliases"),
+        (
+            'aliases = ["twin"]\naliases_without_event = ["twin"]\n'
+            'alias_events.twin = { from = "json:type", docs = "https://example.com" }',
+            "aliases_without_event: twin has a place in alias_events",
         ),
     ],
 )
@@ -256,5 +269,6 @@ def test_an_event_header_is_refused_where_it_is_known_or_proof(name, header, fau
     assert fault in str(refused.value)
 
 
-def test_an_event_header_may_be_named_where_none_is_known():
-    assert usable_event_header(catalogue.find("svix"), "vanta", "X-Kind") == "X-Kind"
+@pytest.mark.parametrize("name", ["vanta", "replicate"])
+def test_an_event_header_may_be_named_where_none_is_known(name):
+    assert usable_event_header(catalogue.find(name), name, "X-Kind") == "X-Kind"

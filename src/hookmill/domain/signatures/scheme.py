@@ -208,6 +208,8 @@ class Scheme(_Entry, frozen=True, kw_only=True, dict=True):
     event: Event | None = None
     alias_events: dict[str, Event] = {}
     """The same of other providers that sign in this way, by their names, where it is another place."""
+    aliases_without_event: tuple[str, ...] = ()
+    """Those of the other providers that do not say it in one place."""
     jwt: Jwt | None = None
     body_hash: BodyHash | None = None
     signed_headers: SignedHeaders | None = None
@@ -258,7 +260,9 @@ class Scheme(_Entry, frozen=True, kw_only=True, dict=True):
 
     def event_for(self, name: str | None) -> Event | None:
         """Where the provider says what happened, if its name for this scheme is `name`."""
-        return self.alias_events.get(name, self.event) if name is not None else self.event
+        if name is None:
+            return self.event
+        return None if name in self.aliases_without_event else self.alias_events.get(name, self.event)
 
     def covers_event(self, name: str | None) -> bool:
         """Whether the event's type is signed, so that nobody can change it on the way."""
@@ -372,6 +376,11 @@ class CompiledScheme:
         for alias in scheme.alias_events:
             if alias not in scheme.aliases:
                 self._faults.append(f"alias_events: {alias} is none of the aliases")
+        for alias in scheme.aliases_without_event:
+            if alias not in scheme.aliases:
+                self._faults.append(f"aliases_without_event: {alias} is none of the aliases")
+            if alias in scheme.alias_events:
+                self._faults.append(f"aliases_without_event: {alias} has a place in alias_events")
 
     def _template(self, field: str, text: str, named: dict[str, Reader]) -> Template:
         try:
