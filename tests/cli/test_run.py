@@ -9,7 +9,7 @@ import time_machine
 
 from hookmill.cli.run import LOG_BYTES_MAX
 from hookmill.domain.run import RunState
-from hookmill.runs.package import FILES_COUNTED, PIECE_BYTES
+from hookmill.runs.package import CHUNK_BYTES, FILES_COUNTED
 from tests.cli.conftest import START_US, Hookmill, Log
 from tests.cli.terminal import on_terminal
 
@@ -199,7 +199,7 @@ def test_log_of_many_gigabytes_is_cut_in_json(package: Path, hookmill: Hookmill)
 
 def test_log_of_one_line_is_shown_on_a_terminal_piece_by_piece(package: Path):
     # A character of two bytes and one of four stand across the ends of pieces.
-    line = "x" * (PIECE_BYTES - 1) + "é" + "x" * (PIECE_BYTES - 2) + "\U0001f600\x1b"
+    line = "x" * (CHUNK_BYTES - 1) + "é" + "x" * (CHUNK_BYTES - 2) + "\U0001f600\x1b"
     (package / "output.log").write_bytes(line.encode() + b"\xff")
 
     assert on_terminal("run", "log", package.name) == line[:-1] + "\\u001b\\xff"

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 
 from hookmill import app
 from hookmill.domain.errors import Invalid
-from hookmill.runs.package import let_others_pass
+from hookmill.runs.package import allow_traversal
 from hookmill.settings import Settings, read_settings
 from hookmill.store import postgres_engine
 from hookmill.store.rights import ENGINE_SCHEMA
@@ -216,7 +216,7 @@ def test_data_directory_is_passable_for_users_and_the_rest_in_it_closed(tmp_path
         (tmp_path / ours).chmod(0o644)
     (tmp_path / "data" / "engine.db").symlink_to(tmp_path / "outside")
 
-    let_others_pass(packages)
+    allow_traversal(packages)
 
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (packages.parent, *packages.parent.iterdir())}
     assert modes == {

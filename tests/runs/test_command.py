@@ -18,11 +18,11 @@ import pytest
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import RunKey, delivery_id, run_id
 from hookmill.domain.run import Ended, RunState
-from hookmill.runs.package import Package, let_others_pass, write_package
+from hookmill.runs.package import Package, allow_traversal, write_package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction
 from hookmill.runs.runners import CommandRunner, command
-from hookmill.runs.runners.command import account_of
-from hookmill.runs.runners.guard import Output, end_processes_of
+from hookmill.runs.runners.command import unix_account
+from hookmill.runs.runners.guard import CapturedOutput, end_processes_of
 from tests.runs.backlog import processes_of
 from tests.runs.samples import a_run, has_ended, is_alive, keep_going, once
 from tests.support.waiting import until
@@ -47,8 +47,8 @@ def output_of(runner: CommandRunner, package: Package) -> str:
     return tail
 
 
-def end_of(runner: CommandRunner, package: Package, watch: NextInstruction = keep_going) -> Ended:
-    ended = runner.run(package, watch)
+def end_of(runner: CommandRunner, package: Package, next_instruction: NextInstruction = keep_going) -> Ended:
+    ended = runner.run(package, next_instruction)
     assert isinstance(ended, Ended)
     return ended
 
@@ -195,7 +195,7 @@ def test_the_tail_is_made_safe_to_show_and_to_store(package):
 
 def test_output_that_a_full_disk_refuses_is_counted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    output = Output(100)
+    output = CapturedOutput(100)
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, output.file)
 
@@ -403,7 +403,7 @@ def reachable_package() -> Iterator[Package]:
     (top / "data" / "hookmill.db").write_text("others' payloads")
     try:
         package = write_package(top / "data" / "runs", a_run(), b'{"a": 1}')
-        let_others_pass(package.directory.parent)
+        allow_traversal(package.directory.parent)
         yield package
     finally:
         shutil.rmtree(top)
@@ -424,11 +424,11 @@ echo forged >> "${HOOKMILL_PAYLOAD_FILE%/*}/output.log"
 def test_a_command_with_a_user_reaches_its_package_and_nothing_else(reachable_package, monkeypatch):
     if os.geteuid() != 0:
         with pytest.raises(Invalid, match="only if the service runs as root"):
-            account_of("root")
+            unix_account("root")
         return
     monkeypatch.setenv("LANG", "C")
 
-    output = output_of(shell(TRIES, account=account_of("nobody")), reachable_package)
+    output = output_of(shell(TRIES, account=unix_account("nobody")), reachable_package)
 
     home = pwd.getpwnam("nobody").pw_dir
     lines = output.splitlines()
@@ -444,7 +444,7 @@ def test_a_command_with_a_user_reaches_its_package_and_nothing_else(reachable_pa
 
 
 def test_a_command_with_a_user_may_open_its_output_by_name(reachable_package):
-    account = account_of("nobody" if os.geteuid() == 0 else os.geteuid())
+    account = unix_account("nobody" if os.geteuid() == 0 else os.geteuid())
 
     assert output_of(shell("echo out > /dev/stdout; echo err > /dev/stderr", account=account), reachable_package) == (
         "out\nerr\n"
@@ -452,15 +452,15 @@ def test_a_command_with_a_user_may_open_its_output_by_name(reachable_package):
 
 
 def test_the_account_of_the_service_itself_may_always_be_the_user(package):
-    ours = account_of(os.geteuid())
+    ours = unix_account(os.geteuid())
 
     assert output_of(shell('id -u; echo "$HOME"', account=ours), package) == f"{os.geteuid()}\n{ours.home}\n"
 
 
 @pytest.mark.parametrize("user", ["hookmill-nobody-has-this-name", 4_294_967_290, -1])
 def test_a_user_that_is_no_account_is_refused(user):
-    with pytest.raises(Invalid, match="No account of this system is"):
-        account_of(user)
+    with pytest.raises(Invalid, match="This system has no account"):
+        unix_account(user)
 
 
 def test_a_package_out_of_the_users_reach_is_the_hosts_fault(reachable_package):
@@ -468,16 +468,16 @@ def test_a_package_out_of_the_users_reach_is_the_hosts_fault(reachable_package):
 
     if os.geteuid() == 0:
         with pytest.raises(HostFault, match="'nobody' must be able to search each directory of") as raised:
-            shell("true", account=account_of("nobody")).run(reachable_package, keep_going)
+            shell("true", account=unix_account("nobody")).run(reachable_package, keep_going)
         assert not raised.value.acted
     else:
-        ended = end_of(shell("true", account=account_of(os.geteuid())), reachable_package)
+        ended = end_of(shell("true", account=unix_account(os.geteuid())), reachable_package)
         assert ended.state is RunState.SUCCEEDED
 
 
 def test_what_a_user_leaves_running_is_ended_with_its_run(reachable_package):
     script = "env -i setsid sleep 60 & echo $! > left; setsid sleep 60 & exit 0"
-    account = account_of("nobody" if os.geteuid() == 0 else os.geteuid())
+    account = unix_account("nobody" if os.geteuid() == 0 else os.geteuid())
 
     ended = end_of(shell(script, account=account), reachable_package)
 

@@ -36,16 +36,16 @@ class Gate:
     most_inside: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def run(self, package: Package, watch: NextInstruction) -> Ended | Abandoned:
+    def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
         with self._lock:
             self.order.append(package.run.factory_id)
             self.inside += 1
             self.most_inside = max(self.inside, self.most_inside)
         try:
             while not self.open.wait(0.02):
-                if watch() is Instruction.ABANDON:
+                if next_instruction() is Instruction.ABANDON:
                     return Abandoned()
-                if watch() is Instruction.CANCEL:
+                if next_instruction() is Instruction.CANCEL:
                     return Ended(state=RunState.CANCELLED)
             return Ended(state=RunState.SUCCEEDED)
         finally:

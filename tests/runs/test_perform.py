@@ -31,8 +31,8 @@ class Acting:
     act: Callable[[Package, NextInstruction], Ended | Abandoned]
     grace_seconds: float = 0
 
-    def run(self, package: Package, watch: NextInstruction) -> Ended | Abandoned:
-        return self.act(package, watch)
+    def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
+        return self.act(package, next_instruction)
 
 
 DONE = Ended(state=RunState.SUCCEEDED)
@@ -99,7 +99,7 @@ def test_a_run_whose_runner_is_not_configured_fails_with_the_reason(on_sqlite):
 
     run = on_sqlite.run(key)
     assert run.state is RunState.FAILED
-    assert (run.reason or "").startswith("This service started without a runner 'agent'.")
+    assert (run.reason or "").startswith("The service started without a runner 'agent'.")
 
 
 def test_a_run_without_its_payload_fails_with_the_reason(on_sqlite):
@@ -202,7 +202,7 @@ def test_a_runner_with_a_fault_fails_its_run_and_the_operator_hears_of_it(on_sql
 
     run = on_sqlite.run(key)
     assert run.state is RunState.FAILED
-    assert run.reason == "The runner 'faulty' has a fault. The service's log says more."
+    assert run.reason == "The runner 'faulty' has a fault. See the service's log."
     assert [(where, type(error)) for where, error in failures] == [("runner faulty", ZeroDivisionError)]
 
 
@@ -220,10 +220,10 @@ def test_a_runner_at_work_learns_that_its_run_was_cancelled(backlog):
     key = taken(backlog, runner="acting")
     told = []
 
-    def act(_: Package, watch: NextInstruction) -> Ended:
-        told.append(watch())
+    def act(_: Package, next_instruction: NextInstruction) -> Ended:
+        told.append(next_instruction())
         backlog.request_cancel(key)
-        told.append(watch())
+        told.append(next_instruction())
         return DONE
 
     performer(backlog, acting=Acting(act)).perform(key)
@@ -235,10 +235,10 @@ def test_a_runner_goes_on_while_its_run_cannot_be_read(on_sqlite, monkeypatch):
     key = taken(on_sqlite, runner="acting")
     failures: list[Any] = []
 
-    def act(_: Package, watch: NextInstruction) -> Ended:
+    def act(_: Package, next_instruction: NextInstruction) -> Ended:
         with monkeypatch.context() as patched:
             patched.setattr(store, "standing_of", lambda *_, **__: 1 / 0)
-            assert watch() is Instruction.CONTINUE
+            assert next_instruction() is Instruction.CONTINUE
         return DONE
 
     performer(on_sqlite, failures, acting=Acting(act)).perform(key)
@@ -252,11 +252,11 @@ def test_a_runner_declared_dead_is_stopped_without_effect(backlog):
     key = taken(backlog, runner="acting")
     told = []
 
-    def act(_: Package, watch: NextInstruction) -> Ended:
+    def act(_: Package, next_instruction: NextInstruction) -> Ended:
         take_back(backlog, key)
-        told.append(watch())
+        told.append(next_instruction())
         take(backlog, ExecutorId("them"))
-        told.append(watch())
+        told.append(next_instruction())
         return DONE
 
     ended = performer(backlog, acting=Acting(act)).perform(key)
@@ -269,7 +269,7 @@ def test_a_runner_declared_dead_is_stopped_without_effect(backlog):
 def test_an_earlier_attempt_of_the_same_process_has_no_effect_either(backlog):
     key = taken(backlog, runner="acting")
 
-    def act(_: Package, watch: NextInstruction) -> Ended:
+    def act(_: Package, next_instruction: NextInstruction) -> Ended:
         if backlog.run(key).attempt == 1:
             take_back(backlog, key)
             take(backlog)
@@ -289,7 +289,7 @@ def test_an_end_is_recorded_as_soon_as_the_database_is_back(on_sqlite):
     holder = sqlite3.connect(on_sqlite.url.removeprefix("sqlite:///"), isolation_level=None, check_same_thread=False)
     back = threading.Timer(2.2, lambda: holder.execute("ROLLBACK"))
 
-    def act(_: Package, watch: NextInstruction) -> Ended:
+    def act(_: Package, next_instruction: NextInstruction) -> Ended:
         holder.execute("BEGIN IMMEDIATE")
         back.start()
         return DONE

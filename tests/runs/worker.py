@@ -26,7 +26,7 @@ class Faulty:
 
     grace_seconds: float = 0.0
 
-    def run(self, package: Package, watch: NextInstruction) -> Ended | Abandoned:
+    def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
         raise HostFault("No process left.")
 
 

@@ -22,7 +22,7 @@ from hookmill.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     from hookmill.runs.engine import Engine
-    from hookmill.runs.runners.command import Account
+    from hookmill.runs.runners.command import UnixAccount
 
 
 STANDS_BACK: Final = 10
@@ -79,7 +79,7 @@ def _engine(settings: Settings, store: Store) -> "Engine":
     with _no_program_for_architecture():
         from hookmill.runs.engine import Engine, EngineSettings
     from hookmill.runs.runners import CommandRunner, PackageRunner
-    from hookmill.runs.runners.command import account_of
+    from hookmill.runs.runners.command import unix_account
 
     commands = {
         name: CommandRunner(
@@ -88,7 +88,7 @@ def _engine(settings: Settings, store: Store) -> "Engine":
             environment=runner.environment,
             pass_environment=runner.pass_environment,
             output_bytes_max=runner.output_bytes_max,
-            account=account_of(runner.user) if runner.user is not None else None,
+            account=unix_account(runner.user) if runner.user is not None else None,
             open_files_max=limit_before(),
         )
         for name, runner in settings.runners.items()
@@ -127,18 +127,18 @@ def refuse_unusable_accounts(settings: Settings) -> None:
 def admit_accounts(settings: Settings) -> None:
     """Let the accounts that runners name reach their packages. Changes modes, so the data directory must be known to be
     the service's. Raises `Invalid` for an account that can't reach its packages."""
-    from hookmill.runs.package import let_others_pass, make_packages_directory
+    from hookmill.runs.package import allow_traversal, make_packages_directory
     from hookmill.runs.runner import reason_of
-    from hookmill.runs.runners.command import refuse_unreachable
+    from hookmill.runs.runners.command import check_reachable
 
     packages = settings.data_dir.absolute() / "runs"
     for name, account in _accounts(settings).items():
-        if account.is_ours:
+        if account.is_own:
             continue
         try:
             make_packages_directory(packages)
-            let_others_pass(packages)
-            refuse_unreachable(packages, account)
+            allow_traversal(packages)
+            check_reachable(packages, account)
         except OSError as error:
             raise Invalid(
                 f"The runner {name!r}: {packages.parent} can't be prepared for its user: {reason_of(error)} "
@@ -148,15 +148,15 @@ def admit_accounts(settings: Settings) -> None:
             raise Invalid(f"The runner {name!r}: {error}") from None
 
 
-def _accounts(settings: Settings) -> "dict[str, Account]":
+def _accounts(settings: Settings) -> "dict[str, UnixAccount]":
     """By the names of the runners that have a user."""
-    from hookmill.runs.runners.command import account_of
+    from hookmill.runs.runners.command import unix_account
 
     accounts = {}
     for name, runner in settings.runners.items():
         if runner.user is not None:
             try:
-                accounts[name] = account_of(runner.user)
+                accounts[name] = unix_account(runner.user)
             except Invalid as error:
                 raise Invalid(f"The runner {name!r}: {error}") from None
     return accounts

@@ -80,10 +80,10 @@ def show(run: Id, factory: options.FactoryName = "default", json: options.AsJson
         found = here.management.runs.get(here.may, run)
         packages = _packages(here.settings)
 
-    from hookmill.runs.package import directory_of, files_of
+    from hookmill.runs.package import directory_of, list_files
 
     directory = directory_of(packages, found)
-    files, has_more = files_of(packages, found)
+    files, has_more = list_files(packages, found)
     if json:
         listed = [{"name": name, "size": size} for name, size in files]
         as_json(
@@ -120,7 +120,7 @@ def log(run: Id, factory: options.FactoryName = "default", json: options.AsJson 
         found = here.management.runs.get(here.may, run)
         packages = _packages(here.settings)
 
-    from hookmill.runs.package import directory_of, end_of, open_file, pieces_of
+    from hookmill.runs.package import directory_of, open_file, read_chunks, read_tail
     from hookmill.runs.runners.guard import OUTPUT_FILE
 
     try:
@@ -129,18 +129,18 @@ def log(run: Id, factory: options.FactoryName = "default", json: options.AsJson 
         _print_kept(found, json)
         return
     if json:
-        end, size = end_of(opened, LOG_BYTES_MAX)
+        end, size = read_tail(opened, LOG_BYTES_MAX)
         file = str(directory_of(packages, found) / OUTPUT_FILE)
         _print_log(found, file, end.decode("utf-8", "backslashreplace"), size, is_cut=size > LOG_BYTES_MAX)
         return
     if not on_terminal():
-        for piece in pieces_of(opened):
+        for piece in read_chunks(opened):
             sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
         return
     # Whatever text a run repeats may come from a sender, and a terminal would obey it.
     decoder = getincrementaldecoder("utf-8")("backslashreplace")
-    for piece in chain(pieces_of(opened), [b""]):
+    for piece in chain(read_chunks(opened), [b""]):
         sys.stdout.write(shown_lines(decoder.decode(piece, final=not piece)))
 
 

@@ -1,1 +1,1 @@
-"""From a run's row to its end: handing over, performing, and what is done when a worker dies in the middle."""
+"""Runs: claims them from the backlog, performs them, and requeues them when a worker dies."""

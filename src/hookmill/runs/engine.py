@@ -1,15 +1,15 @@
-"""Hands runs to the durable engine, DBOS Transact, as slots get free, and requeues the runs of dead workers.
+"""Starts runs in the durable engine, DBOS Transact, as slots become free, and requeues the runs of dead workers.
 
-A run's row is the truth and the backlog. The engine holds what is being performed, so its speed or absence never
-touches a delivery, and its own record may be lost or be of another day. What was decided, and why:
+The `runs` table is the source of truth and the backlog. The engine holds only runs in flight, so a slow or missing
+engine never affects a delivery, and its own record may be lost or out of date. Design decisions:
 
-- A run is started directly, under its own id as the engine's id, within a bound that is kept here. Through a queue of
-  the engine the same run takes 3.6 ms of processor time instead of 1.5 and begins after 55 ms instead of 2, and the
-  queue's polling takes 4 % of a core while nothing happens. A direct start is recorded before it runs, too.
-- Every life of a process is another executor. What a dead one had goes back into the backlog, after the engine forgot
-  it, and is begun again by whoever has a hand free. The engine's own recovery knows only the process it runs in, and
-  resuming through its queue gives everything to the process that polls first, past its bound.
-- Attempts are counted and fenced in the row, because the engine performs at least once.
+- This module starts runs directly, under the run's id as the engine's id, and bounds their number itself. A queue of
+  the engine would take 3.6 ms of processor time for each run instead of 1.5, start it after 55 ms instead of 2, and
+  poll with 4 % of a core while idle. The engine records a direct start before it runs, too.
+- Each start of a process is a new executor. The runs of a dead executor go back to the backlog after the engine forgot
+  them, and any worker with a free slot claims them. The engine's own recovery covers only its own process, and
+  resuming through its queue would give every run to the process that polls first, beyond its bound.
+- The row counts and fences attempts, because the engine performs at least once.
 """
 
 import fcntl
@@ -45,31 +45,31 @@ from hookmill.store.runs import ExecutorId
 from hookmill.store.watch import CommitWatch
 
 SWEEP_SECONDS: Final = 0.1
-"""How long a run that nobody announced may lie in the backlog before it is seen."""
+"""How long a run may wait in the backlog without a call of `wake`."""
 LOCK_SECONDS: Final = 15.0
-"""How long a new process waits for one that is still stopping its runs."""
+"""How long a new process waits for an old one that is still stopping its runs."""
 RETRY_SECONDS: Final = 1.0
 PACE_SECONDS: Final = 0.1
-"""Between two takings from the backlog: a flood of short runs must leave the processor to the deliveries."""
+"""The time between two claims, so that a flood of short runs leaves the processor to deliveries."""
 BEATS_BEFORE_DEATH: Final = 6
-"""A process whose heartbeat is left out so many times is dead."""
+"""A process is dead after this many missing heartbeats."""
 TIDY_SECONDS: Final = 5.0
 STOPPING_SECONDS: Final = 5.0
-"""How long, beyond the runners' own grace, stopped runs are waited for."""
+"""How long a shutdown waits for stopped runs, beyond the runners' own grace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """What the operator decides about runs."""
+    """The operator's settings for runs."""
 
     data: Path
-    """Packages are written below `runs/` in here; beside SQLite the engine's own file is here, too."""
+    """The data directory: packages are in `runs/`, and with SQLite the engine's database is `engine.db`."""
     runners: Mapping[str, Runner]
     concurrency: int = 4
-    """Runs that one process performs at the same time."""
+    """The most runs that one process performs at the same time."""
     attempts_max: int = 3
     dead_after_seconds: float = 5.0
-    """On PostgreSQL: a process that was not heard for so long is dead, and its runs begin again elsewhere."""
+    """On PostgreSQL: a process without a heartbeat for so long is dead, and its runs are requeued."""
 
 
 class WorkerLost(HookmillError):
@@ -77,7 +77,7 @@ class WorkerLost(HookmillError):
 
 
 class Engine:
-    """Performs runs in this process. There is one in a process, and beside SQLite one at all."""
+    """Performs runs in this process. A process has one engine. With SQLite, the installation has one."""
 
     def __init__(
         self,
@@ -88,8 +88,10 @@ class Engine:
         failed: Callable[[str, BaseException], None] = lambda _where, _error: None,
         recovered: Callable[[str, str], None] = lambda _where, _what: None,
     ) -> None:
-        """`clock` tells microseconds since 1970; `failed` hears what went wrong where nobody else could be told, and
-        `recovered` of what is right again without anybody's doing."""
+        """`clock` returns microseconds since 1970. `failed` reports errors of background work: where, and the error.
+
+        `recovered` reports the end of such an error: where, and what works again.
+        """
         self.executor = ExecutorId(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
         self._database = database
         self._settings = settings
@@ -102,7 +104,7 @@ class Engine:
         self._threads: list[threading.Thread] = []
         self._lock: IO[bytes] | None = None
         self._watch = CommitWatch(database)
-        self._found_nothing = False
+        self._backlog_was_empty = False
         self._skipped: Collection[str] = ()
         self._start: Callable[[str], None] = _not_launched
         packages = settings.data.absolute() / "runs"
@@ -121,26 +123,26 @@ class Engine:
         )
 
     def launch(self) -> None:
-        """Take up what is waiting and what earlier lives left; from here on `wake` is heard.
+        """Start performing runs: those in the backlog, and those that dead processes left.
 
-        To be called in the process that performs, after it was forked. Raises `Conflict` when another process performs
-        runs beside the same SQLite database, and `StoreUnavailable` when the database is away.
+        Call it in the process that performs, after the fork. Raises `Conflict` when another process performs runs with
+        the same SQLite database, and `StoreUnavailable` when the database is unavailable.
         """
-        _aside(self._launch)
+        _in_own_thread(self._launch)
 
     def wake(self) -> None:
-        """Runs were committed. Costs next to nothing, from any thread; to forget it costs a tenth of a second."""
+        """Announce that runs were committed. Cheap, and safe from any thread. Without it, runs wait up to 0.1 s."""
         if not self._attention.is_set():
             self._attention.set()
 
     def shutdown(self, grace_seconds: float) -> None:
-        """Begin nothing more, let what runs end within the grace, stop the rest and leave it for the next start."""
-        _aside(lambda: self._shutdown(grace_seconds))
+        """Claim no more runs, and wait `grace_seconds` for those in flight. Then stop them and requeue them."""
+        _in_own_thread(lambda: self._shutdown(grace_seconds))
 
     def _launch(self) -> None:
         if self._database.on_sqlite:
             self._settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = _the_only_one(self._settings.data / "engine.lock")
+            self._lock = _acquire_lock(self._settings.data / "engine.lock")
         try:
             self._start = _launch_dbos(self._database, self._settings, self.executor, self._perform, self._failed)
             self._register()
@@ -163,11 +165,11 @@ class Engine:
             self._leaving.set()
             graces = (runner.grace_seconds for runner in self._settings.runners.values())
             if not self._in_flight.wait_until_empty(STOPPING_SECONDS + max(graces, default=0)):
-                # Before anybody else begins them.
+                # Before another worker begins them.
                 end_processes_of(*map(run_id, self._in_flight.keys))
         self._leaving.set()
         for thread in self._threads:
-            # One that waits for a dead disk waits for as long as the disk is dead.
+            # A thread that waits for a dead disk may never end.
             thread.join(STOPPING_SECONDS)
         with suppress(StoreUnavailable), self._database.write() as tx:
             store.deregister(tx, self.executor)
@@ -180,7 +182,7 @@ class Engine:
         if self._lock is not None:
             self._lock.close()
 
-    # From the backlog into a thread
+    # Claiming and performing
 
     def _dispatch(self) -> None:
         last_served = FactoryId("")
@@ -204,15 +206,15 @@ class Engine:
         if not self._health.may_claim():
             return ()
         skipped = self._health.runners_at_fault()
-        if self._found_nothing and skipped == self._skipped and not self._watch.has_news():
+        if self._backlog_was_empty and skipped == self._skipped and not self._watch.has_news():
             return ()
-        self._found_nothing = False
+        self._backlog_was_empty = False
         self._skipped = skipped
         with self._database.read() as tx:
-            self._found_nothing = not store.is_anything_waiting(tx, skipped=skipped)
-        if self._found_nothing:
+            self._backlog_was_empty = not store.is_anything_waiting(tx, skipped=skipped)
+        if self._backlog_was_empty:
             if skipped:
-                # To pass over what waits for them takes time.
+                # The query that skips these runners' waiting runs is slow.
                 self._stopping.wait(RETRY_SECONDS)
             return ()
         with self._database.write() as tx:
@@ -230,7 +232,7 @@ class Engine:
             try:
                 self._start(name)
             except dbos_error.DBOSWorkflowIDInUseError:
-                # A record of another day. The row says that nobody performs it, and the row is the truth.
+                # The engine's record is out of date: the row says that no worker performs the run.
                 DBOS.delete_workflows([name])
                 self._start(name)
         except Exception as error:
@@ -252,18 +254,18 @@ class Engine:
 
     def _forget(self, key: RunKey) -> None:
         try:
-            # Of what a workflow calls itself the engine would take notes, under the name that is being forgotten.
-            _aside(lambda: DBOS.delete_workflows([run_id(key)]))
+            # Inside a workflow, the engine would record this call under the id that is being deleted.
+            _in_own_thread(lambda: DBOS.delete_workflows([run_id(key)]))
         except Exception as error:
-            # Whoever starts it next finds the old record, and removes it.
+            # The worker that starts the run next removes the old record.
             self._failed("runs", error)
 
-    # What died, and what slipped
+    # Heartbeats, and requeueing
 
     def _register(self) -> None:
         with self._database.write() as tx:
             if self._database.on_sqlite:
-                # The lock says that nobody else lives.
+                # The lock proves that no other process performs runs.
                 for executor in store.last_heartbeats(tx):
                     store.deregister(tx, executor)
             store.heartbeat(tx, self.executor, self._clock())
@@ -289,7 +291,7 @@ class Engine:
                 if store.deregister(tx, executor, last_beat=last_beat):
                     seconds = self._settings.dead_after_seconds
                     self._failed(
-                        "runs", WorkerLost(f"{executor} was not heard for {seconds:g} s: its runs begin again.")
+                        "runs", WorkerLost(f"{executor} sent no heartbeat for {seconds:g} s: its runs are requeued.")
                     )
             lost = store.runs_of_dead_executors(tx)
             ended = self._requeue(tx, lost, attempts_max=self._settings.attempts_max)
@@ -298,10 +300,13 @@ class Engine:
             self.wake()
 
     def _requeue(self, tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None) -> Sequence[RunKey]:
-        """Those that ended by it: nobody begins them again, and what they left running must be ended here."""
+        """Put runs back into the backlog. Returns those that end instead, after their last attempt.
+
+        The caller must end the processes that these have left.
+        """
         if not keys:
             return ()
-        # The engine forgets first: once the row is in the backlog, anybody may start it.
+        # The engine's record goes first: once the row is in the backlog, any worker may start the run.
         DBOS.delete_workflows([run_id(key) for key in keys])
         return store.requeue(tx, keys, attempts_max=attempts_max, now=self._clock())
 
@@ -310,43 +315,44 @@ class Engine:
         while not self._stopping.wait(TIDY_SECONDS):
             try:
                 missing = self._requeue_lost(missing)
-                _forget_what_ended()
+                _delete_ended_workflows()
             except Exception as error:
                 self._failed("runs", error)
 
     def _requeue_lost(self, missing_before: set[RunKey]) -> set[RunKey]:
-        """Runs that our rows say we have and our threads don't know of, twice in a row.
+        """Requeue runs that this process has claimed and no thread performs, two checks in a row.
 
-        So it looks when the database was away at a bad moment, or the engine could not start what was taken.
+        This happens when the database fails at a bad moment, or when the engine could not start a claimed run.
+        Returns the runs that are missing for the first time.
         """
         with self._database.read() as tx:
             missing = self._in_flight.missing(store.runs_claimed_by(tx, self.executor))
-        slipped = missing & missing_before
-        if slipped:
+        lost = missing & missing_before
+        if lost:
             with self._database.write() as tx:
-                # They slipped by a fault of ours, which ends no run.
-                ended = self._requeue(tx, sorted(slipped), attempts_max=None)
+                # A fault of the service must not use up the run's attempts.
+                ended = self._requeue(tx, sorted(lost), attempts_max=None)
             end_processes_of(*map(run_id, ended))
             self.wake()
-        return missing - slipped
+        return missing - lost
 
 
 class _Unfinished(BaseException):
-    """Ends a workflow without an outcome. Of an `Exception` the engine would record one, or wait for another's."""
+    """Ends a workflow without an outcome. For an `Exception`, the engine would record an outcome or wait for one."""
 
 
-def _aside(work: Callable[[], None]) -> None:
-    """In a thread of its own, because the engine refuses to be called where an event loop runs."""
+def _in_own_thread(work: Callable[[], None]) -> None:
+    """Call `work` in a new thread: the engine refuses calls from a thread with an event loop."""
     with ThreadPoolExecutor(max_workers=1) as thread:
         thread.submit(work).result()
 
 
 def _not_launched(_: str) -> None:
-    raise AssertionError("launch() comes first")
+    raise AssertionError("launch() was not called")
 
 
-def _the_only_one(path: Path) -> IO[bytes]:
-    """A lock that lives as long as this process, and that no child inherits."""
+def _acquire_lock(path: Path) -> IO[bytes]:
+    """Acquire the lock that only one process can hold. No child inherits it. Raises `Conflict` after 15 seconds."""
     lock = open_lock_file(path)
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
@@ -368,28 +374,31 @@ def _launch_dbos(
     perform: Callable[[str], None],
     failed: Callable[[str, BaseException], None],
 ) -> Callable[[str], None]:
-    """Launch the engine. What comes back starts a run by its shown id, unless the engine has a record of it."""
-    # With no handler here it would print lines of its own beside the service's log.
-    logging.getLogger("dbos").handlers[:] = [_ToldTo(failed)]
+    """Launch the engine. Returns a function that starts a run by its `run_…` id, unless the engine has a record of it.
+
+    `perform` is called with that id.
+    """
+    # Without a handler, the engine would print lines that are not in the service's log format.
+    logging.getLogger("dbos").handlers[:] = [_ForwardingHandler(failed)]
     DBOS(
         config={
             "name": "hookmill-runs",
-            # By default a hash of the source, so that every deployment strands what the one before had.
+            # The default is a hash of the source: each deployment would strand the workflows of the one before.
             "application_version": "1",
             "executor_id": executor,
-            # By default arguments are pickled.
+            # The default pickles arguments.
             "serializer": DBOSPortableJSONSerializer(),
             "log_level": "WARNING",
             "enable_otlp": False,
             "max_executor_threads": settings.concurrency,
-            # The end of the engine waits for this long; nothing listens.
+            # Shutdown waits for this long. Nothing listens.
             "notification_listener_polling_interval_sec": 0.1,
             "scheduler_polling_interval_sec": 3600.0,
             **_engine_database(database, settings, failed),
         }
     )
 
-    # A function, because a bound method's object would become an argument. Attempts are bounded in the row.
+    # A function: the engine would store a bound method's object as an argument. The row bounds the attempts.
     @DBOS.workflow(name="perform", max_recovery_attempts=None)
     def workflow(name: str) -> None:
         perform(name)
@@ -409,23 +418,23 @@ def _engine_database(
         return {
             "system_database_url": database.url,
             "dbos_system_schema": ENGINE_SCHEMA,
-            # Nothing listens, and the notifier would wake this process a hundred times a second.
+            # Nothing listens. The notifier would wake this process a hundred times a second.
             "use_listen_notify": False,
             "db_engine_kwargs": {"pool_size": 4, "max_overflow": settings.concurrency},
         }
-    ledger = settings.data / "engine.db"
-    if (damaged := prepare_engine_db(ledger)) is not None:
-        # What it knew stands in the runs' rows, too.
-        failed("engine", EngineTrouble(f"{ledger} was damaged. It was moved to {damaged}, and a new one is made."))
+    engine_db = settings.data / "engine.db"
+    if (damaged := prepare_engine_db(engine_db)) is not None:
+        # The `runs` table has everything that it held.
+        failed("engine", EngineError(f"{engine_db} was damaged. It was moved to {damaged}, and a new one is made."))
     return {
-        "system_database_url": f"sqlite:///{ledger}",
-        # One connection: two that checkpoint at once can corrupt a WAL in SQLite up to 3.51.2.
+        "system_database_url": f"sqlite:///{engine_db}",
+        # One connection: two that checkpoint at the same time can corrupt a WAL in SQLite up to 3.51.2.
         "db_engine_kwargs": {"pool_size": 1, "max_overflow": 0, "connect_args": {"factory": EngineDbConnection}},
     }
 
 
-def _forget_what_ended() -> None:
-    """Keep the engine's record from growing for ever: what a run came to stands in its row."""
+def _delete_ended_workflows() -> None:
+    """Keep the engine's record small. The run's row has the outcome."""
     ended = DBOS.list_workflows(
         status=["SUCCESS", "ERROR", "CANCELLED"], limit=500, load_input=False, load_output=False
     )
@@ -433,15 +442,17 @@ def _forget_what_ended() -> None:
         DBOS.delete_workflows([workflow.workflow_id for workflow in ended])
 
 
-class EngineTrouble(HookmillError):
-    """What the engine would have written into a log of its own."""
+class EngineError(HookmillError):
+    """A warning or an error that the engine logged."""
 
 
-class _ToldTo(logging.Handler):
+class _ForwardingHandler(logging.Handler):
+    """Forwards the engine's log records to `failed`."""
+
     def __init__(self, failed: Callable[[str, BaseException], None]) -> None:
         super().__init__(logging.WARNING)
         self._failed = failed
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        self._failed("engine", error or EngineTrouble(record.getMessage()[:500]))
+        self._failed("engine", error or EngineError(record.getMessage()[:500]))

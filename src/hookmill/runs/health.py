@@ -1,7 +1,7 @@
 """Whether this host can perform runs, with each of its runners.
 
-After a fault of the host, this worker claims no runs until a test write succeeds. After a fault that one runner met, it
-claims none for that runner for a while, and then tries again.
+After a fault of the host, this worker claims no runs until a test write succeeds. After a fault of one runner, it
+claims no runs for that runner for a while, and then tries again.
 """
 
 import os
@@ -20,30 +20,30 @@ from hookmill.runs.runner import HostFault, reason_of
 from hookmill.store.directories import PROBE_PREFIX, remove_directory
 
 PROBE_SECONDS: Final = 1.0
-"""Between two test writes, and between a fault and the next try."""
+"""The time between two test writes, and between a fault and the next try."""
 PROBE_SECONDS_MAX: Final = 30.0
-"""Where each try meets a fault again, the next one comes later each time, up to this."""
+"""The time between two tries doubles with each fault, up to this."""
 PROBE_FILES: Final = 8
 PROBE_FILE_BYTES: Final = 131_072
-"""Together more files and bytes than any package has: what has room for these has room for a package."""
+"""A disk with room for the probe has room for a package: no package has as many files or bytes."""
 LOG_AGAIN_SECONDS: Final = 60.0
-"""A fault that comes and goes is logged this often."""
+"""The least time between two log entries of one fault that recurs."""
 
 
 @dataclass(slots=True)
 class _Pause:
-    """Between a fault and the next try."""
+    """The time between a fault and the next try."""
 
     is_on: bool = False
     until: float = 0.0
-    """By the monotonic clock, in seconds."""
+    """Seconds of the monotonic clock."""
     seconds: float = PROBE_SECONDS
     has_performed: bool = True
     """Whether a run was performed since the last fault."""
     logged: tuple[str, float] = ("", 0.0)
     """The last fault that was logged, and when."""
     is_logged: bool = False
-    """Whether its end is to be logged, too."""
+    """Whether the log has this fault, and needs its end, too."""
 
     def begin(self, fault: str) -> None:
         now = time.monotonic()
@@ -56,7 +56,7 @@ class _Pause:
 
 
 class HostHealth:
-    """Shared by the thread that claims runs, which asks, and by those that perform them, which report."""
+    """Shared by threads: the one that claims runs queries it, and those that perform runs report to it."""
 
     def __init__(
         self,
@@ -73,14 +73,14 @@ class HostHealth:
         self._runners: defaultdict[str, _Pause] = defaultdict(_Pause)
 
     def check(self) -> None:
-        """Probe now, as a start does."""
+        """Probe now. A starting worker does this."""
         try:
             probe(self._packages)
         except (OSError, MemoryError) as error:
             self.report_fault(_not_writable(self._packages, error))
 
     def may_claim(self) -> bool:
-        """False after a fault of the host, until a probe succeeds. Probes when one is due, so it may take a while."""
+        """False after a fault of the host, until a probe succeeds. It writes to disk when a probe is due."""
         with self._lock:
             if not self._host.is_on:
                 return True
@@ -100,7 +100,7 @@ class HostHealth:
         return True
 
     def runners_at_fault(self) -> Collection[str]:
-        """The names of the runners for which no runs are to be claimed now."""
+        """The names of the runners for which this worker claims no runs now."""
         now = time.monotonic()
         with self._lock:
             for pause in self._runners.values():
@@ -129,7 +129,7 @@ class HostHealth:
             if (pause := self._runners.get(runner)) is None:
                 return
             pause.has_performed = True
-            # While it is on, another run of the same time met the fault.
+            # While the pause is on, another run met the fault at the same time.
             has_recovered = pause.is_logged and not pause.is_on
             if has_recovered:
                 pause.is_logged = False
@@ -142,18 +142,18 @@ class WaitingForHost(HookmillError):
 
 
 def probe(packages: Path) -> None:
-    """Write as much as a package can have, and remove it again. Raises `OSError` when the disk refuses."""
+    """Write as much as the largest package, and remove it again. Raises `OSError` when the disk refuses."""
     make_packages_directory(packages)
-    place = Path(tempfile.mkdtemp(prefix=PROBE_PREFIX, dir=packages))
+    directory = Path(tempfile.mkdtemp(prefix=PROBE_PREFIX, dir=packages))
     try:
         for number in range(PROBE_FILES):
-            with (place / str(number)).open("wb") as file:
-                # Zeros take no space on a disk that compresses.
+            with (directory / str(number)).open("wb") as file:
+                # A file system that compresses stores zeros without space.
                 file.write(os.urandom(PROBE_FILE_BYTES))
                 file.flush()
                 os.fsync(file.fileno())
     finally:
-        remove_directory(place)
+        remove_directory(directory)
 
 
 def _not_writable(packages: Path, error: OSError | MemoryError) -> HostFault:

@@ -8,7 +8,7 @@ from hookmill.store.runs import ExecutorId
 
 
 class InFlight:
-    """The runs that threads of this process perform, or are about to. Shared by the threads."""
+    """The runs that threads of this process perform or are about to perform. Safe for use by several threads."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -25,7 +25,7 @@ class InFlight:
             return list(self._runs)
 
     def add(self, key: RunKey) -> None:
-        # A run that was lost and claimed again is there twice, until the thread that lost it notices.
+        # A run that was lost and claimed again counts twice, until the thread that lost it notices.
         with self._changed:
             self._runs[key] = self._runs.get(key, 0) + 1
 
@@ -37,31 +37,35 @@ class InFlight:
             self._changed.notify_all()
 
     def missing(self, keys: Iterable[RunKey]) -> set[RunKey]:
-        """Those of `keys` that no thread performs."""
+        """The keys that no thread performs."""
         with self._changed:
             return {key for key in keys if key not in self._runs}
 
     def wait_until_empty(self, seconds: float) -> bool:
-        """False when it took longer."""
+        """Wait until no run is in flight. False after `seconds`."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._runs, timeout=seconds)
 
 
 class Heartbeats:
-    """Finds dead processes: their heartbeats don't change by this process's own clock, the only one it trusts."""
+    """Detects dead processes: their heartbeats stop changing. It measures by this process's monotonic clock alone."""
 
     def __init__(self, dead_after_seconds: float) -> None:
         self._dead_after = dead_after_seconds
-        self._seen: dict[ExecutorId, tuple[int, float]] = {}
-        self._last_look: float | None = None
+        self._last_changes: dict[ExecutorId, tuple[int, float]] = {}
+        self._last_check: float | None = None
 
     def dead(self, beats: Mapping[ExecutorId, int], *, now: float) -> dict[ExecutorId, int]:
-        """Those whose heartbeat did not change while this process looked for long enough. `now`: monotonic seconds."""
-        if self._last_look is not None and now - self._last_look > self._dead_after / 2:
-            # This process slept or could not reach the database, and the others may not have reached it either.
-            self._seen.clear()
-        self._last_look = now
+        """The processes whose heartbeat has not changed for `dead_after_seconds`. `now`: monotonic seconds."""
+        if self._last_check is not None and now - self._last_check > self._dead_after / 2:
+            # This process slept or could not reach the database. The others may not have reached it either.
+            self._last_changes.clear()
+        self._last_check = now
         for executor, beat in beats.items():
-            if self._seen.get(executor, (None,))[0] != beat:
-                self._seen[executor] = (beat, now)
-        return {executor: beat for executor, beat in beats.items() if now - self._seen[executor][1] >= self._dead_after}
+            if self._last_changes.get(executor, (None,))[0] != beat:
+                self._last_changes[executor] = (beat, now)
+        return {
+            executor: beat
+            for executor, beat in beats.items()
+            if now - self._last_changes[executor][1] >= self._dead_after
+        }

@@ -1,4 +1,4 @@
-"""A run as files: the prompt, the envelope and the payload, in a directory of its own, ready for whoever acts on it."""
+"""A run's package: a directory of its own with the prompt, the envelope and the payload."""
 
 import json
 import os
@@ -18,13 +18,13 @@ PROMPT_FILE: Final = "prompt.md"
 ENVELOPE_FILE: Final = "envelope.json"
 ENVELOPE_TEXT_FILE: Final = "envelope.txt"
 FILES_COUNTED: Final = 1_000
-"""A command may leave any number of files. Whoever lists them looks at so many."""
-PIECE_BYTES: Final = 65_536
+"""The most entries that a listing of a package reads. A command may leave any number of files."""
+CHUNK_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A package that stands complete in `directory`. No name in its path comes from outside."""
+    """A package that is complete in `directory`. No name in its path comes from outside."""
 
     run: Run
     directory: Path
@@ -47,54 +47,54 @@ def directory_of(packages: Path, run: Run) -> Path:
 
 
 def write_package(packages: Path, run: Run, payload: bytes) -> Package:
-    """Put a run's package into its place, whole or not at all; what an earlier attempt left there is gone.
+    """Write a run's package, whole or not at all, and remove what an earlier attempt left.
 
     Raises `OSError` when the disk refuses.
     """
-    place = directory_of(packages, run)
-    draft = packages / f".{place.name}"
+    directory = directory_of(packages, run)
+    draft = packages / f".{directory.name}"
     make_packages_directory(packages)
     clear_place(draft)
     draft.mkdir(mode=0o700)
     for name, content in _files(run, payload):
         _write(draft / name, content)
-    clear_place(place)
-    draft.rename(place)
-    return Package(run=run, directory=place)
+    clear_place(directory)
+    draft.rename(directory)
+    return Package(run=run, directory=directory)
 
 
 def make_packages_directory(packages: Path) -> None:
-    """Make it, and the data directory that it is in, for their owner alone where they are missing."""
+    """Create the packages' directory and its parent where they are missing. Only the owner can open them."""
     packages.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     packages.mkdir(mode=0o700, exist_ok=True)
 
 
-OURS_IN_DATA: Final = ("hookmill.db", "engine.db", "master.key", "serve.lock", "engine.lock")
-"""How the names of the files that the service makes in the data directory begin."""
+SERVICE_FILE_PREFIXES: Final = ("hookmill.db", "engine.db", "master.key", "serve.lock", "engine.lock")
+"""The names of the service's own files in the data directory begin with one of these."""
 
 
-def let_others_pass(packages: Path) -> None:
-    """Let other accounts pass through to a package whose name they know, and open nothing else of the service's.
+def allow_traversal(packages: Path) -> None:
+    """Let other accounts reach a package whose name they know, and no other file of the service.
 
-    They can't list the packages. What is not the service's in the data directory stays as it is.
+    They can't list the packages. Files in the data directory that are not the service's keep their modes.
     """
     data = packages.parent
-    # First: who may write in there could put a link in an entry's place.
-    for directory, kept in ((data, 0o755), (packages, 0o700)):
+    # Directories come first: an account that may write there could replace an entry by a link.
+    for directory, mode_mask in ((data, 0o755), (packages, 0o700)):
         mode = directory.stat().st_mode & 0o7777
-        if (passable := mode & kept | 0o011) != mode:
-            directory.chmod(passable)
+        if (searchable := mode & mode_mask | 0o011) != mode:
+            directory.chmod(searchable)
     for entry in os.scandir(data):
-        if not entry.name.startswith(OURS_IN_DATA) or not entry.is_file(follow_symlinks=False):
+        if not entry.name.startswith(SERVICE_FILE_PREFIXES) or not entry.is_file(follow_symlinks=False):
             continue
-        with suppress(FileNotFoundError):  # Databases have files that come and go.
+        with suppress(FileNotFoundError):  # Databases create and remove files at any time.
             mode = entry.stat(follow_symlinks=False).st_mode & 0o7777
             if mode & 0o077:
                 Path(entry).chmod(mode & ~0o077)
 
 
 def make_durable(package: Package) -> None:
-    """From here on the package survives a loss of power."""
+    """Sync the package to disk, so that it survives a loss of power."""
     for path in (*package.directory.iterdir(), package.directory, package.directory.parent):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -103,59 +103,60 @@ def make_durable(package: Package) -> None:
             os.close(descriptor)
 
 
-# What a command left. It may have put a link, a pipe or a device in the place of any file, and of the package itself:
-# only regular files are opened, in the directory itself, and no link leads out of it.
+# Reading a package after its command ended. The command may have replaced any file, and the package itself, by a link,
+# a pipe or a device. These functions open regular files only, directly in the directory, and follow no link.
 
 
 def open_file(packages: Path, run: Run, name: str) -> int:
-    """A descriptor of a regular file in a run's package. Raises `OSError` where there is none."""
+    """A descriptor of a regular file in a run's package. Raises `OSError` if there is no such file."""
     if "/" in name or "\0" in name:
         raise FileNotFoundError(name)
     package = _open_package(packages, run)
     try:
-        # Without waiting: a pipe has nobody at its other end.
-        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=package)
+        # O_NONBLOCK: opening a pipe without a writer would wait forever.
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=package)
     finally:
         os.close(package)
-    if stat.S_ISREG(os.fstat(opened).st_mode):
-        return opened
-    os.close(opened)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
     raise FileNotFoundError(name)
 
 
-def pieces_of(opened: int) -> Iterator[bytes]:
-    """The content of an open file, as far as it goes now: a command may write to it meanwhile. Closes it."""
-    with os.fdopen(opened, "rb", buffering=0) as file:
-        left = os.fstat(opened).st_size
-        while left > 0 and (piece := file.read(min(left, PIECE_BYTES))):
-            left -= len(piece)
-            yield piece
+def read_chunks(descriptor: int) -> Iterator[bytes]:
+    """Yield the content of an open file up to its present size, then close it. A command may still write to it."""
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        remaining = os.fstat(descriptor).st_size
+        while remaining > 0 and (chunk := file.read(min(remaining, CHUNK_BYTES))):
+            remaining -= len(chunk)
+            yield chunk
 
 
-def end_of(opened: int, bytes_max: int) -> tuple[bytes, int]:
-    """The last part of an open file, beginning with a whole character, and the size of all of it. Closes it."""
-    with os.fdopen(opened, "rb") as file:
-        size = os.fstat(opened).st_size
+def read_tail(descriptor: int, bytes_max: int) -> tuple[bytes, int]:
+    """The last bytes of an open file, from the start of a UTF-8 character, and the file's size. Closes the file."""
+    with os.fdopen(descriptor, "rb") as file:
+        size = os.fstat(descriptor).st_size
         file.seek(max(0, size - bytes_max))
-        end = file.read(bytes_max)
+        tail = file.read(bytes_max)
     if size > bytes_max:
-        end = end[:_CONTINUED].lstrip(_CONTINUATIONS) + end[_CONTINUED:]
-    return end, size
+        tail = tail[:_CONTINUATION_BYTES_MAX].lstrip(_CONTINUATION_BYTES) + tail[_CONTINUATION_BYTES_MAX:]
+    return tail, size
 
 
-def files_of(packages: Path, run: Run) -> tuple[list[tuple[str, int]], bool]:
-    """Names and sizes of a package's regular files, by name, and whether there are more than are counted. No files
-    where there is no package."""
+def list_files(packages: Path, run: Run) -> tuple[list[tuple[str, int]], bool]:
+    """The names and sizes of a package's regular files, by name, and whether `FILES_COUNTED` left any out.
+
+    The list is empty if there is no package.
+    """
     try:
         package = _open_package(packages, run)
     except OSError:
         return [], False
     try:
         with os.scandir(package) as entries:
-            seen = list(islice(entries, FILES_COUNTED))
             files = [
                 (entry.name, entry.stat(follow_symlinks=False).st_size)
-                for entry in seen
+                for entry in islice(entries, FILES_COUNTED)
                 if entry.is_file(follow_symlinks=False)
             ]
             return sorted(files), next(entries, None) is not None
@@ -165,9 +166,9 @@ def files_of(packages: Path, run: Run) -> tuple[list[tuple[str, int]], bool]:
         os.close(package)
 
 
-_CONTINUED: Final = 3
-"""A character of UTF-8 has at most so many bytes after its first."""
-_CONTINUATIONS: Final = bytes(range(0x80, 0xC0))
+_CONTINUATION_BYTES_MAX: Final = 3
+"""The most bytes that follow the first byte of a character in UTF-8."""
+_CONTINUATION_BYTES: Final = bytes(range(0x80, 0xC0))
 
 
 def _open_package(packages: Path, run: Run) -> int:
@@ -182,7 +183,7 @@ def _files(run: Run, payload: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _text(text: str) -> bytes:
-    # A prompt that came as JSON may hold half a surrogate pair, which UTF-8 has no place for.
+    # A prompt from JSON may hold half a surrogate pair, which UTF-8 can't encode.
     return text.encode("utf-8", "backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""One run's life in an executor's hands: begin an attempt, write the package, let the runner act, record the end."""
+"""One attempt of a run: begin it, write the package, let the runner act, record the end."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -20,13 +20,13 @@ from hookmill.store.runs import ExecutorId, Standing
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS: Final = 0.5
-"""Between two tries to reach the database while it is away."""
+RETRY_SECONDS: Final = 0.5
+"""The time between two tries to reach an unavailable database."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Performer:
-    """Performs runs that are in the hands of `executor`. Shared by the threads that do it."""
+    """Performs runs that `executor` has claimed. Safe for use by several threads."""
 
     database: Database
     executor: ExecutorId
@@ -37,17 +37,17 @@ class Performer:
     leaving: threading.Event
     """Set when the service stops and can't wait any longer."""
     failed: Callable[[str, BaseException], None]
-    """Hears of what nobody foresaw."""
+    """Reports an unexpected error: the part of the service, and the error."""
     attempts_max: int
     health: HostHealth
     forget: Callable[[RunKey], None]
     """Makes the engine forget a run that is about to go back to the backlog."""
 
     def perform(self, key: RunKey) -> Ended | Abandoned | None:
-        """How it ended; `Abandoned` when it is not over; None when it was not ours to begin.
+        """How the run ended; `Abandoned` when it is not over; None when another worker holds it.
 
-        Its end stands in its row; after a fault of the host it is back in the backlog. Raises `StoreUnavailable` if the
-        database was away before the runner was asked.
+        The run's row records the end. After a fault of the host, the run is back in the backlog.
+        Raises `StoreUnavailable` if the database is unavailable before the runner starts.
         """
         run = self._begin(key)
         if run is None:
@@ -55,14 +55,14 @@ class Performer:
         try:
             ended = self._act(run)
         except HostFault as fault:
-            # First, so that this process does not claim the run again at once.
+            # First, so that this process does not claim the run again immediately.
             self.health.report_fault(fault)
             if fault.acted and run.attempt >= self.attempts_max:
-                # What the command does to its guard must not make the run begin again without an end.
+                # A command that kills its guard must not make the run begin again without end.
                 ended = Ended(state=RunState.INTERRUPTED, reason=f"{fault} It was attempt {run.attempt}, the last.")
                 return ended if self._record(run, ended) else Abandoned()
             self.forget(key)
-            self._give_back(run, fault)
+            self._return_to_backlog(run, fault)
             return Abandoned()
         if isinstance(ended, Abandoned):
             return ended
@@ -78,8 +78,8 @@ class Performer:
         runner = self.runners.get(run.runner)
         if runner is None:
             return _failed(
-                f"This service started without a runner {run.runner!r}. If hookmill.toml has it by now, start the "
-                "service again; else add it there, or choose another one in the automation."
+                f"The service started without a runner {run.runner!r}. If hookmill.toml has it now, restart the "
+                "service. Otherwise add it there, or choose another runner in the automation."
             )
         payload = self._payload(run)
         if payload is None:
@@ -98,11 +98,11 @@ class Performer:
             raise HostFault(str(fault), acted=fault.acted, runner=run.runner) from fault
         except (OSError, MemoryError) as error:
             raise HostFault(
-                f"The runner {run.runner!r} had no means: {reason_of(error)}.", acted=True, runner=run.runner
+                f"The runner {run.runner!r} ran out of resources: {reason_of(error)}.", acted=True, runner=run.runner
             ) from error
         except Exception as error:
             self.failed(f"runner {run.runner}", error)
-            return _failed(f"The runner {run.runner!r} has a fault. The service's log says more.")
+            return _failed(f"The runner {run.runner!r} has a fault. See the service's log.")
 
     def _payload(self, run: Run) -> bytes | None:
         def read() -> bytes | None:
@@ -120,7 +120,7 @@ class Performer:
         except StoreUnavailable:
             return Instruction.CONTINUE
         except Exception as error:
-            # Whatever keeps it from being looked up, the command has done nothing wrong.
+            # An error of the look-up is no fault of the command.
             self.failed("runs", error)
             return Instruction.CONTINUE
         match standing:
@@ -134,7 +134,7 @@ class Performer:
                 assert_never(standing)
 
     def _record(self, run: Run, ended: Ended) -> bool:
-        """False when a later attempt counts, or the service stops before the database is back."""
+        """False when a later attempt has begun, or the service stops before the database is back."""
 
         def finish() -> bool:
             with self.database.write() as tx:
@@ -145,7 +145,7 @@ class Performer:
         except StoreUnavailable:
             return False
 
-    def _give_back(self, run: Run, fault: HostFault) -> None:
+    def _return_to_backlog(self, run: Run, fault: HostFault) -> None:
         def give_back() -> None:
             with self.database.write() as tx:
                 store.give_back(
@@ -161,12 +161,12 @@ class Performer:
             self._until_the_database_is_back(give_back)
 
     def _until_the_database_is_back(self, work: Callable[[], T]) -> T:
-        """Raises `StoreUnavailable` when the service stops before it is."""
+        """Repeat `work` until the database is available. Raises `StoreUnavailable` when the service stops first."""
         while True:
             try:
                 return work()
             except StoreUnavailable:
-                if self.leaving.wait(PATIENCE_SECONDS):
+                if self.leaving.wait(RETRY_SECONDS):
                     raise
 
 

@@ -1,4 +1,4 @@
-"""What a runner is: it is given a run's package, acts on it, and says how that ended."""
+"""The interface of a runner: it receives a run's package, acts on it, and reports how that ended."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,29 +11,29 @@ from hookmill.runs.package import Package
 
 
 class Instruction(Enum):
-    """What a runner at work is told when it asks."""
+    """What a runner must do next."""
 
     CONTINUE = auto()
     CANCEL = auto()
-    """Someone wants the run cancelled: stop, and end it."""
+    """A member cancelled the run: stop, and end it as cancelled."""
     ABANDON = auto()
-    """The service stops, or the run is in other hands: stop, and leave no mark."""
+    """The service stops, or another worker claimed the run: stop, and record nothing."""
 
 
 NextInstruction = Callable[[], Instruction]
-"""To be asked about twice a second by a runner that takes its time."""
+"""A runner that takes long calls this about twice a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """The attempt was stopped before its end. Its run is not over, or is somebody else's to end."""
+    """The attempt was stopped before its end. Its run is not over, or another worker ends it."""
 
 
 class HostFault(HookmillError):
-    """A fault of the service or its host (disk, memory, open files, processes), so never the run's failure.
+    """A fault of the service or its host: disk, memory, open files, processes. It never fails a run.
 
-    Its run goes back to the backlog. `acted`: the command may have done something by then, so the attempt counts.
-    `runner`: the name of the only runner that met it, where others may work; None: no run can be performed.
+    The run goes back to the backlog. `acted`: the command may have done something before, so the attempt counts.
+    `runner`: the only runner that is affected; None: no run can be performed.
     """
 
     def __init__(self, message: str, *, acted: bool = False, runner: str | None = None) -> None:
@@ -43,17 +43,16 @@ class HostFault(HookmillError):
 
 
 def reason_of(error: OSError | MemoryError) -> str:
-    """Why the host refused, in the system's words."""
+    """The operating system's text for the error."""
     return (error.strerror or type(error).__name__) if isinstance(error, OSError) else "Cannot allocate memory"
 
 
 class Runner(Protocol):
     @property
     def grace_seconds(self) -> float:
-        """How long it may take to stop."""
+        """The longest time that the runner takes to stop."""
         ...
 
-    def run(self, package: Package, watch: NextInstruction) -> Ended | Abandoned:
-        """Act on the package. What goes wrong on the way is an end too. Raises `HostFault`, and nothing else that can
-        be foreseen."""
+    def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
+        """Act on the package. A failure is an `Ended`, not an exception. Raises `HostFault`."""
         ...

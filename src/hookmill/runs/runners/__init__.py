@@ -1,4 +1,4 @@
-"""What can be done with a run's package. The operator says which runners there are; an automation names one."""
+"""The runners. The operator configures them, and each automation names one."""
 
 from hookmill.runs.runners.command import CommandRunner
 from hookmill.runs.runners.package import PackageRunner

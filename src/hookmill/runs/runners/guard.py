@@ -1,8 +1,8 @@
-"""Stands guard over one command: starts it, collects its output, and ends it with all that it started.
+"""The guard of one command: starts it, collects its output, and ends it with every process that it started.
 
-It is a program of its own, and the worker holds the other end of its standard input. When that end closes, because the
-worker wants the command stopped or because the worker was killed, the command is ended. It needs the standard library
-alone, and it keeps the output of talkative commands out of the worker's process.
+The guard is a program of its own, and the worker holds the other end of its standard input. The worker closes that end
+to stop the command, and the system closes it when the worker dies: then the guard ends the command. The guard needs
+only the standard library, and keeps the output of talkative commands out of the worker's process.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ from typing import Any, Final, NoReturn
 
 OUTPUT_FILE: Final = "output.log"
 RUN_VARIABLE: Final = "HOOKMILL_RUN_ID"
-"""What marks the processes of a run, on systems with `/proc`: its children inherit it, unless they drop it."""
+"""This variable identifies the processes of a run, on systems with `/proc`. Child processes inherit it."""
 TAIL_BYTES: Final = 4096
 CHUNK_BYTES: Final = 65_536
-GONE_SECONDS: Final = 5.0
-"""At most, for what is killed to be gone: a process that waits for a dead disk is not."""
-LOOK_AGAIN_SECONDS: Final = 0.01
+KILL_SECONDS: Final = 5.0
+"""The longest wait for killed processes to end. A process that waits for a dead disk doesn't end."""
+POLL_SECONDS: Final = 0.01
 
-_ASKS_TO_END: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_TERMINATION_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _ERRORS_OF_THE_PROGRAM: Final = frozenset(
@@ -44,13 +44,13 @@ _ERRORS_OF_THE_PROGRAM: Final = frozenset(
         errno.EINVAL,
     }
 )
-"""What can be wrong with a command. Any other error when it is started is the host's: no memory, no process left."""
+"""Errors of a start that are the command's fault. Any other error is the host's: no memory, no process left."""
 
 
 def end_processes_of(*runs: str) -> None:
-    """Kill whatever still runs for these runs, their guards too, and see it gone. The caller is spared.
+    """Kill the processes of these runs and their guards, except the caller, and wait until they end.
 
-    Processes are known by their environment, and guards by their arguments. Without `/proc` nothing is found.
+    The environment identifies processes, and the arguments identify guards. Without `/proc` it does nothing.
     """
     if not runs:
         return
@@ -59,18 +59,18 @@ def end_processes_of(*runs: str) -> None:
 
 
 def end_descendants_of(ancestor: int) -> None:
-    """Kill whatever the process started, directly or not, and see it gone."""
+    """Kill the processes that `ancestor` started, directly or not, and wait until they end."""
     _end(lambda: _descendants_of(ancestor))
 
 
 def _end(find: Callable[[], Collection[int]]) -> None:
-    deadline = time.monotonic() + GONE_SECONDS
-    while found := find():
-        _kill(found)
+    deadline = time.monotonic() + KILL_SECONDS
+    while processes := find():
+        _kill(processes)
         if time.monotonic() > deadline:
             return
-        # What is killed goes when it is its turn, and may have started something between the look and the kill.
-        time.sleep(LOOK_AGAIN_SECONDS)
+        # A killed process takes time to end, and may have started another one before it was killed.
+        time.sleep(POLL_SECONDS)
 
 
 def _kill(processes: Collection[int]) -> None:
@@ -88,89 +88,92 @@ def _processes() -> list[int]:
 
 
 def _run_of(pid: int) -> bytes | None:
-    """The run that the process belongs to. A guard's environment can't be read by others, and its arguments can."""
+    """The id of the run that the process belongs to. A guard's environment is unreadable, so its arguments count."""
     arguments = _read(f"/proc/{pid}/cmdline").split(b"\0")
     if len(arguments) > 4 and arguments[3] == os.fsencode(__file__):
         return arguments[4]
-    mark = f"{RUN_VARIABLE}=".encode()
+    prefix = f"{RUN_VARIABLE}=".encode()
     variables = _read(f"/proc/{pid}/environ").split(b"\0")
-    return next((variable.removeprefix(mark) for variable in variables if variable.startswith(mark)), None)
+    return next((variable.removeprefix(prefix) for variable in variables if variable.startswith(prefix)), None)
 
 
 def _read(path: str) -> bytes:
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - pathlib loads slowly
             return file.read()
-    except OSError:  # It is gone, or another account's.
+    except OSError:  # The process has ended, or belongs to another account.
         return b""
 
 
 def _descendants_of(ancestor: int) -> list[int]:
-    """Those that have not ended."""
+    """The living descendants of a process."""
     children: dict[int, list[int]] = {}
     for pid in _processes():
-        # The name, which stands in parentheses, may hold any character.
-        # From the state on, as proc(5) lists them: the parent is the next field, the number of threads the 18th.
+        # The process's name is in parentheses and may hold any character. The fields of proc(5) after it begin with
+        # the state and the parent; the number of threads is the 18th.
         fields = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
-        # A process whose first thread has ended looks like a zombie, and its other threads run on. What a process
-        # leaves when it ends goes to its ancestor, so nothing is below a real one.
+        # A process whose first thread has ended looks like a zombie while its other threads run. The children of a
+        # real zombie go to an ancestor, so it has no descendants.
         if fields and (fields[0] not in (b"Z", b"X") or int(fields[17]) > 1):
             children.setdefault(int(fields[1]), []).append(pid)
-    found: list[int] = []
+    descendants: list[int] = []
     generation = children.get(ancestor, [])
     while generation:
-        found += generation
+        descendants += generation
         generation = [child for pid in generation for child in children.get(pid, [])]
-    return found
+    return descendants
 
 
-class Output:
-    """The command's output: the first part in a file, the last part in memory, the rest counted."""
+class CapturedOutput:
+    """The command's output. It writes the first part to a file, keeps the end in memory, and counts dropped bytes."""
 
     def __init__(self, bytes_max: int) -> None:
         self.file = os.open(OUTPUT_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        self.room = bytes_max
+        self.remaining = bytes_max
         self.dropped = 0
         self.tail = b""
 
     def add(self, chunk: bytes) -> None:
-        kept = 0
+        written = 0
         with contextlib.suppress(OSError):  # A full disk must not stop the command.
-            kept = os.write(self.file, chunk[: self.room])
-        self.room = self.room - kept if kept == len(chunk) else 0
-        self.dropped += len(chunk) - kept
+            written = os.write(self.file, chunk[: self.remaining])
+        self.remaining = self.remaining - written if written == len(chunk) else 0
+        self.dropped += len(chunk) - written
         self.tail = (self.tail + chunk)[-TAIL_BYTES:]
 
 
-def guard(run: str, order: Mapping[str, Any]) -> dict[str, Any]:
-    """Carry out `order`, and tell how the command ended: `exit_status`, or why it did not start.
+def guard(run: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the command that `spec` describes, and report how it ended.
 
-    The order: argv, directory, user (uid, gid and name of another account, or None), time_limit_seconds,
+    The spec: argv, directory, user (uid, gid and name of another account, or None), time_limit_seconds,
     grace_seconds, output_bytes_max, open_files_max (the soft limit, or None).
+
+    The report: `start_error` or `host_fault`, the reason why the command did not start. Otherwise `exit_status`,
+    `ending` (None, `time` or `stop`), `dropped_bytes` and `tail`, the end of the output as Latin-1.
     """
-    _ask_the_kernel(_PR_SET_DUMPABLE, 0)
-    # What loses its parent becomes this process's child, whatever it dropped of its environment.
-    _ask_the_kernel(_PR_SET_CHILD_SUBREAPER, 1)
-    for asked in _ASKS_TO_END:
-        # Whoever stops the whole service asks everybody; the guard outlives its command to tell the end.
-        signal.signal(asked, lambda *_: None)
+    _prctl(_PR_SET_DUMPABLE, 0)
+    # An orphaned descendant becomes this process's child, even without the variable in its environment.
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    for number in _TERMINATION_SIGNALS:
+        # A signal to every process of the service must not end the guard before it reports.
+        signal.signal(number, lambda *_: None)
     try:
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
-        child_ended = _notice_of_child()
-        output = Output(order["output_bytes_max"])
-        if order["user"] is not None:
-            _hand_over_files(order["user"])
-        pid = _start(order, writing)
-    except _NotStarted as trouble:
-        return {"trouble": str(trouble)}
+        child_ended = _child_ended_descriptor()
+        output = CapturedOutput(spec["output_bytes_max"])
+        if spec["user"] is not None:
+            _hand_over_files(spec["user"])
+        pid = _start(spec, writing)
+    except _NotStarted as error:
+        return {"start_error": str(error)}
     except OSError as error:
         return {"host_fault": error.strerror}
     os.close(writing)
-    status, ending = _wait(pid, reading, child_ended, output, order)
+    status, ending = _wait(pid, reading, child_ended, output, spec)
     _signal_group(pid, signal.SIGKILL)
     _end_children()
-    # What was started by others for this run, as by a daemon that keeps the environment.
+    # Another process may have started some for this run, such as a daemon that passes the environment on.
     end_processes_of(run)
     _drain(reading, output)
     return {
@@ -181,104 +184,106 @@ def guard(run: str, order: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _ask_the_kernel(option: int, value: int) -> None:
-    """prctl(2), where there is one."""
+def _prctl(option: int, value: int) -> None:
+    """Call prctl(2) on systems that have it."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(option, *map(ctypes.c_ulong, (value, 0, 0, 0)))
 
 
 class _NotStarted(Exception):
-    """The command itself can't be started. The text is the system's reason."""
+    """The command can't be started, by its own fault. The text is the operating system's reason."""
 
 
 def _hand_over_files(user: Mapping[str, Any]) -> None:
-    """The package becomes the account's, but for the output, which this process writes."""
+    """Make the account the owner of the package, except of the output file, which this process writes."""
     for entry in os.scandir():
         if entry.name != OUTPUT_FILE:
             os.chown(entry, user["uid"], user["gid"], follow_symlinks=False)
     os.chown(".", user["uid"], user["gid"])
 
 
-def _start(order: Mapping[str, Any], writing: int) -> int:
-    """The command's process. Raises `_NotStarted` for its fault, and `OSError` for the host's."""
+def _start(spec: Mapping[str, Any], writing: int) -> int:
+    """Start the command, and return its process id. Raises `_NotStarted`, and `OSError` for a fault of the host."""
     reading, reporting = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become_the_command(order, writing, reporting)
+        _execute(spec, writing, reporting)
     os.close(reporting)
-    with os.fdopen(reading, "rb") as report:
-        told = report.read()
-    if not told:
+    with os.fdopen(reading, "rb") as pipe:
+        report = pipe.read()
+    if not report:
         return pid
     os.waitpid(pid, 0)
-    step, number, text = json.loads(told)
+    step, number, text = json.loads(report)
     if step == "account":
-        text += f" to become the account {order['user']['name']!r}"
+        text += f" to become the account {spec['user']['name']!r}"
     if step == "directory":
-        text += f": the account {order['user']['name']!r} must be able to search each directory of {order['directory']}"
+        text += f": the account {spec['user']['name']!r} must be able to search each directory of {spec['directory']}"
     if step == "program" and number in _ERRORS_OF_THE_PROGRAM:
         raise _NotStarted(text)
     raise OSError(number, text)
 
 
-def _become_the_command(order: Mapping[str, Any], writing: int, reporting: int) -> NoReturn:
-    """In the forked process: from here to the command itself, or to a report of what went wrong."""
+def _execute(spec: Mapping[str, Any], writing: int, reporting: int) -> NoReturn:
+    """In the forked process: execute the command, or report the step that failed and its error."""
     step = "start"
     try:
         os.setsid()
-        for number in (*_ASKS_TO_END, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+        for number in (*_TERMINATION_SIGNALS, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(writing, 1)
         os.dup2(writing, 2)
-        if (files := order["open_files_max"]) is not None:
+        if (files := spec["open_files_max"]) is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-        if (user := order["user"]) is not None:
+        if (user := spec["user"]) is not None:
             step = "account"
-            # So that it may open /dev/stdout and /dev/stderr.
+            # The account must be able to open /dev/stdout and /dev/stderr.
             os.fchown(writing, user["uid"], user["gid"])
             os.initgroups(user["name"], user["gid"])
             os.setgid(user["gid"])
             os.setuid(user["uid"])
             step = "directory"
-            os.chdir(order["directory"])
+            os.chdir(spec["directory"])
         step = "program"
-        os.execvp(order["argv"][0], order["argv"])  # noqa: S606 - no shell is wanted
+        os.execvp(spec["argv"][0], spec["argv"])  # noqa: S606 - no shell is wanted
     except OSError as error:
         os.write(reporting, json.dumps([step, error.errno, error.strerror]).encode())
     except MemoryError:
         os.write(reporting, json.dumps([step, errno.ENOMEM, os.strerror(errno.ENOMEM)]).encode())
     except ValueError as error:
-        # What no system takes as an argument.
+        # No system accepts such an argument.
         os.write(reporting, json.dumps([step, errno.EINVAL, str(error)]).encode())
     finally:
         os._exit(127)
 
 
-def _wait(pid: int, reading: int, child_ended: int, output: Output, order: Mapping[str, Any]) -> tuple[int, str | None]:
-    """The command's exit status, and what made it end: None (itself), `time` or `stop`."""
-    waiting = select.poll()
+def _wait(
+    pid: int, reading: int, child_ended: int, output: CapturedOutput, spec: Mapping[str, Any]
+) -> tuple[int, str | None]:
+    """Wait for the command's end. Returns its exit status, and what ended it: None (itself), `time` or `stop`."""
+    poll = select.poll()
     for source in (sys.stdin.fileno(), reading, child_ended):
-        waiting.register(source, select.POLLIN)
+        poll.register(source, select.POLLIN)
     ending: str | None = None
-    deadline = time.monotonic() + order["time_limit_seconds"]
+    deadline = time.monotonic() + spec["time_limit_seconds"]
     while True:
-        left = deadline - time.monotonic()
-        for source, _ in waiting.poll(max(0, left) * 1000):
+        remaining = deadline - time.monotonic()
+        for source, _ in poll.poll(max(0, remaining) * 1000):
             if source == reading:
                 if not _read_some(reading, output):
-                    waiting.unregister(reading)
+                    poll.unregister(reading)
             elif source == child_ended:
                 os.read(child_ended, 512)
             elif not os.read(source, 1):
-                waiting.unregister(source)
+                poll.unregister(source)
                 if ending is None:
                     ending = "stop"
                     _signal_group(pid, signal.SIGTERM)
-                    deadline = time.monotonic() + order["grace_seconds"]
-        for found, status in _ended_children():
-            if found == pid:
+                    deadline = time.monotonic() + spec["grace_seconds"]
+        for child, status in _ended_children():
+            if child == pid:
                 return os.waitstatus_to_exitcode(status), ending
         if time.monotonic() < deadline:
             continue
@@ -287,18 +292,18 @@ def _wait(pid: int, reading: int, child_ended: int, output: Output, order: Mappi
             _signal_group(pid, signal.SIGTERM)
         else:
             _signal_group(pid, signal.SIGKILL)
-        deadline = time.monotonic() + order["grace_seconds"]
+        deadline = time.monotonic() + spec["grace_seconds"]
 
 
 def _ended_children() -> Iterator[tuple[int, int]]:
-    """Their numbers and statuses. Raises `ChildProcessError` once there are no children at all."""
+    """The process id and status of each child that has ended. Raises `ChildProcessError` if there are no children."""
     while (ended := os.waitpid(-1, os.WNOHANG))[0]:
         yield ended
 
 
 def _end_children() -> None:
-    """Kill whatever the command left, and see it gone. While nothing is this process's child, nothing is left."""
-    deadline = time.monotonic() + GONE_SECONDS
+    """Kill every descendant of this process, and wait until none is left."""
+    deadline = time.monotonic() + KILL_SECONDS
     while time.monotonic() < deadline:
         try:
             for _ in _ended_children():
@@ -306,11 +311,11 @@ def _end_children() -> None:
         except ChildProcessError:
             return
         _kill(_descendants_of(os.getpid()))
-        time.sleep(LOOK_AGAIN_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
-def _notice_of_child() -> int:
-    """A descriptor that can be read when a child has ended."""
+def _child_ended_descriptor() -> int:
+    """A descriptor that becomes readable when a child ends."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing)
@@ -318,8 +323,8 @@ def _notice_of_child() -> int:
     return reading
 
 
-def _read_some(reading: int, output: Output) -> bool:
-    """False when nobody can write any more."""
+def _read_some(reading: int, output: CapturedOutput) -> bool:
+    """False at the end: no process has the pipe open for writing."""
     try:
         chunk = os.read(reading, CHUNK_BYTES)
     except BlockingIOError:
@@ -328,8 +333,8 @@ def _read_some(reading: int, output: Output) -> bool:
     return bool(chunk)
 
 
-def _drain(reading: int, output: Output) -> None:
-    # Not until it closes: a process that took itself out of the group may hold it open for ever.
+def _drain(reading: int, output: CapturedOutput) -> None:
+    # It doesn't wait for the end: a process that left the group may hold the pipe open permanently.
     with contextlib.suppress(BlockingIOError):
         while chunk := os.read(reading, CHUNK_BYTES):
             output.add(chunk)
@@ -342,5 +347,5 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 if __name__ == "__main__":
     print(json.dumps(guard(sys.argv[1], json.loads(sys.argv[2]))), flush=True)
-    # Every command waits for a guard to begin and to end: it tidies nothing up, and loads no pathlib.
+    # Every command waits for its guard to start and to exit. So the guard skips the interpreter's clean-up.
     os._exit(0)

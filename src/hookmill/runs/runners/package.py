@@ -1,4 +1,4 @@
-"""The runner that needs no configuration: the package is left on disk for somebody to pick up."""
+"""The default runner, without configuration: it leaves the package on disk for another program to pick up."""
 
 from dataclasses import dataclass
 
@@ -9,19 +9,19 @@ from hookmill.runs.runner import HostFault, NextInstruction
 
 @dataclass(frozen=True, slots=True)
 class PackageRunner:
-    """Succeeds when the package is safe on disk."""
+    """Succeeds when the package is synced to disk."""
 
     grace_seconds: float = 0.0
 
-    def run(self, package: Package, watch: NextInstruction) -> Ended:
+    def run(self, package: Package, next_instruction: NextInstruction) -> Ended:
         try:
             make_durable(package)
         except OSError as error:
             if package.directory.parent.is_dir() and not package.directory.exists():
-                # Writing it again would hand it out twice to whoever took it.
+                # Another program took it. A second package would start its work twice.
                 return Ended(state=RunState.FAILED, reason=f"The package could not be kept: {error.strerror}.")
-            place = package.directory.parent
-            raise HostFault(f"A run's package could not be kept in {place}: {error.strerror}.") from error
+            packages = package.directory.parent
+            raise HostFault(f"A run's package could not be kept in {packages}: {error.strerror}.") from error
         return Ended(
             state=RunState.SUCCEEDED,
             output_tail=f"The package is ready to be picked up in {package.directory}.",

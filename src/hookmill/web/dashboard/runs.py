@@ -15,7 +15,7 @@ from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import run_id, run_key
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PACKAGE_RUNNER, Run, RunState, envelope_text, full_prompt
-from hookmill.runs.package import end_of, files_of, open_file, pieces_of
+from hookmill.runs.package import list_files, open_file, read_chunks, read_tail
 from hookmill.runs.runners.guard import OUTPUT_FILE
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import managing, viewing
@@ -189,7 +189,7 @@ def file(context: PageContext, may: MayView) -> Response:
     found = context.management.runs.get(may, context.parameters["run"])
     name = context.parameters["file"]
     try:
-        pieces = pieces_of(_open(context, found, name))
+        pieces = read_chunks(_open(context, found, name))
         # From its first piece on it closes the file, whatever becomes of the answer.
         first = next(pieces, b"")
     except OSError:
@@ -218,7 +218,7 @@ def _open(context: PageContext, found: Run, name: str) -> int:
 def _files(context: PageContext, found: Run) -> tuple[list[File], int]:
     """The first files by name, and how many there are."""
     packages = _packages(context)
-    files, _ = files_of(packages, found) if packages is not None else ([], False)
+    files, _ = list_files(packages, found) if packages is not None else ([], False)
     first = files[:FILES_SHOWN]
     return [File(name=name, size=size, address=_address(context, found, name)) for name, size in first], len(files)
 
@@ -233,7 +233,7 @@ def _address(context: PageContext, found: Run, name: str) -> str | None:
 def _output(context: PageContext, found: Run) -> Output:
     """From the package if that is here, and else as it was kept."""
     with suppress(OSError):
-        end, size = end_of(_open(context, found, OUTPUT_FILE), OUTPUT_BYTES_SHOWN)
+        end, size = read_tail(_open(context, found, OUTPUT_FILE), OUTPUT_BYTES_SHOWN)
         return Output(text=end.decode("utf-8", "backslashreplace"), size=size, is_cut=size > OUTPUT_BYTES_SHOWN)
     kept = found.output_tail or ""
     return Output(text=kept, size=len(kept), is_cut=False)
