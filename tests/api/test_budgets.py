@@ -6,8 +6,8 @@ import pytest
 
 from hookmill.domain.client import one_client
 from hookmill.domain.permission import Role
-from hookmill.web.api import budget
-from hookmill.web.api.budget import Budget
+from hookmill.web.api import rate_limit
+from hookmill.web.api.rate_limit import RateLimiter
 from tests.api.client import Api, living_api
 from tests.support.world import Clock
 
@@ -42,7 +42,7 @@ def test_a_key_that_has_used_its_minute_up_waits_for_the_next_one(strictly_limit
     assert strictly_limited_api.get("/me").status == 200
 
 
-def test_a_key_that_is_over_does_nothing(strictly_limited_api: Api):
+def test_a_key_above_its_rate_limit_does_nothing(strictly_limited_api: Api):
     for _ in range(3):
         strictly_limited_api.get("/me")
 
@@ -120,21 +120,21 @@ def test_a_revoked_key_opens_nothing_from_then_on(strictly_limited_api: Api):
 
 def test_a_clock_that_was_set_back_shuts_nobody_out():
     clock = Clock()
-    counted = Budget(1, clock)
-    counted.spend("somebody")
+    counted = RateLimiter(1, clock)
+    counted.count("somebody")
     clock.advance(days=-1)
 
-    assert not counted.spend("somebody").is_over
+    assert not counted.count("somebody").is_exceeded
 
 
 def test_a_rate_limit_remembers_a_bounded_number_of_callers(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(budget, "KNOWN_MAX", 3)
-    counted = Budget(1, Clock())
+    monkeypatch.setattr(rate_limit, "CALLERS_MAX", 3)
+    counted = RateLimiter(1, Clock())
     for number in range(10):
-        counted.spend(f"caller {number}")
+        counted.count(f"caller {number}")
 
     assert len(counted._windows) == 3
-    assert counted.spend("caller 9").is_over
+    assert counted.count("caller 9").is_exceeded
 
 
 @pytest.mark.parametrize(

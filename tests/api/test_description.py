@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from hookmill.web.api import application, build
-from hookmill.web.api.document import document
+from hookmill.web.api.openapi import openapi_document
 from hookmill.web.asgi import Receive, Scope, Send
 from hookmill.web.routes import Application
 from tests.api.client import ENOUGH, Api, Stocked
@@ -56,7 +56,7 @@ async def _application(scope: Scope, receive: Receive, send: Send) -> None:
     await SERVED[-1](scope, receive, send)
 
 
-DOCUMENT = document(application())
+DOCUMENT = openapi_document(application())
 
 PATTERNS = {
     parameter["name"]: parameter["schema"]["pattern"]

@@ -7,13 +7,13 @@ import pytest
 
 from hookmill.definitions.keys import WebhookKey
 from hookmill.web.api import application
-from hookmill.web.api.document import document
-from hookmill.web.api.problems import KINDS
+from hookmill.web.api.openapi import openapi_document
+from hookmill.web.api.problems import ERROR_CODES
 from tests.api.client import Api, Stocked
 from tests.support.names import SNAKE_CASE, other_names
 
 WEBHOOKS = "/factories/default/webhooks"
-DOCUMENT = document(application())
+DOCUMENT = openapi_document(application())
 OF_FILES = sorted(key for key in WebhookKey if key != key.field)
 """The keys of definition files that the API has under other names."""
 
@@ -46,7 +46,7 @@ def test_every_parameter_operation_and_code_is_in_snake_case():
     operations = [operation for methods in DOCUMENT["paths"].values() for operation in methods.values()]
     parameters = [parameter for operation in operations for parameter in operation.get("parameters", ())]
     names = {parameter["name"] for parameter in parameters if parameter["in"] != "header"}
-    names |= {operation["operationId"] for operation in operations} | set(KINDS)
+    names |= {operation["operationId"] for operation in operations} | set(ERROR_CODES)
 
     assert len(names) > 70
     assert [name for name in sorted(names) if not SNAKE_CASE.match(name)] == []
@@ -79,7 +79,7 @@ def test_a_field_in_camel_case_is_refused_with_the_right_name(shared_api: Api, k
     assert answer.json["errors"] == [
         {
             "pointer": f"/{key}",
-            "detail": f"There is no such field here. Did you mean {WebhookKey(key).field}?",
+            "detail": f"Unknown field. Did you mean {WebhookKey(key).field}?",
         }
     ]
 
@@ -97,4 +97,4 @@ def test_a_trigger_in_camel_case_is_refused_with_the_right_name(api: Api, stocke
 def test_a_field_that_resembles_none_is_refused_with_all_names(shared_api: Api):
     answer = shared_api.post(WEBHOOKS, {"name": "x", "authModes": "token"})
 
-    assert answer.json["errors"][0]["detail"].startswith("There is no such field here. Known: answers_handshakes, ")
+    assert answer.json["errors"][0]["detail"].startswith("Unknown field. Known fields: answers_handshakes, ")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from hookmill.web.api import application, bodies, operations
-from hookmill.web.api.access import REQUESTS_PER_MINUTE, ROLES, anybody
-from hookmill.web.api.document import document
-from hookmill.web.api.problems import KINDS
+from hookmill.web.api.access import REQUESTS_PER_MINUTE, ROLES, public
+from hookmill.web.api.openapi import openapi_document
+from hookmill.web.api.problems import ERROR_CODES
 from tests.api.client import Api
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
@@ -65,7 +65,7 @@ def test_the_style_sheet_fetches_nothing(shared_api: Api):
 
 
 def test_every_operation_is_on_the_page(shared_api: Api):
-    told = document(application())
+    told = openapi_document(application())
     names = Elements(shared_api.get("/docs", key="").body.decode()).each("id")
 
     ids = [operation["operationId"] for methods in told["paths"].values() for operation in methods.values()]
@@ -78,17 +78,17 @@ def test_the_page_says_every_code_with_its_meaning_and_how_to_begin(shared_api: 
     text = html.unescape(shared_api.get("/docs", key="").body.decode())
 
     assert "Authorization: Bearer hmk_" in text
-    for code, kind in KINDS.items():
+    for code, kind in ERROR_CODES.items():
         assert f"<td>{kind.status}</td><td><code>{code}</code></td><td>{kind.title}</td>" in text
-    assert f"{REQUESTS_PER_MINUTE} requests a minute" in text
+    assert f"{REQUESTS_PER_MINUTE} requests per minute" in text
     assert "<code>rejected_auth</code>" in text
     assert "<code>interrupted</code>" in text
 
 
 def test_every_body_has_an_example_that_is_one_and_is_on_the_page(shared_api: Api):
     text = html.unescape(shared_api.get("/docs", key="").body.decode())
-    models = {model.__name__: model for model in bodies.Given.__subclasses__() + bodies.Changes.__subclasses__()}
-    told = document(application())
+    models = {model.__name__: model for model in bodies.RequestBody.__subclasses__() + bodies.Changes.__subclasses__()}
+    told = openapi_document(application())
     names = re.findall(r'"requestBody": .*?"#/components/schemas/(\w+)"', json.dumps(told))
 
     assert len(names) > 12
@@ -106,7 +106,7 @@ def test_who_looks_for_the_page_is_led_to_it(shared_api: Api, path):
 
 
 def test_the_description_describes_every_operation_and_its_input():
-    told = document(application())
+    told = openapi_document(application())
 
     for path, methods in told["paths"].items():
         for method, operation in methods.items():
@@ -119,7 +119,7 @@ def test_the_description_describes_every_operation_and_its_input():
 
 
 def test_what_the_description_refers_to_is_in_it():
-    told = document(application())
+    told = openapi_document(application())
     text = json.dumps(told)
 
     assert set(re.findall(r'"#/components/schemas/(\w+)"', text)) <= set(told["components"]["schemas"])
@@ -128,16 +128,16 @@ def test_what_the_description_refers_to_is_in_it():
 
 
 def test_a_field_that_takes_a_secret_is_said_to_be_write_only():
-    schemas = document(application())["components"]["schemas"]
+    schemas = openapi_document(application())["components"]["schemas"]
 
-    for name, field in (("NewWebhook", "secret"), ("Rotation", "secret"), ("NewSecret", "value")):
+    for name, field in (("WebhookCreation", "secret"), ("RotationRequest", "secret"), ("SecretCreation", "value")):
         assert '"writeOnly": true' in json.dumps(schemas[name]["properties"][field])
 
 
 def test_what_is_open_to_all_says_nothing_of_this_installation(shared_api: Api):
     shared_api.factory("confidential")
     open_to_all = [
-        each.path.removeprefix("/api/v1") for each in operations(application()) if each.requirement is anybody
+        each.path.removeprefix("/api/v1") for each in operations(application()) if each.requirement is public
     ]
 
     for path in open_to_all:
@@ -168,7 +168,7 @@ def test_the_guide_names_every_address_role_and_code():
         return path.removeprefix("/api/v1")
 
     assert [each.path for each in operations(application()) if f"`{shown(each.path)}`" not in guide] == []
-    assert [code for code in KINDS if f"`{code}`" not in guide] == []
+    assert [code for code in ERROR_CODES if f"`{code}`" not in guide] == []
     assert [role for role in roles if f"`{role}`" not in guide] == []
 
 

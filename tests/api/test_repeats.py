@@ -3,7 +3,7 @@
 import pytest
 
 from hookmill.domain.permission import Role
-from hookmill.web.api.idempotency import KEPT_BYTES
+from hookmill.web.api.idempotency import STORED_BYTES_MAX
 from tests.api.client import PROMPT, Api, Stocked
 
 WEBHOOKS = "/factories/default/webhooks"
@@ -117,7 +117,7 @@ def test_an_answer_is_kept_in_about_as_many_bytes_as_it_has(api: Api, stocked: S
 
 
 def test_a_large_answer_is_not_kept_and_can_be_repeated_all_the_same(api: Api, stocked: Stocked):
-    body = automation(stocked, "é" * (KEPT_BYTES // 2))
+    body = automation(stocked, "é" * (STORED_BYTES_MAX // 2))
 
     first = api.post("/factories/default/automations", body, headers=KEY)
     again = api.post("/factories/default/automations", body, headers=KEY)

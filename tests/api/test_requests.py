@@ -9,8 +9,8 @@ from hookmill.domain.permission import Role
 from hookmill.store import schema
 from hookmill.web.api import application, operations
 from hookmill.web.api.body import BYTES_MAX, FIELDS_MAX, LARGE_BYTES_MAX
-from hookmill.web.api.document import document
-from hookmill.web.api.fields import FORMS
+from hookmill.web.api.fields import PATTERN_HINTS
+from hookmill.web.api.openapi import openapi_document
 from hookmill.web.api.problems import DETAIL_CHARACTERS_MAX, ERRORS_MAX
 from tests.api.client import PROMPT, Api, Stocked
 
@@ -241,29 +241,37 @@ def test_an_escaped_pair_and_a_backslash_are_text(api: Api):
 @pytest.mark.parametrize(
     ("path", "body", "says"),
     [
-        ("/factories", {"name": "x", "nmae": "y"}, "There is no such field here. Known: name."),
+        ("/factories", {"name": "x", "nmae": "y"}, "Unknown field. Known fields: name."),
         (
             "/factories/default/filter-tests",
             {"delivery_id": "dlv_" + "0" * 32, "x": 1},
-            "There is no such field here. Known: delivery_id, event, filter, webhook_ids.",
+            "Unknown field. Known fields: delivery_id, event, filter, webhook_ids.",
         ),
-        ("/factories/default/backtests", {"last": 0}, f"Give a number from 1 to {BACKTEST_MAX}."),
-        ("/factories/default/backtests", {"last": "many"}, f"Give a number from 1 to {BACKTEST_MAX}."),
-        ("/factories/default/backtests", {"webhook_ids": "wh_0"}, "Give a list."),
-        ("/factories/default/backtests", {"webhook_ids": ["wh_0"] * 101}, "Give at most 100 of them."),
-        ("/factories/default/backtests", {"webhook_ids": ["orders"]}, "Give a webhook's uid, not its name: wh_01"),
-        ("/factories/default/backtests", {"filter": []}, "Give an object."),
-        ("/factories/default/filter-tests", {"delivery_id": "7"}, "Give a delivery's id, dlv_ and 32 hexadecimal"),
-        ("/factories/default/secrets", {"name": "a-b"}, "Give a letter, then at most 63 letters, digits and _"),
-        (WEBHOOKS, {}, "It is missing."),
-        (WEBHOOKS, {"name": 7}, "Give a text."),
-        (WEBHOOKS, {"name": ""}, "Give at least 1 character."),
-        (WEBHOOKS, {"name": "x" * 101}, "Give at most 100 characters."),
-        (WEBHOOKS, {"name": "x", "enabled": "no"}, "Give true or false."),
+        ("/factories/default/backtests", {"last": 0}, f"Use a number from 1 to {BACKTEST_MAX}."),
+        ("/factories/default/backtests", {"last": "many"}, f"Use a number from 1 to {BACKTEST_MAX}."),
+        ("/factories/default/backtests", {"webhook_ids": "wh_0"}, "Use a list."),
+        ("/factories/default/backtests", {"webhook_ids": ["wh_0"] * 101}, "Use at most 100 items."),
+        (
+            "/factories/default/backtests",
+            {"webhook_ids": ["orders"]},
+            "Use a webhook's uid, not its name, such as wh_01",
+        ),
+        ("/factories/default/backtests", {"filter": []}, "Use an object."),
+        ("/factories/default/filter-tests", {"delivery_id": "7"}, "Use a delivery's id: dlv_ and 32 hexadecimal"),
+        (
+            "/factories/default/secrets",
+            {"name": "a-b"},
+            "Use a letter, then at most 63 letters, digits and underscores",
+        ),
+        (WEBHOOKS, {}, "This field is required."),
+        (WEBHOOKS, {"name": 7}, "Use a string."),
+        (WEBHOOKS, {"name": ""}, "Use at least 1 character."),
+        (WEBHOOKS, {"name": "x" * 101}, "Use at most 100 characters."),
+        (WEBHOOKS, {"name": "x", "enabled": "no"}, "Use true or false."),
         (WEBHOOKS, {"name": "x", "auth_mode": "none"}, "Choose one of: 'token'"),
-        (WEBHOOKS, {"name": "x", "delivery_id_header": "a b"}, "Give the name of a header"),
-        (WEBHOOKS, [], "Give an object."),
-        ("/keys", {"name": "x", "role": "admin", "expires_at": "soon"}, "A moment looks like 2026-11-21T09:12:36Z."),
+        (WEBHOOKS, {"name": "x", "delivery_id_header": "a b"}, "Use the name of a header"),
+        (WEBHOOKS, [], "Use an object."),
+        ("/keys", {"name": "x", "role": "admin", "expires_at": "soon"}, "A time looks like 2026-11-21T09:12:36Z."),
     ],
 )
 def test_a_wrong_field_is_described_in_our_words(shared_api: Api, path, body, says):
@@ -276,11 +284,11 @@ def test_a_wrong_field_is_described_in_our_words(shared_api: Api, path, body, sa
 @pytest.mark.parametrize(
     ("query", "says"),
     [
-        ("limit=0", "Give a number from 1 to 200."),
-        ("limit=many", "Give a number from 1 to 200."),
+        ("limit=0", "Use a number from 1 to 200."),
+        ("limit=many", "Use a number from 1 to 200."),
         ("label=accept", "Choose one of: 'Accepted', 'Duplicate'"),
-        ("since=yesterday", "A moment looks like 2026-11-21T09:12:36Z."),
-        ("identity=%00", "It holds a NUL character. Leave that out."),
+        ("since=yesterday", "A time looks like 2026-11-21T09:12:36Z."),
+        ("identity=%00", "The text holds a NUL character. Remove it."),
         ("cursor=%20", "Use the next_cursor of a page of this list."),
     ],
 )
@@ -291,7 +299,7 @@ def test_a_wrong_parameter_is_described_in_our_words(shared_api: Api, query, say
 
 
 def test_every_form_that_is_asked_for_has_its_words():
-    told = document(application())
+    told = openapi_document(application())
     asked: set[str] = set()
 
     def collect(schema: object) -> None:
@@ -309,7 +317,7 @@ def test_every_form_that_is_asked_for_has_its_words():
             collect([each for each in operation.get("parameters", ()) if each["in"] != "path"])
 
     assert len(asked) > 5
-    assert asked <= set(FORMS)
+    assert asked <= set(PATTERN_HINTS)
 
 
 # A body that is held back
@@ -385,7 +393,7 @@ def test_a_new_thing_takes_no_field_that_is_not_its_creators_to_choose(shared_ap
     answer = shared_api.post(path, body, key=shared_api.admin)
 
     assert answer.status == 422
-    assert answer.json["errors"][0]["detail"].startswith("There is no such field here. Known: ")
+    assert answer.json["errors"][0]["detail"].startswith("Unknown field. Known fields: ")
 
 
 @pytest.mark.parametrize(

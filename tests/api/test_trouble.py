@@ -7,7 +7,7 @@ import pytest
 
 from hookmill.domain.errors import Revoked, StoreUnavailable
 from hookmill.web.api import problems
-from hookmill.web.api.problems import KINDS, RETRY_SECONDS
+from hookmill.web.api.problems import ERROR_CODES, RETRY_SECONDS
 from tests.api.client import Api, Stocked
 
 WEBHOOKS = "/factories/default/webhooks"
@@ -34,7 +34,7 @@ def test_every_refusal_has_the_same_shape(shared_api: Api, method, path, status,
     told = answer.json
     assert set(told) == {"type", "title", "status", "code", "detail", "errors"}
     assert (told["type"], told["status"], told["code"]) == ("about:blank", status, code)
-    assert (told["title"], KINDS[code].status) == (KINDS[code].title, status)
+    assert (told["title"], ERROR_CODES[code].status) == (ERROR_CODES[code].title, status)
 
 
 def test_a_conflict_says_what_is_in_the_way(api: Api):
@@ -93,7 +93,7 @@ def test_each_fault_is_logged(api: Api, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_revoked_key_is_answered_like_a_missing_one():
-    answer = problems.answer(problems.refusal_for(Revoked("This API key was revoked. Nothing was done.")))
+    answer = problems.error_response(problems.api_error_for(Revoked("This API key was revoked. Nothing was done.")))
 
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
     assert json.loads(bytes(answer.body))["code"] == "authentication_failed"

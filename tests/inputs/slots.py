@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from hookmill.web.api import PREFIX, application
-from hookmill.web.api.document import document
+from hookmill.web.api.openapi import openapi_document
 from hookmill.web.dashboard import PAGES
 from tests.inputs.service import NOT_OPENED, Service
 from tests.inputs.values import Strange
@@ -179,7 +179,7 @@ def _other(place: str) -> str:
 
 def slots() -> Iterator[Slot]:
     """Every one that the API's own description knows of."""
-    described = document(application())
+    described = openapi_document(application())
     for address, methods in described["paths"].items():
         path = address.removeprefix(PREFIX)
         for method, operation in methods.items():

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.permission import Role
-from hookmill.web.api.idempotency import Once
+from hookmill.web.api.idempotency import IdempotentRequest
 from tests.inputs.service import Service
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,7 +43,7 @@ def test_key_whose_answer_cannot_be_made_is_not_kept(service: Service):
         raise OverflowError("the answer")
 
     with pytest.raises(OverflowError):
-        Once(service.management, None, b"", b"").answer(service.api.team, make)
+        IdempotentRequest(service.management, None, b"", b"").respond(service.api.team, make)
 
     assert "x" not in [key.name for key in service.management.keys.all(service.api.team)]
 

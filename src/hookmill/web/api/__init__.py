@@ -1,6 +1,7 @@
-"""The HTTP API, /api/v1: management for programs. It takes half a second to import, so only who serves it should.
+"""The HTTP API, /api/v1: management for programs.
 
-A request passes the application, its route's checks (who, address, parameters, body), and one management operation.
+A request passes the middleware, its route's checks (key, path, parameters, body), and one management operation.
+Importing this package takes half a second, so only a process that serves the API imports it.
 """
 
 import functools
@@ -26,11 +27,11 @@ from hookmill.web.api import (
     team,
     webhooks,
 )
-from hookmill.web.api.access import FAILURES_PER_MINUTE, REQUESTS_PER_MINUTE, Gate
-from hookmill.web.api.costly import Places
-from hookmill.web.api.document import TITLE, operations
+from hookmill.web.api.access import FAILURES_PER_MINUTE, REQUESTS_PER_MINUTE, Authenticator
+from hookmill.web.api.expensive import ConcurrencyLimiter
 from hookmill.web.api.middleware import ApiMiddleware
-from hookmill.web.api.where import PREFIX, at
+from hookmill.web.api.openapi import TITLE, operations
+from hookmill.web.api.urls import PREFIX, api_path
 from hookmill.web.body import BodyReader
 from hookmill.web.routes import Application
 
@@ -47,13 +48,15 @@ def build(
     requests_per_minute: int = REQUESTS_PER_MINUTE,
     failures_per_minute: int = FAILURES_PER_MINUTE,
 ) -> Application:
-    """The whole API as one ASGI application. `failed` hears of what nobody foresaw."""
-    gate = Gate(management, now_us, requests_per_minute=requests_per_minute, failures_per_minute=failures_per_minute)
+    """The API as one ASGI application. `failed` reports unexpected errors: the part of the service, and the error."""
+    authenticator = Authenticator(
+        management, now_us, requests_per_minute=requests_per_minute, failures_per_minute=failures_per_minute
+    )
     return ApiMiddleware(
         application(),
-        behind={
-            "gate": gate,
-            "places": Places(),
+        state={
+            "authenticator": authenticator,
+            "expensive_operations": ConcurrencyLimiter(),
             "bodies": BodyReader(BODIES_AT_A_TIME),
             "failed": failed,
         },
@@ -64,44 +67,45 @@ def build(
 
 @functools.cache
 def application() -> FastAPI:
-    """Every route, with nothing behind it: what is behind comes with each request."""
+    """Every route. The objects that routes need are in each request's state, so one application serves any store."""
     app = FastAPI(
         title=TITLE,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        # A redirect would repeat whatever host the client named.
+        # A redirect would repeat the host that the client sent.
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    for noun in (factories, webhooks, secrets, automations, deliveries, filters, runs, audit, team, reference):
-        app.include_router(noun.routes, prefix=PREFIX)
-    methods = _methods_by_address(app)
+    for module in (factories, webhooks, secrets, automations, deliveries, filters, runs, audit, team, reference):
+        app.include_router(module.routes, prefix=PREFIX)
+    methods_by_path = _allowed_methods(app)
 
     @app.exception_handler(HTTPException)
     async def _no_such_route(request: Request, error: HTTPException) -> Response:
-        allowed = next((known for address, known in methods if address.fullmatch(request.scope["path"])), None)
-        if request.scope["path"] in (PREFIX, f"{PREFIX}/", at("docs", "")) and request.method == "GET":
-            return Response(status_code=308, headers={"Location": at("docs")})
+        path = request.scope["path"]
+        allowed = next((methods for pattern, methods in methods_by_path if pattern.fullmatch(path)), None)
+        if path in (PREFIX, f"{PREFIX}/", api_path("docs", "")) and request.method == "GET":
+            return Response(status_code=308, headers={"Location": api_path("docs")})
         if error.status_code != 405 or allowed is None:
-            return problems.answer(problems.nothing_here())
+            return problems.error_response(problems.not_found())
         if request.method == "OPTIONS":
             return Response(status_code=204, headers={"Allow": allowed})
-        told = f"The methods here are: {allowed}."
-        return problems.answer(problems.Refusal("method_not_allowed", told, headers={"Allow": allowed}))
+        detail = f"Allowed methods: {allowed}."
+        return problems.error_response(problems.ApiError("method_not_allowed", detail, headers={"Allow": allowed}))
 
     return app
 
 
-def _methods_by_address(app: FastAPI) -> list[tuple[re.Pattern[str], str]]:
-    """What `Allow` says at each address."""
-    found: dict[str, set[str]] = {}
+def _allowed_methods(app: FastAPI) -> list[tuple[re.Pattern[str], str]]:
+    """A pattern for each path, and the value of `Allow` there."""
+    methods_by_path: dict[str, set[str]] = {}
     for operation in operations(app):
-        also = {"HEAD"} if operation.method == "GET" else set()
-        found.setdefault(operation.path, {"OPTIONS"}).update({operation.method}, also)
+        head = {"HEAD"} if operation.method == "GET" else set()
+        methods_by_path.setdefault(operation.path, {"OPTIONS"}).update({operation.method}, head)
     return [
         (re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))), ", ".join(sorted(methods)))
-        for path, methods in found.items()
+        for path, methods in methods_by_path.items()
     ]
 
 

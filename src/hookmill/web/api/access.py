@@ -1,4 +1,7 @@
-"""Who is asking, and may they? Every route asks for one of five requirements, and gets the answer as a value."""
+"""Authentication by API key, rate limits, and the requirements of routes.
+
+Every route declares one of five requirements as a dependency, and receives the permission as a value.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
@@ -10,43 +13,43 @@ from starlette.concurrency import run_in_threadpool
 from hookmill.domain.client import Network, client_address, one_client
 from hookmill.domain.permission import Caller, MayAdminister, MayManage, MayView
 from hookmill.management import Management
-from hookmill.web.api.budget import Budget, Spent
 from hookmill.web.api.fields import FactoryInPath
-from hookmill.web.api.problems import Refusal, not_authentic
+from hookmill.web.api.problems import ApiError, unauthenticated
+from hookmill.web.api.rate_limit import RateLimiter, RateLimitStatus
 from hookmill.web.asgi import Scope
 
 FAILURES_PER_MINUTE: Final = 60
 REQUESTS_PER_MINUTE: Final = 600
 _TOKEN_CHARACTERS_MAX: Final = 200
-_ASKING: Final = "hookmill.asking"
+_CONTEXT: Final = "hookmill.asking"
 
 
-class Asking:
-    """One request: where it comes from, and who it turns out to be."""
+class RequestContext:
+    """What the API knows of one request: the client's address, the body, the key's caller and its rate limit."""
 
     def __init__(self, client: str | None) -> None:
         self.client = client
         self.body = b""
         self.caller: Caller | None = None
-        self.spent: Spent | None = None
+        self.rate_limit: RateLimitStatus | None = None
 
 
-def begin(scope: Scope, trusted_proxies: Sequence[Network]) -> Asking:
-    """Note down where a request comes from, for all who look at it later."""
+def add_context(scope: Scope, trusted_proxies: Sequence[Network]) -> RequestContext:
+    """Add the context of a request to its scope."""
     peer = scope["client"][0] if scope.get("client") else ""
     forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
-    asking = Asking(client_address(peer, forwarded or None, trusted_proxies))
-    scope[_ASKING] = asking
-    return asking
+    context = RequestContext(client_address(peer, forwarded or None, trusted_proxies))
+    scope[_CONTEXT] = context
+    return context
 
 
-def asking_of(request: Request) -> Asking:
-    asking: Asking = request.scope[_ASKING]
-    return asking
+def context_of(request: Request) -> RequestContext:
+    context: RequestContext = request.scope[_CONTEXT]
+    return context
 
 
-class Gate:
-    """Lets in whoever bears an API key that is good."""
+class Authenticator:
+    """Authenticates requests by their API key, and applies the rate limits."""
 
     def __init__(
         self,
@@ -57,47 +60,47 @@ class Gate:
         failures_per_minute: int,
     ) -> None:
         self.management = management
-        self._requests = Budget(requests_per_minute, now_us)
-        self._failures = Budget(failures_per_minute, now_us)
+        self._requests = RateLimiter(requests_per_minute, now_us)
+        self._failures = RateLimiter(failures_per_minute, now_us)
 
-    async def admit(self, request: Request) -> None:
-        """Raises `Refusal` for whoever has not proven who they are, and for who asks too often."""
-        asking = asking_of(request)
-        await self._look(request)
-        if asking.caller is None:
-            # Counted after the key was looked at: what strangers do must not shut out one that is good.
-            failed = self._failures.spend(one_client(asking.client))
-            if failed.is_over:
-                raise _too_many("Too many requests without a good API key.", failed)
-            raise not_authentic()
-        asking.spent = self._requests.spend(asking.caller.actor.id)
-        if asking.spent.is_over:
-            raise _too_many("This key has used up its requests for this minute.", asking.spent)
+    async def authenticate(self, request: Request) -> None:
+        """Raises `ApiError` without a valid API key, and above a rate limit."""
+        context = context_of(request)
+        await self._verify_key(request)
+        if context.caller is None:
+            # Count after verifying: unauthenticated clients must not use up the limit of a valid key.
+            failures = self._failures.count(one_client(context.client))
+            if failures.is_exceeded:
+                raise _too_many("Too many requests without a valid API key.", failures)
+            raise unauthenticated()
+        context.rate_limit = self._requests.count(context.caller.actor.id)
+        if context.rate_limit.is_exceeded:
+            raise _too_many("This key has used up its requests for this minute.", context.rate_limit)
 
-    async def admit_again(self, request: Request) -> None:
-        """For whoever has held a body back: the key may have been revoked meanwhile. Raises `Refusal`."""
-        await self._look(request)
-        if asking_of(request).caller is None:
-            raise not_authentic()
+    async def reauthenticate(self, request: Request) -> None:
+        """Verify the key again after the body arrived: it may be revoked by now. Raises `ApiError`."""
+        await self._verify_key(request)
+        if context_of(request).caller is None:
+            raise unauthenticated()
 
-    async def _look(self, request: Request) -> None:
-        asking, token = asking_of(request), _bearer_token(request)
-        asking.caller = (
-            await run_in_threadpool(self.management.access.by_key, token, client=asking.client)
+    async def _verify_key(self, request: Request) -> None:
+        context, token = context_of(request), _bearer_token(request)
+        context.caller = (
+            await run_in_threadpool(self.management.access.by_key, token, client=context.client)
             if token is not None
             else None
         )
 
 
-def _too_many(detail: str, spent: Spent) -> Refusal:
-    return Refusal("too_many_requests", detail, headers={"Retry-After": str(spent.reset_seconds)})
+def _too_many(detail: str, status: RateLimitStatus) -> ApiError:
+    return ApiError("too_many_requests", detail, headers={"Retry-After": str(status.reset_seconds)})
 
 
 def _bearer_token(request: Request) -> str | None:
-    given = request.headers.getlist("authorization")
-    if len(given) != 1:
+    authorizations = request.headers.getlist("authorization")
+    if len(authorizations) != 1:
         return None
-    scheme, _, token = given[0].partition(" ")
+    scheme, _, token = authorizations[0].partition(" ")
     token = token.strip(" ")
     if scheme.lower() != "bearer" or not token.isascii() or not 0 < len(token) <= _TOKEN_CHARACTERS_MAX:
         return None
@@ -107,59 +110,61 @@ def _bearer_token(request: Request) -> str | None:
 # The requirements
 
 
-def anybody() -> None:
-    """Open to all, without a key: it says nothing about this installation."""
+def public() -> None:
+    """No API key. A public route returns nothing about this installation."""
 
 
-async def knowing(request: Request) -> Caller:
-    """Any good key."""
-    caller = asking_of(request).caller
-    assert caller is not None, "the gate was passed before"
+async def any_key(request: Request) -> Caller:
+    """Any valid API key."""
+    caller = context_of(request).caller
+    assert caller is not None, "the route authenticates before"
     return caller
 
 
-def viewing(factory: FactoryInPath, caller: Annotated[Caller, Depends(knowing)], management: "Operations") -> MayView:
-    """The role viewer in the factory that the address names."""
+def viewer(
+    factory: FactoryInPath, caller: Annotated[Caller, Depends(any_key)], management: "ManagementDependency"
+) -> MayView:
+    """The role viewer in the factory in the path."""
     return management.access.may_view(caller, factory)
 
 
-def managing(
-    factory: FactoryInPath, caller: Annotated[Caller, Depends(knowing)], management: "Operations"
+def manager(
+    factory: FactoryInPath, caller: Annotated[Caller, Depends(any_key)], management: "ManagementDependency"
 ) -> MayManage:
-    """The role manager in the factory that the address names."""
+    """The role manager in the factory in the path."""
     return management.access.may_manage(caller, factory)
 
 
-def administering(caller: Annotated[Caller, Depends(knowing)], management: "Operations") -> MayAdminister:
-    """The role admin, over the whole team."""
+def admin(caller: Annotated[Caller, Depends(any_key)], management: "ManagementDependency") -> MayAdminister:
+    """The role admin."""
     return management.access.may_administer(caller)
 
 
 async def _management(request: Request) -> Management:
-    gate: Gate = request.state.gate
-    return gate.management
+    authenticator: Authenticator = request.state.authenticator
+    return authenticator.management
 
 
-Operations = Annotated[Management, Depends(_management)]
-Anybody = Depends(anybody)
-Knowing = Annotated[Caller, Depends(knowing)]
-Viewing = Annotated[MayView, Depends(viewing)]
-Managing = Annotated[MayManage, Depends(managing)]
-Administering = Annotated[MayAdminister, Depends(administering)]
+ManagementDependency = Annotated[Management, Depends(_management)]
+Public = Depends(public)
+AnyKey = Annotated[Caller, Depends(any_key)]
+ViewerAccess = Annotated[MayView, Depends(viewer)]
+ManagerAccess = Annotated[MayManage, Depends(manager)]
+AdminAccess = Annotated[MayAdminister, Depends(admin)]
 
 ROLES: Final[dict[Callable[..., Any], str | None]] = {
-    anybody: None,
-    knowing: "any",
-    viewing: "viewer",
-    managing: "manager",
-    administering: "admin",
+    public: None,
+    any_key: "any",
+    viewer: "viewer",
+    manager: "manager",
+    admin: "admin",
 }
 """Every requirement, and the least role that meets it."""
 
 
 def requirement_of(dependant: Dependant) -> Callable[..., Any]:
-    """The one requirement that a route makes. A route without one can't be made."""
-    found = [each.call for each in dependant.dependencies if each.call in ROLES]
-    if len(found) != 1 or found[0] is None:
-        raise TypeError(f"{dependant.call} must ask for exactly one requirement, and asks for {len(found)}")
-    return found[0]
+    """The requirement that a route declares. Raises `TypeError` unless it declares exactly one."""
+    requirements = [each.call for each in dependant.dependencies if each.call in ROLES]
+    if len(requirements) != 1 or requirements[0] is None:
+        raise TypeError(f"{dependant.call} must declare exactly one requirement, not {len(requirements)}")
+    return requirements[0]

@@ -1,4 +1,4 @@
-"""The audit log: who changed what, when and from where. Of one factory, or of the whole team."""
+"""The audit log, of one factory or of the whole team: who changed what, when, and through which channel."""
 
 from collections.abc import Sequence
 
@@ -6,43 +6,45 @@ from fastapi import APIRouter, Response
 
 from hookmill.management import AuditEntry
 from hookmill.presentation.audit import AuditEntryView
-from hookmill.web.api.access import Administering, Managing, Operations
+from hookmill.web.api.access import AdminAccess, ManagementDependency, ManagerAccess
 from hookmill.web.api.fields import LIMIT, Cursor, Limit
-from hookmill.web.api.paging import Page, cut, key_at, key_cursor
-from hookmill.web.api.representation import shown
+from hookmill.web.api.paging import ResultPage, cut_page, key_cursor, key_from
+from hookmill.web.api.representation import json_response
 from hookmill.web.api.route import Route
 
 routes = APIRouter(route_class=Route, tags=["Audit log"])
 
 
-class AuditPage(Page[AuditEntryView], frozen=True):
-    """Acts of management, newest first."""
+class AuditPage(ResultPage[AuditEntryView], frozen=True):
+    """Entries of the audit log, newest first."""
 
 
 @routes.get(
     "/factories/{factory}/audit-log",
     operation_id="list_audit_log",
-    summary="List what was changed in a factory",
+    summary="List a factory's audit log",
     response_model=AuditPage,
 )
-def list_audit_log(may: Managing, management: Operations, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
-    """Every act of management in this factory, newest first."""
-    return _page(management.audit.of_factory(may, before=key_at(cursor), limit=limit + 1), limit)
+def list_audit_log(
+    may: ManagerAccess, management: ManagementDependency, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Response:
+    """Lists every change in this factory, newest first."""
+    return _page(management.audit.of_factory(may, before=key_from(cursor), limit=limit + 1), limit)
 
 
 @routes.get(
     "/audit-log",
     operation_id="list_team_audit_log",
-    summary="List what was changed in the team",
+    summary="List the team's audit log",
     response_model=AuditPage,
 )
 def list_team_audit_log(
-    may: Administering, management: Operations, limit: Limit = LIMIT, cursor: Cursor = None
+    may: AdminAccess, management: ManagementDependency, limit: Limit = LIMIT, cursor: Cursor = None
 ) -> Response:
-    """Every act of management in the team, whatever factory it concerns, newest first."""
-    return _page(management.audit.of_team(may, before=key_at(cursor), limit=limit + 1), limit)
+    """Lists every change in the team and in all its factories, newest first."""
+    return _page(management.audit.of_team(may, before=key_from(cursor), limit=limit + 1), limit)
 
 
-def _page(found: Sequence[AuditEntry], limit: int) -> Response:
-    items, further = cut(found, lambda entry: key_cursor(entry.key), limit=limit)
-    return shown(AuditPage(items=[AuditEntryView.of(entry) for entry in items], next_cursor=further))
+def _page(entries: Sequence[AuditEntry], limit: int) -> Response:
+    items, next_cursor = cut_page(entries, lambda entry: key_cursor(entry.key), limit=limit)
+    return json_response(AuditPage(items=[AuditEntryView.of(entry) for entry in items], next_cursor=next_cursor))

@@ -1,4 +1,4 @@
-"""/factories/{factory}/automations: the prompts that deliveries start, and which deliveries those are."""
+"""/factories/{factory}/automations: the prompts that deliveries start, and their triggers."""
 
 from typing import Final
 
@@ -9,46 +9,49 @@ from hookmill.domain.permission import MayView
 from hookmill.management import Management
 from hookmill.presentation.automation import AutomationInListView, AutomationView
 from hookmill.presentation.view import ExactView
-from hookmill.web.api.access import Managing, Operations, Viewing
-from hookmill.web.api.bodies import AutomationChanges, NewAutomation
-from hookmill.web.api.costly import costly
+from hookmill.web.api.access import ManagementDependency, ManagerAccess, ViewerAccess
+from hookmill.web.api.bodies import AutomationChanges, AutomationCreation
+from hookmill.web.api.expensive import expensive
 from hookmill.web.api.fields import LIMIT, AutomationInPath, Cursor, Limit
-from hookmill.web.api.idempotency import OnlyOnce
-from hookmill.web.api.paging import Page, cursor_at, page
-from hookmill.web.api.representation import IfMatch, shown, tagged
+from hookmill.web.api.idempotency import Idempotency
+from hookmill.web.api.paging import ResultPage, cursor_after, paginate
+from hookmill.web.api.representation import IfMatch, json_response, tagged_response
 from hookmill.web.api.route import Route
-from hookmill.web.api.where import at
+from hookmill.web.api.urls import api_path
 
 routes = APIRouter(prefix="/factories/{factory}/automations", route_class=Route, tags=["Automations"])
 
 PAGE_BYTES: Final = 1_048_576
-"""Where a page of automations ends, however many were asked for. Their filters may be long."""
+"""The size at which a page of automations ends before its limit. Filters may be long."""
 
 
-class AutomationPage(Page[AutomationInListView], ExactView, frozen=True):
+class AutomationPage(ResultPage[AutomationInListView], ExactView, frozen=True):
     """Automations, by name, without their prompts."""
 
 
 @routes.get("", operation_id="list_automations", summary="List automations", response_model=AutomationPage)
-@costly
-def list_automations(may: Viewing, management: Operations, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
-    """The factory's automations, by name, each with what keeps it from firing. Their prompts are left out.
+@expensive
+def list_automations(
+    may: ViewerAccess, management: ManagementDependency, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Response:
+    """Lists the factory's automations by name, without their prompts.
 
-    A page whose filters are long ends early: go by `next_cursor`.
+    Each one has the reasons why it can't fire. If filters are long, a page holds fewer items than `limit`: follow
+    `next_cursor`.
     """
-    found, further = page(
+    automations, next_cursor = paginate(
         management.automations.all(may), lambda automation: (automation.name,), limit=limit, cursor=cursor
     )
     items: list[AutomationInListView] = []
     size = 0
-    for automation in found:
+    for automation in automations:
         if size > PAGE_BYTES:
-            further = cursor_at(items[-1].name)
+            next_cursor = cursor_after(items[-1].name)
             break
         item = AutomationInListView.of(automation, management.automations.warnings(may, automation))
         size += len(item.as_json())
         items.append(item)
-    return shown(AutomationPage(items=items, next_cursor=further))
+    return json_response(AutomationPage(items=items, next_cursor=next_cursor))
 
 
 @routes.post(
@@ -58,59 +61,65 @@ def list_automations(may: Viewing, management: Operations, limit: Limit = LIMIT,
     response_model=AutomationView,
     status_code=201,
 )
-def create_automation(may: Managing, management: Operations, given: NewAutomation, once: OnlyOnce) -> Response:
-    """A new automation. It selects webhooks by their uids; deliveries that match start a run of it."""
+def create_automation(
+    may: ManagerAccess, management: ManagementDependency, body: AutomationCreation, idempotency: Idempotency
+) -> Response:
+    """Creates an automation. Triggers select webhooks by uid. Each matching delivery starts a run."""
 
-    def make() -> Response:
-        made = management.automations.create(
+    def create() -> Response:
+        automation = management.automations.create(
             may,
-            given.name,
-            prompt=given.prompt,
-            triggers=given.triggers,
-            runner=given.runner,
-            enabled=given.enabled,
+            body.name,
+            prompt=body.prompt,
+            triggers=body.triggers,
+            runner=body.runner,
+            enabled=body.enabled,
         )
-        return created(made)
+        return created(automation)
 
-    def created(made: Automation) -> Response:
-        location = at("factories", may.factory.name, "automations", made.id)
-        return shown(_described(management, may, made), 201, location=location)
+    def created(automation: Automation) -> Response:
+        location = api_path("factories", may.factory.name, "automations", automation.id)
+        return json_response(_view(management, may, automation), 201, location=location)
 
-    def look_again(location: str) -> Response:
+    def reload(location: str) -> Response:
         return created(management.automations.get(may, location.rpartition("/")[2]))
 
-    return once.answer(may, make, look_again)
+    return idempotency.respond(may, create, reload)
 
 
 @routes.get(
     "/{automation}", operation_id="show_automation", summary="Show an automation", response_model=AutomationView
 )
-def show_automation(automation: AutomationInPath, may: Viewing, management: Operations) -> Response:
-    """One automation, and what keeps it from firing."""
-    return tagged(_described(management, may, management.automations.get(may, automation)))
+def show_automation(automation: AutomationInPath, may: ViewerAccess, management: ManagementDependency) -> Response:
+    """Returns an automation, with the reasons why it can't fire."""
+    return tagged_response(_view(management, may, management.automations.get(may, automation)))
 
 
 @routes.patch(
     "/{automation}", operation_id="change_automation", summary="Change an automation", response_model=AutomationView
 )
 def change_automation(
-    automation: AutomationInPath, may: Managing, management: Operations, given: AutomationChanges, if_match: IfMatch
+    automation: AutomationInPath,
+    may: ManagerAccess,
+    management: ManagementDependency,
+    body: AutomationChanges,
+    if_match: IfMatch,
 ) -> Response:
-    """Its next version. Runs under way go on with the one that they began with."""
-    asked = given.given()
+    """Changes an automation and increments its version. Runs in progress keep the version that they began with."""
+    changes = body.changes()
     with management.together(may):
-        _must_still_be(automation, may, management, if_match)
+        _check_precondition(automation, may, management, if_match)
         changed = management.automations.change(
             may,
             automation,
-            new_name=asked.get("name"),
-            prompt=asked.get("prompt"),
-            triggers=asked.get("triggers"),
-            runner=asked.get("runner"),
-            enabled=asked.get("enabled"),
+            new_name=changes.get("name"),
+            prompt=changes.get("prompt"),
+            triggers=changes.get("triggers"),
+            runner=changes.get("runner"),
+            enabled=changes.get("enabled"),
         )
-        answer = _described(management, may, changed)
-    return tagged(answer)
+        view = _view(management, may, changed)
+    return tagged_response(view)
 
 
 @routes.delete(
@@ -121,19 +130,21 @@ def change_automation(
     status_code=204,
 )
 def delete_automation(
-    automation: AutomationInPath, may: Managing, management: Operations, if_match: IfMatch
+    automation: AutomationInPath, may: ManagerAccess, management: ManagementDependency, if_match: IfMatch
 ) -> Response:
-    """It starts nothing any more. Its runs stay, and those under way go on."""
+    """Deletes an automation. It starts no more runs. Its runs remain, and those in progress continue."""
     with management.together(may):
-        _must_still_be(automation, may, management, if_match)
+        _check_precondition(automation, may, management, if_match)
         management.automations.delete(may, automation)
     return Response(status_code=204)
 
 
-def _described(management: Management, may: MayView, automation: Automation) -> AutomationView:
+def _view(management: Management, may: MayView, automation: Automation) -> AutomationView:
     return AutomationView.of(automation, management.automations.warnings(may, automation))
 
 
-def _must_still_be(automation: str, may: Managing, management: Operations, if_match: IfMatch) -> None:
-    if if_match.is_given:
-        if_match.must_hold(_described(management, may, management.automations.get(may, automation)))
+def _check_precondition(
+    automation: str, may: ManagerAccess, management: ManagementDependency, if_match: IfMatch
+) -> None:
+    if if_match.is_set:
+        if_match.check(_view(management, may, management.automations.get(may, automation)))

@@ -1,4 +1,4 @@
-"""What the API takes, field by field. A field that is not here can't be set: it is refused, not ignored."""
+"""The request bodies of the API, field by field. The API rejects unknown fields."""
 
 from typing import Annotated, Any, Final
 
@@ -31,63 +31,69 @@ Triggers = Annotated[
         min_length=1,
         max_length=TRIGGERS_MAX,
         json_schema_extra={"items": {"$ref": "#/components/schemas/TriggerView"}},
-        description="Which deliveries start it. Any of them that matches starts one run.",
+        description="The triggers. A delivery starts one run if any of them matches.",
         examples=[[_TRIGGER]],
     ),
 ]
 
 
-class Given(BaseModel):
-    """A body. Its fields are listed here one by one."""
+class RequestBody(BaseModel):
+    """A request body."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
 
 def _example(body: dict[str, Any]) -> ConfigDict:
-    """One body as somebody would send it."""
     return ConfigDict(json_schema_extra={"examples": [body]})
 
 
-def _left_out() -> Any:
-    """The value of a field that is not in the body, which nobody looks at: `Changes` goes by what was given."""
+def _unset() -> Any:
+    """The value of a field that is not in the body. `Changes.changes` leaves it out."""
     return None
 
 
-class Changes(Given):
-    """What to change. What is left out stays."""
+class Changes(RequestBody):
+    """The fields to change. Omitted fields keep their values."""
 
-    def given(self) -> dict[str, Any]:
+    def changes(self) -> dict[str, Any]:
+        """The fields that are in the body."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
 
-class NewFactory(Given):
+class FactoryCreation(RequestBody):
     model_config = _example({"name": "platform"})
 
     name: Name
 
 
-class NewWebhook(Given):
+class WebhookCreation(RequestBody):
     model_config = _example({"name": "github orders", "auth_mode": "signature", "signature_scheme": "github"})
 
     name: Name
-    auth_mode: AuthMode = Field(default=AuthMode.TOKEN, description="How senders prove themselves.")
+    auth_mode: AuthMode = Field(default=AuthMode.TOKEN, description="How senders authenticate.")
     signature_scheme: Text | None = Field(
-        default=None, description="With auth_mode signature: the provider.", examples=["github"]
+        default=None,
+        description="The provider whose signatures to verify. Required if `auth_mode` is `signature`.",
+        examples=["github"],
     )
     signature_options: dict[str, Any] | None = Field(
-        default=None, description="With signature_scheme hmac: how the sender signs."
+        default=None, description="How the sender signs. Only for the signature scheme `hmac`."
     )
-    answers_handshakes: StrictBool = Field(default=False, description="Answer the provider's signed challenges.")
-    secret: SecretText | None = Field(default=None, description="Left out: it is generated, where that can be.")
+    answers_handshakes: StrictBool = Field(
+        default=False, description="Whether the webhook answers the provider's signed challenges."
+    )
+    secret: SecretText | None = Field(
+        default=None, description="The secret. If omitted, the service generates it where the scheme allows."
+    )
     secret_name: SecretName | None = Field(
-        default=None, description="The team secret that holds it: an existing one, or a new name."
+        default=None, description="The team secret that holds the secret: an existing one, or a new name."
     )
     delivery_id_header: HeaderName | None = Field(
-        default=None, description="The request header that carries the sender's event id."
+        default=None, description="The request header that holds the sender's event id."
     )
     event_header: HeaderName | None = Field(
         default=None,
-        description="The request header that carries the event's type. Of most schemes it is known without.",
+        description="The request header that holds the event's type. Most signature schemes define one.",
         examples=["X-Event-Type"],
     )
     enabled: StrictBool = True
@@ -96,94 +102,107 @@ class NewWebhook(Given):
 class WebhookChanges(Changes):
     model_config = _example({"name": "orders", "enabled": False, "delivery_id_header": "X-Event-Id"})
 
-    name: Name = Field(default_factory=_left_out)
-    enabled: StrictBool = Field(default_factory=_left_out)
-    delivery_id_header: HeaderName | None = Field(default=None, description="Null: the sender sets none.")
-    event_header: HeaderName | None = Field(default=None, description="Null: the sender sets none.")
+    name: Name = Field(default_factory=_unset)
+    enabled: StrictBool = Field(default_factory=_unset)
+    delivery_id_header: HeaderName | None = Field(
+        default=None, description="The request header that holds the sender's event id. Null removes it."
+    )
+    event_header: HeaderName | None = Field(
+        default=None, description="The request header that holds the event's type. Null removes it."
+    )
 
 
-class Rotation(Given):
+class RotationRequest(RequestBody):
     model_config = _example({"secret": "3qv8pZ-the-new-one-of-the-provider"})
 
-    secret: SecretText | None = Field(default=None, description="Left out: it is generated, where that can be.")
+    secret: SecretText | None = Field(
+        default=None, description="The new secret. If omitted, the service generates it where the scheme allows."
+    )
 
 
-class NewSecret(Given):
+class SecretCreation(RequestBody):
     model_config = _example({"name": "STRIPE_LIVE", "value": "whsec_of-the-provider"})
 
     name: SecretName
-    value: SecretText | None = Field(default=None, description="Left out: it is generated.")
+    value: SecretText | None = Field(default=None, description="The value. If omitted, the service generates it.")
 
 
-class SecretReplacement(Given):
+class SecretReplacement(RequestBody):
     model_config = _example({"value": "whsec_the-new-one-of-the-provider"})
 
-    value: SecretText | None = Field(default=None, description="Left out: it is generated.")
+    value: SecretText | None = Field(default=None, description="The new value. If omitted, the service generates it.")
 
 
-class NewAutomation(Given):
+class AutomationCreation(RequestBody):
     model_config = _example({"name": "triage", "prompt": "Look at the order.", "triggers": [_TRIGGER]})
 
     name: Name
     prompt: Prompt
     triggers: Triggers
-    runner: Text | None = Field(default=None, description="Left out: the operator's default.")
+    runner: Text | None = Field(default=None, description="The runner. Defaults to the operator's default runner.")
     enabled: StrictBool = True
 
 
 class AutomationChanges(Changes):
     model_config = _example({"prompt": "Look at the order twice.", "enabled": True})
 
-    name: Name = Field(default_factory=_left_out)
-    prompt: Prompt = Field(default_factory=_left_out)
-    triggers: Triggers = Field(default_factory=_left_out)
-    runner: Text = Field(default_factory=_left_out)
-    enabled: StrictBool = Field(default_factory=_left_out)
+    name: Name = Field(default_factory=_unset)
+    prompt: Prompt = Field(default_factory=_unset)
+    triggers: Triggers = Field(default_factory=_unset)
+    runner: Text = Field(default_factory=_unset)
+    enabled: StrictBool = Field(default_factory=_unset)
 
 
-class Replay(Given):
+class ReplayRequest(RequestBody):
     model_config = _example({"automation": "triage"})
 
     automation: Text | None = Field(
-        default=None, description="The one automation to start, by name or id. Left out: all that match."
+        default=None, description="The only automation to start, by name or id. Defaults to all that match."
     )
 
 
 EventTypes = Annotated[
     list[Text],
     Field(
-        min_length=1, max_length=EVENT_TYPES_MAX, description="Event types, any of these.", examples=[["push", "ping"]]
+        min_length=1,
+        max_length=EVENT_TYPES_MAX,
+        description="Event types, any of which matches.",
+        examples=[["push", "ping"]],
     ),
 ]
 
 
-class NewFilterTest(Given):
+class FilterTestRequest(RequestBody):
     model_config = _example({"delivery_id": "dlv_0192f0c1aabbccddeeff001122334455", "filter": {"action": ["created"]}})
 
     delivery_id: DeliveryId
-    filter: PayloadFilter | None = Field(default=None, description="Left out: every payload passes.")
-    event: EventTypes | None = Field(default=None, description="Left out: every event type passes.")
+    filter: PayloadFilter | None = Field(
+        default=None, description="The payload filter. If omitted, every payload matches."
+    )
+    event: EventTypes | None = Field(default=None, description="The event types. If omitted, every event type matches.")
     webhook_ids: list[Uid] | None = Field(
-        default=None, max_length=100, description="The webhooks that the trigger selects. Left out: all."
+        default=None, max_length=100, description="The webhooks that the trigger selects. Defaults to all."
     )
 
 
-class NewBacktest(Given):
+class BacktestRequest(RequestBody):
     model_config = _example(
         {"filter": {"action": ["created"]}, "webhook_ids": ["wh_0123456789abcdefghjkmnpqrst"], "last": 50}
     )
 
-    filter: PayloadFilter | None = Field(default=None, description="Left out: every payload passes.")
-    event: EventTypes | None = Field(default=None, description="Left out: every event type passes.")
+    filter: PayloadFilter | None = Field(
+        default=None, description="The payload filter. If omitted, every payload matches."
+    )
+    event: EventTypes | None = Field(default=None, description="The event types. If omitted, every event type matches.")
     webhook_ids: list[Uid] | None = Field(
-        default=None, max_length=100, description="The webhooks that the trigger selects. Left out: all."
+        default=None, max_length=100, description="The webhooks that the trigger selects. Defaults to all."
     )
     last: StrictInt = Field(
-        default=50, ge=1, le=BACKTEST_MAX, description="How many deliveries to judge, newest first."
+        default=50, ge=1, le=BACKTEST_MAX, description="The number of deliveries to evaluate, newest first."
     )
 
 
-class NewMember(Given):
+class MemberCreation(RequestBody):
     model_config = _example({"email": "ada@example.com", "name": "Ada", "is_admin": False})
 
     email: Annotated[str, StringConstraints(pattern=NO_NUL, min_length=3, max_length=254)] = Field(
@@ -196,21 +215,23 @@ class NewMember(Given):
 class MemberChanges(Changes):
     model_config = _example({"is_admin": True})
 
-    is_admin: StrictBool = Field(default_factory=_left_out)
+    is_admin: StrictBool = Field(default_factory=_unset)
 
 
-class FactoryRole(Given):
+class FactoryRole(RequestBody):
     model_config = _example({"role": "manager"})
 
-    role: Role = Field(description="viewer or manager: admin is no role in one factory.")
+    role: Role = Field(description="`viewer` or `manager`. The role `admin` is not limited to one factory.")
 
 
-class NewKey(Given):
+class KeyCreation(RequestBody):
     model_config = _example(
         {"name": "ci", "role": "manager", "factory": "default", "expires_at": "2035-01-01T00:00:00Z"}
     )
 
     name: Name
     role: Role
-    factory: Name | None = Field(default=None, description="For a viewer's or manager's key: its factory.")
-    expires_at: Moment | None = Field(default=None, description="Left out: it does not expire.")
+    factory: Name | None = Field(
+        default=None, description="The key's factory. Required if `role` is `viewer` or `manager`."
+    )
+    expires_at: Moment | None = Field(default=None, description="When the key expires. If omitted, it does not expire.")

@@ -1,4 +1,4 @@
-"""/factories/{factory}/deliveries: the log of what came, and what became of it. It is read; nothing here changes it."""
+"""/factories/{factory}/deliveries: the delivery log. It is read-only; a replay starts runs and leaves it unchanged."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
@@ -11,13 +11,13 @@ from hookmill.domain.run import PAYLOAD_FILE
 from hookmill.presentation.delivery import DeliveryView, DeliveryWithRunsView, DroppedAttemptsView
 from hookmill.presentation.filter import ExplanationView
 from hookmill.presentation.run import ReplayView
-from hookmill.web.api.access import Managing, Operations, Viewing
-from hookmill.web.api.bodies import Replay
-from hookmill.web.api.costly import costly
+from hookmill.web.api.access import ManagementDependency, ManagerAccess, ViewerAccess
+from hookmill.web.api.bodies import ReplayRequest
+from hookmill.web.api.expensive import expensive
 from hookmill.web.api.fields import LIMIT, Cursor, DeliveryInPath, Limit, Moment, Text
-from hookmill.web.api.idempotency import OnlyOnce
-from hookmill.web.api.paging import Page, cut, key_at, key_cursor, page
-from hookmill.web.api.representation import shown
+from hookmill.web.api.idempotency import Idempotency
+from hookmill.web.api.paging import ResultPage, cut_page, key_cursor, key_from, paginate
+from hookmill.web.api.representation import json_response
 from hookmill.web.api.route import Route
 
 routes = APIRouter(prefix="/factories/{factory}", route_class=Route, tags=["Delivery log"])
@@ -26,24 +26,24 @@ LABELS: Final[Mapping[str, Label]] = {
     **{label.shown: label for label in Label},
     **{label.name.lower(): label for label in Label},
 }
-"""The contract's words, and a form of them that needs no escaping in an address."""
+"""The labels as shown, and as identifiers that need no escaping in a URL."""
 
-OfWebhook = Annotated[Text | None, Query(description="Only this webhook's: its uid or name.")]
+WebhookParameter = Annotated[Text | None, Query(description="Only deliveries to this webhook, by uid or name.")]
 
 
-class DeliveryPage(Page[DeliveryView], frozen=True):
+class DeliveryPage(ResultPage[DeliveryView], frozen=True):
     """Deliveries, newest first."""
 
 
-class DroppedAttemptsPage(Page[DroppedAttemptsView], frozen=True):
-    """Minutes with dropped attempts, newest first."""
+class DroppedAttemptsPage(ResultPage[DroppedAttemptsView], frozen=True):
+    """Counts of dropped attempts by minute, newest first."""
 
 
 @routes.get("/deliveries", operation_id="list_deliveries", summary="List deliveries", response_model=DeliveryPage)
 def list_deliveries(
-    may: Viewing,
-    management: Operations,
-    webhook: OfWebhook = None,
+    may: ViewerAccess,
+    management: ManagementDependency,
+    webhook: WebhookParameter = None,
     label: Annotated[
         Literal[
             "Accepted",
@@ -58,20 +58,21 @@ def list_deliveries(
             "rejected_too_large",
         ]
         | None,
-        Query(description="Only those with this label, in either form."),
+        Query(description="Only deliveries with this label, in either form."),
     ] = None,
-    since: Annotated[Moment | None, Query(description="Only those received at this moment or later.")] = None,
-    until: Annotated[Moment | None, Query(description="Only those received before this moment.")] = None,
+    since: Annotated[Moment | None, Query(description="Only deliveries received at this time or later.")] = None,
+    until: Annotated[Moment | None, Query(description="Only deliveries received before this time.")] = None,
     identity: Annotated[
-        Text | None, Query(description="Only this event: the sender's or provider's id, or the body's SHA-256.")
+        Text | None,
+        Query(description="Only deliveries of this event: the sender's or provider's id, or the body's SHA-256."),
     ] = None,
-    event: Annotated[Text | None, Query(description="Only those that report an event of this type.")] = None,
+    event: Annotated[Text | None, Query(description="Only deliveries with this event type.")] = None,
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Response:
-    """The log, newest first. Attempts without an entry are counted under dropped-attempts."""
-    before = key_at(cursor)
-    found = management.log.newest(
+    """Lists the recorded deliveries, newest first. Dropped attempts have a list of their own."""
+    before = key_from(cursor)
+    deliveries = management.log.newest(
         may,
         webhook=webhook,
         label=LABELS[label] if label is not None else None,
@@ -82,8 +83,8 @@ def list_deliveries(
         before=DeliveryKey(before) if before is not None else None,
         limit=limit + 1,
     )
-    items, further = cut(found, lambda delivery: key_cursor(delivery.key), limit=limit)
-    return shown(DeliveryPage(items=[DeliveryView.of(delivery) for delivery in items], next_cursor=further))
+    items, next_cursor = cut_page(deliveries, lambda delivery: key_cursor(delivery.key), limit=limit)
+    return json_response(DeliveryPage(items=[DeliveryView.of(delivery) for delivery in items], next_cursor=next_cursor))
 
 
 @routes.get(
@@ -92,22 +93,22 @@ def list_deliveries(
     summary="Show a delivery",
     response_model=DeliveryWithRunsView,
 )
-def show_delivery(delivery: DeliveryInPath, may: Viewing, management: Operations) -> Response:
-    """One delivery, and the runs that it started."""
-    found = management.log.get(may, delivery)
-    return shown(DeliveryWithRunsView.with_runs(found, management.runs.of_delivery(may, delivery)))
+def show_delivery(delivery: DeliveryInPath, may: ViewerAccess, management: ManagementDependency) -> Response:
+    """Returns a delivery and the runs that it started."""
+    entry = management.log.get(may, delivery)
+    return json_response(DeliveryWithRunsView.with_runs(entry, management.runs.of_delivery(may, delivery)))
 
 
 @routes.get(
     "/deliveries/{delivery}/payload",
     operation_id="download_payload",
-    summary="Download a delivery's body",
+    summary="Download a delivery's payload",
     response_class=Response,
-    responses={200: {"content": {"application/json": {"schema": {}}}, "description": "The body, byte for byte."}},
+    responses={200: {"content": {"application/json": {"schema": {}}}, "description": "The payload as received."}},
 )
-def download_payload(delivery: DeliveryInPath, may: Viewing, management: Operations) -> Response:
-    """The body, exactly as it was received. It is kept for Accepted deliveries only, and may be anybody's words."""
-    # Shown in a page of ours, a body of somebody else's could act there.
+def download_payload(delivery: DeliveryInPath, may: ViewerAccess, management: ManagementDependency) -> Response:
+    """Returns the body exactly as received. Only Accepted deliveries have one. Treat its content as untrusted."""
+    # A browser must not render a sender's content under the service's origin.
     headers = {
         "Content-Disposition": f'attachment; filename="{PAYLOAD_FILE}"',
         "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -118,50 +119,62 @@ def download_payload(delivery: DeliveryInPath, may: Viewing, management: Operati
 @routes.get(
     "/deliveries/{delivery}/explanation",
     operation_id="explain_delivery",
-    summary="What automations make of a delivery",
+    summary="Explain a delivery",
     response_model=ExplanationView,
 )
-@costly
-def explain_delivery(delivery: DeliveryInPath, may: Viewing, management: Operations) -> Response:
-    """Every automation as it is now: whether the delivery triggers it, and why, condition by condition."""
-    return shown(ExplanationView.of(management.filters.explain(may, delivery)))
+@expensive
+def explain_delivery(delivery: DeliveryInPath, may: ViewerAccess, management: ManagementDependency) -> Response:
+    """Evaluates the factory's current automations on a delivery: whether it triggers each one, and every condition."""
+    return json_response(ExplanationView.of(management.filters.explain(may, delivery)))
 
 
 @routes.post(
     "/deliveries/{delivery}/replay",
     operation_id="replay_delivery",
-    summary="Start runs of a delivery again",
+    summary="Replay a delivery",
     response_model=ReplayView,
     status_code=201,
 )
-@costly
+@expensive
 def replay_delivery(
-    delivery: DeliveryInPath, may: Managing, management: Operations, once: OnlyOnce, given: Replay | None = None
+    delivery: DeliveryInPath,
+    may: ManagerAccess,
+    management: ManagementDependency,
+    idempotency: Idempotency,
+    body: ReplayRequest | None = None,
 ) -> Response:
-    """New runs, of the automations as they are now. The log stays as it is."""
-    automation = given.automation if given is not None else None
+    """Starts new runs of the current automations for a delivery. The log does not change."""
+    automation = body.automation if body is not None else None
 
-    def make() -> Response:
-        return shown(ReplayView.of(management.log.replay(may, delivery, automation)), 201)
+    def replay() -> Response:
+        return json_response(ReplayView.of(management.log.replay(may, delivery, automation)), 201)
 
-    return once.answer(may, make)
+    return idempotency.respond(may, replay)
 
 
 @routes.get(
     "/dropped-attempts",
     operation_id="list_dropped_attempts",
-    summary="Count attempts without an entry",
+    summary="List dropped attempts",
     response_model=DroppedAttemptsPage,
 )
 def list_dropped_attempts(
-    may: Viewing, management: Operations, webhook: OfWebhook = None, limit: Limit = LIMIT, cursor: Cursor = None
+    may: ViewerAccess,
+    management: ManagementDependency,
+    webhook: WebhookParameter = None,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
 ) -> Response:
-    """Attempts without an entry in the log, by minute and cause: over a rate limit, or at a disabled webhook."""
-    items, further = page(
+    """Lists the counts of dropped attempts, by minute and reason. A dropped attempt has no entry in the log.
+
+    The reasons are an exceeded rate limit and a disabled webhook.
+    """
+    items, next_cursor = paginate(
         management.log.dropped_attempts(may, webhook),
-        lambda one: (one.since, one.kind, one.webhook_uid),
+        lambda count: (count.since, count.kind, count.webhook_uid),
         limit=limit,
         cursor=cursor,
         newest_first=True,
     )
-    return shown(DroppedAttemptsPage(items=[DroppedAttemptsView.of(count) for count in items], next_cursor=further))
+    views = [DroppedAttemptsView.of(count) for count in items]
+    return json_response(DroppedAttemptsPage(items=views, next_cursor=next_cursor))

@@ -1,4 +1,4 @@
-"""/me and /factories: who you are here, and what you can see."""
+"""/me and /factories: the key's own identity, and the factories that it can see."""
 
 from collections.abc import Sequence
 from typing import Annotated, Self
@@ -10,19 +10,19 @@ from hookmill.domain.factory import Factory
 from hookmill.domain.permission import ActorKind, Caller, Role
 from hookmill.presentation.factory import FactoryView
 from hookmill.presentation.view import View
-from hookmill.web.api.access import Administering, Knowing, Operations, Viewing
-from hookmill.web.api.bodies import NewFactory
+from hookmill.web.api.access import AdminAccess, AnyKey, ManagementDependency, ViewerAccess
+from hookmill.web.api.bodies import FactoryCreation
 from hookmill.web.api.fields import LIMIT, Cursor, Limit
-from hookmill.web.api.idempotency import OnlyOnce
-from hookmill.web.api.paging import Page, page
-from hookmill.web.api.representation import shown
+from hookmill.web.api.idempotency import Idempotency
+from hookmill.web.api.paging import ResultPage, paginate
+from hookmill.web.api.representation import json_response
 from hookmill.web.api.route import Route
-from hookmill.web.api.where import at
+from hookmill.web.api.urls import api_path
 
 routes = APIRouter(route_class=Route, tags=["Factories"])
 
 
-class FactoryPage(Page[FactoryView], frozen=True):
+class FactoryPage(ResultPage[FactoryView], frozen=True):
     """Factories, by name."""
 
 
@@ -35,8 +35,8 @@ class CallerView(View, frozen=True):
     kind: ActorKind
     id: str
     name: str
-    is_admin: Annotated[bool, Meta(description="Whether the role is admin, over the whole team.")]
-    factories: Annotated[list[FactoryRoleView], Meta(description="The factories that you can see, and as what.")]
+    is_admin: Annotated[bool, Meta(description="Whether the role is admin, for the whole team.")]
+    factories: Annotated[list[FactoryRoleView], Meta(description="The factories that the key can see, with its role.")]
 
     @classmethod
     def of(cls, caller: Caller, factories: Sequence[Factory]) -> Self:
@@ -52,18 +52,20 @@ class CallerView(View, frozen=True):
         )
 
 
-@routes.get("/me", operation_id="show_me", summary="Who you are here", response_model=CallerView)
-def show_me(caller: Knowing, management: Operations) -> Response:
-    """What your key is called, and the factories that it opens."""
-    return shown(CallerView.of(caller, management.access.factories(caller)))
+@routes.get("/me", operation_id="show_me", summary="Show the API key in use", response_model=CallerView)
+def show_me(caller: AnyKey, management: ManagementDependency) -> Response:
+    """Returns the name and roles of the API key that authenticates the request."""
+    return json_response(CallerView.of(caller, management.access.factories(caller)))
 
 
 @routes.get("/factories", operation_id="list_factories", summary="List factories", response_model=FactoryPage)
-def list_factories(caller: Knowing, management: Operations, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
-    """The factories that you can see."""
-    found = management.access.factories(caller)
-    items, further = page(found, lambda factory: (factory.name,), limit=limit, cursor=cursor)
-    return shown(FactoryPage(items=[FactoryView.of(factory) for factory in items], next_cursor=further))
+def list_factories(
+    caller: AnyKey, management: ManagementDependency, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Response:
+    """Lists the factories that the key can see, by name."""
+    factories = management.access.factories(caller)
+    items, next_cursor = paginate(factories, lambda factory: (factory.name,), limit=limit, cursor=cursor)
+    return json_response(FactoryPage(items=[FactoryView.of(factory) for factory in items], next_cursor=next_cursor))
 
 
 @routes.post(
@@ -73,17 +75,19 @@ def list_factories(caller: Knowing, management: Operations, limit: Limit = LIMIT
     response_model=FactoryView,
     status_code=201,
 )
-def create_factory(may: Administering, management: Operations, given: NewFactory, once: OnlyOnce) -> Response:
-    """A new factory, empty."""
+def create_factory(
+    may: AdminAccess, management: ManagementDependency, body: FactoryCreation, idempotency: Idempotency
+) -> Response:
+    """Creates an empty factory."""
 
-    def make() -> Response:
-        factory = management.factories.create(may, given.name)
-        return shown(FactoryView.of(factory), 201, location=at("factories", factory.name))
+    def create() -> Response:
+        factory = management.factories.create(may, body.name)
+        return json_response(FactoryView.of(factory), 201, location=api_path("factories", factory.name))
 
-    return once.answer(may, make)
+    return idempotency.respond(may, create)
 
 
 @routes.get("/factories/{factory}", operation_id="show_factory", summary="Show a factory", response_model=FactoryView)
-def show_factory(may: Viewing) -> Response:
-    """Its name, and whether it is defined by files."""
-    return shown(FactoryView.of(may.factory))
+def show_factory(may: ViewerAccess) -> Response:
+    """Returns a factory's name, and whether definition files manage it."""
+    return json_response(FactoryView.of(may.factory))

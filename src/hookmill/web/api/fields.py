@@ -1,4 +1,4 @@
-"""What names, ids and times look like in addresses, bodies and answers."""
+"""The types of names, ids and times in paths, query parameters, bodies and responses."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from hookmill.presentation.view import TIMESTAMP_SCHEMA
 
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)\Z", re.ASCII)
 _RANDOM: Final = "[0-9a-z]{1,64}"
-# PostgreSQL has no NUL in text.
+# PostgreSQL stores no NUL in text.
 NO_NUL: Final = r"^[^\x00]*$"
 _SECRET_NAME: Final = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
 _HEADER_NAME: Final = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$"
@@ -23,35 +23,35 @@ _CURSOR: Final = "^[A-Za-z0-9_-]{1,1000}$"
 IDEMPOTENCY_KEY: Final = r"^[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$"
 TAGS: Final = r"^(\*|(W/)?\"[\x21\x23-\x7e]{0,200}\"( *, *(W/)?\"[\x21\x23-\x7e]{0,200}\"){0,20})$"
 
-FORMS: Final[Mapping[str, str]] = {
-    NO_NUL: "It holds a NUL character. Leave that out.",
-    _SECRET_NAME: "Give a letter, then at most 63 letters, digits and _: WEBHOOK_GITHUB_SECRET.",
-    _HEADER_NAME: "Give the name of a header, of at most 100 characters: X-Event-Id.",
-    _UID: "Give a webhook's uid, not its name: wh_0123456789abcdefghjkmnpqrst.",
-    _DELIVERY_ID: "Give a delivery's id, dlv_ and 32 hexadecimal digits: dlv_0192f0c1aabbccddeeff001122334455.",
+PATTERN_HINTS: Final[Mapping[str, str]] = {
+    NO_NUL: "The text holds a NUL character. Remove it.",
+    _SECRET_NAME: "Use a letter, then at most 63 letters, digits and underscores, such as WEBHOOK_GITHUB_SECRET.",
+    _HEADER_NAME: "Use the name of a header, with at most 100 characters, such as X-Event-Id.",
+    _UID: "Use a webhook's uid, not its name, such as wh_0123456789abcdefghjkmnpqrst.",
+    _DELIVERY_ID: "Use a delivery's id: dlv_ and 32 hexadecimal digits, as in dlv_0192f0c1aabbccddeeff001122334455.",
     _CURSOR: "Use the next_cursor of a page of this list.",
-    IDEMPOTENCY_KEY: "Give 1 to 255 printable ASCII characters, without a space at either end.",
-    TAGS: 'Give an ETag as it was answered, in its quotes, or *: "0f3a…".',
+    IDEMPOTENCY_KEY: "Use 1 to 255 printable ASCII characters, without a space at either end.",
+    TAGS: 'Use an ETag with its quotes, such as "0f3a…", or *.',
 }
-"""What to say where a text has not the form that a pattern asks for."""
+"""The error text for a value that does not match a pattern."""
 
 
-def _us_since_1970(given: Any) -> int:
-    wrong = "a moment looks like 2026-11-21T09:12:36Z"
-    if not isinstance(given, str) or not _MOMENT.match(given):
-        raise ValueError(wrong)
+def _us_since_1970(value: Any) -> int:
+    format_error = "a time looks like 2026-11-21T09:12:36Z"
+    if not isinstance(value, str) or not _MOMENT.match(value):
+        raise ValueError(format_error)
     try:
-        date = datetime.fromisoformat(given.upper())
+        date = datetime.fromisoformat(value.upper())
     except ValueError:
-        raise ValueError(wrong) from None
+        raise ValueError(format_error) from None
     try:
         return moment.us_of(date)
     except ValueError:
-        raise ValueError("a moment lies in the years 1 to 9999 of UTC") from None
+        raise ValueError("a time must be in the years 1 to 9999 of UTC") from None
 
 
 Moment = Annotated[int, BeforeValidator(_us_since_1970), WithJsonSchema({"type": "string", **TIMESTAMP_SCHEMA})]
-"""µs since 1970, given as RFC 3339 says."""
+"""Microseconds since 1970, from an RFC 3339 timestamp."""
 
 Text = Annotated[str, StringConstraints(pattern=NO_NUL, max_length=1_000)]
 Name = Annotated[str, StringConstraints(pattern=NO_NUL, min_length=1, max_length=100)]
@@ -69,13 +69,13 @@ DeliveryId = Annotated[
 
 LIMIT: Final = 50
 LIMIT_MAX: Final = 200
-Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="How many at most.")]
+Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="The maximum number of items on the page.")]
 Cursor = Annotated[
     str | None,
-    Query(pattern=_CURSOR, description="Where the page begins: `next_cursor` of the one before."),
+    Query(pattern=_CURSOR, description="The `next_cursor` of the previous page."),
 ]
 
-# In addresses. What does not look so is not there.
+# Path parameters. A value that does not match leads to 404.
 
 FactoryInPath = Annotated[
     str,

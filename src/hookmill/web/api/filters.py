@@ -1,12 +1,12 @@
-"""/factories/{factory}/filter-tests and /backtests: would this filter trigger, and why? Asking leaves no trace."""
+"""/factories/{factory}/filter-tests and /backtests: evaluate a filter on recorded deliveries. Nothing is stored."""
 
 from fastapi import APIRouter, Response
 
 from hookmill.presentation.filter import BacktestView, FilterTestView
-from hookmill.web.api.access import Operations, Viewing
-from hookmill.web.api.bodies import NewBacktest, NewFilterTest
-from hookmill.web.api.costly import costly
-from hookmill.web.api.representation import shown
+from hookmill.web.api.access import ManagementDependency, ViewerAccess
+from hookmill.web.api.bodies import BacktestRequest, FilterTestRequest
+from hookmill.web.api.expensive import expensive
+from hookmill.web.api.representation import json_response
 from hookmill.web.api.route import Route
 
 routes = APIRouter(prefix="/factories/{factory}", route_class=Route, tags=["Filters"])
@@ -18,25 +18,25 @@ routes = APIRouter(prefix="/factories/{factory}", route_class=Route, tags=["Filt
     summary="Test a filter on a delivery",
     response_model=FilterTestView,
 )
-@costly
-def test_filter(may: Viewing, management: Operations, given: NewFilterTest) -> Response:
-    """Would a trigger with this filter and these webhooks start a run of a stored delivery? With each check."""
+@expensive
+def test_filter(may: ViewerAccess, management: ManagementDependency, body: FilterTestRequest) -> Response:
+    """Evaluates a trigger on a recorded delivery, with every check and condition. Starts no run."""
     test = management.filters.test(
-        may, given.delivery_id, given=given.filter, event_types=given.event, webhook_ids=given.webhook_ids
+        may, body.delivery_id, given=body.filter, event_types=body.event, webhook_ids=body.webhook_ids
     )
-    return shown(FilterTestView.of(test))
+    return json_response(FilterTestView.of(test))
 
 
 @routes.post(
     "/backtests",
     operation_id="backtest_filter",
-    summary="Test a filter on the last deliveries",
+    summary="Backtest a filter",
     response_model=BacktestView,
 )
-@costly
-def backtest_filter(may: Viewing, management: Operations, given: NewBacktest) -> Response:
-    """On which of the last stored deliveries a draft would have triggered, and on which it would not."""
+@expensive
+def backtest_filter(may: ViewerAccess, management: ManagementDependency, body: BacktestRequest) -> Response:
+    """Evaluates a trigger on the last recorded deliveries. Starts no run."""
     backtest = management.filters.backtest(
-        may, given=given.filter, event_types=given.event, webhook_ids=given.webhook_ids, last=given.last
+        may, given=body.filter, event_types=body.event, webhook_ids=body.webhook_ids, last=body.last
     )
-    return shown(BacktestView.of(backtest))
+    return json_response(BacktestView.of(backtest))

@@ -1,4 +1,7 @@
-"""Creating something once, however often it is asked for: a request is repeated with the same Idempotency-Key."""
+"""Idempotent requests: retries with the same `Idempotency-Key` perform the operation once.
+
+They return the stored response.
+"""
 
 import json
 from collections.abc import Callable
@@ -9,84 +12,89 @@ from fastapi import Depends, Header, Request, Response
 
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management import KeyReused, Management
-from hookmill.web.api.access import Operations, asking_of
+from hookmill.web.api.access import ManagementDependency, context_of
 from hookmill.web.api.fields import IDEMPOTENCY_KEY
 
-KEPT_BYTES: Final = 65_536
-"""A larger answer is not kept, where what it shows can be looked at again."""
-_KEPT_HEADERS: Final = ("content-type", "location")
+STORED_BYTES_MAX: Final = 65_536
+"""A larger response is not stored if `reload` can build it again."""
+_STORED_HEADERS: Final = ("content-type", "location")
 
 
-class Once:
-    """One request, which may be a repeated one."""
+class IdempotentRequest:
+    """One request, which may be a retry."""
 
-    def __init__(self, management: Management, key: str | None, address: bytes, body: bytes) -> None:
+    def __init__(self, management: Management, key: str | None, target: bytes, body: bytes) -> None:
+        """`target`: the method and path, as sent."""
         self._management = management
         self._key = key
-        self._address = sha256(address).digest()
-        # The body may hold a secret that can be guessed from its digest, so this is kept with the answer, sealed.
+        self._target = sha256(target).digest()
+        # The digest of a body with a weak secret would reveal it, so it is stored in the sealed response.
         self._body = sha256(body).hexdigest()
 
-    def answer(
+    def respond(
         self,
         may: MayManage | MayAdminister,
-        make: Callable[[], Response],
-        look_again: Callable[[str], Response] | None = None,
+        perform: Callable[[], Response],
+        reload: Callable[[str], Response] | None = None,
     ) -> Response:
-        """What `make` answers, or answered the first time. Raises `KeyReused`.
+        """The response of `perform`, or the stored one of the first request. Raises `KeyReused`.
 
-        `look_again` shows what was made at a location, as it is now: instead of an answer that is too large to keep.
+        `reload` builds a response that was too large to store, from its `Location`.
 
-        The answer is made inside the transaction: where it can't be, nothing is kept, and no secret in it is lost.
+        `perform` builds the response inside the transaction. If that fails, nothing is stored, so no generated secret
+        is lost.
         """
         with self._management.together(may):
             if self._key is None:
-                return make()
-            kept = self._management.idempotency.answered(may, self._key, self._address)
-            if kept is not None:
-                return self._again(kept, look_again)
-            response = make()
+                return perform()
+            stored = self._management.idempotency.answered(may, self._key, self._target)
+            if stored is not None:
+                return self._replay(stored, reload)
+            response = perform()
             self._management.idempotency.keep(
-                may, self._key, self._address, self._to_keep(response, look_again is not None)
+                may, self._key, self._target, self._serialized(response, reload is not None)
             )
             return response
 
-    def _to_keep(self, response: Response, can_look_again: bool) -> bytes:
-        headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
+    def _serialized(self, response: Response, can_reload: bool) -> bytes:
+        headers = {name: response.headers[name] for name in _STORED_HEADERS if name in response.headers}
         head = json.dumps({"status": response.status_code, "headers": headers, "asked": self._body}).encode()
         body = bytes(response.body)
-        # The body as it is, after the only line break of the head: escaped, it would take several times as much.
-        return head if can_look_again and len(body) > KEPT_BYTES else head + b"\n" + body
+        # The body follows the head's only line break unescaped. As a JSON string it would be several times as long.
+        return head if can_reload and len(body) > STORED_BYTES_MAX else head + b"\n" + body
 
-    def _again(self, kept: bytes, look_again: Callable[[str], Response] | None) -> Response:
-        head, has_body, body = kept.partition(b"\n")
-        told = json.loads(head)
-        if told["asked"] != self._body:
-            raise KeyReused("This Idempotency-Key was used for another request. Take a new one.")
-        if has_body or look_again is None:
-            response = Response(body, status_code=told["status"], headers=told["headers"])
+    def _replay(self, stored: bytes, reload: Callable[[str], Response] | None) -> Response:
+        head, has_body, body = stored.partition(b"\n")
+        metadata = json.loads(head)
+        if metadata["asked"] != self._body:
+            raise KeyReused("This Idempotency-Key was used for another request. Use a new one.")
+        if has_body or reload is None:
+            response = Response(body, status_code=metadata["status"], headers=metadata["headers"])
         else:
-            response = look_again(told["headers"]["location"])
+            response = reload(metadata["headers"]["location"])
         response.headers["Idempotency-Replayed"] = "true"
         return response
 
 
-def once(
+def idempotent_request(
     request: Request,
-    management: Operations,
+    management: ManagementDependency,
     key: Annotated[
         str | None,
         Header(
             alias="Idempotency-Key",
             pattern=IDEMPOTENCY_KEY,
-            description="Any text of your own. The same request with the same key is done once, within a day.",
+            description=(
+                "A unique value of your choice. Retries of the request with the same key within a day return the "
+                "first response and do nothing."
+            ),
             examples=["6f0c0b9e-5a0e-4f4e-9b0c-2f7a3c1d8e55"],
         ),
     ] = None,
-) -> Once:
-    # The address as it was sent: what it names is decoded by now, and could pose as another.
-    address = f"{request.method} {request.scope['path']}".encode()
-    return Once(management, key, address, asking_of(request).body)
+) -> IdempotentRequest:
+    # The path is still encoded. The decoded one could equal another resource's.
+    target = f"{request.method} {request.scope['path']}".encode()
+    return IdempotentRequest(management, key, target, context_of(request).body)
 
 
-OnlyOnce = Annotated[Once, Depends(once)]
+Idempotency = Annotated[IdempotentRequest, Depends(idempotent_request)]

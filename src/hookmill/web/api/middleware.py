@@ -1,4 +1,4 @@
-"""The middleware around the API: what holds for every request and every answer."""
+"""The middleware around the API: the context of each request, and the headers of each response."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -11,10 +11,10 @@ from hookmill.web.asgi import Message, Receive, Scope, Send
 from hookmill.web.routes import Application
 
 THREADS: Final = 8
-"""Operations at a time. More would wait for the database all the same, and keep its connections from deliveries."""
-_CLOSES: Final = ((b"connection", b"close"),)
-"""After an answer to an unauthenticated client, who could ask on and on without reading any."""
-_ALWAYS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+"""Operations at a time. More would only wait for the database, and hold connections that deliveries need."""
+_CLOSE_HEADERS: Final = ((b"connection", b"close"),)
+"""Sent to unauthenticated clients, who could send requests without end and never read a response."""
+_COMMON_HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
 class ApiMiddleware:
@@ -22,43 +22,43 @@ class ApiMiddleware:
         self,
         inner: Application,
         *,
-        behind: Mapping[str, Any],
+        state: Mapping[str, Any],
         trusted_proxies: Sequence[Network],
         failed: Callable[[str, BaseException], None],
     ) -> None:
-        """What is `behind` is found in `request.state`."""
+        """Each request's `request.state` has the items of `state`."""
         self._inner = inner
-        self._behind = behind
+        self._state = state
         self._trusted_proxies = trusted_proxies
         self._failed = failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
-        asked = {**scope, "state": dict(self._behind)}
-        # As it was sent: segments are decoded one by one, once it is known which they are.
-        asked["path"] = scope["raw_path"].partition(b"?")[0].decode("latin-1")
-        asked["root_path"] = ""
+        inner_scope = {**scope, "state": dict(self._state)}
+        # Still encoded: the route decodes each segment on its own.
+        inner_scope["path"] = scope["raw_path"].partition(b"?")[0].decode("latin-1")
+        inner_scope["root_path"] = ""
         is_head = scope["method"] == "HEAD"
         if is_head:
-            asked["method"] = "GET"
-        asking = access.begin(asked, self._trusted_proxies)
+            inner_scope["method"] = "GET"
+        context = access.add_context(inner_scope, self._trusted_proxies)
         has_started = False
 
         async def send_on(message: Message) -> None:
             nonlocal has_started
             if message["type"] == "http.response.start":
                 has_started = True
-                spent = asking.spent.headers() if asking.spent is not None else {}
-                told = ((name.lower().encode(), value.encode()) for name, value in spent.items())
-                closes = _CLOSES if asking.caller is None else ()
-                message = {**message, "headers": [*message.get("headers", ()), *_ALWAYS, *closes, *told]}
+                limits = context.rate_limit.headers() if context.rate_limit is not None else {}
+                rate_limit = ((name.lower().encode(), value.encode()) for name, value in limits.items())
+                close = _CLOSE_HEADERS if context.caller is None else ()
+                message = {**message, "headers": [*message.get("headers", ()), *_COMMON_HEADERS, *close, *rate_limit]}
             elif is_head:
                 message = {**message, "body": b""}
             await send(message)
 
         try:
-            await self._inner(asked, receive, send_on)
+            await self._inner(inner_scope, receive, send_on)
         except Exception as error:
             self._failed("api", error)
             if not has_started:
-                await problems.answer(problems.refusal_for(error))(asked, receive, send_on)
+                await problems.error_response(problems.api_error_for(error))(inner_scope, receive, send_on)

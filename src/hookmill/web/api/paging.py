@@ -1,4 +1,4 @@
-"""Long lists in pages. A cursor says where the next page begins; what it looks like is nobody's business."""
+"""Lists in pages. A cursor is opaque: it holds the sort key of the last item of a page."""
 
 import base64
 import binascii
@@ -9,74 +9,75 @@ from typing import Annotated, Generic, TypeVar
 from msgspec import Meta
 
 from hookmill.presentation.view import View
-from hookmill.web.api.problems import Refusal, invalid_parameter
+from hookmill.web.api.problems import ApiError, invalid_parameter
 
 T = TypeVar("T")
 
 
-class Page(View, Generic[T], frozen=True):
+class ResultPage(View, Generic[T], frozen=True):
     items: list[T]
-    next_cursor: Annotated[str | None, Meta(description="The `cursor` of the next page. Null on the last one.")]
+    next_cursor: Annotated[str | None, Meta(description="The `cursor` of the next page. Null on the last page.")]
 
 
-def page(
-    found: Iterable[T],
-    place: Callable[[T], tuple[str | int, ...]],
+def paginate(
+    items: Iterable[T],
+    sort_key: Callable[[T], tuple[str | int, ...]],
     *,
     limit: int,
     cursor: str | None,
     newest_first: bool = False,
 ) -> tuple[list[T], str | None]:
-    """One page of a list that is there as a whole, in the order of `place`, which no two of them share."""
-    ordered = sorted(found, key=place, reverse=newest_first)
+    """One page of a complete list, and the cursor of the next. `sort_key` must be different for each item."""
+    ordered = sorted(items, key=sort_key, reverse=newest_first)
     if cursor is not None:
-        begins = _place(cursor)
+        last = _sort_key_from(cursor)
         try:
-            ordered = [each for each in ordered if (place(each) < begins if newest_first else place(each) > begins)]
+            ordered = [each for each in ordered if (sort_key(each) < last if newest_first else sort_key(each) > last)]
         except TypeError:
-            raise _of_another_list() from None
-    return cut(ordered, lambda last: cursor_at(*place(last)), limit=limit)
+            raise _invalid_cursor() from None
+    return cut_page(ordered, lambda item: cursor_after(*sort_key(item)), limit=limit)
 
 
-def cut(found: Sequence[T], cursor_after: Callable[[T], str], *, limit: int) -> tuple[list[T], str | None]:
-    """The first `limit` of what was found, and a cursor where there is more."""
-    if len(found) <= limit:
-        return list(found), None
-    return list(found[:limit]), cursor_after(found[limit - 1])
+def cut_page(rows: Sequence[T], cursor_of: Callable[[T], str], *, limit: int) -> tuple[list[T], str | None]:
+    """The first `limit` rows, and the cursor of the next page if there are more."""
+    if len(rows) <= limit:
+        return list(rows), None
+    return list(rows[:limit]), cursor_of(rows[limit - 1])
 
 
-def cursor_at(*place: str | int) -> str:
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).rstrip(b"=").decode()
+def cursor_after(*sort_key: str | int) -> str:
+    """The cursor of the page that begins after the item with this sort key."""
+    return base64.urlsafe_b64encode(json.dumps(sort_key).encode()).rstrip(b"=").decode()
 
 
 def key_cursor(key: bytes) -> str:
-    """A cursor of a list that the store pages by 16-byte keys."""
-    return cursor_at(key.hex())
+    """The cursor in a list that the store pages by 16-byte keys."""
+    return cursor_after(key.hex())
 
 
-def key_at(cursor: str | None) -> bytes | None:
-    """The key that `key_cursor` was made of."""
+def key_from(cursor: str | None) -> bytes | None:
+    """The key in a cursor of `key_cursor`. Raises `ApiError`."""
     if cursor is None:
         return None
-    place = _place(cursor)
+    sort_key = _sort_key_from(cursor)
     try:
-        key = bytes.fromhex(str(place[0]))
+        key = bytes.fromhex(str(sort_key[0]))
     except ValueError:
-        raise _of_another_list() from None
-    if len(place) != 1 or len(key) != 16:
-        raise _of_another_list()
+        raise _invalid_cursor() from None
+    if len(sort_key) != 1 or len(key) != 16:
+        raise _invalid_cursor()
     return key
 
 
-def _place(cursor: str) -> tuple[str | int, ...]:
+def _sort_key_from(cursor: str) -> tuple[str | int, ...]:
     try:
-        place = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        sort_key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (binascii.Error, ValueError, RecursionError):
-        raise _of_another_list() from None
-    if not isinstance(place, list) or not place or not all(type(each) in (str, int) for each in place):
-        raise _of_another_list()
-    return tuple(place)
+        raise _invalid_cursor() from None
+    if not isinstance(sort_key, list) or not sort_key or not all(type(each) in (str, int) for each in sort_key):
+        raise _invalid_cursor()
+    return tuple(sort_key)
 
 
-def _of_another_list() -> Refusal:
+def _invalid_cursor() -> ApiError:
     return invalid_parameter("cursor", "Use the next_cursor of a page of this list.")

@@ -1,6 +1,6 @@
-"""Errors as the API says them: `application/problem+json` (RFC 9457), with a stable code and the places at fault.
+"""The API's error responses: `application/problem+json` (RFC 9457) with a stable code and the invalid fields.
 
-Values that were sent are not repeated, for they may hold a secret. Names of fields and parameters are.
+An error names fields and parameters, and never repeats their values, which may hold a secret.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,67 +27,69 @@ from hookmill.management import KeyReused
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_SECONDS: Final = 5
 ERRORS_MAX: Final = 20
-"""Places at fault that are told. Whoever mends so many finds the rest on the next try."""
+"""The most errors in one response."""
 DETAIL_CHARACTERS_MAX: Final = 2_000
 _SHOWN_CHARACTERS: Final = 100
 
 
-class ErrorAnswer(BaseModel):
-    """One place at fault: in the body, a JSON pointer (RFC 6901); else the query parameter or header."""
+class ErrorDetail(BaseModel):
+    """One invalid value: a field of the body, a query parameter or a header."""
 
-    pointer: str | None = Field(default=None, examples=["/filter/payload/x"])
-    parameter: str | None = Field(default=None, examples=["limit"])
+    pointer: str | None = Field(
+        default=None, description="The field, as a JSON pointer (RFC 6901).", examples=["/filter/payload/x"]
+    )
+    parameter: str | None = Field(default=None, description="The query parameter or header.", examples=["limit"])
     detail: str
 
 
-class ProblemAnswer(BaseModel):
-    """What went wrong. Programs go by `code`."""
+class ProblemDetails(BaseModel):
+    """An error. Programs should use `code`, which is stable."""
 
     type: str = Field(examples=["about:blank"])
-    title: str = Field(examples=["The request can't be used as it is."])
+    title: str = Field(examples=["The request is invalid."])
     status: int = Field(examples=[422])
     code: str = Field(examples=["invalid"])
     detail: str = Field(examples=["The payload filter cannot be used."])
-    errors: list[ErrorAnswer] = Field(
-        default_factory=list, description="The places at fault, where there are some: the first 20."
+    errors: list[ErrorDetail] = Field(
+        default_factory=list, description="The invalid values, at most 20. Empty for other errors."
     )
 
 
-class Kind(NamedTuple):
+class ErrorCode(NamedTuple):
     status: int
     title: str
 
 
-KINDS: Final[Mapping[str, Kind]] = {
-    "malformed_json": Kind(400, "The body is not JSON."),
-    "authentication_failed": Kind(401, "This takes an API key."),
-    "forbidden": Kind(403, "Your role does not allow this."),
-    "not_found": Kind(404, "There is nothing here."),
-    "method_not_allowed": Kind(405, "This can't be done to this."),
-    "body_too_slow": Kind(408, "The body took too long to arrive."),
-    "conflict": Kind(409, "Its present state forbids this."),
-    "limit_reached": Kind(409, "One more would be too many."),
-    "idempotency_key_reused": Kind(409, "This Idempotency-Key belongs to another request."),
-    "changed": Kind(412, "Somebody has changed it meanwhile."),
-    "body_too_large": Kind(413, "The body is too large."),
-    "unsupported_media_type": Kind(415, "The body's type is not application/json."),
-    "invalid": Kind(422, "The request can't be used as it is."),
-    "too_many_requests": Kind(429, "Too many requests for now."),
-    "internal_error": Kind(500, "Something went wrong here."),
-    "unavailable": Kind(503, "The store does not answer for now."),
+ERROR_CODES: Final[Mapping[str, ErrorCode]] = {
+    "malformed_json": ErrorCode(400, "The body is not JSON."),
+    "authentication_failed": ErrorCode(401, "A valid API key is required."),
+    "forbidden": ErrorCode(403, "The key's role does not allow this."),
+    "not_found": ErrorCode(404, "The resource does not exist."),
+    "method_not_allowed": ErrorCode(405, "The path does not support this method."),
+    "body_too_slow": ErrorCode(408, "The body took too long to arrive."),
+    "conflict": ErrorCode(409, "The state of the resource does not allow this."),
+    "limit_reached": ErrorCode(409, "The number of these resources is limited."),
+    "idempotency_key_reused": ErrorCode(409, "Another request has used this Idempotency-Key."),
+    "changed": ErrorCode(412, "The resource has changed since you read it."),
+    "body_too_large": ErrorCode(413, "The body is too large."),
+    "unsupported_media_type": ErrorCode(415, "The body's type is not application/json."),
+    "invalid": ErrorCode(422, "The request is invalid."),
+    "too_many_requests": ErrorCode(429, "Too many requests."),
+    "internal_error": ErrorCode(500, "An unexpected error occurred."),
+    "unavailable": ErrorCode(503, "The database is unavailable."),
 }
-"""Every code, with its status and title."""
+"""The status and title of every code."""
 
 
-class Refusal(Exception):
-    """A request that ends here, for a reason of HTTP's own."""
+class ApiError(Exception):
+    """An error response. `code` is a key of `ERROR_CODES`."""
 
     def __init__(
         self,
         code: str,
         detail: str,
         *,
-        errors: Sequence[ErrorAnswer] = (),
+        errors: Sequence[ErrorDetail] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(detail)
@@ -97,55 +99,54 @@ class Refusal(Exception):
         self.headers = dict(headers or {})
 
 
-def invalid_parameter(name: str, detail: str) -> Refusal:
-    return Refusal("invalid", detail, errors=[ErrorAnswer(parameter=name[:_SHOWN_CHARACTERS], detail=detail)])
+def invalid_parameter(name: str, detail: str) -> ApiError:
+    return ApiError("invalid", detail, errors=[ErrorDetail(parameter=name[:_SHOWN_CHARACTERS], detail=detail)])
 
 
-def nothing_here() -> Refusal:
-    return Refusal("not_found", "There is nothing at this address.")
+def not_found() -> ApiError:
+    return ApiError("not_found", "No resource has this path.")
 
 
-def not_authentic(
-    detail: str = "Send Authorization: Bearer and an API key that is neither revoked nor expired.",
-) -> Refusal:
-    return Refusal("authentication_failed", detail, headers={"WWW-Authenticate": "Bearer"})
+def unauthenticated(
+    detail: str = "Send an API key that is neither revoked nor expired, as Authorization: Bearer hmk_….",
+) -> ApiError:
+    return ApiError("authentication_failed", detail, headers={"WWW-Authenticate": "Bearer"})
 
 
-def answer(refusal: Refusal) -> Response:
-    """The refusal as a response."""
-    kind = KINDS[refusal.code]
-    body = ProblemAnswer(
+def error_response(error: ApiError) -> Response:
+    code = ERROR_CODES[error.code]
+    body = ProblemDetails(
         type="about:blank",
-        title=kind.title,
-        status=kind.status,
-        code=refusal.code,
-        detail=refusal.detail,
-        errors=list(refusal.errors),
+        title=code.title,
+        status=code.status,
+        code=error.code,
+        detail=error.detail,
+        errors=list(error.errors),
     )
     text = body.model_dump_json(exclude_none=True)
-    return Response(text, status_code=kind.status, media_type=MEDIA_TYPE, headers=refusal.headers)
+    return Response(text, status_code=code.status, media_type=MEDIA_TYPE, headers=error.headers)
 
 
-def refusal_for(error: Exception, wording: Callable[[Mapping[str, Any]], str] | None = None) -> Refusal:
-    """How an error is told. What nobody foresaw is told as nothing but that.
+def api_error_for(error: Exception, messages: Callable[[Mapping[str, Any]], str] | None = None) -> ApiError:
+    """The error response for any exception. For an unexpected one, it has no details.
 
-    `wording` says what is wrong with one field or parameter.
+    `messages` returns the text for one error of the validation framework.
     """
     match error:
-        case Refusal():
+        case ApiError():
             return error
         case RequestValidationError():
-            return _invalid_request(error.errors(), wording or _in_no_words)
+            return _invalid_request(error.errors(), messages or _default_message)
         case StoreUnavailable():
-            # The driver's own words may name a file or a host.
-            told = "The store did not answer. What was asked may or may not have been done: look before you repeat it."
-            return Refusal("unavailable", told, headers={"Retry-After": str(RETRY_SECONDS)})
+            # The driver's error text may name a file or a host.
+            detail = "The database did not respond. The change may or may not be done: check before you retry."
+            return ApiError("unavailable", detail, headers={"Retry-After": str(RETRY_SECONDS)})
         case Revoked():
-            return not_authentic(str(error))
+            return unauthenticated(str(error))
         case HookmillError():
-            return Refusal(_code(error), _cut(str(error)), errors=_places(error))
+            return ApiError(_code(error), _shorten(str(error)), errors=_error_details(error))
         case _:
-            return Refusal("internal_error", "This was not foreseen. It is in the service's log.")
+            return ApiError("internal_error", "The error is in the service's log.")
 
 
 def _code(error: HookmillError) -> str:
@@ -166,42 +167,43 @@ def _code(error: HookmillError) -> str:
             return "invalid"
 
 
-def _places(error: HookmillError) -> list[ErrorAnswer]:
+def _error_details(error: HookmillError) -> list[ErrorDetail]:
     if not isinstance(error, Invalid):
         return []
     return [
-        ErrorAnswer(pointer=fault.pointer, detail=_cut(fault.message)) for fault in islice(error.faults, ERRORS_MAX)
+        ErrorDetail(pointer=fault.pointer, detail=_shorten(fault.message)) for fault in islice(error.faults, ERRORS_MAX)
     ]
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= DETAIL_CHARACTERS_MAX else f"{text[: DETAIL_CHARACTERS_MAX - 1]}…"
 
 
-def _in_no_words(_: Mapping[str, Any]) -> str:
-    return "It is not as the API's document says."
+def _default_message(_: Mapping[str, Any]) -> str:
+    return "The value does not match the OpenAPI document."
 
 
-def _invalid_request(problems: Sequence[Mapping[str, Any]], wording: Callable[[Mapping[str, Any]], str]) -> Refusal:
-    """Parameters and bodies that are not as the API's document says."""
-    errors: list[ErrorAnswer] = []
-    for problem in islice(problems, ERRORS_MAX):
-        where, *place = problem["loc"]
-        if where == "path":
-            # Nothing can have such a name, so nothing is there.
-            return nothing_here()
-        detail = wording(problem)
-        if where == "body":
-            errors.append(ErrorAnswer(pointer=pointer(place), detail=detail))
+def _invalid_request(
+    validation_errors: Sequence[Mapping[str, Any]], messages: Callable[[Mapping[str, Any]], str]
+) -> ApiError:
+    errors: list[ErrorDetail] = []
+    for validation_error in islice(validation_errors, ERRORS_MAX):
+        part, *path = validation_error["loc"]
+        if part == "path":
+            # No resource can have such a name.
+            return not_found()
+        detail = messages(validation_error)
+        if part == "body":
+            errors.append(ErrorDetail(pointer=pointer(path), detail=detail))
         else:
-            errors.append(ErrorAnswer(parameter=str(place[0]) if place else where, detail=detail))
-    count = "one place" if len(problems) == 1 else f"{len(problems)} places"
-    return Refusal("invalid", f"The request is not as the API's document says, in {count}.", errors=errors)
+            errors.append(ErrorDetail(parameter=str(path[0]) if path else part, detail=detail))
+    count = "one invalid value" if len(validation_errors) == 1 else f"{len(validation_errors)} invalid values"
+    return ApiError("invalid", f"The request has {count}.", errors=errors)
 
 
-def pointer(place: Iterable[object]) -> str:
-    """A place in a body as a JSON pointer."""
-    return "".join(f"/{_token(str(step))}" for step in place)
+def pointer(path: Iterable[object]) -> str:
+    """The path of a value in a body as a JSON pointer."""
+    return "".join(f"/{_token(str(step))}" for step in path)
 
 
 def _token(step: str) -> str:

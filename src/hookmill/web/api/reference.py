@@ -1,4 +1,4 @@
-"""What is open to all: the API's description, its page for people, the schemas of definition files, the providers."""
+"""The public documents: OpenAPI document, reference page, JSON Schemas of definition files, signature schemes."""
 
 import json
 from enum import StrEnum
@@ -11,17 +11,17 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from hookmill.domain.signatures.catalogue import schemes
 from hookmill.presentation.scheme import SchemeView
-from hookmill.web.api.access import FAILURES_PER_MINUTE, REQUESTS_PER_MINUTE, Anybody
+from hookmill.web.api.access import FAILURES_PER_MINUTE, REQUESTS_PER_MINUTE, Public
 from hookmill.web.api.body import BYTES_MAX, LARGE_BYTES_MAX
-from hookmill.web.api.costly import AT_A_TIME
-from hookmill.web.api.document import document
+from hookmill.web.api.expensive import AT_A_TIME
 from hookmill.web.api.fields import LIMIT, LIMIT_MAX, Cursor, Limit
-from hookmill.web.api.paging import Page, page
-from hookmill.web.api.problems import ERRORS_MAX, KINDS
-from hookmill.web.api.representation import shown
+from hookmill.web.api.openapi import openapi_document
+from hookmill.web.api.paging import ResultPage, paginate
+from hookmill.web.api.problems import ERROR_CODES, ERRORS_MAX
+from hookmill.web.api.representation import json_response
 from hookmill.web.api.route import Route
 
-routes = APIRouter(route_class=Route, tags=["Reference"], dependencies=[Anybody])
+routes = APIRouter(route_class=Route, tags=["Reference"], dependencies=[Public])
 
 _PAGE_HEADERS: Final = {
     "Content-Security-Policy": (
@@ -31,7 +31,7 @@ _PAGE_HEADERS: Final = {
 }
 
 
-class SchemePage(Page[SchemeView], frozen=True):
+class SchemePage(ResultPage[SchemeView], frozen=True):
     """Signature schemes, by name."""
 
 
@@ -42,20 +42,20 @@ class DefinitionKind(StrEnum):
 
 @routes.get("/schemes", operation_id="list_schemes", summary="List signature schemes", response_model=SchemePage)
 def list_schemes(limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
-    """The providers whose signatures can be verified, and how to set each of them up."""
-    items, further = page(schemes(), lambda scheme: (scheme.name,), limit=limit, cursor=cursor)
-    return shown(SchemePage(items=[SchemeView.of(scheme) for scheme in items], next_cursor=further))
+    """Lists the providers whose signatures can be verified, with set-up instructions."""
+    items, next_cursor = paginate(schemes(), lambda scheme: (scheme.name,), limit=limit, cursor=cursor)
+    return json_response(SchemePage(items=[SchemeView.of(scheme) for scheme in items], next_cursor=next_cursor))
 
 
 @routes.get(
     "/schemas/{kind}.schema.json",
     operation_id="show_definition_schema",
-    summary="The JSON Schema of a definition file",
+    summary="Get the JSON Schema of definition files",
     response_class=Response,
     responses={200: {"content": {"application/schema+json": {"schema": {}}}, "description": "A JSON Schema."}},
 )
-def show_definition_schema(kind: Annotated[DefinitionKind, Path(description="Of which kind of file.")]) -> Response:
-    """For editors that complete definition files while they are written."""
+def show_definition_schema(kind: Annotated[DefinitionKind, Path(description="The kind of file.")]) -> Response:
+    """Returns the JSON Schema of a kind of definition files. Editors use it for completion and checks."""
     from hookmill.definitions import schema
 
     return Response(schema(kind.value), media_type="application/schema+json")
@@ -64,36 +64,36 @@ def show_definition_schema(kind: Annotated[DefinitionKind, Path(description="Of 
 @routes.get(
     "/openapi.json",
     operation_id="show_openapi",
-    summary="This description",
+    summary="Get the OpenAPI document",
     response_class=Response,
     responses={200: {"content": {"application/json": {"schema": {}}}, "description": "An OpenAPI 3.1 document."}},
 )
 def show_openapi(request: Request) -> Response:
-    """The whole API as programs read it."""
+    """Returns the OpenAPI document of the API."""
     return Response(_document_text(request.app), media_type="application/json")
 
 
 @routes.get(
     "/docs",
     operation_id="show_docs",
-    summary="This description, for people",
+    summary="Get the reference page",
     response_class=Response,
     responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}, "description": "A page."}},
 )
 def show_docs(request: Request) -> Response:
-    """The whole API on one page."""
+    """Returns this page: the whole API, for people."""
     return Response(_docs_text(request.app), media_type="text/html", headers=_PAGE_HEADERS)
 
 
 @routes.get(
     "/docs/style.css",
     operation_id="show_docs_style",
-    summary="How the page looks",
+    summary="Get the style sheet of the reference page",
     response_class=Response,
     responses={200: {"content": {"text/css": {"schema": {"type": "string"}}}, "description": "A style sheet."}},
 )
 def show_docs_style() -> Response:
-    """The style sheet of the page."""
+    """Returns the style sheet of the reference page."""
     return Response(_style(), media_type="text/css")
 
 
@@ -104,7 +104,7 @@ def _style() -> bytes:
 
 @cache
 def _document_text(app: FastAPI) -> bytes:
-    return json.dumps(document(app)).encode()
+    return json.dumps(openapi_document(app)).encode()
 
 
 @cache
@@ -116,24 +116,24 @@ def _docs_text(app: FastAPI) -> bytes:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pages.filters["words"] = _words
+    pages.filters["code_spans"] = _code_spans
     pages.filters["json"] = _pretty
-    described = document(app)
-    schemas = described["components"]["schemas"]
+    document = openapi_document(app)
+    schemas = document["components"]["schemas"]
     groups = [
-        (tag, [each for each in _each_operation(described) if tag["name"] in each["tags"]]) for tag in described["tags"]
+        (tag, [each for each in _operations(document) if tag["name"] in each["tags"]]) for tag in document["tags"]
     ]
     text = pages.get_template("docs.html").render(
-        info=described["info"],
+        info=document["info"],
         groups=groups,
         schemas=schemas,
-        named=_named,
+        model_of=_model_of,
         choices=lambda schema: _choices(schema, schemas),
-        kinds=KINDS,
+        error_codes=ERROR_CODES,
         limits={
             "requests": REQUESTS_PER_MINUTE,
             "failures": FAILURES_PER_MINUTE,
-            "costly": AT_A_TIME,
+            "expensive": AT_A_TIME,
             "page": LIMIT,
             "page_max": LIMIT_MAX,
             "bytes": BYTES_MAX,
@@ -144,16 +144,16 @@ def _docs_text(app: FastAPI) -> bytes:
     return text.encode()
 
 
-def _each_operation(described: dict[str, Any]) -> list[dict[str, Any]]:
+def _operations(document: dict[str, Any]) -> list[dict[str, Any]]:
     return [
-        {**told, "method": method.upper(), "path": path}
-        for path, methods in described["paths"].items()
-        for method, told in methods.items()
+        {**item, "method": method.upper(), "path": path}
+        for path, methods in document["paths"].items()
+        for method, item in methods.items()
     ]
 
 
-def _words(text: str) -> list[str]:
-    """Text in pieces, of which every second one was between backticks."""
+def _code_spans(text: str) -> list[str]:
+    """The text split at backticks: every second part is code."""
     return text.split("`")
 
 
@@ -162,17 +162,17 @@ def _pretty(value: Any) -> str:
 
 
 def _choices(schema: dict[str, Any], schemas: dict[str, Any]) -> list[str]:
-    """The values that a parameter takes, where they are counted."""
-    found = [*schema.get("enum", ())]
+    """The values that a schema enumerates."""
+    values = [*schema.get("enum", ())]
     if reference := schema.get("$ref"):
-        found += _choices(schemas[reference.rpartition("/")[2]], schemas)
+        values += _choices(schemas[reference.rpartition("/")[2]], schemas)
     for choice in schema.get("anyOf", ()):
-        found += _choices(choice, schemas)
-    return found
+        values += _choices(choice, schemas)
+    return values
 
 
-def _named(schema: dict[str, Any]) -> str | None:
-    """The name of the object that a schema stands for, if it stands for one by itself or as a list."""
+def _model_of(schema: dict[str, Any]) -> str | None:
+    """The name of the component that a schema refers to, directly or as the items of a list."""
     reference = schema.get("$ref") or schema.get("items", {}).get("$ref")
     for choice in schema.get("anyOf", ()):
         reference = reference or choice.get("$ref")

@@ -1,4 +1,4 @@
-"""Answers as bytes, and their entity tags: two looks at a thing that has not changed are equal to the byte."""
+"""JSON responses and their entity tags. The response for an unchanged resource is always equal to the byte."""
 
 import re
 from hashlib import sha256
@@ -12,44 +12,45 @@ from hookmill.presentation.view import View
 from hookmill.web.api.fields import TAGS
 
 _TAG: Final = re.compile(r"(?:W/)?\"[\x21\x23-\x7e]*\"")
-_OF_THE_CONTENT: Final = {"content-type", "content-length", "location"}
+_CONTENT_HEADERS: Final = {"content-type", "content-length", "location"}
 
 
-def shown(answer: View, status: int = 200, *, location: str | None = None) -> Response:
-    """An answer that has no tag: a list, or what is shown once."""
-    response = Response(answer.as_json(), status_code=status, media_type="application/json")
+def json_response(view: View, status: int = 200, *, location: str | None = None) -> Response:
+    """A response without an ETag: a list, or a value that is shown once."""
+    response = Response(view.as_json(), status_code=status, media_type="application/json")
     if location is not None:
         response.headers["Location"] = location
     return response
 
 
-def tagged(answer: View) -> Response:
-    """One thing, with the tag by which a change can say what it was made of."""
-    response = shown(answer)
-    response.headers["ETag"] = tag_of(response)
+def tagged_response(view: View) -> Response:
+    """A response with one resource and its ETag, for `If-Match` and `If-None-Match`."""
+    response = json_response(view)
+    response.headers["ETag"] = etag_of(response)
     return response
 
 
-def tag_of(response: Response) -> str:
+def etag_of(response: Response) -> str:
     return f'"{sha256(bytes(response.body)).hexdigest()[:32]}"'
 
 
 class Precondition:
-    """What a change asks for: that the thing is still what its author has seen."""
+    """The `If-Match` of a change: the resource must still be the version that the client has read."""
 
     def __init__(self, tags: str | None) -> None:
+        """`tags`: the header's value. None: the client sent none."""
         self._tags = tags
 
     @property
-    def is_given(self) -> bool:
+    def is_set(self) -> bool:
         return self._tags is not None
 
-    def must_hold(self, now: View) -> None:
-        """Raises `Changed`. Called inside the transaction of the change, or another one could come between."""
+    def check(self, current: View) -> None:
+        """Raises `Changed`. Call it inside the transaction of the change: another change must not come between."""
         if self._tags is None or self._tags == "*":
             return
-        if tag_of(shown(now)) not in _TAG.findall(self._tags):
-            raise Changed("Somebody has changed it since you looked. Nothing was changed now: look again, then repeat.")
+        if etag_of(json_response(current)) not in _TAG.findall(self._tags):
+            raise Changed("It was changed since you read it. Nothing was changed now: read it again, then retry.")
 
 
 def precondition(
@@ -58,7 +59,7 @@ def precondition(
         Header(
             alias="If-Match",
             pattern=TAGS,
-            description="The `ETag` of what you have seen. When it has changed since, nothing is done: 412.",
+            description="The `ETag` that you have read. If the resource has changed since, the response is 412.",
         ),
     ] = None,
 ) -> Precondition:
@@ -68,16 +69,16 @@ def precondition(
 IfMatch = Annotated[Precondition, Depends(precondition)]
 
 
-def unless_known(request: Request, response: Response) -> Response:
-    """304 without a body for whoever has exactly this answer already."""
+def or_not_modified(request: Request, response: Response) -> Response:
+    """The response, or 304 without a body if its ETag is in `If-None-Match`."""
     tag = response.headers.get("etag")
-    known = ",".join(request.headers.getlist("if-none-match"))
+    tags = ",".join(request.headers.getlist("if-none-match"))
     if tag is None or request.method != "GET" or response.status_code != 200:
         return response
-    # Compared weakly, as RFC 9110 says: a proxy that compresses makes strong tags weak.
-    if known.strip() != "*" and tag not in [each.removeprefix("W/") for each in _TAG.findall(known)]:
+    # Weak comparison, as RFC 9110 requires: a proxy that compresses makes strong tags weak.
+    if tags.strip() != "*" and tag not in [each.removeprefix("W/") for each in _TAG.findall(tags)]:
         return response
-    unchanged = Response(status_code=304)
-    kept = MutableHeaders(raw=[pair for pair in response.raw_headers if pair[0].decode() not in _OF_THE_CONTENT])
-    unchanged.raw_headers = kept.raw
-    return unchanged
+    not_modified = Response(status_code=304)
+    headers = MutableHeaders(raw=[pair for pair in response.raw_headers if pair[0].decode() not in _CONTENT_HEADERS])
+    not_modified.raw_headers = headers.raw
+    return not_modified

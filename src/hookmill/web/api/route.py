@@ -1,4 +1,7 @@
-"""What every request to the API goes through, in this order: who, address, parameters, body; then the operation."""
+"""The route class of the API. Each request passes its checks in this order: key, path, parameters, body.
+
+Then the route calls its operation.
+"""
 
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from typing import Any, get_args
@@ -13,77 +16,77 @@ from pydantic.fields import FieldInfo
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.presentation.view import View
 from hookmill.web.api import body, problems
-from hookmill.web.api.access import Gate, anybody, asking_of, requirement_of
-from hookmill.web.api.representation import unless_known
-from hookmill.web.api.wording import Wording
+from hookmill.web.api.access import Authenticator, context_of, public, requirement_of
+from hookmill.web.api.messages import ErrorMessages
+from hookmill.web.api.representation import or_not_modified
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class Route(APIRoute):
-    """One operation at one address. Its errors are answered here, whatever they are."""
+    """One operation at one path. It turns every error into an error response."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], *, response_model: Any = None, **options: Any) -> None:
-        """`response_model` is the view that is answered, which the API's description is told of: see `document.py`."""
-        self.answer: type[View] | None = response_model if isinstance(response_model, type) else None
+        """`response_model` is the view in the response body. It only documents the operation: see `openapi.py`."""
+        self.response_view: type[View] | None = response_model if isinstance(response_model, type) else None
         super().__init__(path, endpoint, response_model=None, **options)
 
     def get_route_handler(self) -> Handler:
         perform = super().get_route_handler()
-        is_open = requirement_of(self.dependant) is anybody
+        is_public = requirement_of(self.dependant) is public
         parameters = dict(_query_parameters(self.dependant))
-        takes = self.body_field
-        fields = dict(_body_fields(takes.field_info)) if takes is not None else {}
+        body_field = self.body_field
+        fields = dict(_body_fields(body_field.field_info)) if body_field is not None else {}
         bytes_max = body.bytes_max(fields)
-        wording = Wording(fields, parameters)
+        messages = ErrorMessages(fields, parameters)
 
-        async def judged(request: Request) -> Response:
-            gate: Gate = request.state.gate
-            if not is_open:
-                await gate.admit(request)
-            _read_address(request)
-            _refuse_unknown_parameters(request, parameters)
-            if takes is not None:
-                request = await body.read(request, required=takes.field_info.is_required(), bytes_max=bytes_max)
-                asking_of(request).body = await request.body()
-                await gate.admit_again(request)
-            return unless_known(request, await perform(request))
+        async def respond(request: Request) -> Response:
+            authenticator: Authenticator = request.state.authenticator
+            if not is_public:
+                await authenticator.authenticate(request)
+            _decode_path(request)
+            _reject_unknown_parameters(request, parameters)
+            if body_field is not None:
+                request = await body.read(request, required=body_field.field_info.is_required(), bytes_max=bytes_max)
+                context_of(request).body = await request.body()
+                await authenticator.reauthenticate(request)
+            return or_not_modified(request, await perform(request))
 
-        async def answered(request: Request) -> Response:
+        async def respond_to_errors(request: Request) -> Response:
             try:
-                return await judged(request)
+                return await respond(request)
             except Exception as error:
-                refusal = problems.refusal_for(error, wording)
-                if refusal.code == "internal_error" or isinstance(error, StoreUnavailable):
+                api_error = problems.api_error_for(error, messages)
+                if api_error.code == "internal_error" or isinstance(error, StoreUnavailable):
                     request.state.failed("api", error)
-                return problems.answer(refusal)
+                return problems.error_response(api_error)
 
-        return answered
+        return respond_to_errors
 
 
-def _read_address(request: Request) -> None:
-    """Each segment is decoded by itself: a name may hold a slash, and no slash in a name makes another address."""
+def _decode_path(request: Request) -> None:
+    """Decode each segment on its own: an encoded slash in a name must not lead to another path."""
     try:
         decoded = {name: unquote_to_bytes(value).decode() for name, value in request.scope["path_params"].items()}
     except UnicodeDecodeError:
-        raise problems.nothing_here() from None
+        raise problems.not_found() from None
     request.scope["path_params"] = decoded
 
 
-def _refuse_unknown_parameters(request: Request, known: Collection[str]) -> None:
-    # A filter with a typing error in its name would silently be none.
-    seen: set[str] = set()
+def _reject_unknown_parameters(request: Request, parameters: Collection[str]) -> None:
+    # Ignoring a misspelled parameter would silently return unfiltered results.
+    names: set[str] = set()
     for name in (name for name, _ in request.query_params.multi_items()):
-        if name not in known:
-            said = f"The parameters here are: {', '.join(sorted(known))}." if known else "There are no parameters here."
-            raise problems.invalid_parameter(name, said)
-        if name in seen:
-            raise problems.invalid_parameter(name, "It is given more than once.")
-        seen.add(name)
+        if name not in parameters:
+            known = f"Known parameters: {', '.join(sorted(parameters))}." if parameters else "None is known."
+            raise problems.invalid_parameter(name, f"This operation has no such parameter. {known}")
+        if name in names:
+            raise problems.invalid_parameter(name, "The parameter occurs more than once.")
+        names.add(name)
 
 
-def _body_fields(taken: FieldInfo) -> Iterator[tuple[str, FieldInfo]]:
-    for model in (taken.annotation, *get_args(taken.annotation)):
+def _body_fields(body_field: FieldInfo) -> Iterator[tuple[str, FieldInfo]]:
+    for model in (body_field.annotation, *get_args(body_field.annotation)):
         if isinstance(model, type) and issubclass(model, BaseModel):
             yield from model.model_fields.items()
 

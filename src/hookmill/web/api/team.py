@@ -1,4 +1,4 @@
-"""/members and /keys: the team's people with their roles, and the keys of its programs."""
+"""/members and /keys: the team's members with their roles, and its API keys."""
 
 from fastapi import APIRouter, Response
 
@@ -6,63 +6,69 @@ from hookmill.domain.permission import MayAdminister
 from hookmill.management import Management
 from hookmill.presentation.key import KeyView, KeyWithTokenView
 from hookmill.presentation.member import MemberView
-from hookmill.web.api.access import Administering, Operations
-from hookmill.web.api.bodies import FactoryRole, MemberChanges, NewKey, NewMember
+from hookmill.web.api.access import AdminAccess, ManagementDependency
+from hookmill.web.api.bodies import FactoryRole, KeyCreation, MemberChanges, MemberCreation
 from hookmill.web.api.fields import LIMIT, Cursor, FactoryInPath, KeyInPath, Limit, MemberInPath
-from hookmill.web.api.idempotency import OnlyOnce
-from hookmill.web.api.paging import Page, page
-from hookmill.web.api.representation import IfMatch, shown, tagged
+from hookmill.web.api.idempotency import Idempotency
+from hookmill.web.api.paging import ResultPage, paginate
+from hookmill.web.api.representation import IfMatch, json_response, tagged_response
 from hookmill.web.api.route import Route
-from hookmill.web.api.where import at
+from hookmill.web.api.urls import api_path
 
 routes = APIRouter(route_class=Route, tags=["Team"])
 
 
-class MemberPage(Page[MemberView], frozen=True):
-    """Members, by address."""
+class MemberPage(ResultPage[MemberView], frozen=True):
+    """Members, by email address."""
 
 
-class KeyPage(Page[KeyView], frozen=True):
+class KeyPage(ResultPage[KeyView], frozen=True):
     """API keys, newest first."""
 
 
 @routes.get("/members", operation_id="list_members", summary="List members", response_model=MemberPage)
-def list_members(may: Administering, management: Operations, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
-    """The team's people, by address."""
-    items, further = page(management.members.all(may), lambda member: (member.email,), limit=limit, cursor=cursor)
-    return shown(MemberPage(items=[MemberView.of(member) for member in items], next_cursor=further))
+def list_members(
+    may: AdminAccess, management: ManagementDependency, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Response:
+    """Lists the team's members by email address."""
+    items, next_cursor = paginate(
+        management.members.all(may), lambda member: (member.email,), limit=limit, cursor=cursor
+    )
+    return json_response(MemberPage(items=[MemberView.of(member) for member in items], next_cursor=next_cursor))
 
 
 @routes.post("/members", operation_id="add_member", summary="Add a member", response_model=MemberView, status_code=201)
-def add_member(may: Administering, management: Operations, given: NewMember, once: OnlyOnce) -> Response:
-    """Somebody new in the team, with no role in any factory yet."""
+def add_member(
+    may: AdminAccess, management: ManagementDependency, body: MemberCreation, idempotency: Idempotency
+) -> Response:
+    """Adds a member to the team. The member has no role in any factory yet."""
 
-    def make() -> Response:
-        member = management.members.add(may, given.email, given.name, is_admin=given.is_admin)
-        return shown(MemberView.of(member), 201, location=at("members", member.id))
+    def create() -> Response:
+        member = management.members.add(may, body.email, body.name, is_admin=body.is_admin)
+        return json_response(MemberView.of(member), 201, location=api_path("members", member.id))
 
-    return once.answer(may, make)
+    return idempotency.respond(may, create)
 
 
 @routes.get("/members/{member}", operation_id="show_member", summary="Show a member", response_model=MemberView)
-def show_member(member: MemberInPath, may: Administering, management: Operations) -> Response:
-    """One member, and their role in each factory."""
-    return tagged(MemberView.of(management.members.get(may, member)))
+def show_member(member: MemberInPath, may: AdminAccess, management: ManagementDependency) -> Response:
+    """Returns a member, with the role in each factory."""
+    return tagged_response(MemberView.of(management.members.get(may, member)))
 
 
 @routes.patch("/members/{member}", operation_id="change_member", summary="Change a member", response_model=MemberView)
 def change_member(
-    member: MemberInPath, may: Administering, management: Operations, given: MemberChanges, if_match: IfMatch
+    member: MemberInPath, may: AdminAccess, management: ManagementDependency, body: MemberChanges, if_match: IfMatch
 ) -> Response:
-    """Make them an admin of the team, or no longer one. The last admin stays."""
-    asked = given.given()
+    """Makes a member an admin of the team, or removes that role. A team keeps at least one admin."""
+    changes = body.changes()
     with management.together(may):
-        _must_still_be(member, may, management, if_match)
-        if "is_admin" in asked:
-            changed = management.members.set_admin(may, member, asked["is_admin"])
+        _check_precondition(member, may, management, if_match)
+        if "is_admin" in changes:
+            changed = management.members.set_admin(may, member, changes["is_admin"])
         else:
             changed = management.members.get(may, member)
-    return tagged(MemberView.of(changed))
+    return tagged_response(MemberView.of(changed))
 
 
 @routes.delete(
@@ -72,10 +78,12 @@ def change_member(
     response_class=Response,
     status_code=204,
 )
-def remove_member(member: MemberInPath, may: Administering, management: Operations, if_match: IfMatch) -> Response:
-    """They may do nothing from the moment that this is answered. The last admin stays."""
+def remove_member(
+    member: MemberInPath, may: AdminAccess, management: ManagementDependency, if_match: IfMatch
+) -> Response:
+    """Removes a member from the team. All access ends immediately. A team keeps at least one admin."""
     with management.together(may):
-        _must_still_be(member, may, management, if_match)
+        _check_precondition(member, may, management, if_match)
         management.members.remove(may, member)
     return Response(status_code=204)
 
@@ -89,62 +97,66 @@ def remove_member(member: MemberInPath, may: Administering, management: Operatio
 def give_role(
     member: MemberInPath,
     factory: FactoryInPath,
-    may: Administering,
-    management: Operations,
-    given: FactoryRole,
+    may: AdminAccess,
+    management: ManagementDependency,
+    body: FactoryRole,
     if_match: IfMatch,
 ) -> Response:
-    """Their role in one factory from now on, in place of the one before."""
+    """Sets a member's role in a factory. It replaces any previous role there."""
     with management.together(may):
-        _must_still_be(member, may, management, if_match)
-        changed = management.members.set_role(may, member, factory, given.role)
-    return tagged(MemberView.of(changed))
+        _check_precondition(member, may, management, if_match)
+        changed = management.members.set_role(may, member, factory, body.role)
+    return tagged_response(MemberView.of(changed))
 
 
 @routes.delete(
     "/members/{member}/roles/{factory}",
     operation_id="take_role",
-    summary="Take a role in a factory away",
+    summary="Remove a role in a factory",
     response_model=MemberView,
 )
 def take_role(
-    member: MemberInPath, factory: FactoryInPath, may: Administering, management: Operations, if_match: IfMatch
+    member: MemberInPath, factory: FactoryInPath, may: AdminAccess, management: ManagementDependency, if_match: IfMatch
 ) -> Response:
-    """They no longer see the factory, unless they are an admin."""
+    """Removes a member's role in a factory. The member no longer sees the factory, unless they are an admin."""
     with management.together(may):
-        _must_still_be(member, may, management, if_match)
+        _check_precondition(member, may, management, if_match)
         changed = management.members.set_role(may, member, factory, None)
-    return tagged(MemberView.of(changed))
+    return tagged_response(MemberView.of(changed))
 
 
 @routes.get("/keys", operation_id="list_keys", summary="List API keys", response_model=KeyPage)
-def list_keys(may: Administering, management: Operations, limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
-    """The team's API keys without their tokens, revoked and expired ones too, newest first."""
-    items, further = page(
+def list_keys(
+    may: AdminAccess, management: ManagementDependency, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Response:
+    """Lists the team's API keys without their tokens, newest first, including revoked and expired keys."""
+    items, next_cursor = paginate(
         management.keys.all(may), lambda key: (key.created_at, key.id), limit=limit, cursor=cursor, newest_first=True
     )
-    return shown(KeyPage(items=[KeyView.of(key) for key in items], next_cursor=further))
+    return json_response(KeyPage(items=[KeyView.of(key) for key in items], next_cursor=next_cursor))
 
 
 @routes.post(
     "/keys", operation_id="create_key", summary="Create an API key", response_model=KeyWithTokenView, status_code=201
 )
-def create_key(may: Administering, management: Operations, given: NewKey, once: OnlyOnce) -> Response:
-    """A new key. Its token is in the answer, and never again."""
+def create_key(
+    may: AdminAccess, management: ManagementDependency, body: KeyCreation, idempotency: Idempotency
+) -> Response:
+    """Creates an API key. Only this response has the key's token."""
 
-    def make() -> Response:
-        made = management.keys.create(may, given.name, given.role, factory=given.factory, expires_at=given.expires_at)
-        return shown(KeyWithTokenView.once(made), 201)
+    def create() -> Response:
+        key = management.keys.create(may, body.name, body.role, factory=body.factory, expires_at=body.expires_at)
+        return json_response(KeyWithTokenView.once(key), 201)
 
-    return once.answer(may, make)
+    return idempotency.respond(may, create)
 
 
 @routes.delete("/keys/{key}", operation_id="revoke_key", summary="Revoke an API key", response_model=KeyView)
-def revoke_key(key: KeyInPath, may: Administering, management: Operations) -> Response:
-    """It opens nothing from the moment that this is answered. It stays in the list, as revoked."""
-    return shown(KeyView.of(management.keys.revoke(may, key)))
+def revoke_key(key: KeyInPath, may: AdminAccess, management: ManagementDependency) -> Response:
+    """Revokes an API key. It stops working immediately, and stays in the list as revoked."""
+    return json_response(KeyView.of(management.keys.revoke(may, key)))
 
 
-def _must_still_be(member: str, may: MayAdminister, management: Management, if_match: IfMatch) -> None:
-    if if_match.is_given:
-        if_match.must_hold(MemberView.of(management.members.get(may, member)))
+def _check_precondition(member: str, may: MayAdminister, management: Management, if_match: IfMatch) -> None:
+    if if_match.is_set:
+        if_match.check(MemberView.of(management.members.get(may, member)))

@@ -1,4 +1,4 @@
-"""/factories/{factory}/webhooks: the URLs that senders post to."""
+"""/factories/{factory}/webhooks: the URLs that senders post deliveries to."""
 
 from typing import Annotated
 
@@ -6,34 +6,36 @@ from fastapi import APIRouter, Query, Response
 
 from hookmill.management import UNSET
 from hookmill.presentation.webhook import WebhookView, WebhookWithSecretView
-from hookmill.web.api.access import Managing, Operations, Viewing
-from hookmill.web.api.bodies import NewWebhook, Rotation, WebhookChanges
+from hookmill.web.api.access import ManagementDependency, ManagerAccess, ViewerAccess
+from hookmill.web.api.bodies import RotationRequest, WebhookChanges, WebhookCreation
 from hookmill.web.api.fields import LIMIT, Cursor, Limit, UidInPath
-from hookmill.web.api.idempotency import OnlyOnce
-from hookmill.web.api.paging import Page, page
-from hookmill.web.api.representation import IfMatch, shown, tagged
+from hookmill.web.api.idempotency import Idempotency
+from hookmill.web.api.paging import ResultPage, paginate
+from hookmill.web.api.representation import IfMatch, json_response, tagged_response
 from hookmill.web.api.route import Route
-from hookmill.web.api.where import at
+from hookmill.web.api.urls import api_path
 
 routes = APIRouter(prefix="/factories/{factory}/webhooks", route_class=Route, tags=["Webhooks"])
 
 
-class WebhookPage(Page[WebhookView], frozen=True):
+class WebhookPage(ResultPage[WebhookView], frozen=True):
     """Webhooks, by name."""
 
 
 @routes.get("", operation_id="list_webhooks", summary="List webhooks", response_model=WebhookPage)
 def list_webhooks(
-    may: Viewing,
-    management: Operations,
-    deleted: Annotated[bool, Query(description="Deleted ones too.")] = False,
+    may: ViewerAccess,
+    management: ManagementDependency,
+    deleted: Annotated[bool, Query(description="Whether to include deleted webhooks.")] = False,
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Response:
-    """The factory's webhooks, by name."""
-    found = management.webhooks.all(may, with_deleted=deleted)
-    items, further = page(found, lambda webhook: (webhook.name, webhook.uid), limit=limit, cursor=cursor)
-    return shown(WebhookPage(items=[WebhookView.of(management, webhook) for webhook in items], next_cursor=further))
+    """Lists the factory's webhooks by name."""
+    webhooks = management.webhooks.all(may, with_deleted=deleted)
+    items, next_cursor = paginate(webhooks, lambda webhook: (webhook.name, webhook.uid), limit=limit, cursor=cursor)
+    return json_response(
+        WebhookPage(items=[WebhookView.of(management, webhook) for webhook in items], next_cursor=next_cursor)
+    )
 
 
 @routes.post(
@@ -43,69 +45,71 @@ def list_webhooks(
     response_model=WebhookWithSecretView,
     status_code=201,
 )
-def create_webhook(may: Managing, management: Operations, given: NewWebhook, once: OnlyOnce) -> Response:
-    """A new webhook. A secret that is generated for it is in the answer, with the complete URL, and never again.
+def create_webhook(
+    may: ManagerAccess, management: ManagementDependency, body: WebhookCreation, idempotency: Idempotency
+) -> Response:
+    """Creates a webhook. Only this response has the secret that the service generates, and the complete URL.
 
-    Where only the provider can make the secret and none is given, the webhook is disabled until it is supplied: rotate
-    it with the provider's.
+    With some signature schemes, only the provider can generate the secret. If you omit it, the webhook stays disabled
+    until you rotate it with the provider's secret.
     """
 
-    def make() -> Response:
-        made = management.webhooks.create(
+    def create() -> Response:
+        created = management.webhooks.create(
             may,
-            given.name,
-            auth_mode=given.auth_mode,
-            signature_scheme=given.signature_scheme,
-            signature_options=given.signature_options,
-            answers_handshakes=given.answers_handshakes,
-            secret=given.secret,
-            secret_name=given.secret_name,
-            delivery_id_header=given.delivery_id_header,
-            event_header=given.event_header,
-            enabled=given.enabled,
+            body.name,
+            auth_mode=body.auth_mode,
+            signature_scheme=body.signature_scheme,
+            signature_options=body.signature_options,
+            answers_handshakes=body.answers_handshakes,
+            secret=body.secret,
+            secret_name=body.secret_name,
+            delivery_id_header=body.delivery_id_header,
+            event_header=body.event_header,
+            enabled=body.enabled,
         )
-        answer = WebhookWithSecretView.once(management, made, generated=given.secret is None)
-        return shown(answer, 201, location=at("factories", may.factory.name, "webhooks", made.webhook.uid))
+        view = WebhookWithSecretView.once(management, created, generated=body.secret is None)
+        location = api_path("factories", may.factory.name, "webhooks", created.webhook.uid)
+        return json_response(view, 201, location=location)
 
-    return once.answer(may, make)
+    return idempotency.respond(may, create)
 
 
 @routes.get("/{uid}", operation_id="show_webhook", summary="Show a webhook", response_model=WebhookView)
-def show_webhook(uid: UidInPath, may: Viewing, management: Operations) -> Response:
-    """One webhook, deleted ones too. Its secret is never shown."""
-    return tagged(WebhookView.of(management, management.webhooks.get(may, uid)))
+def show_webhook(uid: UidInPath, may: ViewerAccess, management: ManagementDependency) -> Response:
+    """Returns a webhook without its secret. Deleted webhooks are included."""
+    return tagged_response(WebhookView.of(management, management.webhooks.get(may, uid)))
 
 
 @routes.patch("/{uid}", operation_id="change_webhook", summary="Change a webhook", response_model=WebhookView)
 def change_webhook(
-    uid: UidInPath, may: Managing, management: Operations, given: WebhookChanges, if_match: IfMatch
+    uid: UidInPath, may: ManagerAccess, management: ManagementDependency, body: WebhookChanges, if_match: IfMatch
 ) -> Response:
-    """Rename it, enable or disable it, or say in which headers senders put an event's id and type. All of it, or
-    nothing.
+    """Changes a webhook: its name, whether it is enabled, and the headers that hold an event's id and type.
 
-    It holds at once: senders of a disabled webhook get 404 from the moment that this is answered.
+    The changes apply together and immediately. Senders to a disabled webhook receive 404.
     """
-    asked = given.given()
+    changes = body.changes()
     with management.together(may):
-        _must_still_be(uid, may, management, if_match)
+        _check_precondition(uid, may, management, if_match)
         webhook = management.webhooks.change(
             may,
             uid,
-            name=asked.get("name"),
-            enabled=asked.get("enabled"),
-            delivery_id_header=asked.get("delivery_id_header", UNSET),
-            event_header=asked.get("event_header", UNSET),
+            name=changes.get("name"),
+            enabled=changes.get("enabled"),
+            delivery_id_header=changes.get("delivery_id_header", UNSET),
+            event_header=changes.get("event_header", UNSET),
         )
-    return tagged(WebhookView.of(management, webhook))
+    return tagged_response(WebhookView.of(management, webhook))
 
 
 @routes.delete(
     "/{uid}", operation_id="delete_webhook", summary="Delete a webhook", response_class=Response, status_code=204
 )
-def delete_webhook(uid: UidInPath, may: Managing, management: Operations, if_match: IfMatch) -> Response:
-    """Senders get 404 at once and for ever. Its log stays until retention takes it."""
+def delete_webhook(uid: UidInPath, may: ManagerAccess, management: ManagementDependency, if_match: IfMatch) -> Response:
+    """Deletes a webhook. Senders receive 404 immediately and permanently. Its log stays until retention prunes it."""
     with management.together(may):
-        _must_still_be(uid, may, management, if_match)
+        _check_precondition(uid, may, management, if_match)
         management.webhooks.delete(may, uid)
     return Response(status_code=204)
 
@@ -113,33 +117,40 @@ def delete_webhook(uid: UidInPath, may: Managing, management: Operations, if_mat
 @routes.post(
     "/{uid}/rotate",
     operation_id="rotate_webhook",
-    summary="Replace a webhook's secret",
+    summary="Rotate a webhook's secret",
     response_model=WebhookWithSecretView,
 )
 def rotate_webhook(
-    uid: UidInPath, may: Managing, management: Operations, once: OnlyOnce, given: Rotation | None = None
+    uid: UidInPath,
+    may: ManagerAccess,
+    management: ManagementDependency,
+    idempotency: Idempotency,
+    body: RotationRequest | None = None,
 ) -> Response:
-    """The old secret stops working at once, with no overlap. One that is generated is shown now, and never again."""
-    secret = given.secret if given is not None else None
+    """Replaces a webhook's secret. The old secret stops working immediately, without overlap.
 
-    def make() -> Response:
-        made = management.webhooks.rotate(may, uid, secret)
-        return shown(WebhookWithSecretView.once(management, made, generated=secret is None))
+    Only this response has the secret that the service generates.
+    """
+    secret = body.secret if body is not None else None
 
-    return once.answer(may, make)
+    def rotate() -> Response:
+        rotated = management.webhooks.rotate(may, uid, secret)
+        return json_response(WebhookWithSecretView.once(management, rotated, generated=secret is None))
+
+    return idempotency.respond(may, rotate)
 
 
 @routes.post(
     "/{uid}/sync",
     operation_id="sync_webhook",
-    summary="Use the team secret's newest value",
+    summary="Sync a webhook with its team secret",
     response_model=WebhookView,
 )
-def sync_webhook(uid: UidInPath, may: Managing, management: Operations) -> Response:
-    """The value that it used before stops working at once."""
-    return tagged(WebhookView.of(management, management.webhooks.sync(may, uid)))
+def sync_webhook(uid: UidInPath, may: ManagerAccess, management: ManagementDependency) -> Response:
+    """Makes the webhook use its team secret's newest value. The previous value stops working immediately."""
+    return tagged_response(WebhookView.of(management, management.webhooks.sync(may, uid)))
 
 
-def _must_still_be(uid: str, may: Managing, management: Operations, if_match: IfMatch) -> None:
-    if if_match.is_given:
-        if_match.must_hold(WebhookView.of(management, management.webhooks.get(may, uid)))
+def _check_precondition(uid: str, may: ManagerAccess, management: ManagementDependency, if_match: IfMatch) -> None:
+    if if_match.is_set:
+        if_match.check(WebhookView.of(management, management.webhooks.get(may, uid)))

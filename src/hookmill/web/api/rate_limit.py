@@ -1,22 +1,22 @@
-"""How many requests in a minute: in memory, each process for itself."""
+"""Rate limits of the API, in memory. Each process counts on its own."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 WINDOW_US: Final = 60_000_000
-KNOWN_MAX: Final = 10_000
-"""How many callers are counted at a time. Then the one that came first is forgotten."""
+CALLERS_MAX: Final = 10_000
+"""The most callers that are counted at a time. One more replaces the oldest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """Where a caller stands after one more request."""
+class RateLimitStatus:
+    """The state of a caller's rate limit after one more request."""
 
     limit: int
     remaining: int
     reset_seconds: int
-    is_over: bool
+    is_exceeded: bool
 
     def headers(self) -> Mapping[str, str]:
         return {
@@ -26,27 +26,28 @@ class Spent:
         }
 
 
-class Budget:
-    """So many in each minute, for each of many callers. A minute begins with a caller's first request."""
+class RateLimiter:
+    """Limits the requests of each caller to `per_minute`. A caller's first request begins a window of a minute."""
 
     def __init__(self, per_minute: int, now_us: Callable[[], int]) -> None:
         self._per_minute = per_minute
         self._now_us = now_us
         self._windows: dict[str, tuple[int, int]] = {}
 
-    def spend(self, whose: str) -> Spent:
+    def count(self, caller: str) -> RateLimitStatus:
+        """Count one request of a caller."""
         now = self._now_us()
-        began, count = self._windows.pop(whose, (now, 0))
-        # A clock that was set back must not shut anybody out.
+        began, count = self._windows.pop(caller, (now, 0))
+        # A clock that was set back must not lock a caller out.
         if not 0 <= now - began < WINDOW_US:
             began, count = now, 0
-        if len(self._windows) >= KNOWN_MAX:
+        if len(self._windows) >= CALLERS_MAX:
             del self._windows[next(iter(self._windows))]
         count += 1
-        self._windows[whose] = began, count
-        return Spent(
+        self._windows[caller] = began, count
+        return RateLimitStatus(
             limit=self._per_minute,
             remaining=max(0, self._per_minute - count),
             reset_seconds=max(1, -(-(began + WINDOW_US - now) // 1_000_000)),
-            is_over=count > self._per_minute,
+            is_exceeded=count > self._per_minute,
         )

@@ -1,0 +1,72 @@
+"""Expensive operations, which can use a processor for seconds.
+
+A process performs two at a time, on threads of their own, and each key has one.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial, wraps
+from typing import Any, Final
+
+import anyio.to_thread
+from fastapi import Request, Response
+
+from hookmill.web.api.access import context_of
+from hookmill.web.api.problems import ApiError
+
+AT_A_TIME: Final = 2
+RETRY_SECONDS: Final = 1
+
+
+class ConcurrencyLimiter:
+    """Limits the expensive operations in flight. It rejects further ones, because waiting requests would pile up."""
+
+    def __init__(self) -> None:
+        # Threads of their own: a request that reads a webhook never waits for a backtest.
+        self.threads = anyio.CapacityLimiter(AT_A_TIME)
+        self._key_ids: set[str] = set()
+
+    @contextmanager
+    def slot_for(self, key_id: str) -> Iterator[None]:
+        """Hold a slot for a key's operation. Raises `ApiError` if the key holds one already, or none is free."""
+        if key_id in self._key_ids:
+            raise _busy("This key has an expensive operation in progress.")
+        if len(self._key_ids) >= AT_A_TIME:
+            raise _busy(f"{AT_A_TIME} expensive operations of other keys are in progress.")
+        self._key_ids.add(key_id)
+        try:
+            yield
+        finally:
+            self._key_ids.remove(key_id)
+
+
+def _busy(reason: str) -> ApiError:
+    detail = f"{reason} Retry after the number of seconds in Retry-After."
+    return ApiError("too_many_requests", detail, headers={"Retry-After": str(RETRY_SECONDS)})
+
+
+def expensive(operation: Callable[..., Response]) -> Callable[..., Awaitable[Response]]:
+    """Mark a route's operation as expensive. It then needs a slot of the `ConcurrencyLimiter`."""
+    signature = inspect.signature(operation)
+    request_parameter = inspect.Parameter("request", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
+
+    @wraps(operation)
+    async def limited(*, request: Request, **arguments: Any) -> Response:
+        limiter: ConcurrencyLimiter = request.state.expensive_operations
+        caller = context_of(request).caller
+        assert caller is not None, "the route authenticates before"
+        with limiter.slot_for(caller.actor.id):
+            return await anyio.to_thread.run_sync(partial(operation, **arguments), limiter=limiter.threads)
+
+    parameters = [*signature.parameters.values(), request_parameter]
+    limited.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    _EXPENSIVE.add(limited)
+    return limited
+
+
+_EXPENSIVE: Final[set[Callable[..., Any]]] = set()
+
+
+def is_expensive(operation: Callable[..., Any] | None) -> bool:
+    return operation in _EXPENSIVE

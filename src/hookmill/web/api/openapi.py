@@ -1,0 +1,202 @@
+"""The API's OpenAPI 3.1 document: the parameters, bodies, responses, errors and required role of every operation."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import iter_route_contexts
+from msgspec.json import schema_components
+
+from hookmill import __version__
+from hookmill.presentation.automation import AutomationInListView, AutomationView, TriggerView
+from hookmill.presentation.view import View
+from hookmill.web.api.access import ROLES, admin, manager, public, requirement_of, viewer
+from hookmill.web.api.expensive import is_expensive
+from hookmill.web.api.problems import ERROR_CODES, MEDIA_TYPE, ErrorDetail, ProblemDetails
+from hookmill.web.api.representation import precondition
+from hookmill.web.api.route import Route
+
+TITLE: Final = "Hookmill API"
+DESCRIPTION: Final = """\
+Manage factories, webhooks, automations and runs. The same rules apply as on the command line.
+
+Send an API key with every request: `Authorization: Bearer hmk_…`. A key has the role viewer or manager in one factory,
+or the role admin for the whole team. The resources of other factories do not exist for the key: the response is 404.
+Team secrets share one list of names: a name that any factory uses leads to 409.
+
+Send bodies as JSON with `Content-Type: application/json`. Errors are `application/problem+json` (RFC 9457) with a
+stable `code`.
+"""
+_TAGS: Final = [
+    {"name": "Factories", "description": "Factories own webhooks and automations."},
+    {"name": "Webhooks", "description": "The URLs that senders post deliveries to."},
+    {"name": "Team secrets", "description": "The secrets that webhooks verify deliveries with. Values are write-only."},
+    {"name": "Automations", "description": "The prompts that deliveries start, and their triggers."},
+    {"name": "Delivery log", "description": "The recorded deliveries, and their results."},
+    {"name": "Filters", "description": "Test payload filters on recorded deliveries."},
+    {"name": "Runs", "description": "The runs that deliveries started."},
+    {"name": "Audit log", "description": "Who changed what, when, and through which channel."},
+    {"name": "Team", "description": "Members and API keys, and their roles."},
+    {"name": "Reference", "description": "Public documents. No API key is required."},
+]
+_REF_TEMPLATE: Final = "#/components/schemas/{name}"
+_PROBLEM: Final = {"$ref": _REF_TEMPLATE.format(name="ProblemDetails")}
+_HEADERS: Final[dict[str, dict[str, Any]]] = {
+    "RateLimit-Limit": {"description": "The key's requests per minute.", "schema": {"type": "integer"}},
+    "RateLimit-Remaining": {
+        "description": "The requests that remain in this minute.",
+        "schema": {"type": "integer"},
+    },
+    "RateLimit-Reset": {"description": "Seconds until the limit resets.", "schema": {"type": "integer"}},
+    "ETag": {"description": "The version of the resource, for `If-Match`.", "schema": {"type": "string"}},
+    "Location": {"description": "The path of the new resource.", "schema": {"type": "string"}},
+    "Idempotency-Replayed": {
+        "description": "`true` if this is the stored response of an earlier request.",
+        "schema": {"type": "string"},
+    },
+    "Retry-After": {"description": "Seconds to wait before a retry.", "schema": {"type": "integer"}},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path, with its requirement and properties."""
+
+    method: str
+    path: str
+    requirement: Callable[..., Any]
+    takes_body: bool
+    response_view: type[View] | None
+    is_expensive: bool
+    has_precondition: bool
+
+
+def operations(app: FastAPI) -> Iterator[Operation]:
+    """Every operation of the API."""
+    for route in iter_route_contexts(app.routes):
+        original = route.original_route
+        if not isinstance(original, Route):
+            # Another class of route would have no requirement.
+            raise TypeError(f"{route.path} is no operation of this API")
+        for method in sorted(original.methods or ()):
+            yield Operation(
+                method=method,
+                path=str(route.path_format),
+                requirement=requirement_of(original.dependant),
+                takes_body=original.body_field is not None,
+                response_view=original.response_view,
+                is_expensive=is_expensive(original.dependant.call),
+                has_precondition=any(each.call is precondition for each in original.dependant.dependencies),
+            )
+
+
+def openapi_document(app: FastAPI) -> dict[str, Any]:
+    """The API's OpenAPI document."""
+    document = get_openapi(
+        title=TITLE,
+        version=__version__,
+        description=DESCRIPTION,
+        routes=app.routes,
+        tags=_TAGS,
+        openapi_version="3.1.0",
+    )
+    schemas = document["components"]["schemas"]
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    for model in (ErrorDetail, ProblemDetails):
+        schema = model.model_json_schema(ref_template=_REF_TEMPLATE.format(name="{model}"), mode="serialization")
+        schema.pop("$defs", None)
+        schemas[model.__name__] = schema
+    # The framework's schema replaces the view's one: it has more details of an enumeration in a request body.
+    document["components"]["schemas"] = dict(sorted((_view_schemas(app) | schemas).items()))
+    document["components"]["securitySchemes"] = {
+        "key": {"type": "http", "scheme": "bearer", "description": "An API key, `hmk_…`."}
+    }
+    for operation in operations(app):
+        _complete(document["paths"][operation.path][operation.method.lower()], operation)
+    return document
+
+
+def _view_schemas(app: FastAPI) -> dict[str, Any]:
+    """The schemas of all response bodies and their parts, by name."""
+    views = [operation.response_view for operation in operations(app) if operation.response_view is not None]
+    _, schemas = schema_components([*views, TriggerView], ref_template=_REF_TEMPLATE)
+    for schema in schemas.values():
+        if "enum" in schema:
+            schema["type"] = "string"
+    for view in (AutomationInListView, AutomationView):
+        schemas[view.__name__]["properties"]["triggers"]["items"] = _reference(TriggerView)
+    return schemas
+
+
+def _reference(model: type) -> dict[str, str]:
+    return {"$ref": _REF_TEMPLATE.format(name=model.__name__)}
+
+
+def _complete(item: dict[str, Any], operation: Operation) -> None:
+    """Add the role, the response schema, headers and errors to the document's item of an operation."""
+    role = ROLES[operation.requirement]
+    item["security"] = [{"key": []}] if role is not None else []
+    item["x-role"] = role or "none"
+    if operation.response_view is not None:
+        (success,) = (item["responses"][status] for status in item["responses"] if status.startswith("2"))
+        success["content"]["application/json"]["schema"] = _reference(operation.response_view)
+    item["x-costly"] = operation.is_expensive
+    responses = item["responses"]
+    successes = [status for status in responses if status.startswith("2")]
+    for status in successes:
+        responses[status]["headers"] = {name: _HEADERS[name] for name in _headers_of(item, operation)}
+    if operation.method == "GET" and "ETag" in _headers_of(item, operation):
+        responses["304"] = {"description": "The resource still has the ETag in `If-None-Match`."}
+    for code in _codes(operation):
+        status, title = ERROR_CODES[code]
+        problem: dict[str, Any] = {"description": title, "content": {MEDIA_TYPE: {"schema": _PROBLEM}}}
+        if status in (429, 503):
+            problem["headers"] = {"Retry-After": _HEADERS["Retry-After"]}
+        if code == "invalid":
+            # It replaces the framework's own response.
+            responses["422"] = problem
+        responses.setdefault(str(status), problem)
+    item["responses"] = dict(sorted(responses.items()))
+
+
+def _headers_of(item: dict[str, Any], operation: Operation) -> Iterator[str]:
+    if operation.requirement is not public:
+        yield from ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
+    if item["operationId"] in _WITH_ETAG:
+        yield "ETag"
+    if item["operationId"] in _WITH_LOCATION:
+        yield "Location"
+    if any(parameter["name"] == "Idempotency-Key" for parameter in item.get("parameters", ())):
+        yield "Idempotency-Replayed"
+
+
+_WITH_LOCATION: Final = {"create_factory", "create_webhook", "create_secret", "create_automation", "add_member"}
+_WITH_ETAG: Final = {
+    f"{verb}_{noun}" for verb in ("show", "change", "sync") for noun in ("webhook", "automation", "member", "secret")
+} | {"give_role", "take_role"}
+
+
+def _codes(operation: Operation) -> Iterator[str]:
+    """Every error code that the operation may return."""
+    yield "internal_error"
+    if operation.requirement is not public:
+        yield from ("authentication_failed", "too_many_requests", "unavailable")
+    if operation.requirement in (manager, admin):
+        yield "forbidden"
+    if "{" in operation.path:
+        yield "not_found"
+    # Every operation rejects unknown parameters.
+    yield "invalid"
+    if operation.takes_body:
+        yield from ("malformed_json", "body_too_slow", "body_too_large", "unsupported_media_type")
+        # A body may name a resource that does not exist.
+        yield "not_found"
+    if operation.requirement is viewer:
+        yield "not_found"
+    if operation.method != "GET" and operation.requirement is not viewer:
+        yield "conflict"
+    if operation.has_precondition:
+        yield "changed"
