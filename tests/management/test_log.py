@@ -10,7 +10,7 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.errors import Conflict, InvalidFilter, NotFound
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.run import RunState
-from hookmill.housekeeping import sweep
+from hookmill.maintenance import sweep
 from hookmill.management import WebhookWithSecret
 from tests.support.world import Answer, World
 

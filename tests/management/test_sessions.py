@@ -7,7 +7,7 @@ import pytest
 from hookmill.domain.errors import Conflict, Invalid, NotFound
 from hookmill.domain.limits import SESSION_HOURS, SESSION_IDLE_HOURS
 from hookmill.domain.permission import MayAdminister, Role
-from hookmill.housekeeping import sweep
+from hookmill.maintenance import sweep
 from hookmill.management import passwords
 from hookmill.management.sessions import LINK_HOURS
 from tests.support.world import World

@@ -9,7 +9,7 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.errors import HookmillError, NotFound
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.webhook import AuthMode
-from hookmill.housekeeping import sweep
+from hookmill.maintenance import sweep
 from hookmill.store.schema import metadata
 from tests.spec import shows
 from tests.support.world import World

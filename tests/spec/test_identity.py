@@ -6,7 +6,7 @@ from hashlib import sha256
 import pytest
 
 from hookmill.domain.errors import Invalid, NotFound
-from hookmill.housekeeping import sweep
+from hookmill.maintenance import sweep
 from tests.spec import shows
 
 SENDERS = "X-Service-Delivery-Id"

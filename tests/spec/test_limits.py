@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from hookmill.domain.errors import LimitReached
-from hookmill.housekeeping import sweep
+from hookmill.maintenance import sweep
 from hookmill.management import WebhookWithSecret
 from tests.spec import shows
 from tests.support.world import World

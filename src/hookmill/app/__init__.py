@@ -1,7 +1,7 @@
 """Where everything is wired, and nowhere else: settings → store → what the operator asked for.
 
 `serve` is the service as one command: the supervisor, `ingress_process` (HTTP in, plans out), and a `fork_server`,
-which starts the ingress's writing process and `worker_process` (runs and housekeeping).
+which starts the ingress's writing process and `worker_process` (runs and maintenance).
 """
 
 import time

@@ -15,8 +15,8 @@ from hookmill.app.connections import Connections
 from hookmill.app.fork_server import ForkServer
 from hookmill.app.open_files import connections_max
 from hookmill.domain.errors import StoreUnavailable
-from hookmill.housekeeping import DiskGuard
 from hookmill.ingress import Ingress, Limits
+from hookmill.maintenance import DiskGuard
 from hookmill.settings import Settings
 from hookmill.store import dialect
 from hookmill.store.admission.group_commit import GroupCommit

@@ -17,7 +17,7 @@ from hookmill.app.prctl import protect_memory
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, LEAVE, READY
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run import PACKAGE_RUNNER
-from hookmill.housekeeping import Housekeeping
+from hookmill.maintenance import Maintenance
 from hookmill.settings import Settings, read_settings
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def work(
     if beside_the_ingress:
         # Once all is loaded, which nobody should wait for, and before there are threads: each has its own.
         os.nice(STANDS_BACK)
-    housekeeping = Housekeeping(store.database, settings.data_dir / "runs", now_us, failed=log.failure)
+    maintenance = Maintenance(store.database, settings.data_dir / "runs", now_us, failed=log.failure)
     try:
         if engine is not None:
             engine.launch()
@@ -70,7 +70,7 @@ def work(
     finally:
         if engine is not None:
             engine.shutdown(stop.grace_seconds)
-        housekeeping.close()
+        maintenance.close()
         store.close()
 
 

@@ -1,4 +1,4 @@
-"""What happens in the background: passes of retention, the files of runs that are gone, and an eye on the free disk."""
+"""Background maintenance: passes of retention, the files of pruned runs, and the check for free disk space."""
 
 import os
 import pwd
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from hookmill import housekeeping
+from hookmill import maintenance
 from hookmill.domain.errors import NotFound
 from hookmill.domain.ids import run_id
-from hookmill.housekeeping import DiskGuard, Housekeeping, believed_time, sweep
+from hookmill.maintenance import DiskGuard, Maintenance, retention_time, sweep
 from hookmill.management import WebhookWithSecret
 from hookmill.store.database import open_database, sqlite_url
 from tests.support.loaded import Forked
@@ -23,7 +23,7 @@ from tests.support.waiting import LONG_SECONDS, until
 from tests.support.world import World
 
 
-def test_a_pass_thins_out_every_webhook_and_says_how_many_rows_went(world, tmp_path):
+def test_a_pass_prunes_every_webhook_and_returns_the_number_of_rows(world, tmp_path):
     one, other = world.webhook("one"), world.webhook("other")
     for made in (one, other):
         filled(world, made, 60)
@@ -34,7 +34,7 @@ def test_a_pass_thins_out_every_webhook_and_says_how_many_rows_went(world, tmp_p
     assert sweep(world.database, tmp_path, world.clock()) == 0
 
 
-def test_a_deleted_webhooks_log_is_thinned_out_too(world, tmp_path):
+def test_a_deleted_webhooks_log_is_pruned_too(world, tmp_path):
     made = world.webhook()
     filled(world, made, 60)
     world.management.webhooks.delete(world.may, "source")
@@ -57,7 +57,7 @@ def test_a_pass_forgets_old_identities_and_old_counters(world, tmp_path):
 
 
 def test_a_pass_works_in_small_steps_and_rests_between_them(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(housekeeping, "ROWS_PER_STEP", 10)
+    monkeypatch.setattr(maintenance, "ROWS_PER_STEP", 10)
     made = world.webhook()
     filled(world, made, 85)
     world.clock.advance(days=8)
@@ -73,7 +73,7 @@ def test_a_pass_works_in_small_steps_and_rests_between_them(world, tmp_path, mon
 
 
 def test_deliveries_come_in_between_two_steps(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(housekeeping, "ROWS_PER_STEP", 10)
+    monkeypatch.setattr(maintenance, "ROWS_PER_STEP", 10)
     made, busy = world.webhook(), world.webhook("busy")
     filled(world, made, 85)
     world.clock.advance(days=8)
@@ -89,7 +89,7 @@ def test_deliveries_come_in_between_two_steps(world, tmp_path, monkeypatch):
 
 
 def test_a_stopped_pass_ends_and_the_next_one_continues(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(housekeeping, "ROWS_PER_STEP", 10)
+    monkeypatch.setattr(maintenance, "ROWS_PER_STEP", 10)
     made = world.webhook()
     filled(world, made, 85)
     world.clock.advance(days=8)
@@ -100,8 +100,8 @@ def test_a_stopped_pass_ends_and_the_next_one_continues(world, tmp_path, monkeyp
 
 
 def test_a_pass_has_a_bound_and_the_next_goes_on(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(housekeeping, "ROWS_PER_STEP", 10)
-    monkeypatch.setattr(housekeeping, "STEPS_PER_PASS", 2)
+    monkeypatch.setattr(maintenance, "ROWS_PER_STEP", 10)
+    monkeypatch.setattr(maintenance, "STEPS_PER_PASS", 2)
     made = world.webhook()
     filled(world, made, 85)
     world.clock.advance(days=8)
@@ -110,7 +110,7 @@ def test_a_pass_has_a_bound_and_the_next_goes_on(world, tmp_path, monkeypatch):
 
 
 def test_webhooks_with_nothing_to_remove_do_not_use_up_a_pass(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(housekeeping, "STEPS_PER_PASS", 3)
+    monkeypatch.setattr(maintenance, "STEPS_PER_PASS", 3)
     for no in range(5):
         world.post(world.webhook(f"quiet {no}"))
     filled(world, world.webhook("busy"), 60)
@@ -249,19 +249,19 @@ def sweep_what_stays(database: str, packages: str) -> None:
     """As an account that may not remove anything from the packages' directory, by a clock that jumps ahead."""
     if os.geteuid() == 0:
         os.setuid(pwd.getpwnam("nobody").pw_uid)
-    housekeeping.FIRST_SWEEP_SECONDS = housekeeping.RETENTION_SECONDS = 0.01  # type: ignore[misc]
+    maintenance.FIRST_SWEEP_SECONDS = maintenance.RETENTION_SECONDS = 0.01  # type: ignore[misc]
     Path(packages).chmod(0o500)
     passes = count()
     with open_database(database) as store:
-        believed_time(store, 0, 0)
-        keeping = Housekeeping(
+        retention_time(store, 0, 0)
+        running = Maintenance(
             store,
             Path(packages),
             lambda: next(passes) + 40 * 24 * 3_600_000_000,
-            failed=lambda where, error: print(where, error, flush=True),
+            failed=lambda component, error: print(component, error, flush=True),
         )
         until(lambda: next(passes) > 20)
-        keeping.close()
+        running.close()
     Path(packages).chmod(0o700)
 
 
@@ -285,7 +285,7 @@ def test_problems_that_stay_are_each_reported_once():
         shutil.rmtree(top)
 
     assert ahead.startswith("retention The clock is more than a day ahead")
-    assert line.startswith("retention Packages whose runs are no longer kept could not be removed: ")
+    assert line.startswith("retention Retention could not remove packages of pruned runs: ")
     assert f"{packages}/run_{0:032x}: Permission denied, and 2 more." in line
 
 
@@ -309,38 +309,38 @@ def test_an_unfinished_run_keeps_all_that_it_needs_however_old_it_is(world, tmp_
     assert world.management.log.payload(world.may, answer.delivery_id) == b"[1]"
 
 
-def test_housekeeping_sweeps_by_itself_and_again(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(housekeeping, "FIRST_SWEEP_SECONDS", 0.01)
-    monkeypatch.setattr(housekeeping, "RETENTION_SECONDS", 0.01)
+def test_maintenance_sweeps_repeatedly(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(maintenance, "FIRST_SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(maintenance, "RETENTION_SECONDS", 0.01)
     made = world.webhook()
-    keeping = Housekeeping(world.database, tmp_path, world.clock)
+    running = Maintenance(world.database, tmp_path, world.clock)
     try:
         for _ in range(2):
             filled(world, made, 60)
             world.clock.advance(days=8)
             until(lambda: len(world.log(made)) == 50)
     finally:
-        keeping.close()
+        running.close()
 
-    assert "housekeeping" not in {thread.name for thread in threading.enumerate()}
+    assert "maintenance" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_a_pass_that_fails_is_logged_and_followed_by_others(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(housekeeping, "FIRST_SWEEP_SECONDS", 0.01)
-    monkeypatch.setattr(housekeeping, "RETENTION_SECONDS", 0.01)
+    monkeypatch.setattr(maintenance, "FIRST_SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(maintenance, "RETENTION_SECONDS", 0.01)
     made = world.webhook()
     filled(world, made, 60)
     world.clock.advance(days=8)
     refuse_to_delete(world)
     failures: list[str] = []
-    keeping = Housekeeping(world.database, tmp_path, world.clock, failed=lambda where, _: failures.append(where))
+    running = Maintenance(world.database, tmp_path, world.clock, failed=lambda component, _: failures.append(component))
     try:
         until(lambda: len(failures) >= 2)
         with world.database.write() as tx:
             tx.run("DROP TRIGGER refusing" + ("" if tx.on_sqlite else " ON deliveries"))
         until(lambda: len(world.log(made)) == 50)
     finally:
-        keeping.close()
+        running.close()
 
     assert set(failures) == {"retention"}
 
@@ -348,23 +348,23 @@ def test_a_pass_that_fails_is_logged_and_followed_by_others(world, tmp_path, mon
 def test_a_clock_that_is_wrong_for_an_hour_removes_nothing(world, tmp_path):
     made = world.webhook()
     hour = 3_600_000_000
-    believed_time(world.database, world.clock(), 0)
+    retention_time(world.database, world.clock(), 0)
     world.post(made, headers={"X-Service-Delivery-Id": "event-1"})
     right = world.clock()
 
-    wrong = [believed_time(world.database, right + 40 * 24 * hour, hour // 6) for _ in range(6)]
+    wrong = [retention_time(world.database, right + 40 * 24 * hour, hour // 6) for _ in range(6)]
     sweep(world.database, tmp_path, wrong[-1])
 
     assert wrong == [right + passes * 5 * hour for passes in range(1, 7)]
     assert rows(world, "identities") == 1
-    assert believed_time(world.database, right, hour // 6) == right
-    assert believed_time(world.database, right + hour // 6, hour // 6) == right + hour // 6
+    assert retention_time(world.database, right, hour // 6) == right
+    assert retention_time(world.database, right + hour // 6, hour // 6) == right + hour // 6
 
 
 def test_a_clock_that_is_far_ahead_is_logged_once(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(housekeeping, "FIRST_SWEEP_SECONDS", 0.01)
-    monkeypatch.setattr(housekeeping, "RETENTION_SECONDS", 0.01)
-    heard: list[tuple[str, BaseException]] = []
+    monkeypatch.setattr(maintenance, "FIRST_SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(maintenance, "RETENTION_SECONDS", 0.01)
+    failures: list[tuple[str, BaseException]] = []
     passes = count(1)
     begun: list[int] = []
 
@@ -372,27 +372,27 @@ def test_a_clock_that_is_far_ahead_is_logged_once(world, tmp_path, monkeypatch):
         begun.append(next(passes))
         return int(world.clock()) + (40 * 24 * 3_600_000_000 if begun[-1] > 1 else 0)
 
-    kept = Housekeeping(world.database, tmp_path, now, failed=lambda *told: heard.append(told))
+    running = Maintenance(world.database, tmp_path, now, failed=lambda *failure: failures.append(failure))
     until(lambda: len(begun) > 4)
-    kept.close()
+    running.close()
 
-    ((where, error),) = heard
-    assert where == "retention"
+    ((component, error),) = failures
+    assert component == "retention"
     assert "The clock is more than a day ahead" in str(error)
 
 
-def test_housekeeping_with_much_to_do_stops_promptly(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(housekeeping, "FIRST_SWEEP_SECONDS", 0.0)
-    monkeypatch.setattr(housekeeping, "ROWS_PER_STEP", 1)
+def test_busy_maintenance_stops_promptly(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(maintenance, "FIRST_SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(maintenance, "ROWS_PER_STEP", 1)
     made = world.webhook()
     filled(world, made, 240)
     world.clock.advance(days=8)
-    keeping = Housekeeping(world.database, tmp_path, world.clock)
+    running = Maintenance(world.database, tmp_path, world.clock)
     until(lambda: len(world.log(made)) < 240)
 
-    keeping.close()
+    running.close()
 
-    assert "housekeeping" not in {thread.name for thread in threading.enumerate()}
+    assert "maintenance" not in {thread.name for thread in threading.enumerate()}
     assert len(world.log(made)) > 50
 
 
