@@ -1,8 +1,8 @@
 """A delivery, from the HTTP request to the log. Read this first.
 
-An attempt is evaluated against what is in memory, and the result counts only if the stored webhook is still the same:
-the transaction that records an acceptance compares the revision, and before a refusal the stored revision is read. So
-disable, delete and rotate take effect immediately in every process, without a look-up for each delivery.
+The ingress evaluates each attempt against a webhook in memory. The result counts only if the stored webhook still has
+the same revision. The transaction that records an acceptance compares the revisions; a 404 first reads the stored one.
+So disable, delete and rotate take effect immediately in every process, without a look-up for each delivery.
 """
 
 import os
@@ -41,13 +41,13 @@ from hookmill.store.admission.plan import Acceptance, Plan, Rejection, RunToStar
 from hookmill.store.admission.snapshot import Snapshot
 from hookmill.store.admission.transaction import Admission, Stale
 
-EVALUATED_AGAIN_SECONDS: Final = 5.0
-"""How long a webhook may go on changing under one delivery before the sender is asked to retry."""
+REEVALUATE_SECONDS_MAX: Final = 5.0
+"""If a webhook keeps changing while one delivery is evaluated, the sender gets a 503 after this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class TooLarge:
-    """The body is over the limit; `size` is what was declared, or what had arrived when reading stopped, in bytes."""
+    """The body is over the limit. `size` is the declared size, or the size at which reading stopped, in bytes."""
 
     size: int
 
@@ -58,14 +58,14 @@ ReadBody = Callable[[], Awaitable[Body]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The two rate limits of every webhook, per sliding minute."""
+    """The two rate limits that apply to each webhook, per sliding minute."""
 
     deliveries_per_minute: int
     failed_authentications_per_minute: int
 
 
 class Ingress:
-    """One event loop's ingress."""
+    """Evaluates delivery attempts, and admits them with group commit. One instance per event loop."""
 
     def __init__(
         self,
@@ -77,9 +77,9 @@ class Ingress:
         public_url: str = "",
         trusted_proxies: Sequence[Network] = (),
     ) -> None:
-        """`has_room`: whether the disk may take another delivery. `public_url`: the base of the URLs that senders have.
+        """`has_room`: whether the disk has room for another delivery. `public_url`: the base of the webhooks' URLs.
 
-        `trusted_proxies`: their `X-Forwarded-For` is believed.
+        `trusted_proxies`: the proxies whose `X-Forwarded-For` determines the client's address.
         """
         self._snapshot = snapshot
         self._group_commit = group_commit
@@ -87,9 +87,11 @@ class Ingress:
         self._has_room = has_room
         self._public_url = public_url
         self._trusted_proxies = trusted_proxies
-        self._entropy = _Entropy()
-        self._full_until: dict[tuple[int, int], int] = {}
+        self._keys = _KeyGenerator()
+        self._limited_until: dict[tuple[int, int], int] = {}
+        """When an exceeded limit admits deliveries again, in µs since 1970: by webhook number and `RateLimit`."""
         self._dropped: defaultdict[tuple[int, int, str], int] = defaultdict(int)
+        """Dropped attempts since the last write: by webhook number, start of the minute in µs, and kind."""
 
     async def receive(self, attempt: Attempt, read_body: ReadBody) -> Outcome:
         """The outcome of the attempt. An `Accepted` or `Duplicate` is durable before this returns."""
@@ -103,7 +105,7 @@ class Ingress:
                     if webhook is None or not _is_enabled_at(webhook, attempt):
                         return self._not_found(webhook, attempt)
 
-                # Where the proof needs no body, the body of an unauthenticated client is not read.
+                # Unless verification needs the body, the body of an unauthenticated client is not read.
                 authentication = None if needs_body(webhook) else authenticate(webhook, attempt)
                 if body is None and not isinstance(authentication, Refused):
                     body = await read_body()
@@ -116,7 +118,7 @@ class Ingress:
                 outcome = await self._admit(plan, webhook, attempt)
                 if not isinstance(outcome, Stale):
                     return _answer(outcome, plan)
-                deadline = deadline or time.monotonic() + EVALUATED_AGAIN_SECONDS
+                deadline = deadline or time.monotonic() + REEVALUATE_SECONDS_MAX
                 webhook = await self._snapshot.revalidated(attempt.uid)
         except StoreUnavailable:
             return Unavailable()
@@ -129,10 +131,12 @@ class Ingress:
         authentication: Authentication | None,
         body: bytes | TooLarge | None,
     ) -> Plan:
-        """What to record about the attempt. `authentication` is None where the proof would have needed a body that is
-        too large."""
+        """What to record about the attempt.
+
+        `authentication` is None if verification needs the body, but the body is too large.
+        """
         if isinstance(body, TooLarge) and not isinstance(authentication, Refused):
-            # Without a proof it must not count against the sender's rate limit.
+            # An unauthenticated attempt must not count against the sender's rate limit.
             limit = RateLimit.DELIVERIES if authentication is not None else RateLimit.FAILED_AUTHENTICATIONS
             recorded = _recorded(webhook, attempt) if authentication is not None else None
             return self._rejection(webhook, attempt, Label.REJECTED_TOO_LARGE, limit, body.size, recorded=recorded)
@@ -158,13 +162,13 @@ class Ingress:
         runs: tuple[RunToStart, ...] = ()
         if webhook.subscriptions and proof.reply is None:
             runs = tuple(
-                RunToStart(self._entropy.key(attempt.received_at), subscription.automation_id, subscription.version)
+                RunToStart(self._keys.key(attempt.received_at), subscription.automation_id, subscription.version)
                 for subscription in webhook.subscriptions
                 if subscription.matches(event, parsed)
             )
         return Acceptance(
             proof=proof,
-            delivery=self._entropy.key(attempt.received_at),
+            delivery=self._keys.key(attempt.received_at),
             webhook_no=webhook.no,
             factory_id=webhook.factory_id,
             revision=webhook.revision,
@@ -183,15 +187,16 @@ class Ingress:
         authentication: Authentication | None,
         body: bytes | TooLarge | None,
     ) -> Rejection:
-        """401 and a row, within the rate limit of failed authentications.
+        """A 401 and a log row, within the rate limit of failed authentications.
 
-        It counts after verification, so a client that merely knows the URL can't use up the real sender's limit.
+        Only verified attempts count against the rate limit of deliveries. So a client that only knows the URL can't use
+        up the real sender's limit.
         """
         size = len(body) if isinstance(body, bytes) else _declared_size(attempt)
         limit = RateLimit.FAILED_AUTHENTICATIONS
         reason = str(authentication.reason) if isinstance(authentication, Refused) else None
-        if needs_body(webhook) and isinstance(body, bytes) and (webhook.no, int(limit)) not in self._full_until:
-            # Many times the work of a refusal, so not for a flood whose rows are not kept anyway.
+        if needs_body(webhook) and isinstance(body, bytes) and (webhook.no, int(limit)) not in self._limited_until:
+            # A diagnosis costs many times as much as verification. It is skipped if the attempt gets no row anyway.
             reason = diagnosis(webhook, attempt, body, public_url=self._public_url)
         client = client_address(attempt.peer, attempt.headers.get(b"x-forwarded-for"), self._trusted_proxies)
         recorded = Recorded(reason=reason, client=client)
@@ -209,7 +214,7 @@ class Ingress:
     ) -> Rejection:
         is_delivery = limit is RateLimit.DELIVERIES
         return Rejection(
-            delivery=self._entropy.key(attempt.received_at),
+            delivery=self._keys.key(attempt.received_at),
             webhook_no=webhook.no,
             revision=webhook.revision,
             received_at=attempt.received_at,
@@ -226,22 +231,22 @@ class Ingress:
         if not self._has_room():
             return Unavailable()
         limit = plan.webhook_no, plan.rate_limit
-        if limit in self._full_until and (full := await self._limited_from_memory(limit, webhook, attempt)):
-            return full
+        if limit in self._limited_until and (limited := await self._limited_from_memory(limit, webhook, attempt)):
+            return limited
         outcome = await self._group_commit.admit(plan)
         if isinstance(outcome, RateLimited):
-            self._full_until[limit] = outcome.opens_at
+            self._limited_until[limit] = outcome.opens_at
             self._count_dropped(plan.webhook_no, attempt, _DROPPED_FOR[RateLimit(plan.rate_limit)])
         return outcome
 
     async def _limited_from_memory(
         self, limit: tuple[int, int], webhook: LiveWebhook, attempt: Attempt
     ) -> RateLimited | None:
-        """429 without a write while the window is known to be full, if the stored webhook is still the same."""
-        opens_at = self._full_until[limit]
-        # More than a window ahead is from before the clock was set back.
+        """A 429 without a write, if the rate limit is still exceeded and the stored webhook has not changed."""
+        opens_at = self._limited_until[limit]
+        # A time more than one window ahead was stored before the clock was set back.
         if not 0 < opens_at - attempt.received_at <= WINDOW_SECONDS * 1_000_000:
-            del self._full_until[limit]
+            del self._limited_until[limit]
             return None
         current = await self._snapshot.revalidated(attempt.uid)
         if current is None or current.revision != webhook.revision:
@@ -259,7 +264,7 @@ class Ingress:
         self._dropped[webhook_no, minute, kind] += 1
 
     def write_dropped(self) -> None:
-        """Hand over the counts since the last time. Dropped attempts have no row in the log, only these counters."""
+        """Send the counts since the last call to the writer. Dropped attempts have no log row, only these counters."""
         if self._dropped:
             self._group_commit.count_dropped([(*key, count) for key, count in self._dropped.items()])
             self._dropped.clear()
@@ -272,7 +277,7 @@ _DROPPED_FOR: Final = {
 
 
 def _answer(outcome: Admission, plan: Plan) -> Outcome:
-    """A provider's challenge is answered once it is recorded, as often as it is sent."""
+    """The outcome for the sender. A provider's challenge gets its reply once recorded, even if it is a duplicate."""
     assert not isinstance(outcome, Stale)
     reply = plan.proof.reply if isinstance(plan, Acceptance) else None
     if reply is None or not isinstance(outcome, Accepted | Duplicate):
@@ -281,7 +286,7 @@ def _answer(outcome: Admission, plan: Plan) -> Outcome:
 
 
 def _is_enabled_at(webhook: LiveWebhook, attempt: Attempt) -> bool:
-    """Whether the attempt's URL is one of the webhook, and it is enabled. Only `url_token` has a token segment."""
+    """Whether the webhook is enabled and has the attempt's URL. Only URLs of `url_token` have a token segment."""
     if not webhook.accepts_deliveries:
         return False
     return attempt.url_token is None or webhook.auth_mode is AuthMode.URL_TOKEN
@@ -290,7 +295,7 @@ def _is_enabled_at(webhook: LiveWebhook, attempt: Attempt) -> bool:
 def _recorded(
     webhook: LiveWebhook, attempt: Attempt, parsed: payload.Parsed | None = None, *, reason: str | None = None
 ) -> Recorded | None:
-    """What the log records of an authenticated attempt beside what admission decides by."""
+    """The event type and the reason to log for an authenticated attempt; None if there is neither."""
     event = event_type(webhook.event_source, attempt, parsed) if webhook.event_source is not None else None
     if event is None:
         return Recorded(reason=reason) if reason is not None else None
@@ -298,22 +303,22 @@ def _recorded(
 
 
 def _declared_size(attempt: Attempt) -> int:
-    """The size of a body that nobody read, as the sender declares it: for the owner to see, and for nothing else."""
+    """The `Content-Length` of a body that was not read, for display in the log only."""
     declared = attempt.headers.get(b"content-length", b"")
     return int(declared) if declared.isdigit() and len(declared) < 10 else 0
 
 
-class _Entropy:
-    """Random bytes drawn from the system a page at a time: a system call per delivery would show."""
+class _KeyGenerator:
+    """Makes random time-ordered keys. It buffers random bytes, because a system call per delivery is measurable."""
 
-    __slots__ = ("_at", "_page")
+    __slots__ = ("_buffer", "_offset")
 
     def __init__(self) -> None:
-        self._page = b""
-        self._at = 0
+        self._buffer = b""
+        self._offset = 0
 
     def key(self, now_us: int) -> DeliveryKey:
-        if self._at >= len(self._page):
-            self._page, self._at = os.urandom(8 * 512), 0
-        self._at += 8
-        return DeliveryKey(time_ordered(now_us, self._page[self._at - 8 : self._at]))
+        if self._offset >= len(self._buffer):
+            self._buffer, self._offset = os.urandom(8 * 512), 0
+        self._offset += 8
+        return DeliveryKey(time_ordered(now_us, self._buffer[self._offset - 8 : self._offset]))

@@ -1,7 +1,7 @@
-"""Every setting, on one page: its name, its default, what it means.
+"""Every setting with its name, default and meaning.
 
 A setting comes from `HOOKMILL_<NAME>` in the environment, else from `hookmill.toml` (or the file that
-`HOOKMILL_CONFIG` names), else from the default here. Nothing else in the project reads either.
+`HOOKMILL_CONFIG` names), else from the default here. No other module reads the environment's settings or the file.
 """
 
 import json
@@ -22,9 +22,9 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.run import PACKAGE_RUNNER
 
 CONFIG_FILE: Final = "hookmill.toml"
-_NO_SETTINGS: Final = {
+_VARIABLES_OTHER_THAN_SETTINGS: Final = {
     "HOOKMILL_CONFIG",
-    # What a run's command is given, which may call the command line.
+    # A run's command has these variables, and may call the command line.
     "HOOKMILL_RUN_ID",
     "HOOKMILL_ATTEMPT",
     "HOOKMILL_DELIVERY_ID",
@@ -43,43 +43,43 @@ class RunnerSettings(BaseModel):
 
     argv: tuple[str, ...] = Field(min_length=1, description="The program and its arguments.")
     time_limit_seconds: int = Field(
-        default=3600, ge=1, le=7 * 86_400, description="After this the whole process group is ended."
+        default=3600, ge=1, le=7 * 86_400, description="After this time, the worker kills the whole process group."
     )
     environment: dict[str, str] = Field(
         default_factory=dict, description="Variables to add to the command's environment."
     )
     pass_environment: tuple[str, ...] = Field(
-        default=(), description="Names of the service's own variables to hand on."
+        default=(), description="Names of the service's environment variables to pass to the command."
     )
     output_bytes_max: int = Field(
-        default=1_048_576, ge=1_024, description="How much output is kept; the rest is counted."
+        default=1_048_576, ge=1_024, description="How much output is stored; the rest is only counted."
     )
     user: Annotated[int, Field(ge=0, strict=True)] | str | None = Field(
         default=None,
-        description="The account that the command runs as, by name or number. Another one needs a service that is "
-        "root. Unset: the service's own.",
+        description="The account that the command runs as, by name or number. Only a service that runs as root can use "
+        "another account. Unset: the service's account.",
     )
 
     @field_validator("argv", "environment", "pass_environment")
     @classmethod
-    def _can_be_passed(cls, given: Any) -> Any:
-        values = given.values() if isinstance(given, dict) else ()
-        if any("\0" in text for text in (*given, *values)):
-            raise ValueError("must not hold a NUL character")
-        if isinstance(given, dict) and any(not name or "=" in name for name in given):
-            raise ValueError("must name variables without =, and not with an empty name")
-        return given
+    def _check_exec_strings(cls, strings: Any) -> Any:
+        values = strings.values() if isinstance(strings, dict) else ()
+        if any("\0" in text for text in (*strings, *values)):
+            raise ValueError("must not contain a NUL character")
+        if isinstance(strings, dict) and any(not name or "=" in name for name in strings):
+            raise ValueError("must have variable names that are not empty and do not contain =")
+        return strings
 
 
 class Settings(BaseSettings):
-    """What an operator may decide. Frozen, and complete: a `Settings` that exists is a valid one."""
+    """The settings of an operator. Frozen; every instance is valid."""
 
     model_config = SettingsConfigDict(
         env_prefix="HOOKMILL_", extra="ignore", frozen=True, env_nested_delimiter=None, hide_input_in_errors=True
     )
 
     data_dir: Path = Field(
-        default=Path("hookmill-data"), description="Where the database, the master key and the runs' packages live."
+        default=Path("hookmill-data"), description="The directory of the database, the master key and runs' packages."
     )
     database_url: SecretStr | None = Field(
         default=None,
@@ -96,35 +96,38 @@ class Settings(BaseSettings):
         default=limits.DELIVERIES_PER_MINUTE,
         ge=1,
         le=100_000,
-        description="Deliveries a webhook takes in any 60 seconds.",
+        description="Deliveries that a webhook accepts in any 60 seconds.",
     )
     failed_authentications_per_minute: int = Field(
         default=limits.FAILED_AUTHENTICATIONS_PER_MINUTE,
         ge=1,
         le=100_000,
-        description="Failed authentications a webhook logs in any 60 seconds; more are counted and answered 429.",
+        description="Failed authentications that a webhook logs in any 60 seconds. More are counted and get a 429.",
     )
     webhooks_per_factory: int = Field(
         default=limits.WEBHOOKS_PER_FACTORY,
         ge=1,
         le=100_000,
-        description="Webhooks a factory may have, deleted ones aside.",
+        description="Webhooks that a factory may have. Deleted ones don't count.",
     )
     performs_runs: bool = Field(
         default=True, description="Whether `serve` performs runs itself. Set false where `hookmill worker` does."
     )
     runs_at_once: int = Field(default=4, ge=1, le=1_000, description="Runs that one process performs at the same time.")
     run_attempts_max: int = Field(
-        default=3, ge=1, le=100, description="Attempts at a run whose worker died, before it counts as interrupted."
+        default=3,
+        ge=1,
+        le=100,
+        description="Attempts at a run whose worker dies. After the last one, it is interrupted.",
     )
     default_runner: str = Field(default=PACKAGE_RUNNER, description="The runner of an automation that names none.")
     runners: dict[str, RunnerSettings] = Field(
         default_factory=dict,
-        description="Commands that perform runs, by name. `package` is always there: it leaves the files.",
+        description="Commands that perform runs, by name. `package` always exists: it only writes the run's files.",
     )
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="Networks whose X-Forwarded-For is believed, such as 10.0.0.0/8, for logs and rate limits.",
+        description="Networks whose X-Forwarded-For is trusted for logs and rate limits, such as 10.0.0.0/8.",
     )
     master_key: SecretStr | None = Field(
         default=None,
@@ -132,84 +135,82 @@ class Settings(BaseSettings):
     )
     master_key_previous: SecretStr | None = Field(
         default=None,
-        description="Beside `master_key`, while it is rotated: the key before it. Several are separated by commas.",
+        description="The previous master key, during a rotation of `master_key`. Separate several with commas.",
     )
     free_space_min_mb: int = Field(
         default=256,
         ge=0,
-        description="Below this much free disk, deliveries are answered 503 instead of risking the log.",
+        description="With less free disk space, deliveries get a 503, because the log could not store them.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="How much is logged.")
 
     @field_validator("data_dir")
     @classmethod
-    def _is_data_directory(cls, given: Path) -> Path:
-        if given == Path() or given.absolute() == Path("/"):
-            raise ValueError("must name a directory of the service's own, such as /var/lib/hookmill")
-        return given
+    def _check_data_directory(cls, data_dir: Path) -> Path:
+        if data_dir == Path() or data_dir.absolute() == Path("/"):
+            raise ValueError("must name a directory that only the service uses, such as /var/lib/hookmill")
+        return data_dir
 
     @field_validator("host")
     @classmethod
-    def _is_ip_address(cls, given: str) -> str:
+    def _check_ip_address(cls, host: str) -> str:
         try:
-            ip_address(given)
+            ip_address(host)
         except ValueError:
             raise ValueError("must be an IP address, such as 127.0.0.1, or 0.0.0.0 for every interface") from None
-        return given
+        return host
 
     @field_validator("trusted_proxies", mode="before")
     @classmethod
-    def _split_networks(cls, given: Any) -> Any:
-        if isinstance(given, str):
-            return tuple(part.strip() for part in given.split(",") if part.strip())
-        return given
+    def _split_networks(cls, networks: Any) -> Any:
+        if isinstance(networks, str):
+            return tuple(part.strip() for part in networks.split(",") if part.strip())
+        return networks
 
     @field_validator("trusted_proxies")
     @classmethod
-    def _are_networks(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        for network in given:
+    def _check_networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        for network in networks:
             ip_network(network)
-        return given
+        return networks
 
     @field_validator("base_url")
     @classmethod
-    def _is_web_address(cls, given: str | None) -> str | None:
-        if given is None:
+    def _check_base_url(cls, base_url: str | None) -> str | None:
+        if base_url is None:
             return None
-        parts = urlsplit(given)
+        parts = urlsplit(base_url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError("must be an http or https address without a query, such as https://hooks.example.com")
-        return given.rstrip("/")
+            raise ValueError("must be an http or https URL without a query, such as https://hooks.example.com")
+        return base_url.rstrip("/")
 
     @field_validator("database_url")
     @classmethod
-    def _is_database(cls, given: SecretStr | None) -> SecretStr | None:
-        if given is not None and not given.get_secret_value().startswith(
-            ("postgresql://", "postgres://", "sqlite:///")
-        ):
+    def _check_database_url(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None and not url.get_secret_value().startswith(("postgresql://", "postgres://", "sqlite:///")):
             raise ValueError("must start with postgresql:// or sqlite:///")
-        return given
+        return url
 
     @field_validator("runners")
     @classmethod
-    def _have_usable_names(cls, given: dict[str, RunnerSettings]) -> dict[str, RunnerSettings]:
-        for name in given:
+    def _check_runner_names(cls, runners: dict[str, RunnerSettings]) -> dict[str, RunnerSettings]:
+        for name in runners:
             if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name) or name == PACKAGE_RUNNER:
                 raise ValueError(
                     f"{name!r} can't name a runner: use lower-case letters, digits, - and _, and not 'package'"
                 )
-        return given
+        return runners
 
     @model_validator(mode="after")
-    def _fit_together(self) -> Self:
+    def _check_combinations(self) -> Self:
         problems = []
         if self.processes > 1 and not self.on_postgres:
             problems.append("processes: more than one needs PostgreSQL; set database_url")
         if self.default_runner != PACKAGE_RUNNER and self.default_runner not in self.runners:
-            known = ", ".join([PACKAGE_RUNNER, *sorted(self.runners)])
-            problems.append(f"default_runner: no runner is named {self.default_runner!r}; known: {known}")
+            names = ", ".join([PACKAGE_RUNNER, *sorted(self.runners)])
+            problems.append(f"default_runner: no runner is named {self.default_runner!r}; choose one of: {names}")
         if self.master_key_previous is not None and self.master_key is None:
-            problems.append("master_key_previous: it needs master_key beside it")
+            problems.append("master_key_previous: set master_key, too")
         if problems:
             raise ValueError("; ".join(problems))
         return self
@@ -235,11 +236,11 @@ class Settings(BaseSettings):
         return f"sqlite:///{(self.data_dir / 'hookmill.db').absolute()}"
 
     def public_url(self) -> str:
-        """How senders reach the service. Never taken from a request: a Host header is the sender's claim."""
+        """The base of the URLs that senders use. It never comes from a request, whose Host header can't be trusted."""
         if self.base_url is not None:
             return self.base_url
-        shown = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{shown}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
 
     def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
         return tuple(ip_network(network) for network in self.trusted_proxies)
@@ -249,18 +250,18 @@ class Settings(BaseSettings):
 
 
 def read_settings() -> Settings:
-    """The settings in force. Raises `Invalid` that lists every problem at once, without repeating a value."""
+    """The effective settings. Raises `Invalid`, which lists all problems without repeating a value."""
     environment = os.environ
-    named = environment.get("HOOKMILL_CONFIG")
-    path = Path(named or CONFIG_FILE)
+    configured_path = environment.get("HOOKMILL_CONFIG")
+    path = Path(configured_path or CONFIG_FILE)
     problems: list[str] = []
-    written: dict[str, Any] = {}
-    # A link to nothing, or a directory that a container made in a missing file's place, is there, too.
-    if named or os.path.lexists(path):
+    file_settings: dict[str, Any] = {}
+    # lexists: a dangling link, or a directory that a container created in place of the file, must be reported.
+    if configured_path or os.path.lexists(path):
         try:
-            written = tomllib.loads(path.read_text(encoding="utf-8"))
+            file_settings = tomllib.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            problems.append(f"{'HOOKMILL_CONFIG' if named else path}: there is no file {path.absolute()}")
+            problems.append(f"{'HOOKMILL_CONFIG' if configured_path else path}: there is no file {path.absolute()}")
         except OSError as error:
             problems.append(f"{path}: can't be read: {error.strerror}")
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -270,21 +271,21 @@ def read_settings() -> Settings:
         for name, value in sorted(environment.items())
         if name.startswith("HOOKMILL_") and not _is_text(value)
     ]
-    known = set(Settings.model_fields)
-    problems += [f"{path}: unknown setting {name!r}" for name in written if name not in known]
+    names = set(Settings.model_fields)
+    problems += [f"{path}: unknown setting {name!r}" for name in file_settings if name not in names]
     problems += [
         f"{name}: unknown setting"
         for name in sorted(environment)
         if name.startswith("HOOKMILL_")
-        and name.removeprefix("HOOKMILL_").lower() not in known
+        and name.removeprefix("HOOKMILL_").lower() not in names
         and not name.startswith(("HOOKMILL_TEST_", "HOOKMILL_BENCH_"))
-        and name not in _NO_SETTINGS
+        and name not in _VARIABLES_OTHER_THAN_SETTINGS
     ]
     settings: Settings | None = None
     try:
-        settings = Settings(**{name: value for name, value in written.items() if name in known})
+        settings = Settings(**{name: value for name, value in file_settings.items() if name in names})
     except ValidationError as error:
-        problems += [_problem(found, path, environment) for found in error.errors(include_input=False)]
+        problems += [_describe_problem(details, path, environment) for details in error.errors(include_input=False)]
     except json.JSONDecodeError as error:
         problems.append(f"HOOKMILL_RUNNERS: not valid JSON: {error}")
     if problems or settings is None:
@@ -293,7 +294,7 @@ def read_settings() -> Settings:
 
 
 def _is_text(value: str) -> bool:
-    """Whether a variable of the environment was UTF-8. What was not holds surrogates in the place of its bytes."""
+    """Whether an environment variable was valid UTF-8. Python replaces invalid bytes with surrogates."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -301,10 +302,11 @@ def _is_text(value: str) -> bool:
     return True
 
 
-def _problem(found: Mapping[str, Any], path: Path, environment: Mapping[str, str]) -> str:
-    place = ".".join(str(part) for part in found["loc"])
-    message = str(found["msg"]).removeprefix("Value error, ")
-    if not place:
+def _describe_problem(details: Mapping[str, Any], path: Path, environment: Mapping[str, str]) -> str:
+    """One line for an error of pydantic, which names the variable or the file's key."""
+    key = ".".join(str(part) for part in details["loc"])
+    message = str(details["msg"]).removeprefix("Value error, ")
+    if not key:
         return message
-    variable = f"HOOKMILL_{str(found['loc'][0]).upper()}"
-    return f"{variable if variable in environment else f'{path}: {place}'}: {message}"
+    variable = f"HOOKMILL_{str(details['loc'][0]).upper()}"
+    return f"{variable if variable in environment else f'{path}: {key}'}: {message}"

@@ -243,7 +243,7 @@ def test_refused_start_changes_no_mode_in_the_data_directory(
 def test_data_directory_that_is_no_directory_of_its_own_is_refused(monkeypatch: pytest.MonkeyPatch, data_dir: str):
     monkeypatch.setenv("HOOKMILL_DATA_DIR", data_dir)
 
-    with pytest.raises(Invalid, match="HOOKMILL_DATA_DIR: must name a directory of the service's own"):
+    with pytest.raises(Invalid, match="HOOKMILL_DATA_DIR: must name a directory that only the service uses"):
         read_settings()
 
 
@@ -254,9 +254,13 @@ def test_data_directory_that_is_no_directory_of_its_own_is_refused(monkeypatch: 
         ("HOST", "", "HOOKMILL_HOST: must be an IP address, such as 127.0.0.1"),
         ("PORT", "0", "HOOKMILL_PORT: "),
         ("DATA_DIR", "data-\udcff", "HOOKMILL_DATA_DIR: not valid UTF-8"),
-        ("RUNNERS", '{"a": {"argv": ["x\\u0000y"]}}', "HOOKMILL_RUNNERS: must not hold a NUL character"),
-        ("RUNNERS", '{"a": {"argv": ["x"], "environment": {"A": "\\u0000"}}}', "must not hold a NUL character"),
-        ("RUNNERS", '{"a": {"argv": ["x"], "environment": {"A=B": ""}}}', "must name variables without ="),
+        ("RUNNERS", '{"a": {"argv": ["x\\u0000y"]}}', "HOOKMILL_RUNNERS: must not contain a NUL character"),
+        ("RUNNERS", '{"a": {"argv": ["x"], "environment": {"A": "\\u0000"}}}', "must not contain a NUL character"),
+        (
+            "RUNNERS",
+            '{"a": {"argv": ["x"], "environment": {"A=B": ""}}}',
+            "variable names that are not empty and do not contain =",
+        ),
     ],
 )
 def test_setting_that_no_service_can_use_is_refused(

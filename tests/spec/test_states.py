@@ -246,7 +246,7 @@ def test_automation_withdrawn_during_a_delivery_gets_no_run(world, how):
 
 
 def test_webhook_that_never_stops_changing_is_answered_503(world, monkeypatch):
-    monkeypatch.setattr(ingress, "EVALUATED_AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(ingress, "REEVALUATE_SECONDS_MAX", 0.2)
     made = world.webhook()
     world.post(made, b"0")
     world.clock.advance(seconds=1)

@@ -477,7 +477,7 @@ def test_an_earlier_key_that_was_emptied_is_none(with_settings):
 
 
 def test_an_earlier_key_without_a_present_one_is_no_usable_setting(tmp_path):
-    with pytest.raises(ValueError, match="master_key_previous: it needs master_key beside it"):
+    with pytest.raises(ValueError, match="master_key_previous: set master_key, too"):
         Settings(data_dir=tmp_path, master_key_previous=as_text(new_master_key()))  # type: ignore[arg-type]
 
 
