@@ -6,45 +6,45 @@ import time
 import pytest
 
 from hookmill.app import log
-from hookmill.app.log import REPEATS_LOGGED, REPEATS_SECONDS, Repeats
+from hookmill.app.log import REPEATS_LOGGED, REPEATS_SECONDS, RepeatedErrorLimiter
 from hookmill.settings import Settings
 
 
 def test_a_fault_that_repeats_is_counted_instead_of_logged():
-    repeats = Repeats()
+    limiter = RepeatedErrorLimiter()
 
-    at_first = [repeats.left_out("dashboard", "a fault", 0.0) for _ in range(1_000)]
-    later = [repeats.left_out("dashboard", "a fault", REPEATS_SECONDS) for _ in range(2)]
+    at_first = [limiter.suppressed_before("dashboard", "a fault", 0.0) for _ in range(1_000)]
+    later = [limiter.suppressed_before("dashboard", "a fault", REPEATS_SECONDS) for _ in range(2)]
 
     assert at_first == [0] * REPEATS_LOGGED + [None] * (1_000 - REPEATS_LOGGED)
     assert later == [1_000 - REPEATS_LOGGED, 0]
 
 
 def test_other_faults_are_logged_meanwhile():
-    repeats = Repeats()
+    limiter = RepeatedErrorLimiter()
     for _ in range(1_000):
-        repeats.left_out("dashboard", "a fault", 0.0)
+        limiter.suppressed_before("dashboard", "a fault", 0.0)
 
-    assert repeats.left_out("api", "a fault", 0.0) == 0
-    assert repeats.left_out("dashboard", "another fault", 0.0) == 0
+    assert limiter.suppressed_before("api", "a fault", 0.0) == 0
+    assert limiter.suppressed_before("dashboard", "another fault", 0.0) == 0
 
 
 def test_faults_that_differ_each_time_are_forgotten():
-    repeats = Repeats()
+    limiter = RepeatedErrorLimiter()
 
     for number in range(10_000):
-        assert repeats.left_out("dashboard", f"fault {number}", 0.0) == 0
+        assert limiter.suppressed_before("dashboard", f"fault {number}", 0.0) == 0
 
-    assert len(repeats._known) <= 256
+    assert len(limiter._recent) <= 256
 
 
 def test_a_line_says_how_many_were_left_out(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(log, "_repeats", Repeats())
+    monkeypatch.setattr(log, "_limiter", RepeatedErrorLimiter())
     log.configure(Settings())
     now = time.monotonic()
     for seconds in (0.0,) * 20 + (REPEATS_SECONDS,):
         monkeypatch.setattr("hookmill.app.log.time.monotonic", lambda at=now + seconds: at)
-        log.trouble("runs", "the disk is full")
+        log.error("runs", "the disk is full")
 
     logged = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 

@@ -71,7 +71,7 @@ def test_lost_database_is_not_replaced_by_an_empty_one(data_dir_without_database
     error = refused(command, data_dir_without_database.parent / "output")
 
     assert f"{data_dir_without_database / 'hookmill.db'} is missing" in error
-    assert "Put hookmill.db back from a backup" in error
+    assert "Restore hookmill.db from a backup" in error
     assert "move these away: master.key" in error
     assert [path.name for path in data_dir_without_database.iterdir()] == ["master.key"]
 
@@ -159,7 +159,7 @@ def test_wrong_empty_postgresql_database_is_refused(
     error = refused("serve", data_dir_without_database.parent / "output")
 
     assert "Check that HOOKMILL_DATABASE_URL names the right database" in error
-    assert "it holds master.key." in error
+    assert "it contains master.key." in error
     assert postgres_url not in error
 
 
@@ -182,7 +182,7 @@ def test_start_with_too_few_open_files_is_refused(data_dir: Path):
 
     error = refused("serve", data_dir.parent / "output", first=few)
 
-    assert error.startswith("The service may have 100 files open at most, and needs 256")
+    assert error.startswith("The service may open only 100 files and needs 256")
     assert "`ulimit -n 4096`" in error
     assert "LimitNOFILE=4096" in error
     assert not data_dir.exists()
@@ -314,7 +314,7 @@ def test_data_directory_open_to_everybody_is_warned_of_once(tmp_path: Path, mode
     assert len(lines) == warnings
     for line in lines:
         assert line["where"] == "data directory"
-        assert line["why"].startswith(f"{tmp_path / 'data'} is open to every user of this machine (mode 755)")
+        assert line["why"].startswith(f"every user of this host can open {tmp_path / 'data'} (mode 755)")
 
 
 # A PostgreSQL that does not suit

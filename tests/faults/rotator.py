@@ -57,7 +57,7 @@ def rotate(steps: Steps) -> None:
 
     Database.write = stepping  # type: ignore[assignment, method-assign]
     app.keys.rotate(
-        settings, store.database, management, before_a_new_key=lambda: None, seen=lambda _rows, _total: None
+        settings, store.database, management, confirm_new_key=lambda: None, report_progress=lambda _rows, _total: None
     )
 
 

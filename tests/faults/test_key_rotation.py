@@ -134,7 +134,7 @@ def rotate_in_this_process(service: Service) -> None:
 def rotate(settings: Settings, management: Management) -> RotationResult:
     with open_database(settings.store_url()) as database:
         return app.keys.rotate(
-            settings, database, management, before_a_new_key=lambda: None, seen=lambda _rows, _total: None
+            settings, database, management, confirm_new_key=lambda: None, report_progress=lambda _rows, _total: None
         )
 
 

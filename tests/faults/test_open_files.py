@@ -70,7 +70,7 @@ def test_limit_is_raised_and_leaves_files_to_the_store(tmp_path: Path):
     for (found, most), (soft, connections, before) in zip(limits, measured, strict=True):
         assert soft == most
         assert before == found
-        assert connections == min(open_files.CONNECTIONS_MAX, most - open_files.FILES_KEPT_BACK)
+        assert connections == min(open_files.CONNECTIONS_MAX, most - open_files.FILES_RESERVED)
 
 
 def _measured(soft: int, hard: int, output: Path) -> tuple[int, int, int]:
@@ -84,4 +84,4 @@ def _measure(soft: int, hard: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     open_files.raise_limit()
     raised, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    print(json.dumps([raised, open_files.connections_max(), open_files.limit_before()]), flush=True)
+    print(json.dumps([raised, open_files.connections_max(), open_files.original_limit()]), flush=True)

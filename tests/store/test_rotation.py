@@ -71,8 +71,8 @@ class Vault:
                 settings,
                 store.database,
                 app.management(settings, store),
-                before_a_new_key=lambda: None,
-                seen=seen,
+                confirm_new_key=lambda: None,
+                report_progress=seen,
             )
         finally:
             store.close()
@@ -460,11 +460,11 @@ def test_a_key_in_the_settings_is_rotated_to_the_one_before_it(with_settings):
 def test_a_single_key_in_the_settings_cannot_be_rotated(with_settings):
     vault, old = with_settings
 
-    with pytest.raises(Conflict, match="HOOKMILL_MASTER_KEY_PREVIOUS; restart every process") as refused:
+    with pytest.raises(Conflict, match="HOOKMILL_MASTER_KEY_PREVIOUS to the present key") as refused:
         vault.rotate()
 
     assert as_text(old) not in str(refused.value)
-    with pytest.raises(Conflict, match="The master key is the setting"):
+    with pytest.raises(Conflict, match="the master key is the setting HOOKMILL_MASTER_KEY"):
         app.keys.add(vault.settings, vault.store.database)
 
 

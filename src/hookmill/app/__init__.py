@@ -1,7 +1,7 @@
-"""Where everything is wired, and nowhere else: settings → store → what the operator asked for.
+"""Wires the service together: settings → store → management, ingress and workers.
 
-`serve` is the service as one command: the supervisor, `ingress_process` (HTTP in, plans out), and a `fork_server`,
-which starts the ingress's writing process and `worker_process` (runs and maintenance).
+`serve` is the supervisor. It starts `ingress_process` (HTTP in, plans out) and a `fork_server`, which starts the
+writing process of the ingress and `worker_process` (runs and maintenance).
 """
 
 import time
@@ -17,13 +17,13 @@ from hookmill.store.keys.sealing import KeyRing
 
 
 def now_us() -> int:
-    """µs since 1970: the one clock of the service."""
+    """The service's clock, in microseconds since 1970."""
     return time.time_ns() // 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """An open database and the keys to its secrets."""
+    """An open database and the master keys that seal its secrets."""
 
     database: Database
     key: KeyRing
@@ -33,8 +33,10 @@ class Store:
 
 
 def open_store(settings: Settings, *, create: bool = False, syncs: bool = True) -> Store:
-    """Open what the settings name. `create` makes what isn't there yet, at this version's schema, as a first start
-    does."""
+    """Open the database and the master keys that the settings name. Raises `Invalid`, `Conflict` or `WrongKey`.
+
+    `create` creates what is missing and migrates the schema, as `serve` does. `syncs`: each commit waits for the disk.
+    """
     data_dir = settings.data_dir
     if not create and settings.database_url is None and not (data_dir / "hookmill.db").exists():
         raise Invalid(
@@ -43,12 +45,12 @@ def open_store(settings: Settings, *, create: bool = False, syncs: bool = True) 
         )
     database = open_database(settings.store_url(), syncs=syncs)
     try:
-        # A start with the wrong key touches nothing, so this comes before anything is made or migrated.
+        # A start with the wrong key must change nothing, so this check precedes creation and migration.
         key = keys.checked_ring(settings, database)
         if create:
             refuse_lost_database(settings, database)
             data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Only a start needs it, and the command line starts faster without.
+            # Imported here, so that commands without migrations start faster.
             from hookmill.store.migrate import migrate
 
             migrate(database, performs_runs=settings.performs_runs)

@@ -1,9 +1,9 @@
-"""What must not be under way in any thread of a process while that process forks."""
+"""A lock that keeps a process from forking while one of its threads writes or opens a file."""
 
 import os
 import threading
 
 no_fork = threading.Lock()
-"""Held while something is written or opened that a copy of this process must not have half of; forking waits for it."""
+"""Hold it while writing a log line or opening a socket pair: a forked child must not inherit half of either."""
 
 os.register_at_fork(before=no_fork.acquire, after_in_parent=no_fork.release, after_in_child=no_fork.release)

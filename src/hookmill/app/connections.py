@@ -1,7 +1,7 @@
-"""Ends connections that only hold a place. The HTTP server has deadlines for what it reads, and none for writes.
+"""Closes stalled connections. The HTTP server has deadlines for reads, but none for writes.
 
-A client that asks and never reads the answer would hold one of the server's connections for as long as it likes. The
-kernel knows how many bytes of answers wait for a client, and how many it has taken.
+Without it, a client that never reads its response would occupy a connection without limit. The kernel counts the bytes
+that wait for a client and the bytes that it has acknowledged.
 """
 
 import fcntl
@@ -18,19 +18,21 @@ from pathlib import Path
 from typing import Final
 
 WRITE_SECONDS: Final = 30.0
-"""How long a client may take for what waits for it, or for the next `PROGRESS_BYTES` of it."""
+"""How long a client may take to acknowledge all waiting bytes, or `PROGRESS_BYTES` of them if there are more."""
 PROGRESS_BYTES: Final = 65_536
 CROWDED_SECONDS: Final = 2.0
-"""The same while most of the places are taken. So long may a new connection stay silent, too."""
+"""Replaces `WRITE_SECONDS` while the server is crowded. A new connection must then also send a request in this time."""
 REQUEST_BYTES_MIN: Final = 32
 """No request is shorter."""
 CROWDED_SHARE: Final = 0.75
-LOOK_SECONDS: Final = 0.5
-LOOK_AT_ALL_SECONDS: Final = 5.0
-"""Between two looks while there are places enough."""
+"""The server is crowded above this share of its connections."""
+CHECK_SECONDS: Final = 0.5
+"""Interval between checks while the server is crowded."""
+CHECK_UNCROWDED_SECONDS: Final = 5.0
+"""Interval between checks otherwise."""
 
 _DESCRIPTORS: Final = Path("/proc/self/fd")
-# From linux/tcp.h: the state; how many bytes were acknowledged, and how many received.
+# From linux/tcp.h: the connection's state, the number of acknowledged bytes, and the number of received bytes.
 _TCP_INFO: Final = struct.Struct("=B119xQQ")
 _INT: Final = struct.Struct("=i")
 _RESET: Final = struct.pack("=ii", 1, 0)
@@ -41,26 +43,30 @@ _OPEN_STATES: Final = {1, 8}
 @dataclass(slots=True)
 class _Connection:
     inode: int
-    """It tells a socket from the next one under the same descriptor."""
+    """Distinguishes the socket from a later one with the same descriptor."""
     is_clients: bool
-    seen_at: float
-    since: float
-    """When its client last took what was waiting for it."""
-    taken: int = 0
-    """How many bytes it had taken then, of all that it was sent."""
+    """Whether it is a client's connection to the service's port."""
+    first_checked_at: float
+    progress_at: float
+    """When the client last made progress."""
+    acknowledged: int = 0
+    """The bytes that the client had acknowledged at `progress_at`."""
     waiting: int = 0
-    """How many were waiting then."""
+    """The bytes that were waiting for the client at `progress_at`."""
 
 
 class Connections:
-    """Watches the connections of this process to one port, in a thread, until it is closed. It needs Linux, and does
-    nothing elsewhere."""
+    """Closes stalled connections of this process to one port, in a thread, until `close`. Does nothing except on Linux.
+
+    `connections_max` is the number of connections that the server accepts. `failed(component, error)` reports faults.
+    """
 
     def __init__(self, port: int, connections_max: int, failed: Callable[[str, BaseException], None]) -> None:
         self._port = port
         self._crowded_at = int(connections_max * CROWDED_SHARE)
         self._failed = failed
-        self._known: dict[int, _Connection] = {}
+        self._connections: dict[int, _Connection] = {}
+        """By descriptor."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="connections", daemon=True)
         if _DESCRIPTORS.is_dir() and hasattr(socket, "TCP_INFO"):
@@ -69,85 +75,88 @@ class Connections:
     def close(self) -> None:
         self._closing.set()
         if self._thread.is_alive():
-            self._thread.join(LOOK_SECONDS * 2)
+            self._thread.join(CHECK_SECONDS * 2)
 
     def _watch(self) -> None:
-        looked_at = 0.0
-        while not self._closing.wait(LOOK_SECONDS):
+        checked_at = 0.0
+        while not self._closing.wait(CHECK_SECONDS):
             try:
-                descriptors = [int(each.name) for each in _DESCRIPTORS.iterdir()]
+                descriptors = [int(path.name) for path in _DESCRIPTORS.iterdir()]
                 is_crowded = len(descriptors) > self._crowded_at
                 now = time.monotonic()
-                if is_crowded or now - looked_at >= LOOK_AT_ALL_SECONDS:
-                    looked_at = now
-                    self._look(descriptors, now, is_crowded)
+                if is_crowded or now - checked_at >= CHECK_UNCROWDED_SECONDS:
+                    checked_at = now
+                    self._check(descriptors, now, is_crowded)
             except OSError:
-                # No file can be opened, not even to look at those that are.
+                # The process is out of descriptors, so the directory can't be opened.
                 continue
             except Exception as error:
                 self._failed("connections", error)
-                self._closing.wait(LOOK_AT_ALL_SECONDS)
+                self._closing.wait(CHECK_UNCROWDED_SECONDS)
 
-    def _look(self, descriptors: list[int], now: float, is_crowded: bool) -> None:
-        for closed in self._known.keys() - set(descriptors):
-            del self._known[closed]
+    def _check(self, descriptors: list[int], now: float, is_crowded: bool) -> None:
+        for closed in self._connections.keys() - set(descriptors):
+            del self._connections[closed]
         for descriptor in descriptors:
-            # The server may close it at any moment, and open another under its number.
+            # The server may close the descriptor at any moment, and reuse its number.
             with suppress(OSError):
-                known = self._known_as(descriptor, now)
-                if known.is_clients and _only_holds_a_place(known, descriptor, now, is_crowded):
-                    _end(descriptor, known.inode)
+                connection = self._connection_of(descriptor, now)
+                if connection.is_clients and _is_stalled(connection, descriptor, now, is_crowded):
+                    _reset(descriptor, connection.inode)
 
-    def _known_as(self, descriptor: int, now: float) -> _Connection:
+    def _connection_of(self, descriptor: int, now: float) -> _Connection:
         inode = os.fstat(descriptor).st_ino
-        known = self._known.get(descriptor)
-        if known is None or known.inode != inode:
+        connection = self._connections.get(descriptor)
+        if connection is None or connection.inode != inode:
             is_clients = _is_connection_to(self._port, descriptor)
-            known = self._known[descriptor] = _Connection(inode, is_clients, seen_at=now, since=now)
-        return known
+            connection = _Connection(inode, is_clients, first_checked_at=now, progress_at=now)
+            self._connections[descriptor] = connection
+        return connection
 
 
-def _only_holds_a_place(known: _Connection, descriptor: int, now: float, is_crowded: bool) -> bool:
-    with _socket(descriptor) as connection:
-        state, taken, received = _TCP_INFO.unpack(
-            connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+def _is_stalled(connection: _Connection, descriptor: int, now: float, is_crowded: bool) -> bool:
+    with _socket(descriptor) as server_socket:
+        state, acknowledged, received = _TCP_INFO.unpack(
+            server_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
         )
-    if taken >= known.taken + min(known.waiting, PROGRESS_BYTES):
-        known.since, known.taken, known.waiting = now, taken, _bytes_waiting(descriptor)
+    if acknowledged >= connection.acknowledged + min(connection.waiting, PROGRESS_BYTES):
+        connection.progress_at = now
+        connection.acknowledged = acknowledged
+        connection.waiting = _bytes_waiting(descriptor)
     seconds = CROWDED_SECONDS if is_crowded else WRITE_SECONDS
-    is_silent = is_crowded and received < REQUEST_BYTES_MIN and now - known.seen_at >= seconds
-    return state in _OPEN_STATES and (is_silent or now - known.since >= seconds)
+    is_silent = is_crowded and received < REQUEST_BYTES_MIN and now - connection.first_checked_at >= seconds
+    return state in _OPEN_STATES and (is_silent or now - connection.progress_at >= seconds)
 
 
 def _is_connection_to(port: int, descriptor: int) -> bool:
     try:
-        with _socket(descriptor) as found:
-            is_tcp = found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM
-            is_listening = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-            return is_tcp and not is_listening and found.getsockname()[1] == port
+        with _socket(descriptor) as candidate:
+            is_tcp = candidate.family in (socket.AF_INET, socket.AF_INET6) and candidate.type == socket.SOCK_STREAM
+            is_listening = candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            return is_tcp and not is_listening and candidate.getsockname()[1] == port
     except OSError:
         return False
 
 
 def _bytes_waiting(descriptor: int) -> int:
-    """What was sent and is not acknowledged, or could not be sent yet."""
+    """The bytes in the socket's send queue: unsent, or sent and not acknowledged."""
     (waiting,) = _INT.unpack(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(_INT.size)))
     return int(waiting)
 
 
-def _end(descriptor: int, inode: int) -> None:
-    with _socket(descriptor) as connection:
+def _reset(descriptor: int, inode: int) -> None:
+    with _socket(descriptor) as server_socket:
         if os.fstat(descriptor).st_ino == inode:
-            # Reset as it is closed: the kernel would else keep what was not taken for minutes.
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            connection.shutdown(socket.SHUT_RDWR)
+            # Without a reset, the kernel would keep the unacknowledged bytes for minutes.
+            server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            server_socket.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
 def _socket(descriptor: int) -> Iterator[socket.socket]:
-    """The server's own socket, which stays the server's."""
-    found = socket.socket(fileno=descriptor)
+    """The server's socket with this descriptor. It stays open, because the server owns it."""
+    borrowed = socket.socket(fileno=descriptor)
     try:
-        yield found
+        yield borrowed
     finally:
-        found.detach()
+        borrowed.detach()

@@ -1,5 +1,5 @@
-"""A start creates a new installation only where there has been none. A database that was lost is restored, not replaced
-by an empty one: every URL would answer 404, and senders give up on that."""
+"""Detects a lost database. A start must not replace it with an empty one: every URL would answer 404, and many senders
+stop sending after a 404."""
 
 from pathlib import Path
 
@@ -10,38 +10,37 @@ from hookmill.store.database import Database, is_sqlite_file
 
 
 def refuse_lost_database(settings: Settings, database: Database) -> None:
-    """Raises `Conflict` where the database is not set up and the data directory was used before.
+    """Raises `Conflict` if the database is not set up, but the data directory was used before.
 
-    A first start sets the database up before it creates anything else, so a first start that was killed never looks
-    like this.
+    A first start sets up the database before it creates other files. So a killed first start does not raise this.
     """
-    # In this order: another start may be creating both right now, the database first.
+    # The order matters: another start may be creating both, and creates the database first.
     if not (traces := _traces(settings, database)) or _is_set_up(database):
         return
     names = ", ".join(trace.name for trace in traces)
     if database.path is None:
-        what = f"The PostgreSQL database that HOOKMILL_DATABASE_URL names is empty, but {settings.data_dir.absolute()}"
+        problem = f"The PostgreSQL database in HOOKMILL_DATABASE_URL is empty, but {settings.data_dir.absolute()}"
         restore = "Check that HOOKMILL_DATABASE_URL names the right database, or restore it from a backup."
     else:
         state = "is empty" if database.path.exists() else "is missing"
-        what = f"The database {database.path} {state}, but {settings.data_dir.absolute()}"
+        problem = f"The database {database.path} {state}, but {settings.data_dir.absolute()}"
         restore = (
-            f"Put {database.path.name} back from a backup, with the {database.path.name}-wal of that backup, if it has "
-            "one, and no other. If the data is in PostgreSQL, set HOOKMILL_DATABASE_URL."
+            f"Restore {database.path.name} from a backup. Use only the {database.path.name}-wal of the same backup, if "
+            "there is one. If the data is in PostgreSQL, set HOOKMILL_DATABASE_URL."
         )
     raise Conflict(
-        f"{what} was used before: it holds {names}.\n{restore}\n"
-        f"To start anew without the old data, move these away: {names}. "
+        f"{problem} was used before: it contains {names}.\n{restore}\n"
+        f"To start without the old data, move these away: {names}. "
         "To start with a master key of your own, set HOOKMILL_MASTER_KEY.\nNothing was changed."
     )
 
 
 def _is_set_up(database: Database) -> bool:
     if (path := database.path) is not None:
-        # To connect would create the file.
+        # A connection would create the file.
         if not path.exists() or not path.stat().st_size:
             return False
-        # The migration refuses a file of another kind.
+        # Not a database, so not an empty one. The migration rejects it.
         if not is_sqlite_file(path):
             return True
     with database.read() as tx:
@@ -49,7 +48,7 @@ def _is_set_up(database: Database) -> bool:
 
 
 def _traces(settings: Settings, database: Database) -> list[Path]:
-    """What only an installation that was set up leaves in its data directory."""
+    """The files in the data directory that only a complete installation creates."""
     paths = [settings.data_dir / name for name in ("serve.lock", "engine.db")]
     if settings.master_key is None:
         paths.insert(0, settings.data_dir / "master.key")
@@ -57,6 +56,6 @@ def _traces(settings: Settings, database: Database) -> list[Path]:
         paths.append(database.path.with_name(f"{database.path.name}-wal"))
     traces = [path for path in paths if path.exists()]
     packages = settings.data_dir / "runs"
-    if packages.is_dir() and any(each.name.startswith("run_") for each in packages.iterdir()):
+    if packages.is_dir() and any(path.name.startswith("run_") for path in packages.iterdir()):
         traces.append(packages)
     return traces

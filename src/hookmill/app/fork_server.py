@@ -1,7 +1,7 @@
-"""Starts processes of the service by forking one that has loaded what they need and has no threads.
+"""Starts processes of the service by forking a process that has their modules loaded and no threads.
 
-A new interpreter would load the same modules again and keep them in memory twice. Linux would also let other processes
-of the same account open its memory until it protects itself; a forked process is protected from its first instruction.
+A new interpreter would load the modules again and hold them in memory twice. Linux would also let other processes of
+the same account open its memory until it protects itself. A forked process is protected from its first instruction.
 """
 
 import gc
@@ -18,22 +18,24 @@ from hookmill.app import log
 from hookmill.app.prctl import set_process_name
 
 Job = Callable[[socket.socket], None]
-"""What a process does from its start to its end, with one end of a channel to the process that ordered it. It returns
-when the other end is closed."""
+"""The main function of a started process. It gets one end of a channel to the process that ordered it, and returns when
+the other end is closed."""
 
 RESTART_SECONDS: Final = 0.5
 
 
 class ForkServer:
-    """Starts processes that do one of the `jobs`. Create it before this process has threads or an open database:
-    SQLite's locks don't survive a fork. Processes that are forked from this one later can use it too."""
+    """Starts processes that do one of the `jobs`. Processes that are forked from this one later can use it too.
+
+    Create it before this process has threads or an open database, because SQLite's locks don't survive a fork.
+    """
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:
         self._jobs = tuple(jobs.items())
         self._numbers = {name: bytes([number]) for number, name in enumerate(jobs)}
         _open_missing_standard_streams()
-        # An order is one byte, so orders of several processes don't mix. This process keeps both ends open: what is
-        # ordered while the fork server is being replaced waits for the next one.
+        # An order is one byte, so orders of several processes don't mix. This process keeps both ends open, so that
+        # orders wait while the fork server is being replaced.
         self._orders, self._received = socket.socketpair()
         self._orders.setblocking(False)
         self._closing = threading.Event()
@@ -67,11 +69,11 @@ class ForkServer:
                 self._pid = None
             if self._closing.wait(RESTART_SECONDS):
                 return
-            log.trouble("fork server", "the process that starts others ended; starting another")
+            log.error("fork server", "the fork server ended; starting another")
             try:
                 self._pid = self._fork()
             except OSError as error:
-                log.trouble("fork server", f"it can't be started: {error.strerror}")
+                log.error("fork server", f"the fork server can't be started: {error.strerror}")
 
     def _fork(self) -> int:
         pid = os.fork()
@@ -81,14 +83,14 @@ class ForkServer:
 
     def _serve(self) -> None:
         set_process_name("hookmill:forks")
-        # Ctrl-C at the terminal, or a service manager's stop, signals every process of the service. These end when the
-        # process that they work for does.
+        # Ctrl-C, or a service manager's stop, signals every process of the service. The fork server and the processes
+        # that it starts ignore it: they end with the process that they work for.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        # Nobody waits for the started processes, so the system reaps them.
+        # No code waits for the started processes, so the kernel reaps them.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         _close_files_except(self._received.fileno())
-        # A garbage collection would write to memory that all processes share, and so copy it.
+        # A garbage collection would write to pages that the processes share, and so copy them.
         gc.freeze()
         while True:
             order, channels, _, _ = socket.recv_fds(self._received, 1, 1)
@@ -109,14 +111,14 @@ class ForkServer:
             pid = os.fork()
         except OSError as error:
             # The process that ordered it sees the closed channel, and orders again.
-            log.trouble(name, f"the process can't be started: {error.strerror}")
+            log.error(name, f"the process can't be started: {error.strerror}")
             return
         if pid == 0:
             _run_and_exit(name, run)
 
 
 def _run_and_exit(name: str, run: Callable[[], None]) -> NoReturn:
-    """Never return to the code of the process that this one was forked from."""
+    """Call `run`, then exit. The forked process must never return to the code of its parent."""
     code = 1
     try:
         run()
@@ -128,7 +130,8 @@ def _run_and_exit(name: str, run: Callable[[], None]) -> NoReturn:
 
 
 def _open_missing_standard_streams() -> None:
-    """A command may be started without standard streams. The next files that it opens would get their numbers."""
+    """If standard streams are closed, open /dev/null for them. Otherwise the next opened files would get their
+    numbers."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -136,14 +139,16 @@ def _open_missing_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)
 
 
-def _close_files_except(kept: int) -> None:
-    """Close other processes' channels and the service's port, which would otherwise stay open. Standard input and
-    output belong to the command alone."""
-    for number in [int(each.name) for each in Path("/dev/fd").iterdir()]:
-        if number > 2 and number != kept:
-            # The directory itself was one of them.
+def _close_files_except(kept_descriptor: int) -> None:
+    """Close inherited files, such as other processes' channels and the service's port.
+
+    Standard input becomes /dev/null, and standard output becomes standard error: only the command uses them.
+    """
+    for number in [int(path.name) for path in Path("/dev/fd").iterdir()]:
+        if number > 2 and number != kept_descriptor:
+            # The list includes the descriptor of the directory, which is already closed.
             with suppress(OSError):
                 os.close(number)
-    with Path(os.devnull).open() as nothing:
-        os.dup2(nothing.fileno(), 0)
+    with Path(os.devnull).open() as null_device:
+        os.dup2(null_device.fileno(), 0)
     os.dup2(2, 1)

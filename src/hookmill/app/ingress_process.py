@@ -1,4 +1,4 @@
-"""One ingress process: what the HTTP server starts, feeds and stops."""
+"""The ASGI application of one ingress process."""
 
 import asyncio
 import gc
@@ -26,33 +26,33 @@ from hookmill.web.ingress import IngressEndpoint
 from hookmill.web.routes import MANAGEMENT_REQUESTS_MAX, Application, Routes
 
 WRITER: Final = "writer"
-REFUSALS_SECONDS: Final = 1.0
-"""How often the counters of attempts without a log row are written down."""
-MASTER_KEYS_SECONDS: Final = 1.0
-"""How soon the log says that this process took up another master key."""
-ORPHANED_SECONDS: Final = 0.5
-"""How soon this process notices that its supervisor was killed."""
-SWITCH_SECONDS: Final = 0.002
+WRITE_DROPPED_SECONDS: Final = 1.0
+"""Interval between writes of the counters of dropped attempts."""
+CHECK_MASTER_KEYS_SECONDS: Final = 1.0
+"""Interval between checks whether this process uses another master key."""
+CHECK_SUPERVISOR_SECONDS: Final = 0.5
+"""Interval between checks whether the supervisor is alive."""
+GIL_SWITCH_SECONDS: Final = 0.002
 
 
 class IngressService:
     """The service's ASGI application, from start to stop."""
 
     def __init__(self, settings: Settings, forks: ForkServer, supervisor: int) -> None:
-        """`supervisor`: the number of the process that starts this one, and must not end before it."""
+        """`supervisor`: the process ID of the supervisor. This process ends if the supervisor ends."""
         self._settings = settings
         self._supervisor = supervisor
         self._forks = forks
         self._routes: Routes | None = None
-        self._managed_store: Store | None = None
-        self._opening = threading.Lock()
+        self._management_store: Store | None = None
+        self._management_store_lock = threading.Lock()
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "lifespan" or self._routes is None:
-            return self._live(receive, send)
+            return self._run_lifespan(receive, send)
         return self._routes(scope, receive, send)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
             await self._start()
@@ -68,10 +68,10 @@ class IngressService:
     async def _start(self) -> None:
         settings = self._settings
         log.configure(settings)
-        self._orphaned = asyncio.create_task(self._end_with(self._supervisor))
+        self._supervisor_check = asyncio.create_task(self._end_with(self._supervisor))
         self._store = store = open_store(settings)
         self._snapshot = Snapshot(store.database, store.key, failed=log.failure)
-        self._group_commit = GroupCommit(self._start_writer, failed=log.trouble)
+        self._group_commit = GroupCommit(self._start_writer, failed=log.error)
         await self._group_commit.open()
         self._has_room = DiskGuard(settings.data_dir, settings.free_space_min_mb * 1024 * 1024)
         self._ingress = Ingress(
@@ -95,67 +95,66 @@ class IngressService:
             management_requests_max=min(MANAGEMENT_REQUESTS_MAX, connections_max() // 2),
         )
         self._connections = Connections(settings.port, connections_max(), log.failure)
-        self._counting = asyncio.create_task(self._write_dropped())
-        self._noticing = asyncio.create_task(self._tell_of_master_keys())
+        self._dropped_writes = asyncio.create_task(self._write_dropped())
+        self._master_key_checks = asyncio.create_task(self._log_new_master_keys())
         _tune_the_interpreter()
 
-    def _start_writer(self, line: socket.socket) -> None:
-        self._forks.start(WRITER, line)
+    def _start_writer(self, channel: socket.socket) -> None:
+        self._forks.start(WRITER, channel)
 
     async def _write_dropped(self) -> None:
         while True:
-            await asyncio.sleep(REFUSALS_SECONDS)
+            await asyncio.sleep(WRITE_DROPPED_SECONDS)
             self._ingress.write_dropped()
 
-    async def _tell_of_master_keys(self) -> None:
-        """A key that is rotated to is taken up by whoever first meets it: deliveries, the API or the dashboard."""
-        known = set(self._store.key.ids)
+    async def _log_new_master_keys(self) -> None:
+        """Log each master key that this process starts to use. Deliveries, the API or the dashboard may load it."""
+        logged = set(self._store.key.ids)
         while True:
-            await asyncio.sleep(MASTER_KEYS_SECONDS)
-            stores = [store for store in (self._store, self._managed_store) if store is not None]
-            for key_id in {key_id for store in stores for key_id in store.key.ids} - known:
+            await asyncio.sleep(CHECK_MASTER_KEYS_SECONDS)
+            stores = [store for store in (self._store, self._management_store) if store is not None]
+            for key_id in {key_id for store in stores for key_id in store.key.ids} - logged:
                 log.event("took up a master key", key=key_id)
-                known.add(key_id)
+                logged.add(key_id)
 
     async def _end_with(self, supervisor: int) -> None:
-        """The server's own processes outlive a supervisor that was killed, and its port would be served by two."""
-        while os.getppid() == supervisor:  # noqa: ASYNC110 - nothing tells a process that it was orphaned
-            await asyncio.sleep(ORPHANED_SECONDS)
-        log.trouble("supervisor", "the process that started this one is gone; ending")
+        """End this process when its supervisor has ended. Otherwise it would share the port with the next service."""
+        while os.getppid() == supervisor:  # noqa: ASYNC110 - no event signals that a process was orphaned
+            await asyncio.sleep(CHECK_SUPERVISOR_SECONDS)
+        log.error("supervisor", "the supervisor of this process ended; ending too")
         os.kill(os.getpid(), signal.SIGKILL)
 
     async def _stop(self) -> None:
-        """In the order of dependence: what writes stops before what it writes to."""
-        self._counting.cancel()
-        self._noticing.cancel()
-        self._orphaned.cancel()
+        # The order follows the dependencies: writers stop before their targets.
+        self._dropped_writes.cancel()
+        self._master_key_checks.cancel()
+        self._supervisor_check.cancel()
         self._connections.close()
         self._ingress.write_dropped()
         await self._group_commit.close()
         self._snapshot.close()
         self._store.close()
-        if self._managed_store is not None:
-            self._managed_store.close()
+        if self._management_store is not None:
+            self._management_store.close()
 
-    def _managed(self) -> Store:
-        """The store once more, for management: however long people's questions take, deliveries wait for no connection
-        of theirs."""
-        with self._opening:
-            if self._managed_store is None:
-                self._managed_store = open_store(self._settings)
-            return self._managed_store
+    def _open_management_store(self) -> Store:
+        """A second store for management, so that deliveries never wait for a connection that management uses."""
+        with self._management_store_lock:
+            if self._management_store is None:
+                self._management_store = open_store(self._settings)
+            return self._management_store
 
     def _api(self) -> Application:
-        # A service that nobody manages over HTTP needs neither the time nor the memory.
+        # Imported on the first request, to save time and memory in services that are not managed over HTTP.
         from hookmill.web.api import build
 
         api = build(
-            management(self._settings, self._managed()),
+            management(self._settings, self._open_management_store()),
             trusted_proxies=self._settings.proxy_networks(),
             now_us=now_us,
             failed=log.failure,
         )
-        # As at the start: a full collection would go through all of it, for nothing.
+        # As at the start: spares full collections from scanning permanent objects.
         gc.freeze()
         return api
 
@@ -165,7 +164,7 @@ class IngressService:
 
         settings = self._settings
         dashboard = build(
-            management(settings, self._managed()),
+            management(settings, self._open_management_store()),
             trusted_proxies=settings.proxy_networks(),
             now_us=now_us,
             failed=log.failure,
@@ -189,10 +188,13 @@ class IngressService:
 
 
 def _tune_the_interpreter() -> None:
-    """What is there at the start stays, and a delivery's garbage is freed by counting. A full collection took 40 ms."""
+    """Exclude permanent objects from garbage collection, and collect rarely: a full collection took 40 ms.
+
+    Reference counting frees the objects of a delivery.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 1_000)
-    # The server's own threads need the interpreter twice for each request, and get it whenever the loop waits. Taken
-    # away from the loop ten times as often, it cost 4 to 15 % more processor time for each delivery.
-    sys.setswitchinterval(SWITCH_SECONDS)
+    # The server's threads need the GIL twice for each request, and get it whenever the event loop waits. With a tenth
+    # of this interval, each delivery took 4 to 15 % more processor time.
+    sys.setswitchinterval(GIL_SWITCH_SECONDS)

@@ -1,4 +1,4 @@
-"""The master keys of an installation: where they come from, and how they are replaced under a running service."""
+"""Loads the master keys of an installation, and rotates them while the service runs."""
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -17,46 +17,48 @@ from hookmill.store.keys.rotation import RotationPlan, RotationResult
 from hookmill.store.keys.sealing import KeyRing, MasterKey, master_key_from_text
 
 NO_OTHER_KEY: Final = (
-    "HOOKMILL_MASTER_KEY is the only key there is, so there is none to rotate to. Make another, such as with `openssl "
-    "rand -base64 32`. Put it into HOOKMILL_MASTER_KEY, and the present one into HOOKMILL_MASTER_KEY_PREVIOUS; restart "
-    "every process; then run this command again."
+    "HOOKMILL_MASTER_KEY is the only key, so there is no new key to rotate to. Create one, such as with `openssl "
+    "rand -base64 32`. Set HOOKMILL_MASTER_KEY to it, and HOOKMILL_MASTER_KEY_PREVIOUS to the present key. Restart "
+    "every process, then run this command again."
 )
 NO_FILE: Final = (
-    "The master key is the setting HOOKMILL_MASTER_KEY, and keys are added to the file master.key only. "
-    "`hookmill keys rotate` says how to replace a key that is a setting."
+    "Keys can be added to the file master.key only, and the master key is the setting HOOKMILL_MASTER_KEY. "
+    "`hookmill keys rotate` explains how to replace a key that is a setting."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeysShown:
-    """The keys by their ids, newest first, and how many rows each has sealed."""
+class MasterKeyList:
+    """The master keys by their ids, and how many rows each one seals."""
 
     sealing: str
-    at_hand: tuple[str, ...]
+    """The key that seals new secrets."""
+    available: tuple[str, ...]
+    """The keys that this process can load, newest first."""
     rows: Mapping[str, int]
     is_rotating: bool
-    """A rotation was begun and is not finished."""
+    """Whether a rotation has begun and is not finished."""
     file: KeyFile | None
 
 
 def key_file(settings: Settings) -> KeyFile | None:
-    """Where the master keys are, unless they are settings."""
+    """The file of the master keys; None if they are settings."""
     return KeyFile(settings.data_dir / "master.key") if settings.master_key is None else None
 
 
 def key_ring(settings: Settings) -> KeyRing:
-    """Every master key at hand. Raises `Invalid` when there is none that can be used."""
+    """Every available master key. Raises `Invalid` if none can be used."""
     if settings.master_key is None:
         file = KeyFile(settings.data_dir / "master.key")
         return KeyRing(file.read(), file.read)
-    written = [settings.master_key.get_secret_value()]
+    key_texts = [settings.master_key.get_secret_value()]
     if settings.master_key_previous is not None:
-        written += [text for text in settings.master_key_previous.get_secret_value().split(",") if text.strip()]
-    return KeyRing([master_key_from_text(text) for text in written])
+        key_texts += [text for text in settings.master_key_previous.get_secret_value().split(",") if text.strip()]
+    return KeyRing([master_key_from_text(text) for text in key_texts])
 
 
 def checked_ring(settings: Settings, database: Database) -> KeyRing | None:
-    """The keys at hand; None for a database that has no key yet. Raises `WrongKey` for one that has others."""
+    """The available keys; None if the database has no key yet. Raises `WrongKey` if the database has other keys."""
     if database.path is not None and not is_sqlite_file(database.path):
         return None
     with database.read() as tx:
@@ -69,7 +71,7 @@ def checked_ring(settings: Settings, database: Database) -> KeyRing | None:
 
 
 def bound_ring(settings: Settings, database: Database, *, create: bool) -> KeyRing:
-    """The keys at hand, of which the newest is the database's from now on. `create` makes one where there is none."""
+    """The available keys. Binds the newest one to the database. `create`: if there is no key file, create it."""
     if create and (file := key_file(settings)) is not None and not file.exists():
         file.make()
     ring = key_ring(settings)
@@ -78,21 +80,24 @@ def bound_ring(settings: Settings, database: Database, *, create: bool) -> KeyRi
     return ring
 
 
-def shown(settings: Settings, database: Database) -> KeysShown:
+def list_keys(settings: Settings, database: Database) -> MasterKeyList:
     with database.read() as tx:
-        in_use = _bound(binding.keys_in_use(tx))
-        counted = rotation.rows_by_key(tx)
-    return KeysShown(
+        in_use = _require_bound(binding.keys_in_use(tx))
+        rows_by_key = rotation.rows_by_key(tx)
+    return MasterKeyList(
         sealing=in_use.sealing,
-        at_hand=key_ring(settings).ids,
-        rows=counted,
+        available=key_ring(settings).ids,
+        rows=rows_by_key,
         is_rotating=bool(in_use.retiring),
         file=key_file(settings),
     )
 
 
 def add(settings: Settings, database: Database) -> tuple[MasterKey, KeyFile, bool]:
-    """The key that the next rotation will use, the file that it is in, and whether this call made it."""
+    """Add a key for the next rotation. Returns the key, its file, and whether this call created it.
+
+    If a key already waits for a rotation, it is returned. Raises `Conflict` if the keys are settings.
+    """
     if (file := key_file(settings)) is None:
         raise Conflict(NO_FILE)
     with file.held():
@@ -105,47 +110,47 @@ def rotate(
     database: Database,
     management: Management,
     *,
-    before_a_new_key: Callable[[], None],
-    seen: Callable[[int, int], None],
+    confirm_new_key: Callable[[], None],
+    report_progress: Callable[[int, int], None],
 ) -> RotationResult:
-    """Seal everything with the newest key, which is made here unless one waits; or finish what was cut off.
+    """Seal every secret with the newest key, or finish an interrupted rotation.
 
-    `before_a_new_key` may raise, and then nothing was changed. `seen` hears how many rows were looked at, and of how
-    many. Raises `Conflict` when there is no key to rotate to, or somebody else rotates.
+    If no new key waits for a rotation, `confirm_new_key` is called and a key is created. If it raises, nothing is
+    changed. `report_progress` gets the number of checked rows and the total. Raises `Conflict` if there is no key to
+    rotate to, or if another rotation is in progress.
     """
     may = management.access.operator_of_team()
     file = key_file(settings)
     with file.held() if file is not None else nullcontext():
-        planned = _plan(settings, database, file, before_a_new_key)
-        management.master_keys.begin(may, planned)
+        plan = _plan_rotation(settings, database, file, confirm_new_key)
+        management.master_keys.begin(may, plan)
         with database.read() as tx:
             total = rotation.rows(tx)
-        rotated = rotation.finish(database, planned, lambda rows: seen(rows, total))
+        result = rotation.finish(database, plan, lambda rows: report_progress(rows, total))
         if file is not None:
-            file.retire(planned.old)
-        return rotated
+            file.retire(plan.old)
+        return result
 
 
-def _plan(
-    settings: Settings, database: Database, file: KeyFile | None, before_a_new_key: Callable[[], None]
+def _plan_rotation(
+    settings: Settings, database: Database, file: KeyFile | None, confirm_new_key: Callable[[], None]
 ) -> RotationPlan:
     in_use = _read_in_use(database)
-    at_hand = key_ring(settings).keys
-    if (planned := rotation.plan(in_use, at_hand)) is None:
+    if (plan := rotation.plan(in_use, key_ring(settings).keys)) is None:
         if file is None:
             raise Conflict(NO_OTHER_KEY)
-        before_a_new_key()
+        confirm_new_key()
         rotation.add_key(file, in_use)
-        planned = rotation.plan(in_use, file.read())
-        assert planned is not None
-    return planned
+        plan = rotation.plan(in_use, file.read())
+        assert plan is not None
+    return plan
 
 
 def _read_in_use(database: Database) -> KeysInUse:
     with database.read() as tx:
-        return _bound(binding.keys_in_use(tx))
+        return _require_bound(binding.keys_in_use(tx))
 
 
-def _bound(in_use: KeysInUse | None) -> KeysInUse:
-    assert in_use is not None, "a store that is open has a key"
+def _require_bound(in_use: KeysInUse | None) -> KeysInUse:
+    assert in_use is not None, "an open store has a key"
     return in_use

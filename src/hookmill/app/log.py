@@ -1,6 +1,6 @@
-"""What the service says to its operator: JSON lines on standard error.
+"""The service's log: JSON lines on standard error.
 
-Events are named by us. No header, body, token or path of a request is ever in one.
+Log lines never contain a header, body, token or path of a request.
 """
 
 import logging
@@ -16,30 +16,34 @@ from hookmill.domain.errors import HookmillError
 from hookmill.settings import Settings
 
 REPEATS_LOGGED: Final = 5
-"""Equal lines about a fault that are logged within `REPEATS_SECONDS`. The next one says how many were left out."""
+"""Equal error lines logged within `REPEATS_SECONDS`. The next logged line has the number of suppressed ones."""
 REPEATS_SECONDS: Final = 10.0
-_KNOWN_MAX: Final = 256
+_DISTINCT_ERRORS_MAX: Final = 256
 
 
-class Repeats:
-    """Keeps one fault that happens again and again from filling the log and hiding the others."""
+class RepeatedErrorLimiter:
+    """Limits equal error lines, so that a repeated error can't fill the log and hide other errors."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], tuple[float, int]] = {}
+        self._recent: dict[tuple[str, str], tuple[float, int]] = {}
+        """By component and reason: the start of the window in monotonic seconds, and the lines in it."""
 
-    def left_out(self, where: str, why: str, now: float) -> int | None:
-        """How many equal lines were left out before this one; None where it is left out too. `now` is monotonic."""
-        since, count = self._known.pop((where, why), (now, 0))
+    def suppressed_before(self, component: str, reason: str, now: float) -> int | None:
+        """How many equal lines were suppressed before this one; None if this one must be suppressed too.
+
+        `now` is in monotonic seconds.
+        """
+        since, count = self._recent.pop((component, reason), (now, 0))
         is_over = now - since >= REPEATS_SECONDS
-        if len(self._known) >= _KNOWN_MAX:
-            del self._known[next(iter(self._known))]
-        self._known[where, why] = (now, 1) if is_over else (since, count + 1)
+        if len(self._recent) >= _DISTINCT_ERRORS_MAX:
+            del self._recent[next(iter(self._recent))]
+        self._recent[component, reason] = (now, 1) if is_over else (since, count + 1)
         if is_over:
             return max(0, count - REPEATS_LOGGED)
         return 0 if count < REPEATS_LOGGED else None
 
 
-_repeats: Final = Repeats()
+_limiter: Final = RepeatedErrorLimiter()
 
 
 def configure(settings: Settings) -> None:
@@ -57,26 +61,30 @@ def configure(settings: Settings) -> None:
     )
 
 
-def event(name: str, **facts: str) -> None:
-    """Tell the operator what the service did. Never raises, for the same reason as `trouble`."""
+# These functions never raise: a log on a full disk must not stop the service.
+
+
+def event(name: str, **details: str) -> None:
+    """Log what the service did, at level info."""
     with suppress(OSError, ValueError), no_fork:
-        structlog.get_logger().info(name, **facts)
+        structlog.get_logger().info(name, **details)
 
 
-def trouble(where: str, why: str) -> None:
-    """Tell the operator of a fault. Never raises: a log on a full disk must not stop what heals by itself."""
+def error(component: str, reason: str) -> None:
+    """Log a fault, unless an equal line was logged too often."""
     with suppress(OSError, ValueError), no_fork:
-        if (left_out := _repeats.left_out(where, why, time.monotonic())) is not None:
-            more = {"left_out": left_out} if left_out else {}
-            structlog.get_logger().error("failed", where=where, why=why, **more)
+        if (suppressed := _limiter.suppressed_before(component, reason, time.monotonic())) is not None:
+            more = {"left_out": suppressed} if suppressed else {}
+            structlog.get_logger().error("failed", where=component, why=reason, **more)
 
 
-def warning(where: str, why: str) -> None:
-    """Tell the operator of what should be changed, though everything works. Never raises, as above."""
+def warning(component: str, reason: str) -> None:
+    """Log what the operator should change, although everything works."""
     with suppress(OSError, ValueError), no_fork:
-        structlog.get_logger().warning("check this", where=where, why=why)
+        structlog.get_logger().warning("check this", where=component, why=reason)
 
 
-def failure(where: str, error: BaseException) -> None:
-    # The text of any other error may quote what was being written.
-    trouble(where, str(error) if isinstance(error, HookmillError) else f"a fault of type {type(error).__name__}")
+def failure(component: str, exception: BaseException) -> None:
+    """Log an exception as a fault. Only the text of our own exceptions is logged: others may quote sensitive data."""
+    is_ours = isinstance(exception, HookmillError)
+    error(component, str(exception) if is_ours else f"a fault of type {type(exception).__name__}")

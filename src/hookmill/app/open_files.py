@@ -1,4 +1,4 @@
-"""How many files the service may have open, and how many connections that leaves room for."""
+"""The limit of open files, and the number of connections that it allows."""
 
 import resource
 from contextlib import suppress
@@ -7,44 +7,48 @@ from typing import Final
 from hookmill.domain.errors import Conflict
 
 FILES_MIN: Final = 256
-FILES_KEPT_BACK: Final = 128
-"""Open files that connections leave to the store. A server that has none left to accept with spins, and serves
-nobody."""
+FILES_RESERVED: Final = 128
+"""Open files reserved for the store. Without a free descriptor for accept(), the HTTP server busy-loops and serves no
+client."""
 CONNECTIONS_MAX: Final = 16_384
-"""How many connections one process holds; an idle one costs it 3 KB. Whoever comes then waits until another ends."""
+"""Connections of one process. Above it, new clients wait until a connection closes. An idle connection takes 3 KB."""
 
 
-_found: int | None = None
+_original_limit: int | None = None
 
 
 def raise_limit() -> None:
-    """Let this process and those it starts open as many files as the system allows. Raises `Conflict` when that is too
-    few to serve with."""
-    global _found
+    """Raise the limit of open files as far as the system allows, for this process and those that it starts.
+
+    Raises `Conflict` if the limit is too low to serve.
+    """
+    global _original_limit
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    _found = soft
+    _original_limit = soft
     if soft != resource.RLIM_INFINITY:
         # Not every system accepts an unlimited soft limit.
-        most = hard if hard != resource.RLIM_INFINITY else max(soft, CONNECTIONS_MAX + FILES_KEPT_BACK)
+        raised = hard if hard != resource.RLIM_INFINITY else max(soft, CONNECTIONS_MAX + FILES_RESERVED)
         with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < FILES_MIN:
         raise Conflict(
-            f"The service may have {soft} files open at most, and needs {FILES_MIN}: each connection is one. Raise the "
-            "limit with `ulimit -n 4096` in the shell that starts it, or LimitNOFILE=4096 in its systemd unit."
+            f"The service may open only {soft} files and needs {FILES_MIN}, because each connection is a file. Raise "
+            "the limit with `ulimit -n 4096` in the shell that starts it, or LimitNOFILE=4096 in its systemd unit."
         )
 
 
-def limit_before() -> int | None:
-    """The soft limit that `raise_limit` found, for what is no part of the service: a program that calls select() must
-    not get descriptors above 1,023. None if it was not raised."""
-    return _found
+def original_limit() -> int | None:
+    """The soft limit before `raise_limit`, or None if it was not called.
+
+    Runs' commands get this limit: a program that calls select() fails with descriptors above 1,023.
+    """
+    return _original_limit
 
 
 def connections_max() -> int:
-    """Of one process, under the limit that `raise_limit` left."""
+    """The number of connections that one process accepts."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return CONNECTIONS_MAX
-    return min(CONNECTIONS_MAX, soft - FILES_KEPT_BACK)
+    return min(CONNECTIONS_MAX, soft - FILES_RESERVED)

@@ -1,4 +1,4 @@
-"""The address that a service listens on: one service at a time has it."""
+"""A lock on the address that the service listens on."""
 
 import errno
 import socket
@@ -11,37 +11,38 @@ from typing import Final
 from hookmill.domain.errors import Conflict
 
 PORT_SECONDS: Final = 1.0
-"""How long a start waits for its port."""
+"""How long a start waits for a taken port."""
 
 
 @contextmanager
 def hold_port(host: str, port: int) -> Iterator[None]:
-    """Keep other services off this address, before the server listens on it. Raises `Conflict` when it is taken.
+    """Lock the address before the server listens on it. Raises `Conflict` if it is taken.
 
-    The server lets its processes share the port, so two services that start at the same moment would share it, too.
+    The server's processes share the port, so two services that start at the same time would share it too.
     """
     with socket.socket(socket.AF_UNIX) as lock:
-        give_up = time.monotonic() + PORT_SECONDS
-        while (trouble := _trouble_with(lock, host, port)) is not None:
-            # A service that was killed this moment lets go of its port as it dies.
-            if trouble.errno != errno.EADDRINUSE or time.monotonic() > give_up:
+        deadline = time.monotonic() + PORT_SECONDS
+        while (error := _try_to_bind(lock, host, port)) is not None:
+            # A killed service may still be releasing the port.
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
                 raise Conflict(
-                    f"The service can't listen on {host} port {port}: {trouble.strerror}. "
-                    "Choose another with --host and --port, or stop what listens there."
+                    f"The service can't listen on {host} port {port}: {error.strerror}. "
+                    "Choose another address with --host and --port, or stop the program that uses this one."
                 )
             time.sleep(0.02)
-        # The server's processes inherit it, so it is held for as long as any of them lives.
+        # The server's processes inherit the lock, so it is held until the last of them ends.
         yield
 
 
-def _trouble_with(lock: socket.socket, host: str, port: int) -> OSError | None:
+def _try_to_bind(lock: socket.socket, host: str, port: int) -> OSError | None:
+    """Bind the lock if the address is free, else return the error."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as attempt:
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             attempt.bind((host, port))
             if sys.platform == "linux":
-                # An abstract name: it leaves no file, and is free again once nobody has it open.
+                # An abstract socket name leaves no file, and is released when its last descriptor is closed.
                 lock.bind(f"\0hookmill {host} {port}")
         except OSError as error:
             return error

@@ -1,4 +1,4 @@
-"""What Linux is told about this process, with prctl(2). On other systems nothing happens."""
+"""Calls of prctl(2) for this process. On systems other than Linux they do nothing."""
 
 import ctypes
 from contextlib import suppress
@@ -9,15 +9,15 @@ _PR_SET_NAME: Final = 15
 
 
 def protect_memory() -> None:
-    """Keep the memory and the environment of this process from others of the same account, and from core dumps.
+    """Protect the memory and environment of this process from other processes of the account, and from core dumps.
 
-    What is forked from it is protected too, and what it executes is not. Root is not kept out.
+    Forked processes inherit the protection; executed programs don't. Root can still read the memory.
     """
     _prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(0))
 
 
 def set_process_name(name: str) -> None:
-    """As `ps` and `top` show it; 15 bytes at most. A protected process can't do so through `/proc`."""
+    """Set the name that `ps` and `top` show, of at most 15 bytes. A protected process can't set it through `/proc`."""
     _prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()))
 
 

@@ -1,4 +1,4 @@
-"""The service as one command: an HTTP server's processes, and a worker beside them."""
+"""The supervisor of `hookmill serve`: it starts the HTTP server's processes, the fork server and a worker."""
 
 import fcntl
 import multiprocessing
@@ -30,39 +30,43 @@ from hookmill.store.admission import writer
 from hookmill.store.private_file import open_lock_file
 
 HEADER_MILLISECONDS: Final = 10_000
-"""How long a request's header lines may take to arrive."""
+"""How long a client may take to send the header lines of a request."""
 HEADER_BYTES: Final = 32 * 1024
-AGAIN_SECONDS: Final = 1.0
+RESTART_SECONDS: Final = 1.0
 
 
 def serve(settings: Settings, announce: Callable[[], None]) -> None:
-    """Serve until told to stop. `announce` is called once the service answers."""
+    """Serve until SIGINT or SIGTERM. `announce` is called once the service is ready."""
     log.configure(settings)
     _warn_of_open_data(settings)
-    # Before anything is forked, which inherits it.
+    # Before any fork, because forked processes inherit the protection.
     protect_memory()
-    with ExitStack() as held:
-        held.callback(log.event, "stopped", what="serve")
-        # Before the lock, which the processes that it starts must not hold, and before there are threads.
+    with ExitStack() as resources:
+        resources.callback(log.event, "stopped", what="serve")
+        # The fork server precedes the lock, which its processes must not inherit, and it precedes all threads.
         jobs = {
             WRITER: partial(writer.main, url=settings.store_url()),
             WORKER: partial(work_beside_serve, settings=settings),
         }
-        forks = held.enter_context(closing(ForkServer(jobs)))
+        forks = resources.enter_context(closing(ForkServer(jobs)))
         if not settings.on_postgres:
-            held.enter_context(_hold_data(settings))
-        worker = held.enter_context(closing(WorkerSupervisor(forks)))
+            resources.enter_context(_lock_data_directory(settings))
+        worker = resources.enter_context(closing(WorkerSupervisor(forks)))
         has_served = threading.Event()
-        told = (settings, worker, has_served, announce)
-        threading.Thread(target=_announce_when_ready, args=told, daemon=True).start()
-        _serve_until_told(settings, forks, has_served)
+        threading.Thread(
+            target=_announce_when_ready, args=(settings, worker, has_served, announce), daemon=True
+        ).start()
+        _serve_until_interrupted(settings, forks, has_served)
 
 
-def _serve_until_told(settings: Settings, forks: ForkServer, has_served: threading.Event) -> None:
-    """The server gives up when one of its processes ends twice within seconds. A service that has served does not: a
-    request that can end a process must not be able to end them all."""
+def _serve_until_interrupted(settings: Settings, forks: ForkServer, has_served: threading.Event) -> None:
+    """Run the HTTP server, and restart it if it gives up.
+
+    The server gives up if one of its processes ends twice within seconds. Once the service has served, it is restarted:
+    a request that can end one process must not be able to end the service.
+    """
     supervisor = os.getpid()
-    # What the ingress is made of is handed on by forking, which is no longer the default everywhere.
+    # The ingress processes inherit the target by forking, which is not the default on every system.
     multiprocessing.set_start_method("fork", force=True)
     while True:
         server = Granian(
@@ -91,8 +95,8 @@ def _serve_until_told(settings: Settings, forks: ForkServer, has_served: threadi
                 raise
         if server.interrupt_signal:
             return
-        log.trouble("ingress", "the ingress ended again and again; starting it anew")
-        time.sleep(AGAIN_SECONDS)
+        log.error("ingress", "the ingress ended repeatedly; restarting it")
+        time.sleep(RESTART_SECONDS)
         if server.interrupt_signal:
             return
 
@@ -100,17 +104,17 @@ def _serve_until_told(settings: Settings, forks: ForkServer, has_served: threadi
 def _warn_of_open_data(settings: Settings) -> None:
     directory = settings.data_dir.absolute()
     mode = stat.S_IMODE(directory.stat().st_mode)
-    # Other accounts may pass through where a runner has a `user`.
+    # Execute permission is allowed: the accounts of runners with a `user` must traverse the directory.
     if mode & (stat.S_IROTH | stat.S_IWOTH):
         log.warning(
-            "data directory", f"{directory} is open to every user of this machine (mode {mode:o}): run chmod o-rw on it"
+            "data directory", f"every user of this host can open {directory} (mode {mode:o}): run chmod o-rw on it"
         )
 
 
-def _hold_data(settings: Settings) -> IO[bytes]:
-    """Keep other services off this data directory: SQLite takes deliveries from one only. Raises `Conflict`.
+def _lock_data_directory(settings: Settings) -> IO[bytes]:
+    """Lock the data directory, because only one service may write to SQLite. Raises `Conflict` if it is locked.
 
-    The server's processes inherit the lock, so it is held for as long as any of them lives.
+    The server's processes inherit the lock, so it is held until the last of them ends.
     """
     lock = open_lock_file(settings.data_dir / "serve.lock")
     try:
@@ -118,8 +122,8 @@ def _hold_data(settings: Settings) -> IO[bytes]:
     except OSError:
         lock.close()
         raise Conflict(
-            f"Another `hookmill serve` runs with the data in {settings.data_dir.absolute()}. Stop it first, "
-            "or set HOOKMILL_DATA_DIR to another directory."
+            f"Another `hookmill serve` uses the data directory {settings.data_dir.absolute()}. Stop it, or set "
+            "HOOKMILL_DATA_DIR to another directory."
         ) from None
     return lock
 
@@ -127,12 +131,12 @@ def _hold_data(settings: Settings) -> IO[bytes]:
 def _announce_when_ready(
     settings: Settings, worker: WorkerSupervisor, has_served: threading.Event, announce: Callable[[], None]
 ) -> None:
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - asked of, not bound
-    # However long that takes: what a first start says is said once, and a secret is in it.
-    # Somebody sits before a start, and nobody before a database that stays away.
-    began = time.monotonic()
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - a client's target, not bound
+    # No deadline: the announcement of a first start contains a secret, and is printed only once.
+    started_at = time.monotonic()
     while not _is_ready(host, settings.port):
-        time.sleep(0.05 if time.monotonic() < began + 60 else 1.0)
+        # After a minute, the database is probably unavailable, and nobody is waiting at the terminal.
+        time.sleep(0.05 if time.monotonic() < started_at + 60 else 1.0)
     has_served.set()
     worker.wait_until_ready()
     announce()

@@ -1,5 +1,4 @@
-"""A process that performs runs and keeps house: `hookmill worker`, and the one that `serve` starts beside the
-ingress."""
+"""The worker process, which performs runs and maintenance: `hookmill worker`, and the worker that `serve` starts."""
 
 import os
 import platform
@@ -12,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hookmill.app import Store, log, now_us, open_store
-from hookmill.app.open_files import limit_before
+from hookmill.app.open_files import original_limit
 from hookmill.app.prctl import protect_memory
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, LEAVE, READY
 from hookmill.domain.errors import Invalid
@@ -25,42 +24,42 @@ if TYPE_CHECKING:
     from hookmill.runs.runners.command import UnixAccount
 
 
-STANDS_BACK: Final = 10
-"""The niceness of the worker beside the ingress, and of what it starts: deliveries come first on a machine that has
-more to do than it can. A busy service took 8 % more of them a second than with both at the same priority."""
+NICENESS: Final = 10
+"""Of the worker that `serve` starts, and of its commands. On a busy host, deliveries take precedence: the service
+accepted 8 % more deliveries per second than with equal priorities."""
 
 
-class Stop:
-    """When to end, and how long what is under way may take then."""
+class StopSignal:
+    """Asks a worker to stop. `grace_seconds` is how long runs in progress may take to end."""
 
     def __init__(self) -> None:
-        self._told = threading.Event()
+        self._is_sent = threading.Event()
         self.grace_seconds: float = DRAIN_SECONDS
 
-    def tell(self, *, grace_seconds: float = DRAIN_SECONDS) -> None:
+    def send(self, *, grace_seconds: float = DRAIN_SECONDS) -> None:
         self.grace_seconds = grace_seconds
-        self._told.set()
+        self._is_sent.set()
 
     def wait(self) -> None:
-        self._told.wait()
+        self._is_sent.wait()
 
 
 def work(
-    settings: Settings, stop: Stop, ready: Callable[[], None] = lambda: None, *, beside_the_ingress: bool = False
+    settings: Settings, stop: StopSignal, ready: Callable[[], None] = lambda: None, *, beside_the_ingress: bool = False
 ) -> None:
-    """Perform runs and keep house until told to stop. `ready` is called once runs are performed.
+    """Perform runs and maintenance until `stop` is sent. `ready` is called once the worker performs runs.
 
-    `performs_runs` is about the worker beside the ingress: one of its own performs runs whatever that says, so that
-    hosts of both kinds can share one configuration.
+    `beside_the_ingress`: `serve` started this worker. Only then `performs_runs` applies; `hookmill worker` always
+    performs runs, so that all hosts can share one configuration.
     """
     log.configure(settings)
     protect_memory()
-    # What a run came to is found out again, should a power cut take it; a run's start is synced with its delivery.
+    # No syncs: after a power failure, the engine determines a run's result again. Deliveries sync new runs.
     store = open_store(settings, syncs=False)
     engine = _engine(settings, store) if settings.performs_runs or not beside_the_ingress else None
     if beside_the_ingress:
-        # Once all is loaded, which nobody should wait for, and before there are threads: each has its own.
-        os.nice(STANDS_BACK)
+        # After loading, which the service waits for, and before the first thread: niceness is set per thread.
+        os.nice(NICENESS)
     maintenance = Maintenance(store.database, settings.data_dir / "runs", now_us, failed=log.failure)
     try:
         if engine is not None:
@@ -75,8 +74,8 @@ def work(
 
 
 def _engine(settings: Settings, store: Store) -> "Engine":
-    # It takes a second to load, and a process that only keeps house needs none of it.
-    with _no_program_for_architecture():
+    # Loading takes a second, and a worker without runs does not need these modules.
+    with _without_program_in_platform_architecture():
         from hookmill.runs.engine import Engine, EngineSettings
     from hookmill.runs.runners import CommandRunner, PackageRunner
     from hookmill.runs.runners.command import unix_account
@@ -89,7 +88,7 @@ def _engine(settings: Settings, store: Store) -> "Engine":
             pass_environment=runner.pass_environment,
             output_bytes_max=runner.output_bytes_max,
             account=unix_account(runner.user) if runner.user is not None else None,
-            open_files_max=limit_before(),
+            open_files_max=original_limit(),
         )
         for name, runner in settings.runners.items()
     }
@@ -108,9 +107,11 @@ def _engine(settings: Settings, store: Store) -> "Engine":
 
 
 @contextmanager
-def _no_program_for_architecture() -> Iterator[None]:
-    """A library of the engine calls `platform.architecture` when it is loaded. That runs the program `file` with this
-    process's environment, and so with its keys, where others of the same account can read it."""
+def _without_program_in_platform_architecture() -> Iterator[None]:
+    """Keep `platform.architecture`, which a library of the engine calls during import, from running `file`.
+
+    That program would inherit this process's environment, which contains keys, and other processes could read it.
+    """
     architecture = platform.architecture
     platform.architecture = partial(architecture, executable="")
     try:
@@ -120,13 +121,15 @@ def _no_program_for_architecture() -> Iterator[None]:
 
 
 def refuse_unusable_accounts(settings: Settings) -> None:
-    """Raises `Invalid` for a runner whose user this service can't run commands as. Changes nothing."""
+    """Raises `Invalid` if the service can't run commands as the user of a runner. Changes nothing."""
     _accounts(settings)
 
 
 def admit_accounts(settings: Settings) -> None:
-    """Let the accounts that runners name reach their packages. Changes modes, so the data directory must be known to be
-    the service's. Raises `Invalid` for an account that can't reach its packages."""
+    """Give the accounts of runners access to their packages. Raises `Invalid` if an account still has none.
+
+    It changes file modes, so call it only after the data directory was verified.
+    """
     from hookmill.runs.package import allow_traversal, make_packages_directory
     from hookmill.runs.runner import reason_of
     from hookmill.runs.runners.command import check_reachable
@@ -142,14 +145,14 @@ def admit_accounts(settings: Settings) -> None:
         except OSError as error:
             raise Invalid(
                 f"The runner {name!r}: {packages.parent} can't be prepared for its user: {reason_of(error)} "
-                f"({error.filename}). Repair it, or take the runner's user away."
+                f"({error.filename}). Repair it, or remove the runner's user."
             ) from None
         except Invalid as error:
             raise Invalid(f"The runner {name!r}: {error}") from None
 
 
 def _accounts(settings: Settings) -> "dict[str, UnixAccount]":
-    """By the names of the runners that have a user."""
+    """The accounts, by the names of the runners that have a user."""
     from hookmill.runs.runners.command import unix_account
 
     accounts = {}
@@ -162,33 +165,34 @@ def _accounts(settings: Settings) -> "dict[str, UnixAccount]":
     return accounts
 
 
-def work_until_told() -> None:
-    """A worker of its own: it ends, with what it does, when the operator says so."""
-    stop = Stop()
-    for told in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(told, lambda *_: stop.tell())
+def work_until_signalled() -> None:
+    """Run `hookmill worker`, until SIGTERM or SIGINT."""
+    stop = StopSignal()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.send())
     work(read_settings(), stop)
     log.event("stopped", what="worker")
 
 
-def work_beside_serve(line: socket.socket, settings: Settings) -> None:
-    """The worker that `serve` starts. It ends when its line does.
+def work_beside_serve(channel: socket.socket, settings: Settings) -> None:
+    """Run the worker that `serve` starts. It ends when `serve` sends `LEAVE` or closes the channel.
 
-    Without a word before that, `serve` was killed, and the next one waits for this worker's place: runs are left to it.
+    If the channel closes without `LEAVE`, `serve` was killed. The worker then ends immediately, because the worker of
+    the next `serve` waits for its lock and resumes the runs.
     """
-    stop = Stop()
+    stop = StopSignal()
 
-    def say(word: bytes) -> None:
+    def send(message: bytes) -> None:
         with suppress(OSError):
-            line.sendall(word)
+            channel.sendall(message)
 
-    def listen() -> None:
-        told = b""
-        # Of a line that is closed before all was read that this end said, the system says that it was reset.
+    def wait_for_stop() -> None:
+        message = b""
+        # If `serve` closes the channel with unread messages in it, recv() raises a connection reset.
         with suppress(OSError):
-            told = line.recv(len(LEAVE))
-        stop.tell(grace_seconds=DRAIN_SECONDS if told == LEAVE else 0)
+            message = channel.recv(len(LEAVE))
+        stop.send(grace_seconds=DRAIN_SECONDS if message == LEAVE else 0)
 
-    say(b"%d\n" % os.getpid())
-    threading.Thread(target=listen, daemon=True).start()
-    work(settings, stop, ready=lambda: say(READY), beside_the_ingress=True)
+    send(b"%d\n" % os.getpid())
+    threading.Thread(target=wait_for_stop, daemon=True).start()
+    work(settings, stop, ready=lambda: send(READY), beside_the_ingress=True)

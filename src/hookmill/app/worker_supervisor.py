@@ -1,4 +1,4 @@
-"""The worker process as `serve` sees it. It loads the engine in its own process, and `serve` starts without."""
+"""Starts, restarts and stops the worker process of `serve`."""
 
 import os
 import signal
@@ -13,18 +13,19 @@ from hookmill.app.fork_server import ForkServer
 
 WORKER: Final = "worker"
 DRAIN_SECONDS: Final = 10
-"""How long runs under way may take to end when the service is told to stop."""
+"""How long runs in progress may take to end when the service stops."""
 STOPPING_SECONDS: Final = 20
-"""How long, after that, the process may take to end what is not over, and to leave it for the next start."""
+"""How long the worker may then take to interrupt the other runs, which the next start resumes."""
 READY: Final = b"ready\n"
-"""The worker's second line; its first is its number."""
+"""The worker's second message; its first is its process ID."""
 LEAVE: Final = b"leave"
+"""Sent to the worker: stop within `DRAIN_SECONDS`."""
 
 
 class WorkerSupervisor:
-    """The worker process beside the ingress: kept alive while the service is, and let go with it.
+    """Keeps a worker process alive until `close`.
 
-    It is not part of the ingress process, whose interpreter every request needs: a run's work must not be felt there.
+    The worker is not part of the ingress process, where a run would hold the GIL that every request needs.
     """
 
     def __init__(self, forks: ForkServer) -> None:
@@ -32,14 +33,14 @@ class WorkerSupervisor:
         self._leaving = threading.Event()
         self._ready = threading.Event()
         self._pid: int | None = None
-        self._line = self._start()
+        self._channel = self._start()
         self._watch = threading.Thread(target=self._keep_alive, daemon=True)
         self._watch.start()
 
     def close(self) -> None:
         self._leaving.set()
         with suppress(OSError):
-            self._line.sendall(LEAVE)
+            self._channel.sendall(LEAVE)
         self._watch.join(DRAIN_SECONDS + STOPPING_SECONDS)
         if self._watch.is_alive() and (pid := self._pid) is not None:
             with suppress(ProcessLookupError):
@@ -49,7 +50,7 @@ class WorkerSupervisor:
         self._ready.wait()
 
     def _start(self) -> socket.socket:
-        # An ingress process that is forked now would keep the worker's end, and hide from this one that it closed.
+        # An ingress process that is forked now would inherit the worker's end, and its closing would go unnoticed.
         with no_fork:
             ours, theirs = socket.socketpair()
             with theirs:
@@ -61,16 +62,16 @@ class WorkerSupervisor:
             self._listen()
             if self._leaving.wait(1.0):
                 return
-            log.trouble("worker", "the worker process ended; starting another")
+            log.error("worker", "the worker process ended; starting another")
             with suppress(OSError):
-                self._line = self._start()
+                self._channel = self._start()
 
     def _listen(self) -> None:
-        """Until the process has ended."""
-        with suppress(OSError), self._line.makefile("rb") as told:
-            for line in told:
-                if line == READY:
+        """Read the worker's messages until it ends."""
+        with suppress(OSError), self._channel.makefile("rb") as messages:
+            for message in messages:
+                if message == READY:
                     self._ready.set()
                 else:
-                    self._pid = int(line)
+                    self._pid = int(message)
         self._pid = None

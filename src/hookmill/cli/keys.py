@@ -15,7 +15,7 @@ from hookmill.cli.session import settings_in_force
 from hookmill.domain.text import shown
 
 if TYPE_CHECKING:
-    from hookmill.app.keys import KeysShown
+    from hookmill.app.keys import MasterKeyList
     from hookmill.settings import Settings
     from hookmill.store.keys.key_file import KeyFile
     from hookmill.store.keys.rotation import RotationResult
@@ -34,7 +34,7 @@ def show(json: options.AsJson = False) -> None:
 
     store = app.open_store(settings)
     try:
-        found = app.keys.shown(settings, store.database)
+        found = app.keys.list_keys(settings, store.database)
     finally:
         store.close()
     states = _states(found)
@@ -84,25 +84,25 @@ def rotate(yes: options.Yes = False, json: options.AsJson = False) -> None:
                 settings,
                 store.database,
                 app.management(settings, store),
-                before_a_new_key=lambda: _ask(settings, yes),
-                seen=seen,
+                confirm_new_key=lambda: _ask(settings, yes),
+                report_progress=seen,
             )
     finally:
         store.close()
     _print_rotated(rotated, app.keys.key_file(settings), json)
 
 
-def _states(found: KeysShown) -> list[tuple[str, str, int]]:
+def _states(found: MasterKeyList) -> list[tuple[str, str, int]]:
     """Id, state and rows of each key: those at hand, newest first, then those that only rows know of."""
-    place = found.at_hand.index(found.sealing)
+    place = found.available.index(found.sealing)
     states = []
-    for key_id in dict.fromkeys([*found.at_hand, *found.rows]):
+    for key_id in dict.fromkeys([*found.available, *found.rows]):
         if key_id == found.sealing:
             state = "seals"
-        elif key_id not in found.at_hand:
+        elif key_id not in found.available:
             state = "missing"
         else:
-            state = "waits" if found.at_hand.index(key_id) < place else "opens"
+            state = "waits" if found.available.index(key_id) < place else "opens"
         states.append((key_id, state, found.rows.get(key_id, 0)))
     return states
 

@@ -89,7 +89,7 @@ def worker(json: options.AsJson = False) -> None:
         )
 
     from hookmill.app.open_files import raise_limit
-    from hookmill.app.worker_process import admit_accounts, refuse_unusable_accounts, work_until_told
+    from hookmill.app.worker_process import admit_accounts, refuse_unusable_accounts, work_until_signalled
     from hookmill.store.database import open_database
     from hookmill.store.rights import refuse_missing_rights
 
@@ -104,7 +104,7 @@ def worker(json: options.AsJson = False) -> None:
     else:
         line(f"Performing up to {count(settings.runs_at_once, 'run')} at a time. Ctrl-C stops it.")
     sys.stdout.flush()
-    work_until_told()
+    work_until_signalled()
 
 
 def migrate(json: options.AsJson = False) -> None:

@@ -19,7 +19,7 @@ vars(serve)["HEADER_MILLISECONDS"] = int(os.environ["HOOKMILL_TEST_HEADER_MILLIS
 vars(delivery_body)["BODY_SECONDS"] = float(os.environ["HOOKMILL_TEST_BODY_SECONDS"])
 
 vars(connections)["WRITE_SECONDS"] = float(os.environ["HOOKMILL_TEST_WRITE_SECONDS"])
-vars(connections)["LOOK_AT_ALL_SECONDS"] = 0.5
+vars(connections)["CHECK_UNCROWDED_SECONDS"] = 0.5
 
 main = writer.main
 
