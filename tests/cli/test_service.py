@@ -384,7 +384,7 @@ def test_a_runner_with_a_user_that_cannot_be_used_is_refused(
 
     assert printed.out == ""
     assert printed.err.startswith(
-        "The runner 'agent': No account of this system is 'hookmill-has-no-such-account'. Create it, "
+        "The runner 'agent': This system has no account 'hookmill-has-no-such-account'. Create it, "
     )
 
 
