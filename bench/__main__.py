@@ -39,7 +39,8 @@ unless a row names another number. It compares three servers:
 So the difference between `(a)` and the other two is the price of durable acceptance.
 
 Every round starts each server anew, and the servers alternate. Figures are medians of {rounds} rounds, or
-of {rounds_of_busiest} with {most_connections} connections. *of (a)* is the median of the ratios of neighbouring rounds.
+of {rounds_of_busiest} with {most_connections} connections. *of (a)* divides each
+round's rate by that of `(a)` in the same round, and is the median.
 
 | Term | Meaning |
 |---|---|

@@ -23,8 +23,9 @@ hookmill webhook create repo --mode signature --scheme github
 **Covers** lists what nobody can change without the secret.
 
 - Where the body is not covered, an attacker who sees one delivery can send any other body.
-- Where no time is covered, an attacker can send a captured delivery again. With its own event id it
-  is a Duplicate. Where the id is not covered either, it can come under a new id and is accepted.
+- Where no time is covered, an attacker can send a captured delivery again. With the same event id, the
+  copy is a Duplicate. If the id is not covered either, the attacker can change it, and the copy is
+  accepted.
 - Replay protection: where a scheme refuses old signatures, its section gives the seconds. Until
   then, a captured delivery is a Duplicate under any id; after that, it is refused.
 
