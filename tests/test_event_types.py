@@ -164,9 +164,11 @@ def test_admission_tests_backtests_and_explanations_agree(world: World):
 
     for automation, (events, payload) in zip(automations, drafts, strict=True):
         matching = {shown for shown in sent if (shown, automation.id) in started}
-        back = filters.backtest(world.may, given=payload, event_types=events)
+        back = filters.backtest(world.may, payload_filter=payload, event_types=events)
         tested = {
-            shown for shown in sent if filters.test(world.may, shown, given=payload, event_types=events).would_trigger
+            shown
+            for shown in sent
+            if filters.test(world.may, shown, payload_filter=payload, event_types=events).would_trigger
         }
         explained = {
             shown
@@ -348,7 +350,7 @@ def test_a_new_event_header_holds_at_once_in_another_process(world: World):
         (MODES[0], "Authorization", "Authorization carries credentials, and event types are stored and shown"),
         (MODES[0], "Host", "Host belongs to the connection"),
         (MODES[0], "X Kind", "'X Kind' is not a header name"),
-        (MODES[2], "x-signature", "x-signature holds the sender's proof"),
+        (MODES[2], "x-signature", "x-signature contains the sender's proof"),
         ({"auth_mode": AuthMode.SIGNATURE, "signature_scheme": "github"}, "X-Kind", "is in the header x-github-event"),
     ],
 )

@@ -451,7 +451,7 @@ def test_a_row_that_is_gone_is_said_to_be_gone(world, tmp_path):
     world.clock.advance(days=8)
     sweep(world.database, tmp_path, world.clock())
 
-    with pytest.raises(NotFound, match="or the log no longer keeps it"):
+    with pytest.raises(NotFound, match="or retention has pruned it"):
         world.management.log.get(world.may, answer.delivery_id)
 
 

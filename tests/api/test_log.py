@@ -289,8 +289,8 @@ def test_an_automation_with_event_types_comes_back_as_it_was_sent(api: Api, stoc
 
     assert api.get(f"{FACTORY}/automations/{made['automation_id']}").json["triggers"] == [trigger]
     assert made["warnings"] == [
-        f"Deliveries of 'source of default' ({stocked.webhook.webhook.uid}) have no event type, and every trigger that "
-        "selects it asks for one: nothing of it matches. Name the header with the event type at the webhook."
+        f"Deliveries of 'source of default' ({stocked.webhook.webhook.uid}) have no event type. Every trigger that "
+        "selects it requires one, so none matches. Set the webhook's event header."
     ]
 
 

@@ -79,7 +79,7 @@ def test_a_deleted_webhook_is_a_warning_in_json(automation: Any, webhook: Any, h
 
     shown = hookmill("automation", "show", "triage", "--json").json
 
-    assert shown["warnings"] == [f"'source' ({webhook['uid']}) is deleted: nothing will come from it."]
+    assert shown["warnings"] == [f"'source' ({webhook['uid']}) is deleted, so it starts no runs."]
 
 
 def test_an_unknown_name_is_refused(webhook: Any, hookmill: Hookmill):
@@ -199,7 +199,7 @@ def test_event_types_are_given_changed_shown_and_taken_away(webhook: Any, hookmi
         {"webhook_ids": uids},
     ]
     assert "  events    push, Push Hook\n" in shown
-    assert "have no event type, and every trigger that selects it asks for one" in warned
+    assert "have no event type. Every trigger that selects it requires one" in warned
     assert any_event["warnings"] == []
 
 
@@ -294,7 +294,7 @@ def test_unreadable_trigger_is_reported_and_kept(automation: Any, log: Log, hook
     refused = hookmill("automation", "change", "triage", "--no-filter", ends=1)
 
     assert "Trigger     can't be read: {" in shown.out
-    assert "Warning: One of its triggers can't be read" in shown.err
+    assert "Warning: This version can't read one of its triggers" in shown.err
     assert described["triggers"] == [*automation["triggers"], of_a_later_version]
     assert "has triggers that can't be read" in refused.err
 

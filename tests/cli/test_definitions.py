@@ -111,8 +111,8 @@ def test_a_plan_is_a_diff_and_lists_the_uids(files: Wrote, hookmill: Hookmill):
     assert [line.split()[0] for line in lines[5:]] == ["later", "source"]
     assert all("wh_" in line and line.endswith(("{token}", line.split()[1])) for line in lines[5:])
     assert printed.err == (
-        f"Warning: automations/triage/automation.md:2:72: {NEW} is not a webhook of factory 'default': "
-        "nothing will come from it.\n"
+        f"Warning: automations/triage/automation.md:2:72: {NEW} is not a webhook of factory 'default', "
+        "so it starts no runs.\n"
     )
 
 

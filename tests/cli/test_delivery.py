@@ -384,10 +384,10 @@ def test_only_accepted_deliveries_have_a_payload(webhook: Any, log: Log, hookmil
 
     printed = hookmill("delivery", "payload", delivery, ends=1)
 
-    assert "is Rejected (too large): payloads are kept for Accepted deliveries only" in printed.err
+    assert "is Rejected (too large): only Accepted deliveries have a stored payload" in printed.err
 
 
-@pytest.mark.parametrize(("given", "said"), [(UNKNOWN, "There is no delivery"), ("dlv_1", "is not a delivery id")])
+@pytest.mark.parametrize(("given", "said"), [(UNKNOWN, "has no delivery"), ("dlv_1", "is not a delivery id")])
 def test_a_delivery_that_is_not_there_is_named(log: Log, hookmill: Hookmill, given: str, said: str):
     printed = hookmill("delivery", "show", given, ends=1)
 

@@ -174,7 +174,7 @@ def test_a_delivery_without_a_payload_cannot_be_tested_on(webhook: Any, log: Log
     delivery = log.delivery(webhook["uid"], Label.DUPLICATE)
 
     assert (
-        "is Duplicate: payloads are kept"
+        "is Duplicate: only Accepted deliveries have a stored payload"
         in hookmill("filter", "test", "--delivery", delivery, "--filter", "{}", ends=1).err
     )
 

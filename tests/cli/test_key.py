@@ -59,7 +59,7 @@ def test_an_admins_key_opens_everything(log: Log, hookmill: Hookmill):
 def test_an_admins_key_is_for_no_single_factory(log: Log, hookmill: Hookmill):
     printed = hookmill("key", "create", "ops", "--role", "admin", "--factory", "default", ends=1)
 
-    assert "good for the whole team" in printed.err
+    assert "is for the whole team" in printed.err
 
 
 def test_a_key_can_be_for_another_factory(log: Log, hookmill: Hookmill):
@@ -100,7 +100,7 @@ def test_a_revoked_key_opens_nothing(key: Any, hookmill: Hookmill):
 
     assert said == f"API key ci ({key['key_id']}) is revoked, and opens nothing any more.\n"
     assert caller(key["token"]) is None
-    assert "was revoked before" in hookmill("key", "revoke", key["key_id"], ends=1).err
+    assert "is already revoked" in hookmill("key", "revoke", key["key_id"], ends=1).err
 
 
 def test_revoking_asks_and_takes_no_for_an_answer(key: Any, hookmill: Hookmill):
@@ -123,7 +123,7 @@ def test_a_key_may_be_named_while_no_other_is_called_so(key: Any, hookmill: Hook
     again = hookmill("key", "create", "ci", "--role", "viewer", "--json").json
 
     assert hookmill("key", "revoke", "ci", "--yes", "--json").json["key_id"] == again["key_id"]
-    assert "was revoked before" in hookmill("key", "revoke", "ci", ends=1).err
+    assert "is already revoked" in hookmill("key", "revoke", "ci", ends=1).err
     assert "There is no key 'nobody'" in hookmill("key", "revoke", "nobody", ends=1).err
 
 

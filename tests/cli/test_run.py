@@ -252,4 +252,4 @@ def test_a_finished_run_stays_as_it_is(automation: Any, delivery: str, log: Log,
 
 
 def test_a_run_that_is_not_there_is_named(log: Log, hookmill: Hookmill):
-    assert "There is no run run_" in hookmill("run", "show", "run_" + "0" * 32, ends=1).err
+    assert "has no run run_" in hookmill("run", "show", "run_" + "0" * 32, ends=1).err

@@ -143,4 +143,4 @@ def test_a_deleted_secret_is_gone(log: Log, hookmill: Hookmill):
 
 
 def test_a_name_that_is_taken_is_refused(shared: Any, hookmill: Hookmill):
-    assert "a team secret named SHARED already" in hookmill("secret", "create", "SHARED", ends=1).err
+    assert "team secret named SHARED already exists" in hookmill("secret", "create", "SHARED", ends=1).err

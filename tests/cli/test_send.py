@@ -153,4 +153,4 @@ def test_a_secret_that_no_header_can_carry_is_not_repeated(log: Log, hookmill: H
 def test_a_deleted_webhook_is_not_sent_to(webhook: Any, hookmill: Hookmill):
     hookmill("webhook", "delete", "source", "--yes")
 
-    assert "is deleted, and stays so" in hookmill("send", webhook["uid"], ends=1).err
+    assert "is permanently deleted" in hookmill("send", webhook["uid"], ends=1).err

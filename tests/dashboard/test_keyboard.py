@@ -119,7 +119,7 @@ def test_coming_in_changing_the_password_and_going_out(signed_out_page: Page, in
     keyboard.type("New password", NEW_PASSWORD)
     keyboard.type("The same once more", NEW_PASSWORD)
     keyboard.button("Change it")
-    expect(signed_out_page.get_by_role("alert")).to_contain_text("The old password is not the right one")
+    expect(signed_out_page.get_by_role("alert")).to_contain_text("The old password is wrong")
     keyboard.type("Old password", PASSWORD)
     keyboard.type("New password", NEW_PASSWORD)
     keyboard.type("The same once more", NEW_PASSWORD)

@@ -88,7 +88,7 @@ def test_the_teams_pages_look_right(check_accessibility: Callable[..., None], in
         page.get_by_label("Name").fill("Ada")
         page.get_by_label("E-mail address").fill("ada@example.com")
         page.get_by_role("button", name="Add, and make their link").click()
-        expect(page.get_by_role("alert")).to_contain_text("is a member already")
+        expect(page.get_by_role("alert")).to_contain_text("is already a member")
 
     check_accessibility("team", "/team")
     check_accessibility("team-refused", "/team", prepare=refuse)
@@ -111,7 +111,7 @@ def test_the_teams_pages_look_right(check_accessibility: Callable[..., None], in
     [
         ({"name": "Ada", "email": "nowhere"}, "email", "is not an e-mail address"),
         ({"name": " ", "email": "new@example.com"}, "name", "name has 1 to 100 characters"),
-        ({"name": "Ada", "email": "ADMIN@example.com "}, "email", "admin@example.com is a member already"),
+        ({"name": "Ada", "email": "ADMIN@example.com "}, "email", "admin@example.com is already a member"),
         ({"role": "owner in default"}, "role", "There is no role 'owner in default' to give"),
         ({"role": "admin in default"}, "role", "There is no role 'admin in default' to give"),
         ({"role": "viewer"}, "role", "There is no role 'viewer' to give"),
@@ -191,10 +191,10 @@ def test_every_choice_of_the_form_makes_the_member_that_it_says(admin: Visitor, 
     [
         ({"name": "", "role": "viewer in default"}, "name", "name has 1 to 100 characters"),
         ({"name": "x", "role": "viewer"}, "role", "A viewer's key is for one factory"),
-        ({"name": "x", "role": "admin in default"}, "role", "good for the whole team"),
+        ({"name": "x", "role": "admin in default"}, "role", "is for the whole team"),
         ({"name": "x", "role": "viewer in none"}, "role", "There is no factory 'none'"),
         ({"name": "x", "role": "owner in default"}, "role", "There is no role 'owner'"),
-        ({"name": "x", "role": "admin", "expires": "2020-01-01"}, "expires", "would have expired already"),
+        ({"name": "x", "role": "admin", "expires": "2020-01-01"}, "expires", "would already be expired"),
         ({"name": "x", "role": "admin", "expires": "tomorrow"}, "expires", "a date such as"),
         ({"name": "x", "role": "admin", "expires": "9999-12-31"}, "expires", "after the year 2999"),
     ],

@@ -330,8 +330,8 @@ def test_a_secret_that_a_url_cannot_hold_is_refused(applied_repository: Reposito
     applied_repository.holds({"webhooks/source.yaml": "authMode: url_token\nsecretName: SPACED\n"})
 
     assert applied_repository.refused() == [
-        "webhooks/source.yaml:2:13: Team secret SPACED: A url_token secret stands in the URL: "
-        "use letters, digits and - . _ ~ only."
+        "webhooks/source.yaml:2:13: Team secret SPACED: A url_token secret is part of the URL. "
+        "Use only letters, digits and - . _ ~."
     ]
 
 
@@ -364,7 +364,7 @@ def test_one_webhook_too_many_is_refused(repository: Repository):
 
     (said,) = repository.refused()
 
-    assert "Factory 'default' has 20 webhooks, the most it may have." in said
+    assert "Factory 'default' has 20 webhooks, which is the limit." in said
 
 
 def test_a_full_factory_may_exchange_a_webhook(repository: Repository):
@@ -446,11 +446,11 @@ def test_a_webhook_that_will_not_send_is_warned_of_at_its_place(applied_reposito
 
     at = "automations/triage/automation.md:6"
     assert before == [
-        f"{at}:21: 'source' ({source}) is disabled: nothing comes from it until it is enabled.",
+        f"{at}:21: 'source' ({source}) is disabled, so it starts no runs until it is enabled.",
         f"{at}:53: 'gone' ({gone}) is in no file: it is deleted, and nothing will come from it.",
-        f"{at}:85: wh_nowhere is not a webhook of factory 'default': nothing will come from it.",
+        f"{at}:85: wh_nowhere is not a webhook of factory 'default', so it starts no runs.",
     ]
-    assert f"{at}:53: 'gone' ({gone}) is deleted: nothing will come from it." in after
+    assert f"{at}:53: 'gone' ({gone}) is deleted, so it starts no runs." in after
 
 
 # Backtests

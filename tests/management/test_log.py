@@ -84,7 +84,7 @@ def test_a_backtest_sorts_the_last_deliveries(world: World):
     world.post(other, b'{"action": "opened", "n": 3}')
     world.post(made, b"not JSON")
 
-    tested = world.management.filters.backtest(world.may, given=OPENED, webhook_ids=["source"])
+    tested = world.management.filters.backtest(world.may, payload_filter=OPENED, webhook_ids=["source"])
 
     assert [delivery_id(row.key) for row in tested.matching] == [opened]
     assert [delivery_id(row.key) for row in tested.others] == [closed]
@@ -96,8 +96,8 @@ def test_a_backtest_takes_every_operator(world: World):
     closed = world.post(made, b'{"action": "closed", "n": 2}').delivery_id
     chosen = {"action": {"$prefix": "o"}, "n": {"$not": {"$gt": 1}}}
 
-    tested = world.management.filters.backtest(world.may, given=chosen)
-    test = world.management.filters.test(world.may, closed, given=chosen)
+    tested = world.management.filters.backtest(world.may, payload_filter=chosen)
+    test = world.management.filters.test(world.may, closed, payload_filter=chosen)
 
     assert [delivery_id(row.key) for row in tested.matching] == [opened]
     assert [delivery_id(row.key) for row in tested.others] == [closed]
@@ -111,14 +111,14 @@ def test_a_backtest_evaluates_the_requested_number_of_deliveries(world: World):
         world.post(made, b'{"n": %d}' % number)
         world.clock.advance(seconds=1)
 
-    tested = world.management.filters.backtest(world.may, given={"n": [0, 3, 4]}, last=3)
+    tested = world.management.filters.backtest(world.may, payload_filter={"n": [0, 3, 4]}, last=3)
 
     assert (len(tested.matching), len(tested.others)) == (2, 1)
 
 
 def test_a_backtest_refuses_a_faulty_draft_with_its_places(world: World):
     with pytest.raises(InvalidFilter) as refused:
-        world.management.filters.backtest(world.may, given={"action": {"equals": 1}})
+        world.management.filters.backtest(world.may, payload_filter={"action": {"equals": 1}})
 
     assert [fault.pointer for fault in refused.value.faults] == ["/action/equals"]
 
@@ -167,7 +167,7 @@ def test_a_replay_starts_nothing_that_the_delivery_does_not_trigger(world: World
     answer = world.post(made, b'{"action": "opened"}')
     replay = world.management.log.replay
 
-    with pytest.raises(Conflict, match="No enabled automation"):
+    with pytest.raises(Conflict, match="triggers no enabled automation"):
         replay(world.may, answer.delivery_id)
     with pytest.raises(Conflict, match="does not trigger"):
         replay(world.may, answer.delivery_id, "filtered out")
@@ -182,7 +182,7 @@ def test_only_what_was_accepted_is_replayed(world: World):
     world.post(made)
     duplicate = world.post(made).delivery_id
 
-    with pytest.raises(NotFound, match="Accepted deliveries only"):
+    with pytest.raises(NotFound, match="only Accepted deliveries have a stored payload"):
         world.management.log.replay(world.may, duplicate)
 
 

@@ -14,16 +14,16 @@ def quick_passwords() -> None:
 
 
 def test_a_password_is_kept_as_argon2id_with_64_mib_and_three_passes():
-    kept = passwords.hashed(PASSWORD)
+    kept = passwords.hash_password(PASSWORD)
 
     assert kept.startswith(COST)
-    assert passwords.is_right(PASSWORD, kept)
-    assert not passwords.is_right(PASSWORD + ".", kept)
+    assert passwords.is_correct_password(PASSWORD, kept)
+    assert not passwords.is_correct_password(PASSWORD + ".", kept)
 
 
 def test_verifying_an_unknown_members_password_takes_as_long():
-    assert passwords._NOBODYS.startswith(COST)
+    assert passwords._UNMATCHABLE_HASH.startswith(COST)
     # As long as what is kept of somebody's.
-    assert len(passwords._NOBODYS) == len(passwords.hashed(PASSWORD))
-    assert not passwords._HASHER.check_needs_rehash(passwords._NOBODYS)
-    assert not passwords.is_right("", None)
+    assert len(passwords._UNMATCHABLE_HASH) == len(passwords.hash_password(PASSWORD))
+    assert not passwords._HASHER.check_needs_rehash(passwords._UNMATCHABLE_HASH)
+    assert not passwords.is_correct_password("", None)

@@ -176,15 +176,15 @@ def test_a_copy_of_the_database_opens_no_session(world: World, ada: str):
 def test_a_sign_in_verified_by_an_old_password_opens_no_session(world: World, ada: str, monkeypatch):
     signed_in = world.management.sessions.by_token(ada, client=None)
     assert signed_in is not None
-    judged = passwords.is_right
+    judged = passwords.is_correct_password
 
     def slowly(password: str, kept: str | None) -> bool:
         verdict = judged(password, kept)
-        monkeypatch.setattr(passwords, "is_right", judged)
+        monkeypatch.setattr(passwords, "is_correct_password", judged)
         world.management.sessions.change_password(signed_in, old=PASSWORD, new="another long password", client=None)
         return verdict
 
-    monkeypatch.setattr(passwords, "is_right", slowly)
+    monkeypatch.setattr(passwords, "is_correct_password", slowly)
 
     assert world.management.sessions.sign_in("ada@example.com", PASSWORD, client=None) is None
 

@@ -64,7 +64,7 @@ def test_webhook_defined_by_a_file_cannot_be_renamed_elsewhere(world, tmp_path):
 def test_applying_a_file_without_a_usable_secret_changes_nothing(world, tmp_path, mode):
     world.management.secrets.create(world.may, "NOT_URL_SAFE", "not/safe in a URL?")
     named = {"token": "MISSING", "url_token": "NOT_URL_SAFE"}[mode]
-    said = {"token": "No team secret is named MISSING", "url_token": "stands in the URL"}[mode]
+    said = {"token": "No team secret is named MISSING", "url_token": "is part of the URL"}[mode]
 
     with pytest.raises(definitions.UnusableDefinitions, match=said):
         apply(world, tmp_path, ci=f"authMode: {mode}\nsecretName: {named}\n")

@@ -115,7 +115,7 @@ def test_only_an_accepted_delivery_has_a_payload_to_read(world):
     rows = {row.label: delivery_id(row.key) for row in world.log(made)}
     assert world.management.log.payload(world.may, rows.pop(Label.ACCEPTED)) == b'{"a": 1}'
     for shown in rows.values():
-        with pytest.raises(NotFound, match="payloads are kept for Accepted deliveries only"):
+        with pytest.raises(NotFound, match="only Accepted deliveries have a stored payload"):
             world.management.log.payload(world.may, shown)
     assert counted(world, "payloads") == 1
 

@@ -337,7 +337,7 @@ def test_21st_webhook_of_a_factory_is_refused(world):
     for i in range(20):
         world.webhook(f"source {i}")
 
-    with pytest.raises(LimitReached, match="has 20 webhooks, the most it may have"):
+    with pytest.raises(LimitReached, match="has 20 webhooks, which is the limit"):
         world.webhook("one more")
 
     assert len(world.management.webhooks.all(world.may)) == 20

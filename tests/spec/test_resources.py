@@ -294,7 +294,7 @@ def test_manager_changes_a_webhook_and_a_viewer_only_reads_it(world):
     with pytest.raises(Forbidden):
         world.management.access.may_manage(viewer, "default")
     with pytest.raises(TypeError):
-        world.management.webhooks.set_enabled(named="source", enabled=False)
+        world.management.webhooks.set_enabled(uid_or_name="source", enabled=False)
 
     assert world.management.webhooks.get(world.management.access.may_view(viewer, "default"), "source") == made.webhook
     may = world.management.access.may_manage(manager, "default")

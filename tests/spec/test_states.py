@@ -114,7 +114,7 @@ def test_automation_of_a_deleted_webhook_warns_and_starts_no_run(world):
 
     assert [each.name for each in world.management.automations.all(world.may)] == ["triage"]
     assert world.management.automations.warnings(world.may, automation) == [
-        f"'source' ({made.webhook.uid}) is deleted: nothing will come from it."
+        f"'source' ({made.webhook.uid}) is deleted, so it starts no runs."
     ]
     assert (world.post(made).status, world.runs(made)) == (404, [])
     assert (world.post(other).status, len(world.runs(other))) == (202, 1)
@@ -144,7 +144,7 @@ def test_deleted_webhook_stays_deleted(world):
         lambda: world.management.webhooks.rotate(world.may, uid),
         lambda: world.management.webhooks.delete(world.may, uid),
     ):
-        with pytest.raises(Conflict, match="is deleted, and stays so"):
+        with pytest.raises(Conflict, match="is permanently deleted"):
             change()
 
     assert world.management.webhooks.get(world.may, uid).state == "deleted"

@@ -129,9 +129,9 @@ def test_trigger_with_a_uid_that_delivers_nothing_causes_a_warning(world):
     automation = world.management.automations.create(world.may, "triage", prompt="Look.", triggers=[trigger])
 
     assert set(world.management.automations.warnings(world.may, automation)) == {
-        f"'disabled' ({disabled.webhook.uid}) is disabled: nothing comes from it until it is enabled.",
-        f"{anothers.webhook.uid} is not a webhook of factory 'default': nothing will come from it.",
-        f"{unknown} is not a webhook of factory 'default': nothing will come from it.",
+        f"'disabled' ({disabled.webhook.uid}) is disabled, so it starts no runs until it is enabled.",
+        f"{anothers.webhook.uid} is not a webhook of factory 'default', so it starts no runs.",
+        f"{unknown} is not a webhook of factory 'default', so it starts no runs.",
     }
 
 
@@ -379,7 +379,7 @@ def test_filter_test_reports_the_results_of_both_checks(world, chosen, selects, 
     answer = world.post(made, b'{"a": 1}')
     uids = [made.webhook.uid if selects else other.webhook.uid]
 
-    test = world.management.filters.test(world.may, answer.delivery_id, given=chosen, webhook_ids=uids)
+    test = world.management.filters.test(world.may, answer.delivery_id, payload_filter=chosen, webhook_ids=uids)
 
     assert (test.would_trigger, test.webhook_check, test.payload_check) == results
 
@@ -388,7 +388,7 @@ def test_filter_test_reports_the_value_for_every_condition(world):
     answer = world.post(world.webhook(), b'{"action": "closed", "n": [1, 2]}')
 
     test = world.management.filters.test(
-        world.may, answer.delivery_id, given={"action": ["opened"], "n": [2], "gone": {"exists": False}}
+        world.may, answer.delivery_id, payload_filter={"action": ["opened"], "n": [2], "gone": {"exists": False}}
     )
 
     assert test.explanation is not None
@@ -410,7 +410,7 @@ def test_filter_test_agrees_with_the_trigger(world):
         tried = {
             f"automation {no}"
             for no, chosen in enumerate(filters)
-            if world.management.filters.test(world.may, answer.delivery_id, given=chosen).would_trigger
+            if world.management.filters.test(world.may, answer.delivery_id, payload_filter=chosen).would_trigger
         }
         assert started == tried
 
@@ -420,14 +420,14 @@ def test_filter_test_requires_a_stored_payload(world):
     world.post(made, token="wrong")
     [row] = world.log(made)
 
-    with pytest.raises(NotFound, match="payloads are kept for Accepted deliveries only"):
-        world.management.filters.test(world.may, f"dlv_{row.key.hex()}", given={"a": [1]})
+    with pytest.raises(NotFound, match="only Accepted deliveries have a stored payload"):
+        world.management.filters.test(world.may, f"dlv_{row.key.hex()}", payload_filter={"a": [1]})
 
 
 def test_filter_test_changes_nothing(world):
     made = world.webhook()
     answer = world.post(made, b'{"a": 1}')
 
-    world.management.filters.test(world.may, answer.delivery_id, given={"a": [1]})
+    world.management.filters.test(world.may, answer.delivery_id, payload_filter={"a": [1]})
 
     assert (world.labels(made), world.runs(made)) == (["Accepted"], [])

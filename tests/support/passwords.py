@@ -16,5 +16,5 @@ def quick_passwords() -> Iterator[None]:
     quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(passwords, "_HASHER", quick)
-        patch.setattr(passwords, "_NOBODYS", quick.hash("nobody has this password"))
+        patch.setattr(passwords, "_UNMATCHABLE_HASH", quick.hash("nobody has this password"))
         yield

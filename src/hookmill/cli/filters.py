@@ -111,7 +111,7 @@ def backtest(
     payload_filter = given.filter_in(chosen, filter_file)
     with session(factory) as here, progress.waiting("Testing the last deliveries"):
         found = here.management.filters.backtest(
-            here.may, given=payload_filter, event_types=event or None, webhook_ids=webhook or None, last=last
+            here.may, payload_filter=payload_filter, event_types=event or None, webhook_ids=webhook or None, last=last
         )
     if json:
         as_json(BacktestView.of(found))
@@ -133,9 +133,9 @@ def backtest(
 
 
 def _on_body(payload_filter: Any, event_types: list[str] | None, body: bytes, event: str | None) -> FilterTest:
-    from hookmill.management import drafted_filter, judge_filter
+    from hookmill.management import draft_filter, evaluate_filter
 
-    return judge_filter(drafted_filter(payload_filter, event_types or None), body, event=event)
+    return evaluate_filter(draft_filter(payload_filter, event_types or None), body, event=event)
 
 
 def _in_store(
@@ -148,19 +148,19 @@ def _in_store(
 ) -> list[FilterTest]:
     """The tests that need the store: for the delivery, for the automation, or for both. `body` comes with its event
     type, and the payload filter of the draft with the event types that it takes."""
-    from hookmill.management import judge_filter
+    from hookmill.management import evaluate_filter
 
     if delivery is None:
         path, event = body
         content = given.bytes_of(str(path), "The body file", BODY_BYTES_MAX)
         triggers = here.management.automations.get(here.may, str(automation)).triggers
-        return [judge_filter(trigger, content, event=event) for trigger in triggers]
+        return [evaluate_filter(trigger, content, event=event) for trigger in triggers]
     if automation is not None:
         return [
             here.management.filters.test(
                 here.may,
                 delivery,
-                given=trigger.payload.source if trigger.payload is not None else None,
+                payload_filter=trigger.payload.source if trigger.payload is not None else None,
                 event_types=trigger.event_types or None,
                 webhook_ids=trigger.webhook_ids,
             )
@@ -169,6 +169,6 @@ def _in_store(
     uids = [here.management.webhooks.get(here.may, named).uid for named in selected] if selected else None
     payload_filter, event_types = draft
     tested = here.management.filters.test(
-        here.may, delivery, given=payload_filter, event_types=event_types or None, webhook_ids=uids
+        here.may, delivery, payload_filter=payload_filter, event_types=event_types or None, webhook_ids=uids
     )
     return [tested]

@@ -140,7 +140,7 @@ def backtest(management: Management, may: MayView, definitions: Definitions) -> 
             continue
         tried = management.filters.backtest(
             may,
-            given=trigger.payload.source if trigger.payload is not None else None,
+            payload_filter=trigger.payload.source if trigger.payload is not None else None,
             event_types=trigger.event_types or None,
             webhook_ids=uids,
             last=BACKTESTED,

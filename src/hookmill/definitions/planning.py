@@ -310,14 +310,14 @@ def _silence(
     state: State,
 ) -> str | None:
     if webhook is None:
-        return f"{uid} is not a webhook of factory {state.factory_name!r}: nothing will come from it."
+        return f"{uid} is not a webhook of factory {state.factory_name!r}, so it starts no runs."
     if webhook.state is WebhookState.DELETED:
-        return f"{webhook.name!r} ({uid}) is deleted: nothing will come from it."
+        return f"{webhook.name!r} ({uid}) is deleted, so it starts no runs."
     if uid in gone:
         return f"{webhook.name!r} ({uid}) is in no file: it is deleted, and nothing will come from it."
     toggle = toggles.get(uid)
     if not (toggle if toggle is not None else webhook.state is WebhookState.ENABLED):
-        return f"{webhook.name!r} ({uid}) is disabled: nothing comes from it until it is enabled."
+        return f"{webhook.name!r} ({uid}) is disabled, so it starts no runs until it is enabled."
     return None
 
 

@@ -145,7 +145,9 @@ def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefin
     if header is not None:
         form.attempt(WebhookKey.DELIVERY_ID_HEADER, lambda: usable_delivery_id_header(header))
         if scheme is not None and header.lower().encode() in signing_headers(scheme):
-            message = f"{header} holds {scheme.title}'s proof, and delivery ids are stored and shown. Choose another."
+            message = (
+                f"{header} contains {scheme.title}'s proof, but delivery ids are stored and shown. Choose another."
+            )
             form.refuse(WebhookKey.DELIVERY_ID_HEADER, message)
     event_header = form.text(WebhookKey.EVENT_HEADER)
     if event_header is not None:

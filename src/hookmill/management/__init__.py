@@ -1,7 +1,7 @@
-"""What people do with factories, webhooks, automations, the log and runs. Every channel goes through here.
+"""The operations of operators, members and keys on factories, webhooks, automations, the log and runs.
 
-Each operation is one transaction, and asks for a permission, which only `access` gives. What changes what a delivery
-would meet holds, in every process, before the call returns; and each change is a line of the audit log.
+Every channel calls them. Each operation is one transaction and requires a permission, which only `access` grants. A
+change takes effect in every process before the call returns, and adds a line to the audit log.
 """
 
 from collections.abc import Callable
@@ -22,8 +22,8 @@ from hookmill.management.filters import (
     Backtest,
     Filters,
     FilterTest,
-    drafted_filter,
-    judge_filter,
+    draft_filter,
+    evaluate_filter,
 )
 from hookmill.management.idempotency import Idempotency, KeyReused
 from hookmill.management.installation import Installation, InstallationConfig
@@ -40,7 +40,7 @@ from hookmill.store.keys.sealing import MasterKeys
 
 
 class Management:
-    """The operations of one installation, by what they are about."""
+    """The operations of one installation, in groups."""
 
     def __init__(
         self, database: Database, key: MasterKeys, config: InstallationConfig, now_us: Callable[[], int]
@@ -65,7 +65,7 @@ class Management:
         self.idempotency = Idempotency(installation)
 
     def together(self, may: MayManage | MayAdminister) -> AbstractContextManager[None]:
-        """Make everything that this thread does inside one transaction: all of it is kept, or nothing."""
+        """A context in which all operations of this thread share one transaction."""
         return self._installation.together(may)
 
 
@@ -90,6 +90,6 @@ __all__ = [
     "TeamSecret",
     "Unset",
     "WebhookWithSecret",
-    "drafted_filter",
-    "judge_filter",
+    "draft_filter",
+    "evaluate_filter",
 ]

@@ -1,4 +1,4 @@
-"""Who is asking, and may they? Answered once for each request; the answer is a value that the operations ask for."""
+"""Authenticates callers and grants permissions. Each operation requires a permission as its first argument."""
 
 import getpass
 from collections.abc import Sequence
@@ -14,71 +14,72 @@ from hookmill.management.installation import Installation
 from hookmill.store import api_keys, factories
 
 TOKEN_PREFIX: Final = "hmk_"
-"""What an API key's token begins with, so that people and scanners know one when they see it."""
-USED_TO_US: Final = 60_000_000
-"""How exactly a key's last use is kept: writing it down at each request would cost more than the request."""
+"""The prefix of each API key's token, by which people and secret scanners recognize it."""
+LAST_USED_PRECISION_US: Final = 60_000_000
+"""The precision of a key's last use in µs. A write for each request would cost more than the request."""
 
 
 class Access:
     def __init__(self, installation: Installation) -> None:
-        self._at = installation
+        self._installation = installation
 
     def operator(self, factory_name: str, *, channel: Channel = Channel.CLI) -> MayManage:
-        """Whoever can open the store and has its master key may do everything. Raises `NotFound`."""
-        with self._at.reading() as tx:
+        """Permission for the operator, who has the store and its master key. Raises `NotFound` for an unknown
+        factory."""
+        with self._installation.reading() as tx:
             factory = factories.factory_named(tx, factory_name)
             if factory is None:
-                known = ", ".join(factory.name for factory in factories.all_factories(tx)) or "none yet"
-                raise NotFound(f"No factory is named {factory_name[:100]!r}. There are: {known}.")
+                names = ", ".join(factory.name for factory in factories.all_factories(tx)) or "none yet"
+                raise NotFound(f"No factory is named {factory_name[:100]!r}. There are: {names}.")
         return MayManage(actor=_operator(channel), factory=factory, is_admin=True)
 
     def operator_of_team(self, *, channel: Channel = Channel.CLI) -> MayAdminister:
-        """As `operator`, for what concerns the whole team. Raises `NotFound` before the first start."""
-        with self._at.reading() as tx:
+        """Permission for the operator on the whole team. Raises `NotFound` before the first start."""
+        with self._installation.reading() as tx:
             team = factories.the_team(tx)
         if team is None:
-            raise NotFound("Nothing is set up here yet. Start `hookmill serve` once.")
+            raise NotFound("The installation is not set up yet. Start `hookmill serve` once.")
         return MayAdminister(actor=_operator(channel), team_id=team)
 
     def by_key(self, token: str, *, client: str | None, channel: Channel = Channel.API) -> Caller | None:
-        """Whose API key this is; None for one that is unknown, revoked or expired."""
+        """The caller with this API key; None if the key is unknown, revoked or expired."""
         if not token.startswith(TOKEN_PREFIX):
             return None
-        now = self._at.now()
-        with self._at.reading() as tx:
+        now = self._installation.now()
+        with self._installation.reading() as tx:
             key = api_keys.by_digest(tx, token_digest(token))
         if key is None or not key.is_good(now):
             return None
-        if key.last_used_at is None or key.last_used_at + USED_TO_US < now:
-            # A disk that is full keeps nobody from looking.
-            with suppress(StoreUnavailable), self._at.noting() as tx:
+        if key.last_used_at is None or key.last_used_at + LAST_USED_PRECISION_US < now:
+            # Reading must work although the disk is full.
+            with suppress(StoreUnavailable), self._installation.writing_unaudited() as tx:
                 api_keys.mark_used(tx, key.id, now)
         return _caller(key, client, channel)
 
     def may_view(self, caller: Caller, factory_name: str) -> MayView:
-        """Raises `NotFound` for a factory that the caller may not know of."""
+        """Raises `NotFound` for a factory that is unknown, or that the caller may not see."""
         return caller.to_view(self._named(factory_name), factory_name)
 
     def may_manage(self, caller: Caller, factory_name: str) -> MayManage:
-        """Raises `NotFound` as `may_view`, and `Forbidden` for too low a role."""
+        """Raises `NotFound` as `may_view`, and `Forbidden` if the caller's role is too low."""
         return caller.to_manage(self._named(factory_name), factory_name)
 
     def may_administer(self, caller: Caller) -> MayAdminister:
-        """Raises `Forbidden` for too low a role."""
+        """Raises `Forbidden` if the caller's role is too low."""
         return caller.to_administer()
 
     def factories(self, caller: Caller) -> Sequence[Factory]:
-        """The factories that the caller may know of."""
-        with self._at.reading() as tx:
+        """The factories that the caller may see."""
+        with self._installation.reading() as tx:
             return [factory for factory in factories.all_factories(tx) if caller.may_know_of(factory)]
 
     def _named(self, name: str) -> Factory | None:
-        with self._at.reading() as tx:
+        with self._installation.reading() as tx:
             return factories.factory_named(tx, name)
 
 
 def token_digest(token: str) -> bytes:
-    """What is kept of an API key's token."""
+    """The stored form of an API key's token."""
     return sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -92,7 +93,7 @@ def _caller(key: ApiKey, client: str | None, channel: Channel) -> Caller:
 
 
 def _operator(channel: Channel) -> Actor:
-    # A container's user may have a number and no name.
+    # A container's user may have no name.
     name = "operator"
     with suppress(KeyError, OSError):
         name = getpass.getuser()

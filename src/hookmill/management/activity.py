@@ -1,4 +1,4 @@
-"""What the last day was like, webhook by webhook and hour by hour, and what of it an owner should know."""
+"""Counts of the last 24 hours by webhook and hour, for the dashboard's overview."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -15,30 +15,32 @@ from hookmill.store.database import Transaction
 HOURS: Final = 24
 HOUR_US: Final = 3_600_000_000
 _SETTLED_AFTER_US: Final = 300_000_000
-"""A delivery is written a moment after the time that its row says. This long after an hour, its numbers stay."""
+"""A delivery's row is committed after its `received_at`. This long after an hour ends, its counts no longer change."""
 DUPLICATES_LOOKED_AT: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hour:
-    """One hour of a webhook's day. The last one has only begun."""
+    """One hour of a webhook. The last hour of a day is incomplete."""
 
     start: int
+    """In µs since 1970."""
     counts: Counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookActivity:
-    """One webhook's last day, and its last delivery, whenever that was."""
+    """One webhook's last 24 hours, and its newest delivery, even if it is older."""
 
     hours: tuple[Hour, ...]
-    """Whole hours in UTC, the oldest first, the present one last."""
+    """Whole hours in UTC, oldest first. The last one is the current hour."""
     newest: Newest | None
     newest_failed_authentication: Newest | None
-    """None where there was none in these hours."""
+    """None if there was none in these hours."""
     duplicates_by_body: int
-    """Of the newest Duplicates in these hours, those that had no event id: their body was all that told them."""
+    """Of the newest duplicates in these hours, those that had no delivery id and were detected by body hash only."""
     duplicates_looked_at: int
+    """The number of newest duplicates that were checked, at most `DUPLICATES_LOOKED_AT`."""
 
     def count(self, label: Label) -> int:
         return sum(hour.counts.of(label) for hour in self.hours)
@@ -51,42 +53,44 @@ class WebhookActivity:
         return sum(self.count(label) for label in Label)
 
 
-class Days:
-    """Counts days. Hours that are over are counted once: nothing comes to them any more."""
+class ActivityReader:
+    """Reads the activity of the last 24 hours. It caches the counts of past hours, which no longer change."""
 
     def __init__(self) -> None:
         self._settled: dict[tuple[FactoryId, int], Mapping[WebhookUid, Counts]] = {}
         self._lock = threading.Lock()
 
     def day(self, tx: Transaction, may: MayView, now: int) -> Mapping[WebhookUid, WebhookActivity]:
-        """The factory's live webhooks."""
+        """The activity of the factory's webhooks that are not deleted. `now` is in µs since 1970."""
         starts = _starts(now)
         hours = [(start, self._hour(tx, may.factory.id, start, now)) for start in starts]
         newest = activity.newest(tx, may.factory.id)
-        # The present hour is counted anew each time, so it knows every live webhook.
+        # The current hour is never cached, so it has every live webhook.
         live = hours[-1][1]
         return {
-            uid: _of_webhook(
+            uid: _webhook_activity(
                 tx,
                 uid,
-                tuple(Hour(start=start, counts=counted.get(uid, Counts())) for start, counted in hours),
+                tuple(
+                    Hour(start=start, counts=counts_by_webhook.get(uid, Counts())) for start, counts_by_webhook in hours
+                ),
                 newest.get(uid),
             )
             for uid in live
         }
 
     def _hour(self, tx: Transaction, factory: FactoryId, start: int, now: int) -> Mapping[WebhookUid, Counts]:
-        known = self._settled.get((factory, start))
-        if known is not None:
-            return known
-        counted = activity.counts(tx, factory, start, start + HOUR_US)
+        settled = self._settled.get((factory, start))
+        if settled is not None:
+            return settled
+        counts_by_webhook = activity.counts(tx, factory, start, start + HOUR_US)
         if start + HOUR_US + _SETTLED_AFTER_US <= now:
             with self._lock:
-                gone = [key for key in self._settled if key[1] < start - HOURS * HOUR_US]
-                for key in gone:
+                expired = [key for key in self._settled if key[1] < start - HOURS * HOUR_US]
+                for key in expired:
                     del self._settled[key]
-                self._settled[factory, start] = counted
-        return counted
+                self._settled[factory, start] = counts_by_webhook
+        return counts_by_webhook
 
 
 def _starts(now: int) -> Sequence[int]:
@@ -94,13 +98,15 @@ def _starts(now: int) -> Sequence[int]:
     return range(present - (HOURS - 1) * HOUR_US, present + 1, HOUR_US)
 
 
-def _of_webhook(tx: Transaction, uid: WebhookUid, hours: tuple[Hour, ...], newest: Newest | None) -> WebhookActivity:
-    def came(label: Label) -> bool:
+def _webhook_activity(
+    tx: Transaction, uid: WebhookUid, hours: tuple[Hour, ...], newest: Newest | None
+) -> WebhookActivity:
+    def has_label(label: Label) -> bool:
         return any(hour.counts.of(label) for hour in hours)
 
-    failed = activity.newest_of(tx, uid, Label.REJECTED_AUTH) if came(Label.REJECTED_AUTH) else None
+    failed = activity.newest_of(tx, uid, Label.REJECTED_AUTH) if has_label(Label.REJECTED_AUTH) else None
     by_body, looked_at = 0, 0
-    if came(Label.DUPLICATE):
+    if has_label(Label.DUPLICATE):
         by_body, looked_at = activity.duplicates_by_body(tx, uid, hours[0].start, DUPLICATES_LOOKED_AT)
     return WebhookActivity(
         hours=hours,

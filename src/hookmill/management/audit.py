@@ -1,4 +1,4 @@
-"""Operations on the audit log: it is read. What is changed writes itself down."""
+"""Operations on the audit log: list its lines. Each change adds its own line."""
 
 from collections.abc import Sequence
 
@@ -10,14 +10,14 @@ from hookmill.store import audit
 
 class Audit:
     def __init__(self, installation: Installation) -> None:
-        self._at = installation
+        self._installation = installation
 
     def of_factory(self, may: MayManage, *, before: bytes | None = None, limit: int = 50) -> Sequence[AuditEntry]:
-        """Newest first; `before` is the last one of the page before."""
-        with self._at.reading() as tx:
+        """A page of lines, newest first. `before` is the id of the previous page's last line."""
+        with self._installation.reading() as tx:
             return audit.newest(tx, may.factory.team_id, factory=may.factory.id, before=before, limit=limit)
 
     def of_team(self, may: MayAdminister, *, before: bytes | None = None, limit: int = 50) -> Sequence[AuditEntry]:
-        """As `of_factory`, of all factories and of what belongs to none."""
-        with self._at.reading() as tx:
+        """As `of_factory`, for all factories and for lines without a factory."""
+        with self._installation.reading() as tx:
             return audit.newest(tx, may.team_id, factory=None, before=before, limit=limit)

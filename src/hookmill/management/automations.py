@@ -1,4 +1,4 @@
-"""Operations on automations. Whoever listens to a webhook is settled, in every process, before the call returns."""
+"""Operations on automations. A change takes effect in every process before the call returns."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ from hookmill.store.database import Transaction
 
 class Automations:
     def __init__(self, installation: Installation) -> None:
-        self._at = installation
+        self._installation = installation
 
     def create(
         self,
@@ -31,8 +31,8 @@ class Automations:
         runner: str | None = None,
         enabled: bool = True,
     ) -> Automation:
-        """A new automation. `triggers` is the list as people write it; its filters are compiled here, once."""
-        now = self._at.now()
+        """Create an automation. `triggers` is the JSON list. Raises `Invalid`, `Conflict` or `LimitReached`."""
+        now = self._installation.now()
         automation = Automation(
             id=AutomationId(random_name("aut")),
             factory_id=may.factory.id,
@@ -45,10 +45,10 @@ class Automations:
             created_at=now,
             updated_at=now,
         )
-        with self._at.changing_definition(may) as change:
+        with self._installation.changing_definition(may) as change:
             if len(automations.names_in(change.tx, may.factory.id)) >= AUTOMATIONS_PER_FACTORY:
                 raise LimitReached(
-                    f"Factory {may.factory.name!r} has {AUTOMATIONS_PER_FACTORY} automations, the most it may have. "
+                    f"Factory {may.factory.name!r} has {AUTOMATIONS_PER_FACTORY} automations, which is the limit. "
                     "Delete one first."
                 )
             _refuse_taken_name(change.tx, may, automation.name)
@@ -59,7 +59,7 @@ class Automations:
     def change(
         self,
         may: MayManage,
-        named: str,
+        id_or_name: str,
         *,
         prompt: str | None = None,
         triggers: Any = None,
@@ -67,13 +67,13 @@ class Automations:
         new_name: str | None = None,
         enabled: bool | None = None,
     ) -> Automation:
-        """The automation's next version. What is None stays."""
-        if all(given is None for given in (prompt, triggers, runner, new_name)):
-            return self.set_enabled(may, named, enabled) if enabled is not None else self.get(may, named)
-        with self._at.changing_definition(may) as change:
-            before = automation_named(change.tx, may, named)
-            kept = (before.triggers, before.unreadable)
-            wanted, unreadable = (triggers_from_json(triggers), ()) if triggers is not None else kept
+        """Save a new version of the automation. Arguments that are None stay unchanged."""
+        if all(argument is None for argument in (prompt, triggers, runner, new_name)):
+            return self.set_enabled(may, id_or_name, enabled) if enabled is not None else self.get(may, id_or_name)
+        with self._installation.changing_definition(may) as change:
+            before = automation_named(change.tx, may, id_or_name)
+            unchanged = (before.triggers, before.unreadable)
+            new_triggers, unreadable = (triggers_from_json(triggers), ()) if triggers is not None else unchanged
             after = replace(
                 before,
                 version=before.version + 1,
@@ -81,14 +81,14 @@ class Automations:
                 name=usable_name("automation", new_name) if new_name is not None else before.name,
                 prompt=_usable_prompt(prompt) if prompt is not None else before.prompt,
                 runner=self._usable_runner(runner) if runner is not None else before.runner,
-                triggers=wanted,
+                triggers=new_triggers,
                 unreadable=unreadable,
                 enabled=enabled if enabled is not None else before.enabled,
             )
             fields = {name: name for name in ("name", "prompt", "runner", "enabled")} | {"triggers": "every_trigger"}
             changed = [name for name, field in fields.items() if getattr(before, field) != getattr(after, field)]
             if not changed:
-                change.nothing()
+                change.unchanged()
                 return before
             if after.name != before.name:
                 _refuse_taken_name(change.tx, may, after.name)
@@ -97,51 +97,58 @@ class Automations:
         return after
 
     def all(self, may: MayView) -> Sequence[Automation]:
-        with self._at.reading() as tx:
+        with self._installation.reading() as tx:
             return automations.in_factory(tx, may.factory.id)
 
-    def get(self, may: MayView, named: str) -> Automation:
+    def get(self, may: MayView, id_or_name: str) -> Automation:
         """The automation with this id or name. Raises `NotFound`."""
-        with self._at.reading() as tx:
-            return automation_named(tx, may, named)
+        with self._installation.reading() as tx:
+            return automation_named(tx, may, id_or_name)
 
-    def set_enabled(self, may: MayManage, named: str, enabled: bool) -> Automation:
-        with self._at.changing(may) as change:
-            automation = automation_named(change.tx, may, named)
+    def set_enabled(self, may: MayManage, id_or_name: str, enabled: bool) -> Automation:
+        with self._installation.changing(may) as change:
+            automation = automation_named(change.tx, may, id_or_name)
             if automation.enabled == enabled:
-                change.nothing()
+                change.unchanged()
                 return automation
             automations.set_enabled(change.tx, automation, enabled, change.now)
             change.record("enable" if enabled else "disable", "automation", automation.id, automation.name)
             return automation_named(change.tx, may, automation.id)
 
-    def delete(self, may: MayManage, named: str) -> Automation:
-        """It starts nothing from the moment this returns. Its runs stay, and those under way go on."""
-        with self._at.changing_definition(may) as change:
-            automation = automation_named(change.tx, may, named)
+    def delete(self, may: MayManage, id_or_name: str) -> Automation:
+        """Delete the automation. It starts no more runs once this returns. Its existing runs stay and continue."""
+        with self._installation.changing_definition(may) as change:
+            automation = automation_named(change.tx, may, id_or_name)
             automations.delete(change.tx, automation, change.now)
             change.record("delete", "automation", automation.id, automation.name)
         return automation
 
     def warnings(self, may: MayView, automation: Automation) -> list[str]:
-        """What keeps the automation from firing although it is enabled: triggers that can't be read, webhooks that
-        are unknown, deleted or disabled, and event types that a webhook's deliveries don't have."""
+        """Reasons why an enabled automation may start no runs, one sentence each.
+
+        They are triggers that can't be read; webhooks that are unknown, deleted or disabled; and event types that a
+        webhook's deliveries don't have.
+        """
         uids = sorted(automation.selected_webhooks())
-        with self._at.reading() as tx:
-            known = webhooks.with_uids(tx, uids)
+        with self._installation.reading() as tx:
+            selected = webhooks.with_uids(tx, uids)
         return [
-            *(_of_unreadable(trigger) for trigger in automation.unreadable),
-            *(warning for uid in uids if (warning := _warning(may, uid, known.get(uid))) is not None),
-            *(_of_no_event(known[uid]) for uid in _asked_for_events(automation) if _has_no_event(may, known.get(uid))),
+            *(_unreadable_warning(trigger) for trigger in automation.unreadable),
+            *(warning for uid in uids if (warning := _webhook_warning(may, uid, selected.get(uid))) is not None),
+            *(
+                _missing_events_warning(selected[uid])
+                for uid in _webhooks_requiring_events(automation)
+                if _lacks_events(may, selected.get(uid))
+            ),
         ]
 
     def _usable_runner(self, runner: str | None) -> str:
-        config = self._at.config
-        chosen = runner or config.default_runner
-        if chosen in config.runner_names:
-            return chosen
+        config = self._installation.config
+        name = runner or config.default_runner
+        if name in config.runner_names:
+            return name
         raise Invalid(
-            f"No runner is named {chosen[:80]!r}. The operator configured: {', '.join(config.runner_names)}.",
+            f"No runner is named {name[:80]!r}. The operator configured: {', '.join(config.runner_names)}.",
             pointer="/runner",
         )
 
@@ -153,49 +160,51 @@ def _refuse_taken_name(tx: Transaction, may: MayManage, name: str) -> None:
 
 def _usable_prompt(prompt: str) -> str:
     if not prompt.strip():
-        raise Invalid("The prompt is empty. Say what the run should do.", pointer="/prompt")
+        raise Invalid("The prompt is empty. Describe what the run should do.", pointer="/prompt")
     if len(prompt) > PROMPT_CHARACTERS_MAX or "\x00" in prompt:
         raise Invalid(
-            f"The prompt is longer than {PROMPT_CHARACTERS_MAX:,} characters, or holds a NUL.", pointer="/prompt"
+            f"The prompt is longer than {PROMPT_CHARACTERS_MAX:,} characters, or contains a NUL.", pointer="/prompt"
         )
     if any("\ud800" <= character <= "\udfff" for character in prompt):
-        raise Invalid("The prompt holds half of a surrogate pair, which no text file can.", pointer="/prompt")
+        raise Invalid(
+            "The prompt contains half of a surrogate pair, which a text file can't contain.", pointer="/prompt"
+        )
     return prompt
 
 
-def _of_unreadable(trigger: UnreadableTrigger) -> str:
+def _unreadable_warning(trigger: UnreadableTrigger) -> str:
     return (
-        f"One of its triggers can't be read by this version, and starts nothing: {trigger.reason} It is kept until "
-        "the triggers are replaced."
+        f"This version can't read one of its triggers, which starts no runs: {trigger.reason} It is kept until the "
+        "triggers are replaced."
     )
 
 
-def _asked_for_events(automation: Automation) -> list[WebhookUid]:
-    """The webhooks of which no trigger takes deliveries without an event type."""
-    asked = {uid for trigger in automation.triggers if trigger.event_types for uid in trigger.webhook_ids}
-    others = {uid for trigger in automation.triggers if not trigger.event_types for uid in trigger.webhook_ids}
-    return sorted(asked - others)
+def _webhooks_requiring_events(automation: Automation) -> list[WebhookUid]:
+    """The webhooks for which every trigger requires an event type."""
+    with_event_types = {uid for trigger in automation.triggers if trigger.event_types for uid in trigger.webhook_ids}
+    without = {uid for trigger in automation.triggers if not trigger.event_types for uid in trigger.webhook_ids}
+    return sorted(with_event_types - without)
 
 
-def _has_no_event(may: MayView, webhook: Webhook | None) -> bool:
-    # Of another factory's webhook nothing is said but that it is none of this one.
+def _lacks_events(may: MayView, webhook: Webhook | None) -> bool:
+    # Details of another factory's webhook must not be revealed; `_webhook_warning` covers it.
     if webhook is None or webhook.factory_id != may.factory.id or webhook.state is WebhookState.DELETED:
         return False
     return not compatibility.reports_events(webhook)
 
 
-def _of_no_event(webhook: Webhook) -> str:
+def _missing_events_warning(webhook: Webhook) -> str:
     return (
-        f"Deliveries of {webhook.name!r} ({webhook.uid}) have no event type, and every trigger that selects it asks "
-        "for one: nothing of it matches. Name the header with the event type at the webhook."
+        f"Deliveries of {webhook.name!r} ({webhook.uid}) have no event type. Every trigger that selects it requires "
+        "one, so none matches. Set the webhook's event header."
     )
 
 
-def _warning(may: MayView, uid: WebhookUid, webhook: Webhook | None) -> str | None:
+def _webhook_warning(may: MayView, uid: WebhookUid, webhook: Webhook | None) -> str | None:
     if webhook is None or webhook.factory_id != may.factory.id:
-        return f"{uid} is not a webhook of factory {may.factory.name!r}: nothing will come from it."
+        return f"{uid} is not a webhook of factory {may.factory.name!r}, so it starts no runs."
     if webhook.state is WebhookState.DELETED:
-        return f"{webhook.name!r} ({uid}) is deleted: nothing will come from it."
+        return f"{webhook.name!r} ({uid}) is deleted, so it starts no runs."
     if webhook.state is WebhookState.DISABLED:
-        return f"{webhook.name!r} ({uid}) is disabled: nothing comes from it until it is enabled."
+        return f"{webhook.name!r} ({uid}) is disabled, so it starts no runs until it is enabled."
     return None

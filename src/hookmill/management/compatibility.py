@@ -1,4 +1,4 @@
-"""Does it fit? A webhook's mode, scheme, secret and headers, held against each other."""
+"""Checks that a webhook's mode, signature scheme, secret and headers are compatible."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 def usable_scheme(
     mode: AuthMode, name: str | None, options: dict[str, Any] | None, answers_handshakes: bool
 ) -> "Scheme | None":
-    """What a new webhook's deliveries are signed with. Raises `Invalid` where mode, scheme and options don't agree."""
+    """The signature scheme of a new webhook, or None. Raises `Invalid` if mode, scheme and options don't agree."""
     if mode is not AuthMode.SIGNATURE:
-        for what, is_set in (
-            ("A signature scheme goes", name is not None),
-            ("Signature options go", options is not None),
-            ("Answering handshakes goes", answers_handshakes),
+        for option, is_set in (
+            ("A signature scheme", name is not None),
+            ("Signature options", options is not None),
+            ("Answering handshakes", answers_handshakes),
         ):
             if is_set:
-                raise Invalid(f"{what} with auth mode signature alone. Leave this out, or choose that mode.")
+                raise Invalid(f"{option} can only be used with auth mode signature. Omit it, or choose that mode.")
         return None
     scheme = scheme_named(name, options)
     if answers_handshakes and scheme.handshake is None:
-        raise Invalid(f"{scheme.title} sends no signed challenge that could be answered. Leave handshakes off.")
+        raise Invalid(f"{scheme.title} sends no signed challenges. Leave handshakes off.")
     return scheme
 
 
@@ -39,28 +39,28 @@ def scheme_of(webhook: Webhook) -> "Scheme | None":
 
 
 def scheme_named(name: str | None, options: dict[str, Any] | None) -> "Scheme":
-    # Most commands have nothing to do with providers, and start faster without them.
+    # Imported here, because most commands don't need the catalogue, and start faster without it.
     from hookmill.domain.signatures.rule import scheme_named
 
     return scheme_named(name, options)
 
 
 def generated_for(scheme: "Scheme | None", name: str | None) -> SecretValue | None:
-    """A new secret; None where only the provider can make one. `name` is what the webhook calls its scheme."""
+    """A new secret; None if only the provider can make one. `name` is the webhook's name of the scheme."""
     entropy = os.urandom(GENERATED_BYTES)
     if scheme is None:
         return generated_token(entropy)
     from hookmill.domain.signatures.key import generated_secret, generates_secret
 
-    # Another provider that signs in the same way has a secret of its own making.
-    makes_its_own = name != scheme.name
-    return generated_secret(scheme, entropy) if generates_secret(scheme) and not makes_its_own else None
+    # An alias is another provider that signs in the same way, and makes its own secrets.
+    is_alias = name != scheme.name
+    return generated_secret(scheme, entropy) if generates_secret(scheme) and not is_alias else None
 
 
-def refuse_unfit_secret(mode: AuthMode, scheme: "Scheme | None", value: SecretValue, whose: str = "") -> None:
-    """Raises `Invalid` for a secret that could never authenticate a delivery."""
+def refuse_unfit_secret(mode: AuthMode, scheme: "Scheme | None", value: SecretValue, prefix: str = "") -> None:
+    """Raises `Invalid` for a secret that could never authenticate a delivery. `prefix` begins the error text."""
     if mode is AuthMode.URL_TOKEN and not url_safe(value):
-        raise Invalid(f"{whose}A url_token secret stands in the URL: use letters, digits and - . _ ~ only.")
+        raise Invalid(f"{prefix}A url_token secret is part of the URL. Use only letters, digits and - . _ ~.")
     if scheme is not None:
         from hookmill.domain.signatures.key import prepare_key
 
@@ -73,11 +73,13 @@ def refuse_signing_header(scheme: "Scheme | None", header: str) -> None:
     from hookmill.domain.signatures.scheme import signing_headers
 
     if header.lower().encode() in signing_headers(scheme):
-        raise Invalid(f"{header} holds {scheme.title}'s proof, and delivery ids are stored and shown. Choose another.")
+        raise Invalid(
+            f"{header} contains {scheme.title}'s proof, but delivery ids are stored and shown. Choose another."
+        )
 
 
 def usable_header(scheme: "Scheme | None", header: str | None) -> str | None:
-    """A webhook's delivery id header. Raises `Invalid` for one that carries a credential or a proof."""
+    """A webhook's delivery id header. Raises `Invalid` for a header that contains a credential or a signature."""
     if header is None:
         return None
     header = usable_delivery_id_header(header)
@@ -86,8 +88,10 @@ def usable_header(scheme: "Scheme | None", header: str | None) -> str | None:
 
 
 def usable_event_header(scheme: "Scheme | None", scheme_name: str | None, header: str | None) -> str | None:
-    """A webhook's event header. Raises `Invalid` for one that carries a credential or a proof, and where the scheme
-    says where the event's type stands."""
+    """A webhook's event header. Raises `Invalid` for a header that contains a credential or a signature.
+
+    Also raises `Invalid` if the scheme already defines where the event type is.
+    """
     if header is None:
         return None
     header = usable_as_event_header(header)
@@ -99,7 +103,7 @@ def usable_event_header(scheme: "Scheme | None", scheme_name: str | None, header
 
 
 def reports_events(webhook: Webhook) -> bool:
-    """Whether it is known where deliveries to the webhook have their event type."""
+    """Whether the webhook's configuration defines where its deliveries have their event type."""
     if webhook.event_header is not None or webhook.auth_mode is not AuthMode.SIGNATURE:
         return webhook.event_header is not None
     scheme = scheme_named(webhook.signature_scheme, webhook.signature_options)

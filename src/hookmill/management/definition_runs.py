@@ -1,4 +1,4 @@
-"""What planning and applying definition files came to last: kept for those who look, and for nothing else."""
+"""Stores the last results of planning and applying definition files, for display only."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -15,28 +15,28 @@ LINE_CHARACTERS_MAX: Final = 300
 
 class DefinitionRuns:
     def __init__(self, installation: Installation) -> None:
-        self._at = installation
+        self._installation = installation
 
     def note(
         self, may: MayManage, act: DefinitionAct, outcome: DefinitionOutcome, summary: str, lines: Iterable[str]
     ) -> None:
-        """Keep what it came to, in the place of the one before. Long lists are cut, and say so."""
-        kept = [line[:LINE_CHARACTERS_MAX] for line in islice(lines, LINES_MAX + 1)]
-        if len(kept) > LINES_MAX:
-            kept[LINES_MAX:] = ["… and more"]
+        """Store the result in place of the previous one. A long list ends with a line that says that it is cut."""
+        stored_lines = [line[:LINE_CHARACTERS_MAX] for line in islice(lines, LINES_MAX + 1)]
+        if len(stored_lines) > LINES_MAX:
+            stored_lines[LINES_MAX:] = ["… and more"]
         run = DefinitionRun(
             act=act,
             outcome=outcome,
-            at=self._at.now(),
+            at=self._installation.now(),
             actor_name=may.actor.name,
             summary=summary[:LINE_CHARACTERS_MAX],
-            lines=kept,
+            lines=stored_lines,
         )
-        # Inside an apply it is kept or undone with it: a note that something was done must not outlive its undoing.
-        with self._at.together(may), self._at.reading() as tx:
+        # Inside an apply, this joins its transaction, so that a rollback also removes the result.
+        with self._installation.together(may), self._installation.reading() as tx:
             definition_runs.keep(tx, may.factory.id, run)
 
     def last(self, may: MayView) -> Sequence[DefinitionRun]:
-        """The last plan and the last apply, each as it was done last and as it was refused last; newest first."""
-        with self._at.reading() as tx:
+        """The last successful and the last refused plan and apply, newest first."""
+        with self._installation.reading() as tx:
             return definition_runs.of_factory(tx, may.factory.id)

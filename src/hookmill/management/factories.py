@@ -14,27 +14,27 @@ DEFAULT_FACTORY = "default"
 
 class Factories:
     def __init__(self, installation: Installation) -> None:
-        self._at = installation
+        self._installation = installation
 
     def set_up(self) -> tuple[Factory, bool]:
-        """The factory `default`, and whether this call made it, with its team."""
-        with self._at.writing_first() as tx:
-            if (known := factories.factory_named(tx, DEFAULT_FACTORY)) is not None:
-                return known, False
+        """Create the team and the factory `default` if necessary. Returns the factory, and whether it is new."""
+        with self._installation.locking_all_teams() as tx:
+            if (existing := factories.factory_named(tx, DEFAULT_FACTORY)) is not None:
+                return existing, False
             team = TeamId(random_name("team"))
-            factories.add_team(tx, team, "team", self._at.now())
+            factories.add_team(tx, team, "team", self._installation.now())
             factory = Factory(FactoryId(random_name("fac")), team, DEFAULT_FACTORY)
-            factories.add_factory(tx, factory, self._at.now())
+            factories.add_factory(tx, factory, self._installation.now())
             return factory, True
 
     def all(self, may: MayAdminister) -> Sequence[Factory]:
-        with self._at.reading() as tx:
+        with self._installation.reading() as tx:
             return [factory for factory in factories.all_factories(tx) if factory.team_id == may.team_id]
 
     def create(self, may: MayAdminister, name: str) -> Factory:
-        """A new factory, empty. Raises `Conflict` for a name that is taken."""
+        """Create an empty factory. Raises `Conflict` for a taken name."""
         name = usable_factory_name(name)
-        with self._at.changing(may) as change:
+        with self._installation.changing(may) as change:
             if factories.factory_named(change.tx, name) is not None:
                 raise Conflict(f"There is a factory named {name!r} already. Choose another name.")
             factory = Factory(FactoryId(random_name("fac")), may.team_id, name)
@@ -43,11 +43,11 @@ class Factories:
         return factory
 
     def take_by_files(self, may: MayManage) -> None:
-        """From now on its webhooks and automations change through definition files alone."""
-        with self._at.changing(may) as change:
-            known = factories.by_id(change.tx, may.factory.id)
-            if known is None or known.defined_by_files:
-                change.nothing()
+        """Make definition files the only way to change the factory's webhooks and automations."""
+        with self._installation.changing(may) as change:
+            factory = factories.by_id(change.tx, may.factory.id)
+            if factory is None or factory.defined_by_files:
+                change.unchanged()
                 return
             factories.define_by_files(change.tx, may.factory.id)
             change.record("define_by_files", "factory", may.factory.id, may.factory.name)

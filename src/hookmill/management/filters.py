@@ -1,4 +1,4 @@
-"""Would it trigger, and why? Asked of stored deliveries, and answered by the evaluator that triggers use."""
+"""Tests filters on stored deliveries, with the evaluator that triggers use, and explains the results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,22 +20,22 @@ from hookmill.store import automations, deliveries, runs
 
 @dataclass(frozen=True, slots=True)
 class FilterTest:
-    """Would this delivery trigger? With the outcome of each check, and why."""
+    """Whether a trigger would match a delivery, with the result of each check."""
 
     would_trigger: bool
     webhook_check: bool
     event_check: bool
     event_types: tuple[str, ...]
-    """Those that are asked for; none where the event type does not matter."""
+    """The event types that the trigger requires; empty if it accepts any."""
     event: str | None
-    """That of the delivery."""
+    """The event type of the delivery."""
     payload_check: bool
     explanation: Explanation | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backtest:
-    """Stored deliveries that a draft would have triggered on, and those it would not have; newest first."""
+    """Stored deliveries that a draft matches, and the `others`, which it does not match; newest first."""
 
     matching: tuple[Delivery, ...]
     others: tuple[Delivery, ...]
@@ -43,7 +43,7 @@ class Backtest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutomationMatch:
-    """What one automation, as it is now, makes of a delivery; and the runs of it that the delivery has."""
+    """Whether the current version of an automation matches a delivery, and its runs of the delivery."""
 
     automation: Automation
     would_trigger: bool
@@ -53,96 +53,98 @@ class AutomationMatch:
 
 class Filters:
     def __init__(self, installation: Installation) -> None:
-        self._at = installation
+        self._installation = installation
 
     def test(
         self,
         may: MayView,
-        shown_id: str,
+        delivery_id: str,
         *,
-        given: Any = None,
+        payload_filter: Any = None,
         event_types: Any = None,
         webhook_ids: Sequence[str] | None = None,
     ) -> FilterTest:
-        """Would this filter, with these event types and this selection of webhooks, trigger on a stored delivery?
-        `None` takes every payload, event type and webhook."""
-        chosen = drafted_filter(given, event_types)
-        with self._at.reading() as tx:
-            delivery = delivery_of(tx, may, shown_id)
+        """Test a draft on a stored delivery. None accepts every payload, event type or webhook.
+
+        Raises `InvalidFilter`, and `NotFound` for an unknown delivery or one without a payload.
+        """
+        draft = draft_filter(payload_filter, event_types)
+        with self._installation.reading() as tx:
+            delivery = delivery_of(tx, may, delivery_id)
             body = payload_of(tx, delivery)
         is_selected = webhook_ids is None or delivery.webhook_uid in webhook_ids
-        return judge_filter(chosen, body, event=delivery.event, webhook_check=is_selected)
+        return evaluate_filter(draft, body, event=delivery.event, webhook_check=is_selected)
 
     def backtest(
         self,
         may: MayView,
         *,
-        given: Any = None,
+        payload_filter: Any = None,
         event_types: Any = None,
         webhook_ids: Sequence[str] | None = None,
         last: int = 50,
     ) -> Backtest:
-        """Which of the last stored deliveries of these webhooks would a draft have triggered on?
+        """Test a draft on the last stored deliveries of these webhooks. None accepts everything, as in `test`.
 
-        Raises `InvalidFilter`, and `NotFound` for a webhook that the factory has not.
+        Raises `InvalidFilter`, `Invalid` for `last`, and `NotFound` for a webhook that the factory does not have.
         """
         if not 1 <= last <= BACKTEST_MAX:
-            raise Invalid(f"A backtest looks at 1 to {BACKTEST_MAX} deliveries; got {last}.", pointer="/last")
-        chosen = drafted_filter(given, event_types)
+            raise Invalid(f"A backtest tests 1 to {BACKTEST_MAX} deliveries, not {last}.", pointer="/last")
+        draft = draft_filter(payload_filter, event_types)
         matching: list[Delivery] = []
         others: list[Delivery] = []
-        with self._at.reading() as tx:
-            uids = [webhook_named(tx, may, named).uid for named in webhook_ids] if webhook_ids is not None else None
+        with self._installation.reading() as tx:
+            uids = [webhook_named(tx, may, name).uid for name in webhook_ids] if webhook_ids is not None else None
             stored = deliveries.newest(tx, may.factory.id, webhooks=uids, label=Label.ACCEPTED, limit=last)
         for delivery in stored:
-            # One body at a time, each in a reading of its own: all of them together would fill the memory, and keep a
-            # connection from those who wait for one.
-            with self._at.reading() as tx:
+            # One body at a time, each in its own transaction: all bodies would fill the memory, and a long transaction
+            # would occupy a connection that others wait for.
+            with self._installation.reading() as tx:
                 body = deliveries.payload(tx, delivery.key)
-            matches = body is not None and chosen.matches(delivery.event, _parsed(body))
+            matches = body is not None and draft.matches(delivery.event, _parsed(body))
             (matching if matches else others).append(delivery)
         return Backtest(matching=tuple(matching), others=tuple(others))
 
-    def explain(self, may: MayView, shown_id: str) -> Sequence[AutomationMatch]:
-        """Which automations a stored delivery triggers, as they are now, and why; each with its runs."""
-        with self._at.reading() as tx:
-            delivery = delivery_of(tx, may, shown_id)
+    def explain(self, may: MayView, delivery_id: str) -> Sequence[AutomationMatch]:
+        """How the current version of each automation evaluates a stored delivery; each with its runs."""
+        with self._installation.reading() as tx:
+            delivery = delivery_of(tx, may, delivery_id)
             body = payload_of(tx, delivery)
-            every = automations.in_factory(tx, may.factory.id)
-            started = runs.page_of_runs(tx, factory=may.factory.id, delivery=delivery.key, limit=1000)
+            factory_automations = automations.in_factory(tx, may.factory.id)
+            delivery_runs = runs.page_of_runs(tx, factory=may.factory.id, delivery=delivery.key, limit=1000)
         parsed = _parsed(body)
-        verdicts = []
-        for automation in every:
+        matches = []
+        for automation in factory_automations:
             tests = tuple(
-                _judged(trigger, parsed, delivery.event, webhook_check=delivery.webhook_uid in trigger.webhook_ids)
+                _evaluate(trigger, parsed, delivery.event, webhook_check=delivery.webhook_uid in trigger.webhook_ids)
                 for trigger in automation.triggers
             )
-            verdicts.append(
+            matches.append(
                 AutomationMatch(
                     automation=automation,
                     would_trigger=automation.enabled and any(test.would_trigger for test in tests),
                     triggers=tests,
-                    runs=tuple(run for run in started if run.automation_id == automation.id),
+                    runs=tuple(run for run in delivery_runs if run.automation_id == automation.id),
                 )
             )
-        return verdicts
+        return matches
 
 
-def judge_filter(
-    chosen: DeliveryFilter, body: bytes, *, event: str | None = None, webhook_check: bool = True
+def evaluate_filter(
+    delivery_filter: DeliveryFilter, body: bytes, *, event: str | None = None, webhook_check: bool = True
 ) -> FilterTest:
-    """The result that a trigger would reach on this body and event type, by the evaluator that triggers use. Raises
-    `Invalid` for no JSON."""
-    return _judged(chosen, _parsed(body), event, webhook_check=webhook_check)
+    """The result that a trigger with this filter has on this body and event type. Raises `Invalid` if the body is not
+    JSON."""
+    return _evaluate(delivery_filter, _parsed(body), event, webhook_check=webhook_check)
 
 
-def _judged(chosen: DeliveryFilter, parsed: Parsed, event: str | None, *, webhook_check: bool) -> FilterTest:
-    explanation = chosen.payload.explain(parsed) if chosen.payload is not None else None
+def _evaluate(delivery_filter: DeliveryFilter, parsed: Parsed, event: str | None, *, webhook_check: bool) -> FilterTest:
+    explanation = delivery_filter.payload.explain(parsed) if delivery_filter.payload is not None else None
     return FilterTest(
-        would_trigger=webhook_check and chosen.matches(event, parsed),
+        would_trigger=webhook_check and delivery_filter.matches(event, parsed),
         webhook_check=webhook_check,
-        event_check=chosen.takes_event(event),
-        event_types=chosen.event_types,
+        event_check=delivery_filter.takes_event(event),
+        event_types=delivery_filter.event_types,
         event=event,
         payload_check=explanation is None or explanation.matched,
         explanation=explanation,
@@ -157,17 +159,17 @@ def _parsed(body: bytes) -> Parsed:
 
 
 def would_trigger(automation: Automation, delivery: Delivery, parsed: Parsed) -> bool:
-    """Whether the delivery, with this body, starts the automation, as admission decides it."""
-    heard = Subscription(
+    """Whether a delivery with this body starts the automation, as the ingress decides it."""
+    subscription = Subscription(
         automation_id=automation.id,
         version=automation.version,
         filters=tuple(trigger for trigger in automation.triggers if delivery.webhook_uid in trigger.webhook_ids),
     )
-    return heard.matches(delivery.event, parsed)
+    return subscription.matches(delivery.event, parsed)
 
 
-def drafted_filter(payload_filter: Any = None, event_types: Any = None) -> DeliveryFilter:
-    """A draft, ready to be evaluated. Raises `InvalidFilter` with every problem."""
+def draft_filter(payload_filter: Any = None, event_types: Any = None) -> DeliveryFilter:
+    """A filter compiled from JSON. Raises `InvalidFilter` with every problem."""
     faults: list[Fault] = []
     types = read_event_types(event_types) if event_types is not None else ()
     if isinstance(types, list):

@@ -1,4 +1,4 @@
-"""A request that is repeated with the same Idempotency-Key is answered as it was the first time, and does nothing."""
+"""Stores responses by Idempotency-Key. A retry with the same key gets the first response and changes nothing."""
 
 import hmac
 from typing import Final
@@ -13,31 +13,31 @@ KEPT_US: Final = IDEMPOTENT_ANSWERS_KEPT_HOURS * 3_600_000_000
 
 
 class KeyReused(Conflict):
-    """An Idempotency-Key that another request has used."""
+    """A different request has used the Idempotency-Key."""
 
 
 class Idempotency:
-    """Both are called inside `together`, so that an answer is kept exactly when what it says was done."""
+    """Call both methods inside `together`, so that a response is stored exactly when its change is committed."""
 
     def __init__(self, installation: Installation) -> None:
-        self._at = installation
+        self._installation = installation
 
     def answered(self, may: MayManage | MayAdminister, key: str, request_digest: bytes) -> bytes | None:
-        """The answer that was given before; None for a key that was not used. Raises `KeyReused`."""
-        since = self._at.now() - KEPT_US
-        with self._at.reading() as tx:
-            kept = idempotency.kept(tx, idempotency.row_id(may.actor.id, key), self._at.key, since=since)
-        if kept is None:
+        """The stored response; None if the key was not used. Raises `KeyReused`."""
+        since = self._installation.now() - KEPT_US
+        with self._installation.reading() as tx:
+            stored = idempotency.kept(tx, idempotency.row_id(may.actor.id, key), self._installation.key, since=since)
+        if stored is None:
             return None
-        digest, answer = kept
+        digest, answer = stored
         if not hmac.compare_digest(digest, request_digest):
             raise KeyReused("This Idempotency-Key was used for another request. Take a new one.")
         return answer
 
     def keep(self, may: MayManage | MayAdminister, key: str, request_digest: bytes, answer: bytes) -> None:
-        """Keep the answer, sealed, for a day."""
-        with self._at.changing(may) as change:
+        """Store the response, sealed, for a day."""
+        with self._installation.changing(may) as change:
             row = idempotency.row_id(may.actor.id, key)
-            idempotency.keep(change.tx, row, request_digest, answer, self._at.key, change.now)
-            # The act itself has its line.
-            change.nothing()
+            idempotency.keep(change.tx, row, request_digest, answer, self._installation.key, change.now)
+            # The operation itself has a line in the audit log.
+            change.unchanged()

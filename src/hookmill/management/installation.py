@@ -1,6 +1,6 @@
-"""What every operation works with: one installation's store, its key and its clock; and how a change is made.
+"""One installation's store, master keys, configuration and clock, and the transactions of the operations.
 
-A change is one transaction. It holds the team while it looks and writes, and it ends with a line in the audit log.
+A change is one transaction. It locks the team, and it ends with a line in the audit log.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from hookmill.store.keys.sealing import MasterKeys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallationConfig:
-    """What an operator decides for everybody in the installation."""
+    """The settings that operations depend on."""
 
     public_url: str
     webhooks_per_factory: int
@@ -32,7 +32,7 @@ class InstallationConfig:
 
 @dataclass(slots=True)
 class Change:
-    """A change under way. It must say what it did, or that it did nothing."""
+    """A change in progress. It must end with `record` or `unchanged`."""
 
     tx: Transaction
     now: int
@@ -40,11 +40,11 @@ class Change:
     _is_settled: bool = field(default=False, init=False)
 
     def record(self, action: str, kind: str, subject_id: str, name: str, **details: Any) -> None:
-        """Write a line of the audit log. `details` are plain values, and never a secret."""
+        """Add a line to the audit log. `details` are plain values, and never a secret."""
         may = self._may
         audit.add(
             self.tx,
-            ids.time_ordered(self.now, _in_order()),
+            ids.time_ordered(self.now, _ordered_bytes()),
             team=team_of(may),
             factory=may.factory.id if isinstance(may, MayManage) else None,
             at=self.now,
@@ -55,16 +55,16 @@ class Change:
         )
         self._is_settled = True
 
-    def nothing(self) -> None:
-        """What was asked for is so already."""
+    def unchanged(self) -> None:
+        """The requested state already exists, so there is no line in the audit log."""
         self._is_settled = True
 
-    def must_be_settled(self) -> None:
-        assert self._is_settled, "a change is written to the audit log"
+    def require_settled(self) -> None:
+        assert self._is_settled, "each change has a line in the audit log"
 
 
 class Installation:
-    """One installation, as the operations use it. It may be shared by threads."""
+    """One installation. Threads may share it."""
 
     def __init__(
         self, database: Database, key: MasterKeys, config: InstallationConfig, now_us: Callable[[], int]
@@ -73,107 +73,108 @@ class Installation:
         self.config = config
         self.now = now_us
         self._database = database
-        self._joined = _Joined()
+        self._current = _CurrentTransaction()
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """A consistent view, which is the change's own inside one."""
-        if self._joined.tx is not None:
-            yield self._joined.tx
+        """A read transaction with a consistent view. Inside a change, it is the change's transaction."""
+        if self._current.tx is not None:
+            yield self._current.tx
             return
         with self._database.read() as tx:
             yield tx
 
     @contextmanager
     def together(self, may: MayManage | MayAdminister) -> Iterator[None]:
-        """Make everything that this thread does inside one transaction: all of it is kept, or nothing.
-
-        An exception must leave the block, or half of an operation could be kept.
-        """
+        """All operations of this thread share one transaction. An exception must leave the block, or half of an
+        operation could be committed."""
         with self._writing(may):
             yield
 
     @contextmanager
     def changing(self, may: MayManage | MayAdminister) -> Iterator[Change]:
-        """A transaction between whose looks and writes no other change to the team can come."""
+        """A transaction that locks the team, so no other change can come between its reads and writes."""
         with self._writing(may) as tx:
             change = Change(tx, self.now(), may)
             yield change
-            change.must_be_settled()
+            change.require_settled()
 
     @contextmanager
     def changing_definition(self, may: MayManage) -> Iterator[Change]:
-        """As `changing`, for what definition files own. Raises `Conflict` where they do, through other channels."""
+        """As `changing`, for fields that definition files can own.
+
+        Raises `Conflict` if the factory is defined by files and the channel is another one.
+        """
         with self.changing(may) as change:
             factory = factories.by_id(change.tx, may.factory.id)
             if factory is not None and factory.defined_by_files and may.actor.channel is not Channel.FILES:
                 raise Conflict(
-                    f"Factory {factory.name!r} is defined by files: change them, and run `hookmill apply`. "
-                    "Enabling, disabling, rotating and syncing work here too."
+                    f"Factory {factory.name!r} is defined by files. Change the files, and run `hookmill apply`. "
+                    "Here you can only enable, disable, rotate and sync."
                 )
             yield change
 
     @contextmanager
-    def writing_first(self) -> Iterator[Transaction]:
-        """For the first start alone, when there is no team yet to hold."""
+    def locking_all_teams(self) -> Iterator[Transaction]:
+        """A transaction for the first start and sign-in links, when no team may exist yet."""
         with self._database.write() as tx:
-            factories.hold_all(tx)
+            factories.lock_all_teams(tx)
             yield tx
 
     @contextmanager
-    def noting(self) -> Iterator[Transaction]:
-        """For a note that is no act of management, such as when a key was last used."""
+    def writing_unaudited(self) -> Iterator[Transaction]:
+        """A transaction without a line in the audit log, such as for the time of a key's last use."""
         with self._database.write() as tx:
             yield tx
 
     @contextmanager
     def _writing(self, may: MayManage | MayAdminister) -> Iterator[Transaction]:
-        if self._joined.tx is not None:
-            yield self._joined.tx
+        if self._current.tx is not None:
+            yield self._current.tx
             return
         with self._database.write() as tx:
-            factories.hold(tx, team_of(may))
-            # Who was let in before may have waited since. Revoking takes the same hold, so this look is exact.
-            _must_still_be_let_in(tx, may, self.now())
-            self._joined.tx = tx
+            factories.lock_team(tx, team_of(may))
+            # The permission may have been revoked while this waited. Revoking takes the same lock.
+            _require_permission(tx, may, self.now())
+            self._current.tx = tx
             try:
                 yield tx
             finally:
-                self._joined.tx = None
+                self._current.tx = None
 
 
-class _Joined(threading.local):
-    """The transaction that this thread's operations join, if there is one."""
+class _CurrentTransaction(threading.local):
+    """The open write transaction of this thread, which its operations join; None if there is none."""
 
     tx: Transaction | None = None
 
 
-def _must_still_be_let_in(tx: Transaction, may: MayManage | MayAdminister, now: int) -> None:
-    """Raises `Revoked` where the key or the member is good no more, and `Forbidden` where the role was taken away."""
+def _require_permission(tx: Transaction, may: MayManage | MayAdminister, now: int) -> None:
+    """Raises `Revoked` if the key or member is no longer valid, and `Forbidden` if the role is no longer sufficient."""
     match may.actor.kind:
         case ActorKind.OPERATOR:
             return
         case ActorKind.KEY:
             key = api_keys.by_id(tx, team_of(may), may.actor.id)
             if key is None or not key.is_good(now):
-                raise Revoked("This API key was revoked or has expired. Nothing was done.")
+                raise Revoked("This API key was revoked or has expired. Nothing was changed.")
         case ActorKind.MEMBER:
             account = sessions.account_of(tx, may.actor.id)
             if account is None:
-                raise Revoked("This member was removed from the team. Nothing was done.")
+                raise Revoked("This member was removed from the team. Nothing was changed.")
             if account.is_admin:
                 return
             roles = sessions.roles_of(tx, account.member_id)
             if not isinstance(may, MayManage) or may.is_admin or roles.get(may.factory.id) is not Role.MANAGER:
-                raise Forbidden("Your role was taken away meanwhile. Nothing was done.")
+                raise Forbidden("Your role was removed in the meantime. Nothing was changed.")
 
 
-_LINES = itertools.count()
+_LINE_NUMBERS = itertools.count()
 
 
-def _in_order() -> bytes:
-    """Lines of the same microsecond, as those of one change are, stay in the order of their writing."""
-    return (next(_LINES) & 0xFFFFFF).to_bytes(3, "big") + os.urandom(5)
+def _ordered_bytes() -> bytes:
+    """Eight bytes that keep lines of the same microsecond, such as those of one change, in order."""
+    return (next(_LINE_NUMBERS) & 0xFFFFFF).to_bytes(3, "big") + os.urandom(5)
 
 
 def team_of(may: MayManage | MayAdminister) -> TeamId:

@@ -1,4 +1,4 @@
-"""Operations on API keys. A key's token is shown when it is made, and kept nowhere."""
+"""Operations on API keys. A key's token is shown when it is created, and only its digest is stored."""
 
 import os
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from hookmill.store.database import Transaction
 
 @dataclass(frozen=True, slots=True)
 class KeyWithToken:
-    """A key at the one moment when its token is shown."""
+    """A new key with its token, which is shown only once."""
 
     key: ApiKey
     token: SecretValue
@@ -27,7 +27,7 @@ class KeyWithToken:
 
 class Keys:
     def __init__(self, installation: Installation) -> None:
-        self._at = installation
+        self._installation = installation
 
     def create(
         self,
@@ -38,29 +38,30 @@ class Keys:
         factory: str | None = None,
         expires_at: int | None = None,
     ) -> KeyWithToken:
-        """A new key: a viewer's or manager's for one factory, an admin's for the team. `expires_at` is µs since 1970.
+        """Create a key. Viewers and managers require a factory; an admin's key is for the whole team.
 
-        Raises `Invalid` where role and factory don't go together, and `NotFound` for an unknown factory.
+        `expires_at` is in µs since 1970. Raises `Invalid` if the role and factory don't fit or the time is invalid, and
+        `NotFound` for an unknown factory.
         """
         name = usable_name("key", name)
         if role is Role.ADMIN and factory is not None:
-            raise Invalid("An admin's key is good for the whole team. Leave the factory out.", pointer="/factory")
+            raise Invalid("An admin's key is for the whole team. Omit the factory.", pointer="/factory")
         if role is not Role.ADMIN and factory is None:
             raise Invalid(f"A {role.value}'s key is for one factory. Name it.", pointer="/factory")
-        if expires_at is not None and expires_at <= self._at.now():
-            raise Invalid("The key would have expired already. Choose a time to come.", pointer="/expires_at")
+        if expires_at is not None and expires_at <= self._installation.now():
+            raise Invalid("The key would already be expired. Choose a time in the future.", pointer="/expires_at")
         if expires_at is not None and expires_at > LAST_US:
             raise Invalid(
-                "The key would expire after the year 9999. Leave the time out: then it never expires.",
+                "The key would expire after the year 9999. If it should never expire, omit the time.",
                 pointer="/expires_at",
             )
         token = SecretValue(TOKEN_PREFIX + generated(os.urandom(32)).reveal())
-        with self._at.changing(may) as change:
-            its_factory = self._factory(change.tx, may, factory) if factory is not None else None
+        with self._installation.changing(may) as change:
+            key_factory = self._factory(change.tx, may, factory) if factory is not None else None
             key = ApiKey(
                 id=random_name("key"),
                 team_id=may.team_id,
-                factory_id=its_factory.id if its_factory is not None else None,
+                factory_id=key_factory.id if key_factory is not None else None,
                 factory_name=factory,
                 role=role,
                 name=name,
@@ -74,16 +75,16 @@ class Keys:
         return KeyWithToken(key, token)
 
     def all(self, may: MayAdminister) -> Sequence[ApiKey]:
-        """Newest first, revoked and expired ones too."""
-        with self._at.reading() as tx:
+        """All keys, newest first, including revoked and expired ones."""
+        with self._installation.reading() as tx:
             return api_keys.of_team(tx, may.team_id)
 
     def revoke(self, may: MayAdminister, key_id: str) -> ApiKey:
-        """It opens nothing from the moment this returns. Raises `NotFound`; `Conflict` when it was revoked before."""
-        with self._at.changing(may) as change:
+        """Revoke the key immediately. Raises `NotFound`, and `Conflict` if it is already revoked."""
+        with self._installation.changing(may) as change:
             key = self._key(change.tx, may, key_id)
             if key.revoked_at is not None:
-                raise Conflict(f"Key {key.name!r} ({key.id}) was revoked before.")
+                raise Conflict(f"Key {key.name!r} ({key.id}) is already revoked.")
             api_keys.revoke(change.tx, key.id, change.now)
             change.record("revoke", "key", key.id, key.name)
             return self._key(change.tx, may, key_id)

@@ -1,4 +1,4 @@
-"""Operations on the delivery log. It is read, and replayed; nothing here changes or removes a row of it."""
+"""Operations on the delivery log: list, read, count and replay deliveries. None changes or removes a row of the log."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,10 @@ from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import DeliveryKey, RunKey, WebhookUid
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import Run
-from hookmill.management.activity import Days, WebhookActivity
+from hookmill.management.activity import ActivityReader, WebhookActivity
 from hookmill.management.filters import would_trigger
 from hookmill.management.installation import Installation
-from hookmill.management.lookup import automation_named, delivery_of, payload_of, run_of, uid_of, webhook_named
+from hookmill.management.lookup import automation_named, delivery_of, payload_of, run_of, uids_of, webhook_named
 from hookmill.store import automations, deliveries, runs
 from hookmill.store.database import Transaction
 from hookmill.store.deliveries import LogRange
@@ -21,8 +21,8 @@ from hookmill.store.deliveries import LogRange
 
 class Log:
     def __init__(self, installation: Installation) -> None:
-        self._at = installation
-        self._days = Days()
+        self._installation = installation
+        self._activity = ActivityReader()
 
     def newest(
         self,
@@ -37,14 +37,14 @@ class Log:
         before: DeliveryKey | None = None,
         limit: int = 50,
     ) -> Sequence[Delivery]:
-        """Newest first; `before` is the last one of the page before.
+        """A page of deliveries, newest first. `before` is the key of the previous page's last delivery.
 
-        `since` (inclusive) and `until` are µs since 1970. `identity` is a sender's or provider's id, or the SHA-256 of
-        a body in hexadecimal digits. `event` is an event type.
+        `since` (inclusive) and `until` (exclusive) are µs since 1970. `identity` is a sender's or provider's id, or the
+        SHA-256 of a body in hexadecimal digits. `event` is an event type.
         """
         log_range = LogRange(since=since, until=until, before=before)
-        with self._at.reading() as tx:
-            webhooks = uid_of(tx, may, webhook)
+        with self._installation.reading() as tx:
+            webhooks = uids_of(tx, may, webhook)
             if identity is None:
                 return deliveries.newest(
                     tx, may.factory.id, webhooks=webhooks, label=label, event=event, log_range=log_range, limit=limit
@@ -53,7 +53,7 @@ class Log:
                 tx,
                 may.factory.id,
                 identities_shown_as(identity),
-                now=self._at.now(),
+                now=self._installation.now(),
                 webhooks=webhooks,
                 label=label,
                 event=event,
@@ -64,96 +64,99 @@ class Log:
     def oldest(
         self, may: MayView, *, webhook: str | None = None, after: DeliveryKey | None = None, limit: int = 1000
     ) -> Sequence[Delivery]:
-        """Oldest first; `after` is the last one of the page before."""
-        with self._at.reading() as tx:
+        """A page of deliveries, oldest first. `after` is the key of the previous page's last delivery."""
+        with self._installation.reading() as tx:
             uid = webhook_named(tx, may, webhook).uid if webhook is not None else None
             return deliveries.oldest(tx, may.factory.id, webhook=uid, after=after, limit=limit)
 
-    def get(self, may: MayView, shown_id: str) -> Delivery:
-        with self._at.reading() as tx:
-            return delivery_of(tx, may, shown_id)
+    def get(self, may: MayView, delivery_id: str) -> Delivery:
+        with self._installation.reading() as tx:
+            return delivery_of(tx, may, delivery_id)
 
-    def payload(self, may: MayView, shown_id: str) -> bytes:
-        """The body, byte for byte. Raises `NotFound` where only metadata is kept."""
-        with self._at.reading() as tx:
-            return payload_of(tx, delivery_of(tx, may, shown_id))
+    def payload(self, may: MayView, delivery_id: str) -> bytes:
+        """The body, byte for byte. Raises `NotFound` if the delivery is unknown or only its metadata is stored."""
+        with self._installation.reading() as tx:
+            return payload_of(tx, delivery_of(tx, may, delivery_id))
 
     def newest_key(self, _may: MayView) -> DeliveryKey | None:
-        """The key of the log's newest row, in whichever factory: another one says that something came."""
-        with self._at.reading() as tx:
+        """The key of the newest delivery of all factories. A different key means that the log has changed."""
+        with self._installation.reading() as tx:
             return deliveries.newest_key(tx)
 
     def dropped_attempts(
         self, may: MayView, webhook: str | None = None, *, since: int | None = None, until: int | None = None
     ) -> Sequence[DroppedAttempts]:
-        """How many attempts got no row, by minute and kind, newest first: the newest thousand counters.
+        """Counters of dropped attempts, by minute and kind: the newest thousand, newest first.
 
-        `since` and `until` are µs since 1970: the minutes that end after the one, and not after the other.
+        `since` and `until` are µs since 1970. They select the minutes that end after `since` and not after `until`.
         """
-        with self._at.reading() as tx:
+        with self._installation.reading() as tx:
             uid = webhook_named(tx, may, webhook).uid if webhook is not None else None
             return deliveries.dropped_attempts(tx, may.factory.id, uid, since=since, until=until)
 
     def activity(self, may: MayView) -> Mapping[WebhookUid, WebhookActivity]:
-        """The last 24 hours of every webhook that is not deleted, in numbers, and its last delivery."""
-        with self._at.reading() as tx:
-            return self._days.day(tx, may, self._at.now())
+        """The counts of the last 24 hours, and the newest delivery, of each webhook that is not deleted."""
+        with self._installation.reading() as tx:
+            return self._activity.day(tx, may, self._installation.now())
 
-    def replay(self, may: MayManage, shown_id: str, automation: str | None = None) -> Sequence[Run]:
-        """Start runs of a stored delivery again, with the automations as they are now. The log stays as it is.
+    def replay(self, may: MayManage, delivery_id: str, automation: str | None = None) -> Sequence[Run]:
+        """Start runs of a stored delivery again, with the current versions of the automations.
 
-        Every enabled automation that it triggers, or the one that is named. Raises `NotFound` where no payload is kept,
-        and `Conflict` where nothing would start.
+        Starts the named automation, or every enabled automation that matches. Raises `NotFound` if the delivery has no
+        stored payload, and `Conflict` if no run would start.
         """
-        with self._at.changing(may) as change:
-            delivery = delivery_of(change.tx, may, shown_id)
-            # Retention must not take the payload of a run that is about to be there.
+        with self._installation.changing(may) as change:
+            delivery = delivery_of(change.tx, may, delivery_id)
+            # Retention must not prune the payload before the run exists.
             deliveries.keep_from_retention(change.tx, delivery.key)
             body = payload_of(change.tx, delivery)
-            chosen = self._triggered(change.tx, may, delivery, body, automation)
+            automations_to_start = self._matching_automations(change.tx, may, delivery, body, automation)
             started = []
-            for each in chosen:
+            for automation_to_start in automations_to_start:
                 key = RunKey(ids.time_ordered(change.now, os.urandom(8)))
                 runs.add_replay(
                     change.tx,
                     key,
                     delivery=delivery.key,
                     factory=may.factory.id,
-                    automation=each,
+                    automation=automation_to_start,
                     now=change.now,
                 )
                 started.append(run_of(change.tx, may, ids.run_id(key)))
             change.record(
                 "replay",
                 "delivery",
-                shown_id,
+                delivery_id,
                 delivery.webhook_name,
-                automations=[each.name for each in chosen],
+                automations=[started_automation.name for started_automation in automations_to_start],
                 runs=[ids.run_id(run.id) for run in started],
             )
         return started
 
-    def _triggered(
-        self, tx: Transaction, may: MayManage, delivery: Delivery, body: bytes, named: str | None
+    def _matching_automations(
+        self, tx: Transaction, may: MayManage, delivery: Delivery, body: bytes, id_or_name: str | None
     ) -> list[Automation]:
-        shown_id = ids.delivery_id(delivery.key)
+        delivery_id = ids.delivery_id(delivery.key)
         parsed = payload.parse(body)
         assert not isinstance(parsed, payload.NotJson), "an Accepted delivery is JSON"
-        if named is None:
-            every = automations.in_factory(tx, may.factory.id)
-            chosen = [each for each in every if each.enabled and would_trigger(each, delivery, parsed)]
-            if not chosen:
+        if id_or_name is None:
+            matching = [
+                automation
+                for automation in automations.in_factory(tx, may.factory.id)
+                if automation.enabled and would_trigger(automation, delivery, parsed)
+            ]
+            if not matching:
                 raise Conflict(
-                    f"No enabled automation is triggered by delivery {shown_id} now. Nothing was started. "
-                    f"To see why: hookmill delivery show {shown_id}"
+                    f"Delivery {delivery_id} triggers no enabled automation. Nothing was started. "
+                    f"To see why: hookmill delivery show {delivery_id}"
                 )
-            return chosen
-        automation = automation_named(tx, may, named)
+            return matching
+        automation = automation_named(tx, may, id_or_name)
         if not automation.enabled:
             raise Conflict(f"Automation {automation.name!r} is disabled. Enable it first. Nothing was started.")
         if not would_trigger(automation, delivery, parsed):
             raise Conflict(
-                f"Delivery {shown_id} does not trigger automation {automation.name!r}. Nothing was started. "
-                f"To see why: hookmill delivery show {shown_id}"
+                f"Delivery {delivery_id} does not trigger automation {automation.name!r}. Nothing was started. "
+                f"To see why: hookmill delivery show {delivery_id}"
             )
         return [automation]

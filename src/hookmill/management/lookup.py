@@ -1,4 +1,4 @@
-"""Things by the names that people use for them. Another factory's are not there."""
+"""Looks up webhooks, automations, deliveries and runs of one factory by name or id."""
 
 from hookmill.domain import ids
 from hookmill.domain.automation import Automation
@@ -12,67 +12,66 @@ from hookmill.store import automations, deliveries, runs, webhooks
 from hookmill.store.database import Transaction
 
 
-def webhook_named(tx: Transaction, may: MayView, named: str) -> Webhook:
-    """The webhook with this uid, or the live one with this name. Raises `NotFound`."""
-    webhook = webhooks.by_uid(tx, WebhookUid(named)) if named.startswith("wh_") else None
+def webhook_named(tx: Transaction, may: MayView, uid_or_name: str) -> Webhook:
+    """The webhook with this uid, or the one with this name that is not deleted. Raises `NotFound`."""
+    webhook = webhooks.by_uid(tx, WebhookUid(uid_or_name)) if uid_or_name.startswith("wh_") else None
     if webhook is None or webhook.factory_id != may.factory.id:
-        webhook = webhooks.live_by_name(tx, may.factory.id, named)
+        webhook = webhooks.live_by_name(tx, may.factory.id, uid_or_name)
     if webhook is None:
         raise NotFound(
-            f"Factory {may.factory.name!r} has no webhook {named[:100]!r}. `hookmill webhook list` shows them."
+            f"Factory {may.factory.name!r} has no webhook {uid_or_name[:100]!r}. `hookmill webhook list` shows them."
         )
     return webhook
 
 
-def live_webhook_named(tx: Transaction, may: MayView, named: str) -> Webhook:
-    """As `webhook_named`. Raises `Conflict` for a deleted one."""
-    webhook = webhook_named(tx, may, named)
+def live_webhook_named(tx: Transaction, may: MayView, uid_or_name: str) -> Webhook:
+    """As `webhook_named`. Raises `Conflict` if the webhook is deleted."""
+    webhook = webhook_named(tx, may, uid_or_name)
     if webhook.state is WebhookState.DELETED:
-        raise Conflict(f"Webhook {webhook.name!r} ({webhook.uid}) is deleted, and stays so. Create a new one.")
+        raise Conflict(f"Webhook {webhook.name!r} ({webhook.uid}) is permanently deleted. Create a new one.")
     return webhook
 
 
-def automation_named(tx: Transaction, may: MayView, named: str) -> Automation:
+def automation_named(tx: Transaction, may: MayView, id_or_name: str) -> Automation:
     """The automation with this id or name. Raises `NotFound`."""
-    automation = automations.live_by_id(tx, AutomationId(named)) if named.startswith("aut_") else None
+    automation = automations.live_by_id(tx, AutomationId(id_or_name)) if id_or_name.startswith("aut_") else None
     if automation is None or automation.factory_id != may.factory.id:
-        automation = automations.live_by_name(tx, may.factory.id, named)
+        automation = automations.live_by_name(tx, may.factory.id, id_or_name)
     if automation is None:
         raise NotFound(
-            f"Factory {may.factory.name!r} has no automation {named[:100]!r}. `hookmill automation list` shows them."
+            f"Factory {may.factory.name!r} has no automation {id_or_name[:100]!r}. "
+            "`hookmill automation list` shows them."
         )
     return automation
 
 
-def delivery_of(tx: Transaction, may: MayView, shown_id: str) -> Delivery:
-    """Raises `NotFound`, and `Invalid` for what is no delivery id."""
-    delivery = deliveries.by_key(tx, may.factory.id, ids.delivery_key(shown_id))
+def delivery_of(tx: Transaction, may: MayView, delivery_id: str) -> Delivery:
+    """The delivery with this id. Raises `NotFound`, and `Invalid` for an invalid id."""
+    delivery = deliveries.by_key(tx, may.factory.id, ids.delivery_key(delivery_id))
     if delivery is None:
-        raise NotFound(
-            f"There is no delivery {shown_id} in factory {may.factory.name!r}, or the log no longer keeps it."
-        )
+        raise NotFound(f"Factory {may.factory.name!r} has no delivery {delivery_id}, or retention has pruned it.")
     return delivery
 
 
 def payload_of(tx: Transaction, delivery: Delivery) -> bytes:
-    """The body, byte for byte. Raises `NotFound` where only metadata is kept."""
+    """The body, byte for byte. Raises `NotFound` if only the delivery's metadata is stored."""
     body = deliveries.payload(tx, delivery.key)
     if body is None:
         raise NotFound(
             f"Delivery {ids.delivery_id(delivery.key)} is {delivery.label.shown}: "
-            "payloads are kept for Accepted deliveries only."
+            "only Accepted deliveries have a stored payload."
         )
     return body
 
 
-def run_of(tx: Transaction, may: MayView, shown_id: str) -> Run:
-    """Raises `NotFound`, and `Invalid` for what is no run id."""
-    run = runs.run_of(tx, ids.run_key(shown_id), factory=may.factory.id)
+def run_of(tx: Transaction, may: MayView, run_id: str) -> Run:
+    """The run with this id. Raises `NotFound`, and `Invalid` for an invalid id."""
+    run = runs.run_of(tx, ids.run_key(run_id), factory=may.factory.id)
     if run is None:
-        raise NotFound(f"There is no run {shown_id} in factory {may.factory.name!r}, or the log no longer keeps it.")
+        raise NotFound(f"Factory {may.factory.name!r} has no run {run_id}, or retention has pruned it.")
     return run
 
 
-def uid_of(tx: Transaction, may: MayView, named: str | None) -> list[WebhookUid] | None:
-    """What a list is narrowed to: nothing, or one webhook."""
-    return [webhook_named(tx, may, named).uid] if named is not None else None
+def uids_of(tx: Transaction, may: MayView, uid_or_name: str | None) -> list[WebhookUid] | None:
+    """The uid of one webhook in a list, or None for all webhooks."""
+    return [webhook_named(tx, may, uid_or_name).uid] if uid_or_name is not None else None

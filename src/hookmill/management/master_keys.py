@@ -1,5 +1,4 @@
-"""Operations on the master keys. That one takes another's place is an act of management; to seal again what is there
-is only work."""
+"""Operations on the master keys. Beginning a rotation is audited; resealing rows with the new key is not."""
 
 from hookmill.domain.permission import MayAdminister
 from hookmill.management.installation import Installation
@@ -10,16 +9,16 @@ from hookmill.store.keys.rotation import RotationPlan
 
 class MasterKeyRotations:
     def __init__(self, installation: Installation) -> None:
-        self._at = installation
+        self._installation = installation
 
-    def begin(self, may: MayAdminister, planned: RotationPlan) -> None:
-        """From here on everybody seals with the new key. Raises `Conflict` when another rotation was faster."""
-        # Once begun it is not begun again, so a COMMIT whose end is unknown can be repeated.
-        retried(lambda: self._begin(may, planned))
+    def begin(self, may: MayAdminister, plan: RotationPlan) -> None:
+        """Make every process seal with the new key. Raises `Conflict` if another rotation is in progress."""
+        # Beginning is idempotent, so a COMMIT with an unknown result can be retried.
+        retried(lambda: self._begin(may, plan))
 
-    def _begin(self, may: MayAdminister, planned: RotationPlan) -> None:
-        with self._at.changing(may) as change:
-            if rotation.begin(change.tx, planned):
-                change.record("rotate", "master_key", planned.new.id, planned.new.id, before=planned.in_use.sealing)
+    def _begin(self, may: MayAdminister, plan: RotationPlan) -> None:
+        with self._installation.changing(may) as change:
+            if rotation.begin(change.tx, plan):
+                change.record("rotate", "master_key", plan.new.id, plan.new.id, before=plan.in_use.sealing)
             else:
-                change.nothing()
+                change.unchanged()

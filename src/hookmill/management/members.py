@@ -1,4 +1,4 @@
-"""Operations on the team's people, and the roles that they hold in its factories."""
+"""Operations on the team's members, and on their roles in its factories."""
 
 import re
 from collections.abc import Sequence
@@ -12,21 +12,21 @@ from hookmill.management.installation import Installation, random_name
 from hookmill.store import factories, members
 from hookmill.store.database import Transaction
 
-# Whether an address works shows when something is sent to it; this only keeps out what can't be one.
+# Rejects only what can't be an address. Only a sent message could show that an address works.
 _ADDRESS: Final = re.compile(r"[^@\s\x00-\x20\x7f]{1,64}@[^@\s\x00-\x20\x7f]{1,190}\Z")
 
 
 class Members:
     def __init__(self, installation: Installation) -> None:
-        self._at = installation
+        self._installation = installation
 
     def add(self, may: MayAdminister, email: str, name: str, *, is_admin: bool = False) -> Member:
-        """Somebody new in the team, with no role yet. Raises `Conflict` for an address that is there already."""
+        """Add a member, with no role yet. Raises `Conflict` if a member has the address."""
         email = usable_address(email)
         name = usable_name("member", name)
-        with self._at.changing(may) as change:
+        with self._installation.changing(may) as change:
             if members.by_email(change.tx, may.team_id, email) is not None:
-                raise Conflict(f"{email} is a member already.")
+                raise Conflict(f"{email} is already a member.")
             member = Member(
                 id=random_name("mbr"),
                 team_id=may.team_id,
@@ -40,34 +40,34 @@ class Members:
         return member
 
     def all(self, may: MayAdminister) -> Sequence[Member]:
-        with self._at.reading() as tx:
+        with self._installation.reading() as tx:
             return members.present(tx, may.team_id)
 
-    def get(self, may: MayAdminister, named: str) -> Member:
+    def get(self, may: MayAdminister, id_or_email: str) -> Member:
         """The member with this id or address. Raises `NotFound`."""
-        with self._at.reading() as tx:
-            return self._member(tx, may, named)
+        with self._installation.reading() as tx:
+            return self._member(tx, may, id_or_email)
 
-    def set_role(self, may: MayAdminister, named: str, factory_name: str, role: Role | None) -> Member:
-        """Their role in one factory from now on; None takes it away. Raises `NotFound`, and `Invalid` for admin."""
+    def set_role(self, may: MayAdminister, id_or_email: str, factory_name: str, role: Role | None) -> Member:
+        """Set the member's role in one factory; None removes it. Raises `NotFound`, and `Invalid` for admin."""
         if role is Role.ADMIN:
-            raise Invalid("Admin is no role in one factory: it is over the whole team.", pointer="/role")
-        with self._at.changing(may) as change:
-            member = self._member(change.tx, may, named)
+            raise Invalid("Admin is not a role in a factory, but in the whole team.", pointer="/role")
+        with self._installation.changing(may) as change:
+            member = self._member(change.tx, may, id_or_email)
             factory = factories.factory_named(change.tx, factory_name)
             if factory is None or factory.team_id != may.team_id:
                 raise NotFound(f"There is no factory {factory_name[:100]!r}.")
             members.set_role(change.tx, member.id, factory.id, role)
-            said = role.value if role is not None else None
-            change.record("set_role", "member", member.id, member.email, factory=factory.name, role=said)
+            role_name = role.value if role is not None else None
+            change.record("set_role", "member", member.id, member.email, factory=factory.name, role=role_name)
             return self._member(change.tx, may, member.id)
 
-    def set_admin(self, may: MayAdminister, named: str, is_admin: bool) -> Member:
-        """Raises `Conflict` when the team would be left without an admin."""
-        with self._at.changing(may) as change:
-            member = self._member(change.tx, may, named)
+    def set_admin(self, may: MayAdminister, id_or_email: str, is_admin: bool) -> Member:
+        """Raises `Conflict` for the team's only admin."""
+        with self._installation.changing(may) as change:
+            member = self._member(change.tx, may, id_or_email)
             if member.is_admin == is_admin:
-                change.nothing()
+                change.unchanged()
                 return member
             if not is_admin:
                 self._refuse_the_last_admin(change.tx, may, member)
@@ -75,25 +75,27 @@ class Members:
             change.record("set_admin", "member", member.id, member.email, is_admin=is_admin)
             return self._member(change.tx, may, member.id)
 
-    def remove(self, may: MayAdminister, named: str) -> Member:
-        """They may do nothing from the moment this returns. Raises `Conflict` for the last admin."""
-        with self._at.changing(may) as change:
-            member = self._member(change.tx, may, named)
+    def remove(self, may: MayAdminister, id_or_email: str) -> Member:
+        """Remove the member, whose sessions end. Raises `Conflict` for the team's only admin."""
+        with self._installation.changing(may) as change:
+            member = self._member(change.tx, may, id_or_email)
             self._refuse_the_last_admin(change.tx, may, member)
             members.remove(change.tx, member.id, change.now)
             change.record("remove", "member", member.id, member.email)
         return member
 
-    def _member(self, tx: Transaction, may: MayAdminister, named: str) -> Member:
-        member = members.by_id(tx, may.team_id, named) or members.by_email(tx, may.team_id, named.strip().lower())
+    def _member(self, tx: Transaction, may: MayAdminister, id_or_email: str) -> Member:
+        member = members.by_id(tx, may.team_id, id_or_email) or members.by_email(
+            tx, may.team_id, id_or_email.strip().lower()
+        )
         if member is None:
-            raise NotFound(f"There is no member {named[:100]!r}. `hookmill member list` shows them.")
+            raise NotFound(f"There is no member {id_or_email[:100]!r}. `hookmill member list` shows them.")
         return member
 
     def _refuse_the_last_admin(self, tx: Transaction, may: MayAdminister, member: Member) -> None:
-        admins = [each for each in members.present(tx, may.team_id) if each.is_admin]
-        if [each.id for each in admins] == [member.id]:
-            raise Conflict(f"{member.email} is the team's only admin. Make somebody else an admin first.")
+        admin_ids = [present.id for present in members.present(tx, may.team_id) if present.is_admin]
+        if admin_ids == [member.id]:
+            raise Conflict(f"{member.email} is the team's only admin. Make another member an admin first.")
 
 
 def usable_address(email: str) -> str:

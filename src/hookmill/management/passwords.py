@@ -1,4 +1,4 @@
-"""Passwords: argon2id, and no more than two of them judged at a time."""
+"""Password hashes: argon2id, with at most two computations at the same time."""
 
 import threading
 from typing import Final
@@ -10,38 +10,41 @@ from hookmill.domain.errors import Invalid
 
 CHARACTERS_MIN: Final = 12
 CHARACTERS_MAX: Final = 256
-_AT_ONCE: Final = 2
+_CONCURRENT_MAX: Final = 2
 
-# What RFC 9106 recommends where memory is short, in one lane: 64 MiB, three passes.
+# RFC 9106's recommendation for little memory, with one lane: 64 MiB, three passes.
 _HASHER: Final = PasswordHasher(time_cost=3, memory_cost=65_536, parallelism=1)
-# Of 32 random bytes that nobody kept, at the cost above. To hash one here would make the first sign-in
-# take twice as long.
-_NOBODYS: Final = "$argon2id$v=19$m=65536,t=3,p=1$Mwk+MrsDDKi4Ua6c1/CVzA$riUcZCVnWycEmQycr+lzzu2lD4giSfkUbYRRZiJ3BhY"
-# A flood of guesses must not take the machine from the deliveries.
-_TURN: Final = threading.BoundedSemaphore(_AT_ONCE)
+# The hash of 32 discarded random bytes at the cost above. Computing it here would double the time of the first sign-in.
+_UNMATCHABLE_HASH: Final = (
+    "$argon2id$v=19$m=65536,t=3,p=1$Mwk+MrsDDKi4Ua6c1/CVzA$riUcZCVnWycEmQycr+lzzu2lD4giSfkUbYRRZiJ3BhY"
+)
+# A flood of guesses must not take processor time and memory from deliveries.
+_HASHING_SLOTS: Final = threading.BoundedSemaphore(_CONCURRENT_MAX)
 
 
-def hashed(password: str) -> str:
-    """What is kept of a password. Raises `Invalid` for one that is too short, too long, or all one character."""
+def hash_password(password: str) -> str:
+    """The hash to store. Raises `Invalid` for a password that is too short, too long or too uniform."""
     if len(password) < CHARACTERS_MIN or len(set(password)) < 4:
         raise Invalid(
-            f"The password has fewer than {CHARACTERS_MIN} characters, or hardly any different ones. "
-            "Choose a longer one: a few words do well.",
+            f"The password has fewer than {CHARACTERS_MIN} characters, or fewer than 4 different ones. "
+            "Choose a longer one, such as a few words.",
             pointer="/password",
         )
     if len(password) > CHARACTERS_MAX:
         raise Invalid(
             f"The password has more than {CHARACTERS_MAX} characters. Choose a shorter one.", pointer="/password"
         )
-    with _TURN:
+    with _HASHING_SLOTS:
         return _HASHER.hash(password.encode("utf-8", "surrogatepass"))
 
 
-def is_right(password: str, kept: str | None) -> bool:
-    """Whether this is the password that is kept. Takes as long where none is: who has an account stays unknown."""
-    with _TURN:
+def is_correct_password(password: str, password_hash: str | None) -> bool:
+    """Whether the password has this hash. Without a hash it takes as long, so that the time reveals no accounts."""
+    with _HASHING_SLOTS:
         try:
-            _HASHER.verify(kept or _NOBODYS, password[:CHARACTERS_MAX].encode("utf-8", "surrogatepass"))
+            _HASHER.verify(
+                password_hash or _UNMATCHABLE_HASH, password[:CHARACTERS_MAX].encode("utf-8", "surrogatepass")
+            )
         except (VerificationError, InvalidHashError):
             return False
-    return kept is not None
+    return password_hash is not None

@@ -51,12 +51,12 @@ def define_by_files(tx: Transaction, factory: FactoryId) -> None:
     tx.run("UPDATE factories SET defined_by_files = :yes WHERE id = :id", id=factory, yes=True)
 
 
-def hold_all(tx: Transaction) -> None:
+def lock_all_teams(tx: Transaction) -> None:
     """Let no other transaction make a first team or factory until this one ends: there is no row yet to lock."""
     dialect.lock(tx, _SET_UP_LOCK)
 
 
-def hold(tx: Transaction, team: TeamId) -> None:
+def lock_team(tx: Transaction, team: TeamId) -> None:
     """Let nobody else change what the team has until this transaction ends.
 
     Limits and versions are counted, and names and states looked at, before they are written.

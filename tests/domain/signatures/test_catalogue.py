@@ -259,7 +259,7 @@ def test_a_mistake_in_the_place_of_the_events_type_is_found(line, fault):
         ("github", "X-Kind", "The event type of github is in the header x-github-event"),
         ("stripe", "X-Kind", "The event type of stripe is in the field type of the body"),
         ("gitlab", "X-Kind", "The event type of gitlab is in the header x-gitlab-event"),
-        ("svix", "Svix-Signature", "Svix-Signature holds Svix's proof, and event types are stored and shown"),
+        ("svix", "Svix-Signature", "Svix-Signature contains Svix's proof, but event types are stored and shown"),
     ],
 )
 def test_an_event_header_is_refused_where_it_is_known_or_proof(name, header, fault):

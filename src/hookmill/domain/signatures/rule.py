@@ -47,7 +47,9 @@ def usable_event_header(scheme: Scheme, name: str | None, header: str) -> str:
         raise Invalid(f"The event type of {name} is in {where}, and is read there. Leave the event header out.")
     # Another header that the sender signs is the best place for it.
     if header.lower().encode() in scheme.compiled.proving_headers:
-        raise Invalid(f"{header} holds {scheme.title}'s proof, and event types are stored and shown. Choose another.")
+        raise Invalid(
+            f"{header} contains {scheme.title}'s proof, but event types are stored and shown. Choose another."
+        )
     return header
 
 

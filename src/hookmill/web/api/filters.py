@@ -22,7 +22,7 @@ routes = APIRouter(prefix="/factories/{factory}", route_class=Route, tags=["Filt
 def test_filter(may: ViewerAccess, management: ManagementDependency, body: FilterTestRequest) -> Response:
     """Evaluates a trigger on a recorded delivery, with every check and condition. Starts no run."""
     test = management.filters.test(
-        may, body.delivery_id, given=body.filter, event_types=body.event, webhook_ids=body.webhook_ids
+        may, body.delivery_id, payload_filter=body.filter, event_types=body.event, webhook_ids=body.webhook_ids
     )
     return json_response(FilterTestView.of(test))
 
@@ -37,6 +37,6 @@ def test_filter(may: ViewerAccess, management: ManagementDependency, body: Filte
 def backtest_filter(may: ViewerAccess, management: ManagementDependency, body: BacktestRequest) -> Response:
     """Evaluates a trigger on the last recorded deliveries. Starts no run."""
     backtest = management.filters.backtest(
-        may, given=body.filter, event_types=body.event, webhook_ids=body.webhook_ids, last=body.last
+        may, payload_filter=body.filter, event_types=body.event, webhook_ids=body.webhook_ids, last=body.last
     )
     return json_response(BacktestView.of(backtest))

@@ -11,7 +11,7 @@ from hookmill.domain.errors import Invalid, NotFound
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.payload import Json
 from hookmill.domain.permission import MayView
-from hookmill.management import Backtest, FilterTest, Management, judge_filter
+from hookmill.management import Backtest, FilterTest, Management, evaluate_filter
 from hookmill.web.dashboard.filter_editor.field_tree import name_shown, value_shown
 from hookmill.web.dashboard.filter_editor.typed import Reading
 
@@ -79,7 +79,7 @@ def outcome(
         test = None
         if sample is not None:
             chosen = sample.delivery.webhook_uid in trigger.webhook_ids
-            test = judge_filter(trigger, sample.raw, event=sample.delivery.event, webhook_check=chosen)
+            test = evaluate_filter(trigger, sample.raw, event=sample.delivery.event, webhook_check=chosen)
         uids = [uid for uid in trigger.webhook_ids if uid in known]
         backtest = _backtest(management, may, trigger, uids) if uids else None
         judged.append(TriggerOutcome(test=test, backtest=backtest))
@@ -90,7 +90,7 @@ def would_trigger(triggers: Sequence[Trigger], sample: Sample) -> bool:
     """Whether one of these triggers matches the sample."""
     uid = sample.delivery.webhook_uid
     event = sample.delivery.event
-    tests = (judge_filter(each, sample.raw, event=event, webhook_check=uid in each.webhook_ids) for each in triggers)
+    tests = (evaluate_filter(each, sample.raw, event=event, webhook_check=uid in each.webhook_ids) for each in triggers)
     return any(test.would_trigger for test in tests)
 
 
@@ -100,7 +100,7 @@ def _backtest(management: Management, may: MayView, trigger: Trigger, uids: Sequ
         return Backtest(matching=tuple(_newest(management, may, uids, BACKTESTED)), others=())
     return management.filters.backtest(
         may,
-        given=trigger.payload.source if trigger.payload is not None else None,
+        payload_filter=trigger.payload.source if trigger.payload is not None else None,
         event_types=trigger.event_types or None,
         webhook_ids=uids,
         last=BACKTESTED,
