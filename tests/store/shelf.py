@@ -13,7 +13,7 @@ from hookmill.domain.ids import DeliveryKey, time_ordered
 from hookmill.domain.webhook import AuthMode, Webhook
 from hookmill.management import InstallationConfig, Management
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection, RunToStart
-from hookmill.store.admission.transaction import Tried, admit
+from hookmill.store.admission.transaction import PlanOutcome, admit
 from hookmill.store.database import Database, Row
 from hookmill.store.keys.sealing import MasterKey
 from tests.support.stores import opened
@@ -113,7 +113,7 @@ class Shelf:
     def run(self, automation: str) -> RunToStart:
         return RunToStart(time_ordered(self.clock.now, os.urandom(8)), automation, 1)  # type: ignore[arg-type]
 
-    def admit(self, *plans: Plan) -> list[Tried]:
+    def admit(self, *plans: Plan) -> list[PlanOutcome]:
         """All of them in one transaction."""
         with self.database.write() as tx:
             return admit(tx, plans)

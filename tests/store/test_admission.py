@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from hookmill.domain.authentication import Authentic
 from hookmill.domain.delivery import Accepted, Duplicate, Label, RateLimited, Rejected
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection
-from hookmill.store.admission.transaction import WINDOW_US, Stale, Tried, add_dropped
+from hookmill.store.admission.transaction import WINDOW_US, PlanOutcome, Stale, add_dropped
 from tests.store.shelf import Shelf
 
 REJECTED = [Label.REJECTED_AUTH, Label.REJECTED_INVALID_JSON, Label.REJECTED_TOO_LARGE]
@@ -146,7 +146,7 @@ def test_one_event_of_two_webhooks_is_two_events(shelf):
 def test_the_61st_in_a_minute_is_over_the_limit_however_they_are_batched(shelf, batches):
     webhook = shelf.webhook()
 
-    outcomes: list[Tried] = []
+    outcomes: list[PlanOutcome] = []
     for count in batches:
         outcomes += shelf.admit(*(shelf.plan(webhook, per_minute=60) for _ in range(count)))
 
@@ -355,7 +355,7 @@ class Model:
         self.owners: dict[tuple[int, bytes], bytes] = {}
         self.counted: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
 
-    def admit(self, plan: Plan) -> Tried:
+    def admit(self, plan: Plan) -> PlanOutcome:
         if plan.revision != 1:
             return Stale()
         counted = self.counted[plan.webhook_no, plan.rate_limit]

@@ -225,7 +225,7 @@ def test_after_closing_everything_is_unavailable(shelf):
 
 
 def test_who_has_waited_too_long_is_answered_although_the_database_hangs(monkeypatch):
-    monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 0.2)
     monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.05)
     held: list[socket.socket] = []
 
@@ -243,7 +243,7 @@ def test_who_has_waited_too_long_is_answered_although_the_database_hangs(monkeyp
 
 
 def test_five_seconds_are_as_long_as_a_sender_waits():
-    assert group_commit.PATIENCE_SECONDS == 5.0
+    assert group_commit.PLAN_TIMEOUT_SECONDS == 5.0
 
 
 def test_a_plan_whose_sender_was_answered_already_is_not_begun(shelf):
@@ -264,7 +264,7 @@ def test_a_plan_whose_sender_was_answered_already_is_not_begun(shelf):
 
 def test_a_queue_that_does_not_drain_is_unavailable_at_once(monkeypatch):
     monkeypatch.setattr(group_commit, "OUTSTANDING_BYTES_MAX", 10_000)
-    monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.05)
     held: list[socket.socket] = []
 
@@ -286,7 +286,7 @@ def test_a_queue_that_does_not_drain_is_unavailable_at_once(monkeypatch):
 
 def test_a_writer_that_reads_no_more_is_unavailable_at_once_until_it_does(shelf, monkeypatch):
     monkeypatch.setattr(group_commit, "OUTSTANDING_BYTES_MAX", 100_000)
-    monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.05)
     held: list[socket.socket] = []
 
@@ -315,7 +315,7 @@ def test_a_declared_size_takes_no_room():
 def test_a_locked_database_is_unavailable_until_it_is_released(shelf, monkeypatch):
     monkeypatch.setattr(timeouts, "BUSY_SECONDS", 1)
     # It is the database that gives up, long before whoever asked.
-    monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 60.0)
     webhook = shelf.webhook()
     again = shelf.plan(webhook, "b")
 
@@ -333,12 +333,12 @@ def test_a_locked_database_is_unavailable_until_it_is_released(shelf, monkeypatc
     refused, waited, afterwards = asyncio.run(scene())
 
     assert refused == [Unavailable()]
-    assert waited < group_commit.PATIENCE_SECONDS / 2
+    assert waited < group_commit.PLAN_TIMEOUT_SECONDS / 2
     assert afterwards == [Accepted(again.delivery)]
 
 
 def test_a_locked_webhook_delays_no_other_and_becomes_unavailable(on_postgres, monkeypatch):
-    monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 3.0)
+    monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 3.0)
     monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.1)
     held, other = on_postgres.webhook("held"), on_postgres.webhook("other")
 
@@ -378,7 +378,7 @@ def test_a_webhook_that_is_held_for_a_moment_is_only_waited_for(on_postgres):
 
 def test_a_killed_writer_fails_waiting_plans_and_is_replaced(shelf, monkeypatch):
     # It has to load what it needs, and is waited for.
-    monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(group_commit, "PLAN_TIMEOUT_SECONDS", 60.0)
     monkeypatch.setattr(group_commit, "RESTART_SECONDS", 0.05)
     webhook = shelf.webhook()
     first, last = shelf.plan(webhook, "first"), shelf.plan(webhook, "last")

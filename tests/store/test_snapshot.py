@@ -146,7 +146,7 @@ def test_unreadable_triggers_match_nothing_and_harm_no_other(shelf):
 
 
 def test_many_who_ask_at_once_are_all_answered(shelf, monkeypatch):
-    monkeypatch.setattr(snapshot_module, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(snapshot_module, "REVALIDATION_TIMEOUT_SECONDS", 60.0)
     uids = [shelf.webhook(f"source {i}").uid for i in range(40)]
     asked = (uids + ["wh_unknown"] * 10) * 20
 
@@ -159,7 +159,7 @@ def test_many_who_ask_at_once_are_all_answered(shelf, monkeypatch):
 
 
 def test_memory_is_bounded_and_what_was_let_go_is_read_again(shelf, monkeypatch):
-    monkeypatch.setattr(snapshot_module, "KEPT_MAX", 3)
+    monkeypatch.setattr(snapshot_module, "WEBHOOKS_MAX", 3)
     uids = [shelf.webhook(f"source {i}").uid for i in range(5)]
 
     async def scene():
@@ -202,8 +202,8 @@ def nobody_reads(shelf: Shelf) -> Iterator[None]:
 
 
 def test_who_has_waited_too_long_is_answered_although_the_database_hangs(on_postgres, monkeypatch):
-    monkeypatch.setattr(snapshot_module, "PATIENCE_SECONDS", 0.3)
-    monkeypatch.setattr(snapshot_module, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(snapshot_module, "REVALIDATION_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(snapshot_module, "CHECK_SECONDS", 0.05)
     uid = on_postgres.webhook().uid
 
     async def scene():
@@ -224,7 +224,7 @@ def test_who_has_waited_too_long_is_answered_although_the_database_hangs(on_post
 
 
 def test_more_questions_than_memory_should_hold_are_unavailable_at_once(on_postgres, monkeypatch):
-    monkeypatch.setattr(snapshot_module, "QUESTIONS_WAITING_MAX", 3)
+    monkeypatch.setattr(snapshot_module, "REVALIDATIONS_WAITING_MAX", 3)
     uid = on_postgres.webhook().uid
 
     async def scene():
@@ -232,7 +232,7 @@ def test_more_questions_than_memory_should_hold_are_unavailable_at_once(on_postg
             await snapshot.revalidated(uid)
             with nobody_reads(on_postgres):
                 snapshot.revalidated(uid)
-                while snapshot._questions:
+                while snapshot._revalidations:
                     await asyncio.sleep(0.01)
                 asked = [snapshot.revalidated(uid) for _ in range(6)]
                 at_once = [answer.done() for answer in asked]

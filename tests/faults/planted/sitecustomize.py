@@ -111,14 +111,14 @@ def _translated() -> AbstractContextManager[None]:
     return database._as_unavailable()
 
 
-def _trace_the_writer(command: list[str], line: socket.socket, url: str) -> None:
+def _trace_the_writer(command: list[str], channel: socket.socket, url: str) -> None:
     """Begin the writing process again under strace."""
-    os.set_inheritable(line.fileno(), True)
+    os.set_inheritable(channel.fileno(), True)
     again = (
         "import socket, sys; from hookmill.store.admission.writer import main; "
         "main(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])"
     )
-    os.execvp(command[0], [*command, sys.executable, "-c", again, str(line.fileno()), url])
+    os.execvp(command[0], [*command, sys.executable, "-c", again, str(channel.fileno()), url])
 
 
 def _hold_up_the_api(gate: Path) -> None:
@@ -141,7 +141,7 @@ def _plant_in_the_writer() -> None:
 
     main = writer.main
 
-    def planted(line: socket.socket, url: str) -> None:
+    def planted(channel: socket.socket, url: str) -> None:
         if statements := os.environ.get("HOOKMILL_TEST_PRAGMAS"):
             _set_pragmas(statements)
         if pages := os.environ.get("HOOKMILL_TEST_PAGES"):
@@ -149,8 +149,8 @@ def _plant_in_the_writer() -> None:
         if steps := os.environ.get("HOOKMILL_TEST_STEPS"):
             _fail_at_steps(Path(steps))
         if command := os.environ.pop("HOOKMILL_TEST_TRACE_WRITER", ""):
-            _trace_the_writer(command.split(), line, url)
-        main(line, url)
+            _trace_the_writer(command.split(), channel, url)
+        main(channel, url)
 
     writer.main = planted
 

@@ -24,10 +24,10 @@ vars(connections)["CHECK_UNCROWDED_SECONDS"] = 0.5
 main = writer.main
 
 
-def late(line: socket.socket, url: str) -> None:
+def late(channel: socket.socket, url: str) -> None:
     while not Path(os.environ["HOOKMILL_TEST_WRITER_GATE"]).exists():
         time.sleep(0.01)
-    main(line, url)
+    main(channel, url)
 
 
 writer.main = late

@@ -1,6 +1,5 @@
 """Admission: how deliveries reach the database. Start with `plan`, then `transaction`.
 
-The ingress makes a plan from a snapshot of the webhooks (`snapshot`), and hands it to group commit (`group_commit`),
-which sends it to the writing process (`writer`, in the words of `protocol`). One transaction admits all plans that are
-waiting (`transaction`).
+The ingress evaluates a delivery against a `snapshot` of the webhooks, which results in a `plan`. `group_commit` sends
+the plan to the writing process (`writer`) in messages (`protocol`). One `transaction` admits all waiting plans.
 """

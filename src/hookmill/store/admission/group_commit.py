@@ -1,7 +1,7 @@
-"""Group commit, as the event loop sees it: plans go to the writing process, and their outcomes come back.
+"""The event loop's side of group commit: it sends plans to the writing process, and receives their outcomes.
 
-The writer is a process of its own. In a thread it would take the GIL at every step of every statement, and the server's
-own threads, which need it for each request, would queue behind it: measured, that halved the throughput of a process.
+The writer is a process of its own. In a thread, it would take the GIL at every step of every statement. The server's
+threads need the GIL for each request, and would wait for it: in a measurement, this halved the throughput.
 """
 
 import asyncio
@@ -18,50 +18,50 @@ from hookmill.store.admission.protocol import DroppedCount, NumberedPlan, Unfram
 from hookmill.store.admission.transaction import Admission
 
 OUTSTANDING_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Plans that wait for the writer, bodies included. Above it the answer is 503: a full queue helps nobody."""
-PATIENCE_SECONDS: Final = 5.0
-"""How long a sender waits for the store before the answer is 503, and how old a plan may be when it is begun."""
+"""Memory of the plans that wait for the writer, including bodies. Above it, senders get a 503."""
+PLAN_TIMEOUT_SECONDS: Final = 5.0
+"""After this time, a sender gets a 503, and the writer no longer begins the plan."""
 RESTART_SECONDS: Final = 0.5
 
 _UNAVAILABLE: Final = Unavailable()
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingPlan:
     plan: Plan
-    answer: "asyncio.Future[Admission]"
+    outcome: "asyncio.Future[Admission]"
     since: float
 
 
 StartWriter = Callable[[socket.socket], None]
-"""Gives the other end of the socket to a writer, which ends when this end is closed. Raises `OSError`."""
+"""Starts a writer with this end of a socket pair. The writer ends when the other end is closed. Raises `OSError`."""
 
 
 class GroupCommit(asyncio.Protocol):
-    """Admissions for one event loop. Every method must be called there."""
+    """Admits plans for one event loop. Call every method in that event loop."""
 
     def __init__(
         self,
         start_writer: StartWriter,
         *,
-        failed: Callable[[str, str], None] = lambda _where, _why: None,
+        failed: Callable[[str, str], None] = lambda _component, _reason: None,
     ) -> None:
-        """`failed` is called for every batch that was not committed, and for a writer that was lost."""
+        """`failed(component, reason)` is called for each batch that was not committed, and for a writer that ended."""
         self._start_writer = start_writer
         self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self.is_ready = False
-        """Whether the writer has started. A delivery that arrives before waits for it, but not for long."""
+        """Whether the writer has started. Until then, plans wait for at most `PLAN_TIMEOUT_SECONDS`."""
         self._unframer = Unframer()
-        self._number = 0
+        self._last_number = 0
         self._outgoing: list[NumberedPlan] = []
         self._dropped: list[DroppedCount] = []
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, _WaitingPlan] = {}
         self._outstanding_bytes = 0
         self._backpressured = False
         self._closing = False
-        self._watch = self._loop.call_later(RESTART_SECONDS, self._answer_the_overdue)
+        self._timeout_check = self._loop.call_later(RESTART_SECONDS, self._time_out)
 
     async def open(self) -> None:
         """Start the writer. Plans that arrive before it is ready wait for it."""
@@ -77,37 +77,37 @@ class GroupCommit(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=OUTSTANDING_BYTES_MAX)
 
     def admit(self, plan: Plan) -> "asyncio.Future[Admission]":
-        """The outcome of the plan, once it is durable; `Unavailable` when it can't be known in time."""
-        answer: asyncio.Future[Admission] = self._loop.create_future()
+        """The outcome of the plan, once it is durable; `Unavailable` if it can't be determined in time."""
+        outcome: asyncio.Future[Admission] = self._loop.create_future()
         if self._transport is None or self._backpressured or self._outstanding_bytes > OUTSTANDING_BYTES_MAX:
-            answer.set_result(_UNAVAILABLE)
-            return answer
+            outcome.set_result(_UNAVAILABLE)
+            return outcome
         now = time.monotonic()
-        self._number += 1
-        self._waiting[self._number] = _Waiting(plan, answer, now)
+        self._last_number += 1
+        self._waiting[self._last_number] = _WaitingPlan(plan, outcome, now)
         self._outstanding_bytes += held_bytes(plan)
         self._send_soon()
-        self._outgoing.append(NumberedPlan(self._number, now + PATIENCE_SECONDS, plan))
-        return answer
+        self._outgoing.append(NumberedPlan(self._last_number, now + PLAN_TIMEOUT_SECONDS, plan))
+        return outcome
 
     def count_dropped(self, counts: list[DroppedCount]) -> None:
-        """Have counters written. They may be lost with the writer."""
+        """Send counters to the writer. If the writer ends, they may be lost."""
         if self._transport is not None:
             self._send_soon()
             self._dropped += counts
 
     async def close(self) -> None:
-        """Wait for the plans under way, then let the writer end."""
+        """Wait for the plans in flight, then let the writer end."""
         self._closing = True
-        if under_way := [waiting.answer for waiting in self._waiting.values()]:
-            await asyncio.wait(under_way, timeout=PATIENCE_SECONDS)
+        if in_flight := [waiting.outcome for waiting in self._waiting.values()]:
+            await asyncio.wait(in_flight, timeout=PLAN_TIMEOUT_SECONDS)
         self._send()
-        self._watch.cancel()
+        self._timeout_check.cancel()
         if self._transport is not None:
             self._transport.close()
 
     def pause_writing(self) -> None:
-        """The writer has stopped reading for long. Plans stay in the socket, although their senders were answered."""
+        """The writer has not read for long. New plans are refused until it does, so that the socket can't fill up."""
         self._backpressured = True
 
     def resume_writing(self) -> None:
@@ -125,7 +125,7 @@ class GroupCommit(asyncio.Protocol):
                     self._settle(waiting, result.outcome)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Whether the writer's last batch was committed can't be known: 503, and a retry is deduplicated."""
+        """Answer waiting senders with a 503. The last batch may have been committed; then a retry is deduplicated."""
         self._transport = None
         self._backpressured = False
         self.is_ready = False
@@ -148,7 +148,7 @@ class GroupCommit(asyncio.Protocol):
             self._loop.call_later(RESTART_SECONDS, lambda: self._loop.create_task(self._reopen()))
 
     def _send_soon(self) -> None:
-        """Once per turn of the loop: plans of the same turn are sent together."""
+        """Schedule `_send`, so that all plans of one turn of the event loop are sent together."""
         if not self._outgoing and not self._dropped:
             self._loop.call_soon(self._send)
 
@@ -157,14 +157,14 @@ class GroupCommit(asyncio.Protocol):
             self._transport.write(frame(Work(self._outgoing, self._dropped)))
         self._outgoing, self._dropped = [], []
 
-    def _settle(self, waiting: _Waiting, outcome: Admission) -> None:
+    def _settle(self, waiting: _WaitingPlan, outcome: Admission) -> None:
         self._outstanding_bytes -= held_bytes(waiting.plan)
-        if not waiting.answer.done():
-            waiting.answer.set_result(outcome)
+        if not waiting.outcome.done():
+            waiting.outcome.set_result(outcome)
 
-    def _answer_the_overdue(self) -> None:
-        """A database that hangs blocks the writer; senders are answered from here."""
-        oldest_allowed = time.monotonic() - PATIENCE_SECONDS
+    def _time_out(self) -> None:
+        """Answer the senders of overdue plans. The writer can't do it while it waits for an unresponsive database."""
+        oldest_allowed = time.monotonic() - PLAN_TIMEOUT_SECONDS
         overdue = deque[int]()
         for number, waiting in self._waiting.items():
             if waiting.since > oldest_allowed:
@@ -172,4 +172,4 @@ class GroupCommit(asyncio.Protocol):
             overdue.append(number)
         for number in overdue:
             self._settle(self._waiting.pop(number), _UNAVAILABLE)
-        self._watch = self._loop.call_later(RESTART_SECONDS, self._answer_the_overdue)
+        self._timeout_check = self._loop.call_later(RESTART_SECONDS, self._time_out)

@@ -1,7 +1,6 @@
-"""What the ingress decided about an attempt: to accept it, or to reject it. It is recorded only if the webhook is still
-the one that the attempt was evaluated against.
+"""Plans: the ingress's decision to accept or reject an attempt. A plan is recorded only if the webhook is unchanged.
 
-Plans travel from an ingress process to its writing process, so they hold plain values.
+An ingress process sends plans to its writing process, so they contain plain values.
 """
 
 from typing import ClassVar, Final
@@ -17,30 +16,32 @@ _DELIVERIES: Final = int(RateLimit.DELIVERIES)
 
 
 class RunToStart(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A run that is recorded with the delivery. `key` is the run's key."""
+
     key: bytes
     automation_id: AutomationId
     automation_version: int
 
 
 class Acceptance(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=True, gc=False):
-    """To be recorded with its body and its runs, or as a duplicate if its identity was accepted before."""
+    """Record the attempt with its body and runs, or as a duplicate if its identity was accepted before."""
 
     proof: Authentic
-    """What the sender proved. Nothing is accepted without it."""
+    """The proof of authentication. An acceptance can't be built without it."""
     delivery: DeliveryKey
     webhook_no: int
     factory_id: FactoryId
     revision: int
-    """Of the webhook that the attempt was evaluated against."""
+    """The revision of the webhook that the attempt was evaluated against."""
     received_at: int
     """Microseconds since 1970."""
     per_minute: int
-    """The size of the rate limit."""
+    """The rate limit in attempts per sliding minute."""
     identity: Identity
     body: bytes
     runs: tuple[RunToStart, ...] = ()
     recorded: Recorded | None = None
-    """None where there is nothing else to record."""
+    """Additional columns of the log row; None if all are empty."""
 
     rate_limit: ClassVar[int] = _DELIVERIES
 
@@ -50,13 +51,15 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag
 
     @property
     def replay_digest(self) -> bytes | None:
-        """What only a replay of the same signed request has again, under whatever id. None where old signatures are
-        accepted."""
+        """The digest of the signed content, by which a replay is detected even if its delivery id was changed.
+
+        None if the scheme does not detect replays.
+        """
         return replay_digest(self.proof.fingerprint) if self.proof.fingerprint is not None else None
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=True, gc=False):
-    """To be recorded without a body, for the owner to see. It claims no identity and starts nothing."""
+    """Record the attempt without its body. It claims no identity and starts no runs."""
 
     delivery: DeliveryKey
     webhook_no: int
@@ -67,14 +70,14 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=
     """The number of the `RateLimit` that the attempt counts against."""
     per_minute: int
     size: int
-    """Of the body in bytes, or what an unauthenticated client declared."""
+    """The size of the body in bytes, or the declared size if the body was not read."""
     recorded: Recorded | None = None
-    """None where there is nothing else to record."""
+    """Additional columns of the log row; None if all are empty."""
 
 
 Plan = Acceptance | Rejection
 
 
 def held_bytes(plan: Plan) -> int:
-    """The memory that a plan takes while it waits."""
+    """The approximate memory of a waiting plan, in bytes."""
     return PLAN_OVERHEAD_BYTES + (len(plan.body) if isinstance(plan, Acceptance) else 0)

@@ -1,4 +1,4 @@
-"""The messages between an ingress process and its writing process, and how they are framed on the socket."""
+"""The messages between an ingress process and its writing process, and their framing on the socket."""
 
 from typing import Final
 
@@ -10,11 +10,11 @@ from hookmill.store.admission.transaction import Admission
 LENGTH_BYTES: Final = 4
 
 DroppedCount = tuple[int, int, str, int]
-"""Attempts that get no row in the log: webhook, start of the minute in µs, kind, how many."""
+"""A counter of dropped attempts: webhook number, start of the minute in µs since 1970, kind, count."""
 
 
 class NumberedPlan(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A plan on its way to the writer. `begin_by` is on the machine's monotonic clock, in seconds."""
+    """A plan for the writer, which does not begin it after `begin_by`, in monotonic seconds."""
 
     number: int
     begin_by: float
@@ -22,7 +22,7 @@ class NumberedPlan(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Work(msgspec.Struct, frozen=True, array_like=True):
-    """What the event loop sends: plans to admit, and counters to add up."""
+    """A message to the writer: plans to admit, and counters to add."""
 
     plans: list[NumberedPlan]
     dropped: list[DroppedCount]
@@ -36,7 +36,10 @@ class Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):
-    """What the writer sends back; an empty one is its greeting. `failure` is why a batch was not kept, for the log."""
+    """A message from the writer. The first one is empty, and means that the writer is ready.
+
+    `failure` is the reason why a batch was not committed, for the service's log.
+    """
 
     results: list[Result]
     failure: str = ""
@@ -48,19 +51,19 @@ decode_report: Final = msgspec.msgpack.Decoder(Report).decode
 
 
 def frame(message: Work | Report) -> bytes:
-    """The message behind its own length, as it travels."""
+    """The encoded message, after its length in `LENGTH_BYTES` bytes."""
     encoded = _encode(message)
     return len(encoded).to_bytes(LENGTH_BYTES, "big") + encoded
 
 
 class Unframer:
-    """Cuts the bytes that arrive into messages."""
+    """Splits received bytes into messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def messages(self, piece: bytes) -> list[bytes]:
-        """The messages that are complete now that `piece` has arrived."""
+        """Add received bytes, and return the messages that are now complete."""
         self._buffer += piece
         complete, start = [], 0
         while len(self._buffer) - start >= LENGTH_BYTES:

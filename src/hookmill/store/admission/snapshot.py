@@ -1,8 +1,7 @@
-"""The webhooks in memory, as the ingress evaluates deliveries against them. A cache that can't be stale where it
-matters.
+"""A cache of the webhooks, against which the ingress evaluates deliveries.
 
-An acceptance is compared with the stored revision by the admission transaction. Before a refusal the webhook is
-revalidated here: one reading thread asks the database for all that wait, and refreshes the webhooks that have changed.
+The admission transaction compares each plan's revision with the stored one, so a stale webhook is never used. Before a
+404, the ingress revalidates the webhook here: a thread reads the stored revisions of all waiting requests in one query.
 """
 
 import asyncio
@@ -27,136 +26,144 @@ from hookmill.store.webhooks import options_from
 if TYPE_CHECKING:
     from hookmill.domain.signatures.rule import SignatureRule
 
-QUESTIONS_MAX: Final = 256
-READ_AHEAD: Final = 64
-KEPT_MAX: Final = 200_000
-"""Webhooks in memory. Past this the oldest are read again when a delivery comes for them."""
+REVALIDATIONS_PER_QUERY: Final = 256
+PRELOAD_PER_QUERY: Final = 64
+WEBHOOKS_MAX: Final = 200_000
+"""Webhooks in memory. Above it, the oldest ones are removed, and read again for their next delivery."""
 
 _REVISIONS: Final = RowStatement("SELECT w.uid, w.revision FROM webhooks w WHERE w.uid IN ({rows})", ("text",))
 
-PATIENCE_SECONDS: Final = 5.0
-"""How long a question waits for the database before `StoreUnavailable` is the answer."""
-LOOK_SECONDS: Final = 0.5
-QUESTIONS_WAITING_MAX: Final = 50_000
-"""Beyond it the answer is `StoreUnavailable` at once: a database that hangs must not fill the memory."""
+REVALIDATION_TIMEOUT_SECONDS: Final = 5.0
+"""After this time, a revalidation raises `StoreUnavailable`."""
+CHECK_SECONDS: Final = 0.5
+"""Interval between checks for overdue revalidations."""
+REVALIDATIONS_WAITING_MAX: Final = 50_000
+"""Above it, a revalidation raises `StoreUnavailable` immediately: a hanging database must not fill the memory."""
 
-Answer = LiveWebhook | None
+_Revalidation = tuple[str, "asyncio.Future[LiveWebhook | None]"]
+"""A webhook's uid, and the future of the webhook."""
 Failed = Callable[[str, BaseException], None]
-"""Reports a fault to the operator: where, and what."""
+"""Reports a fault to the operator: the component, and the error."""
 
 
 class Snapshot:
-    """The webhooks of one event loop's ingress. `get` costs a dictionary look-up; `revalidated` a shared query."""
+    """The webhooks of one event loop's ingress. `get` reads a dictionary; `revalidated` needs a query."""
 
     def __init__(
         self,
         database: Database,
         keys: MasterKeys,
         *,
-        failed: Failed = lambda _where, _error: None,
+        failed: Failed = lambda _component, _error: None,
     ) -> None:
         self._database = database
         self._keys = keys
         self._failed = failed
         self._webhooks: dict[str, LiveWebhook] = {}
         self._loop = asyncio.get_running_loop()
-        self._questions: deque[tuple[str, asyncio.Future[Answer]]] = deque()
-        self._open: deque[tuple[float, asyncio.Future[Answer]]] = deque()
-        self._watch: asyncio.TimerHandle | None = None
+        self._revalidations: deque[_Revalidation] = deque()
+        """For the thread."""
+        self._deadlines: deque[tuple[float, asyncio.Future[LiveWebhook | None]]] = deque()
+        """For the event loop: when each revalidation is overdue, in the loop's time."""
+        self._timeout_check: asyncio.TimerHandle | None = None
         self._wakeup = threading.Semaphore(0)
         self._closing = False
-        self._thread = threading.Thread(target=self._answer, name="snapshot", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="snapshot", daemon=True)
         self._thread.start()
 
-    def get(self, uid: str) -> Answer:
-        """The webhook as last read, or None when it never was."""
+    def get(self, uid: str) -> LiveWebhook | None:
+        """The webhook in memory; None if there is none."""
         return self._webhooks.get(uid)
 
-    def revalidated(self, uid: str) -> "asyncio.Future[Answer]":
-        """The webhook as stored now, or None when there is none. Raises `StoreUnavailable`."""
-        answer: asyncio.Future[Answer] = self._loop.create_future()
-        if len(self._questions) > QUESTIONS_WAITING_MAX:
-            _fail([answer])
-            return answer
-        self._questions.append((uid, answer))
-        self._open.append((self._loop.time() + PATIENCE_SECONDS, answer))
-        if self._watch is None:
-            self._watch = self._loop.call_later(LOOK_SECONDS, self._answer_the_overdue)
+    def revalidated(self, uid: str) -> "asyncio.Future[LiveWebhook | None]":
+        """The webhook as currently stored; None if there is none. Raises `StoreUnavailable`."""
+        result: asyncio.Future[LiveWebhook | None] = self._loop.create_future()
+        if len(self._revalidations) > REVALIDATIONS_WAITING_MAX:
+            _fail([result])
+            return result
+        self._revalidations.append((uid, result))
+        self._deadlines.append((self._loop.time() + REVALIDATION_TIMEOUT_SECONDS, result))
+        if self._timeout_check is None:
+            self._timeout_check = self._loop.call_later(CHECK_SECONDS, self._time_out)
         self._wakeup.release()
-        return answer
+        return result
 
-    def _answer_the_overdue(self) -> None:
-        """A database that hangs holds the thread that asks it; those who wait are answered from here."""
+    def _time_out(self) -> None:
+        """Fail overdue revalidations. The thread can't do it while it waits for a hanging database."""
         now = self._loop.time()
-        settled = []
-        while self._open and (self._open[0][1].done() or self._open[0][0] <= now):
-            settled.append(self._open.popleft()[1])
-        _fail(settled)
-        self._watch = self._loop.call_later(LOOK_SECONDS, self._answer_the_overdue) if self._open else None
+        overdue = []
+        while self._deadlines and (self._deadlines[0][1].done() or self._deadlines[0][0] <= now):
+            overdue.append(self._deadlines.popleft()[1])
+        _fail(overdue)
+        self._timeout_check = self._loop.call_later(CHECK_SECONDS, self._time_out) if self._deadlines else None
 
     def close(self) -> None:
         self._closing = True
-        if self._watch is not None:
-            self._watch.cancel()
+        if self._timeout_check is not None:
+            self._timeout_check.cancel()
         self._wakeup.release()
         self._thread.join(5.0)
 
-    def _answer(self) -> None:
-        ahead: Iterator[int] | None = self._read_ahead()
+    def _run(self) -> None:
+        preload: Iterator[int] | None = self._preload()
         while not self._closing:
-            # While nobody asks, what deliveries will ask for is read ahead.
-            if not self._wakeup.acquire(timeout=0 if ahead is not None else 1.0) and ahead is not None:
-                if next(ahead, None) is None:
-                    ahead = None
+            # Preload while no revalidation waits.
+            if not self._wakeup.acquire(timeout=0 if preload is not None else 1.0) and preload is not None:
+                if next(preload, None) is None:
+                    preload = None
                 continue
-            asked: list[tuple[str, asyncio.Future[Answer]]] = []
-            while self._questions and len(asked) < QUESTIONS_MAX:
-                question = self._questions.popleft()
-                if not question[1].done():
-                    asked.append(question)
-            if not asked:
+            batch: list[_Revalidation] = []
+            while self._revalidations and len(batch) < REVALIDATIONS_PER_QUERY:
+                revalidation = self._revalidations.popleft()
+                if not revalidation[1].done():
+                    batch.append(revalidation)
+            if not batch:
                 continue
-            self._reply(asked)
+            self._revalidate(batch)
 
-    def _reply(self, asked: list[tuple[str, "asyncio.Future[Answer]"]]) -> None:
+    def _revalidate(self, batch: list[_Revalidation]) -> None:
         try:
-            self._refresh({uid for uid, _ in asked})
+            self._refresh({uid for uid, _ in batch})
         except Exception as error:
-            if len(asked) > 1 and not isinstance(error, StoreUnavailable):
-                # A webhook whose row can't be read must not fail those who asked for others.
-                for question in asked:
-                    self._reply([question])
+            if len(batch) > 1 and not isinstance(error, StoreUnavailable):
+                # A webhook whose row can't be read must not fail the revalidation of others.
+                for revalidation in batch:
+                    self._revalidate([revalidation])
                 return
             self._failed("snapshot", error)
-            self._loop.call_soon_threadsafe(_fail, [answer for _, answer in asked])
+            self._loop.call_soon_threadsafe(_fail, [result for _, result in batch])
             return
-        answers = [(answer, self._webhooks.get(uid)) for uid, answer in asked]
-        self._loop.call_soon_threadsafe(_tell, answers)
+        results = [(result, self._webhooks.get(uid)) for uid, result in batch]
+        self._loop.call_soon_threadsafe(_set_results, results)
 
-    def _read_ahead(self) -> Iterator[int]:
-        """Read every enabled webhook once, a few at a time. Yields how many: nobody waits for this, so any trouble
-        ends it."""
+    def _preload(self) -> Iterator[int]:
+        """Read every enabled webhook once, a few at a time. Yields the number of webhooks of each query.
+
+        It is an optimization only, so any error ends it.
+        """
         try:
             with self._database.read() as tx:
-                rows = tx.all("SELECT uid FROM webhooks WHERE state = 'enabled' ORDER BY no LIMIT :most", most=KEPT_MAX)
+                rows = tx.all(
+                    "SELECT uid FROM webhooks WHERE state = 'enabled' ORDER BY no LIMIT :most", most=WEBHOOKS_MAX
+                )
             uids = [row["uid"] for row in rows]
-            for start in range(0, len(uids), READ_AHEAD):
-                some = set(uids[start : start + READ_AHEAD])
-                self._refresh_ahead(some)
-                yield len(some)
+            for start in range(0, len(uids), PRELOAD_PER_QUERY):
+                batch = set(uids[start : start + PRELOAD_PER_QUERY])
+                self._preload_batch(batch)
+                yield len(batch)
         except Exception as error:
             self._failed("snapshot", error)
 
-    def _refresh_ahead(self, uids: set[str]) -> None:
+    def _preload_batch(self, uids: set[str]) -> None:
         try:
             self._refresh(uids)
         except WrongKey as error:
             if len(uids) == 1:
                 self._failed("snapshot", error)
                 return
-            # A webhook whose secret can't be opened must not keep the others waiting.
+            # A webhook whose secret can't be opened must not delay the others.
             for uid in sorted(uids):
-                self._refresh_ahead({uid})
+                self._preload_batch({uid})
 
     def _refresh(self, uids: set[str]) -> None:
         with self._database.read() as tx:
@@ -166,24 +173,24 @@ class Snapshot:
             outdated = [
                 uid
                 for uid, revision in stored.items()
-                if (kept := self._webhooks.get(uid)) is None or kept.revision != revision
+                if (cached := self._webhooks.get(uid)) is None or cached.revision != revision
             ]
             for webhook in read_live(tx, outdated, self._keys, failed=self._failed):
                 self._webhooks[webhook.uid] = webhook
-        while len(self._webhooks) > KEPT_MAX:
+        while len(self._webhooks) > WEBHOOKS_MAX:
             del self._webhooks[next(iter(self._webhooks))]
 
 
-def _tell(answers: list[tuple["asyncio.Future[Answer]", Answer]]) -> None:
-    for answer, webhook in answers:
-        if not answer.done():
-            answer.set_result(webhook)
+def _set_results(results: list[tuple["asyncio.Future[LiveWebhook | None]", LiveWebhook | None]]) -> None:
+    for result, webhook in results:
+        if not result.done():
+            result.set_result(webhook)
 
 
-def _fail(answers: list["asyncio.Future[Answer]"]) -> None:
-    for answer in answers:
-        if not answer.done():
-            answer.set_exception(StoreUnavailable("The database can't be read now."))
+def _fail(results: list["asyncio.Future[LiveWebhook | None]"]) -> None:
+    for result in results:
+        if not result.done():
+            result.set_exception(StoreUnavailable("The database can't be read now."))
 
 
 _LIVE: Final = RowStatement(
@@ -200,8 +207,8 @@ _LIVE: Final = RowStatement(
     ("text",),
 )
 
-# A uid is all it takes to select a webhook; another factory's automation must learn nothing by it.
-_LISTENING: Final = RowStatement(
+# The factory is compared, because an automation can name the uid of another factory's webhook.
+_SUBSCRIPTIONS: Final = RowStatement(
     """
     SELECT aw.webhook_uid, a.id, a.version, v.triggers
     FROM automation_webhooks aw
@@ -217,29 +224,29 @@ _LISTENING: Final = RowStatement(
 
 
 def read_live(
-    tx: Transaction, uids: Iterable[str], keys: MasterKeys, *, failed: Failed = lambda _where, _error: None
+    tx: Transaction, uids: Iterable[str], keys: MasterKeys, *, failed: Failed = lambda _component, _error: None
 ) -> list[LiveWebhook]:
-    """The webhooks with these uids, each with its secret and its subscriptions, as one consistent reading.
+    """The webhooks with these uids, each with its secret and subscriptions.
 
-    Triggers that can't be read are reported, each automation's once.
+    `failed` is called once for each automation that has unreadable triggers.
     """
-    asked = [(uid,) for uid in sorted(uids)]
-    if not asked:
+    rows = [(uid,) for uid in sorted(uids)]
+    if not rows:
         return []
-    listening: dict[str, list[Subscription]] = {}
-    unreadable: dict[str, Invalid] = {}
-    for uid, automation, version, stored in _LISTENING.select(tx, asked):
-        triggers, others = parsed_triggers(stored)
-        listening.setdefault(uid, []).append(_subscription(uid, AutomationId(automation), version, triggers))
-        if others:
-            reasons = " ".join(each.reason for each in others[:REASONS_MAX])
-            unreadable[automation] = Invalid(f"It has triggers that can't be read, which start nothing. {reasons}")
-    for automation, fault in unreadable.items():
+    subscriptions: dict[str, list[Subscription]] = {}
+    faults: dict[str, Invalid] = {}
+    for uid, automation, version, triggers_json in _SUBSCRIPTIONS.select(tx, rows):
+        triggers, unreadable = parsed_triggers(triggers_json)
+        subscriptions.setdefault(uid, []).append(_subscription(uid, AutomationId(automation), version, triggers))
+        if unreadable:
+            reasons = " ".join(trigger.reason for trigger in unreadable[:REASONS_MAX])
+            faults[automation] = Invalid(f"It has triggers that can't be read and start no runs. {reasons}")
+    for automation, fault in faults.items():
         failed(f"automation {automation}", fault)
-    return [_live(row._mapping, listening.get(row.uid, ()), keys) for row in _LIVE.select(tx, asked)]
+    return [_live_webhook(row._mapping, subscriptions.get(row.uid, ()), keys) for row in _LIVE.select(tx, rows)]
 
 
-def _live(row: Row, subscriptions: Sequence[Subscription], keys: MasterKeys) -> LiveWebhook:
+def _live_webhook(row: Row, subscriptions: Sequence[Subscription], keys: MasterKeys) -> LiveWebhook:
     secret = _secret(row["sealed"], row["version_id"], row["key_id"], keys)
     mode = AuthMode(row["auth_mode"])
     header = row["delivery_id_header"]
@@ -250,7 +257,7 @@ def _live(row: Row, subscriptions: Sequence[Subscription], keys: MasterKeys) -> 
         factory_id=FactoryId(row["factory_id"]),
         revision=row["revision"],
         auth_mode=mode,
-        # Without a secret anybody could prove themselves with none.
+        # Without a secret, an empty credential would authenticate.
         accepts_deliveries=row["state"] == WebhookState.ENABLED and secret is not None,
         secret_digest=sha256((secret or "").encode()).digest(),
         signature=rule,
@@ -265,16 +272,16 @@ def _secret(sealed: Any, version_id: str, key_id: str, keys: MasterKeys) -> str 
 
 
 def _signature_rule(row: Row, secret: str | None, keys: MasterKeys) -> "SignatureRule | None":
-    # An installation without signed webhooks never loads the providers.
+    # Imported here, so that an installation without signed webhooks never loads the catalogue.
     from hookmill.domain.signatures.rule import rule_for, scheme_named
 
     try:
         scheme = scheme_named(row["signature_scheme"], options_from(row["signature_options"]))
     except Invalid:
-        # A newer version knew it. Nothing verifies, and the log says why.
+        # A newer version stored the scheme. No signature verifies, and the log has the reason.
         return None
     previous = None
-    # It only serves to say why a signature was refused.
+    # The previous secret is used only to explain why a signature was refused.
     with suppress(WrongKey):
         previous = _secret(row["previous_sealed"], row["previous_version_id"], row["previous_key_id"], keys)
     return rule_for(scheme, secret, previous, answers_handshakes=bool(row["answers_handshakes"]))
@@ -286,8 +293,8 @@ def _event_source(row: Row, rule: "SignatureRule | None") -> EventSource | None:
         return EventSource.at(event.source, is_signed=scheme.covers(event.source))
     if not (header := row["event_header"]):
         return None
-    where = f"header:{header.lower()}"
-    return EventSource.at(where, is_signed=scheme is not None and scheme.covers(where))
+    source = f"header:{header.lower()}"
+    return EventSource.at(source, is_signed=scheme is not None and scheme.covers(source))
 
 
 def _subscription(uid: str, automation: AutomationId, version: int, triggers: Sequence[Trigger]) -> Subscription:

@@ -1,7 +1,7 @@
-"""The transaction in which deliveries are admitted: revision, rate limit, identity, log row and runs, for many plans.
+"""The transaction that admits plans: it checks revisions, rate limits and identities, and inserts log rows and runs.
 
-Every question to the database here is about exceptions: which webhooks have changed, which rate limits would be
-exceeded, which identities are taken. Nearly always the answer is "none", and only the inserts cost anything.
+Its queries ask for exceptions only: which webhooks have changed, which rate limits would be exceeded, which identities
+are taken. The result is nearly always empty.
 """
 
 from collections import defaultdict
@@ -34,28 +34,28 @@ WINDOW_US: Final = WINDOW_SECONDS * 1_000_000
 
 _COLUMN_TYPES: Final[dict[Any, str]] = {str | None: "text", bool | None: "boolean"}
 RECORDED: Final = {field.name: _COLUMN_TYPES[field.type] for field in msgspec.structs.fields(Recorded)}
-"""The columns of what is recorded beside, each with PostgreSQL's type."""
+"""The columns of `Recorded`, each with its type in PostgreSQL."""
 _NOTHING_RECORDED: Final = msgspec.structs.astuple(Recorded())
 
 Row = tuple[Any, ...]
 
 
 class Stale(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """The webhook has changed since the attempt was evaluated. Nothing was written: evaluate again."""
+    """The webhook has changed since the attempt was evaluated. Nothing was written; evaluate the attempt again."""
 
 
 class LockContended(msgspec.Struct, frozen=True, gc=False):
-    """Another process is writing at this webhook. Nothing was written: try again in a moment."""
+    """Another process has locked the webhook. Nothing was written; the writer retries the plan."""
 
 
 Admission = Accepted | Duplicate | Rejected | RateLimited | Unavailable | Stale
-Tried = Admission | LockContended
+PlanOutcome = Admission | LockContended
 
 _STALE: Final = Stale()
 _LOCK_CONTENDED: Final = LockContended()
 
-# PostgreSQL locks the webhooks' rows here, and skips those that another process has locked: others don't wait for them.
-# SQLite has one writer.
+# PostgreSQL skips rows that another process has locked, so that other webhooks don't wait for them. SQLite has one
+# writer, and needs no locks.
 _LOCK: Final = RowStatement(
     """
     SELECT no
@@ -77,18 +77,18 @@ _CHANGED: Final = RowStatement(
     ("int", "bigint"),
 )
 
-# Rows from further ahead than a window are from before the clock was set back; they must not close the webhook.
+# Rows more than one window ahead were inserted before the clock was set back. They don't count.
 _EXCEEDED: Final = RowStatement(
     """
-    WITH asked (webhook_no, rate_limit, room, since, until) AS ({rows})
-    SELECT asked.webhook_no, asked.rate_limit
-    FROM asked
+    WITH windows (webhook_no, rate_limit, room, since, until) AS ({rows})
+    SELECT windows.webhook_no, windows.rate_limit
+    FROM windows
     WHERE (
         SELECT COUNT(*)
         FROM deliveries d
-        WHERE d.webhook_no = asked.webhook_no AND d.received_at > asked.since AND d.received_at <= asked.until
-          AND d.rate_limit = asked.rate_limit
-    ) > asked.room
+        WHERE d.webhook_no = windows.webhook_no AND d.received_at > windows.since AND d.received_at <= windows.until
+          AND d.rate_limit = windows.rate_limit
+    ) > windows.room
     """,
     ("int", "smallint", "int", "bigint", "bigint"),
 )
@@ -104,10 +104,10 @@ _CLAIM: Final = RowStatement(
 
 _OWNERS: Final = RowStatement(
     """
-    WITH asked (webhook_no, digest) AS ({rows})
+    WITH claims (webhook_no, digest) AS ({rows})
     SELECT i.webhook_no, i.digest, i.delivery_id
-    FROM asked
-    JOIN identities i ON i.webhook_no = asked.webhook_no AND i.digest = asked.digest
+    FROM claims
+    JOIN identities i ON i.webhook_no = claims.webhook_no AND i.digest = claims.digest
     """,
     ("int", "bytea"),
 )
@@ -124,7 +124,7 @@ _LOG_ACCEPTED: Final = RowStatement(
     ("bytea", "int", "bigint", "int", "smallint", "text", "bytea"),
 )
 
-_LOG_OTHERS: Final = RowStatement(
+_LOG: Final = RowStatement(
     f"""
     INSERT INTO deliveries (id, webhook_no, received_at, label, rate_limit, size,
                             identity_kind, identity, identity_digest, duplicate_of, {", ".join(RECORDED)})
@@ -136,12 +136,12 @@ _LOG_OTHERS: Final = RowStatement(
     ),
 )
 
-_KEEP_BODIES: Final = RowStatement(
+_INSERT_BODIES: Final = RowStatement(
     "INSERT INTO payloads (delivery_id, body) {rows}",
     ("bytea", "bytea"),
 )
 
-_START_RUNS: Final = RowStatement(
+_INSERT_RUNS: Final = RowStatement(
     """
     INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,
                       state, attempt, created_at)
@@ -151,49 +151,50 @@ _START_RUNS: Final = RowStatement(
 )
 
 
-def admit(tx: Transaction, plans: Sequence[Plan]) -> list[Tried]:
-    """The outcome of each plan, in their order. It holds once the transaction has committed."""
-    outcomes: list[Tried | None] = [None] * len(plans)
+def admit(tx: Transaction, plans: Sequence[Plan]) -> list[PlanOutcome]:
+    """The outcome of each plan, in the same order. An outcome is final once the transaction has committed."""
+    outcomes: list[PlanOutcome | None] = [None] * len(plans)
     _revalidate(tx, plans, outcomes)
     _limit_rates(tx, plans, outcomes)
     acceptances = [(position, plan) for position, plan in _undecided(plans, outcomes) if isinstance(plan, Acceptance)]
     originals = _claim_identities(tx, acceptances)
 
     accepted: list[Row] = []
+    """Rows of the most frequent kind, which have few columns and a statement of their own."""
     bodies: list[Row] = []
-    others: list[Row] = []
+    full_rows: list[Row] = []
     runs: list[Row] = []
     for position, plan in _undecided(plans, outcomes):
         match plan:
             case Rejection():
                 outcomes[position] = Rejected(plan.label)
-                others.append(_rejected_row(plan))
+                full_rows.append(_rejected_row(plan))
             case Acceptance() if (original := originals.get(position)) is not None:
                 outcomes[position] = Duplicate(plan.delivery, DeliveryKey(original))
-                others.append(_identified_row(plan, Label.DUPLICATE, original))
+                full_rows.append(_identified_row(plan, Label.DUPLICATE, original))
             case Acceptance():
                 outcomes[position] = Accepted(plan.delivery)
                 key = bytearray(plan.delivery)
                 if plan.recorded is None:
                     accepted.append(_accepted_row(key, plan))
                 else:
-                    others.append(_identified_row(plan, Label.ACCEPTED, None))
+                    full_rows.append(_identified_row(plan, Label.ACCEPTED, None))
                 bodies.append((key, bytearray(plan.body)))
                 runs += [_run_row(plan, run) for run in plan.runs]
             case _:
                 assert_never(plan)
     for statement, rows in (
         (_LOG_ACCEPTED, accepted),
-        (_KEEP_BODIES, bodies),
-        (_LOG_OTHERS, others),
-        (_START_RUNS, runs),
+        (_INSERT_BODIES, bodies),
+        (_LOG, full_rows),
+        (_INSERT_RUNS, runs),
     ):
         if rows:
             statement.execute(tx, rows)
     return [outcome for outcome in outcomes if outcome is not None]
 
 
-def _undecided(plans: Sequence[Plan], outcomes: Sequence[Tried | None]) -> Iterator[tuple[int, Plan]]:
+def _undecided(plans: Sequence[Plan], outcomes: Sequence[PlanOutcome | None]) -> Iterator[tuple[int, Plan]]:
     """The plans without an outcome, each with its position."""
     for position, plan in enumerate(plans):
         if outcomes[position] is None:
@@ -256,13 +257,13 @@ def _run_row(plan: Acceptance, run: RunToStart) -> Row:
     )
 
 
-def _revalidate(tx: Transaction, plans: Sequence[Plan], outcomes: list[Tried | None]) -> None:
-    """Decide the plans whose webhook has changed, or is locked by another process."""
+def _revalidate(tx: Transaction, plans: Sequence[Plan], outcomes: list[PlanOutcome | None]) -> None:
+    """Set the outcomes of plans whose webhook has changed, or is locked by another process."""
     evaluated = {(plan.webhook_no, plan.revision) for plan in plans}
     contended: set[int] = set()
     if dialect.has_row_locks(tx):
-        wanted = {no for no, _ in evaluated}
-        contended = wanted - {row[0] for row in _LOCK.select(tx, [(no,) for no in sorted(wanted)])}
+        webhook_numbers = {no for no, _ in evaluated}
+        contended = webhook_numbers - {row[0] for row in _LOCK.select(tx, [(no,) for no in sorted(webhook_numbers)])}
     changed = {(row[0], row[1]) for row in _CHANGED.select(tx, sorted(evaluated))}
     if not contended and not changed:
         return
@@ -273,8 +274,8 @@ def _revalidate(tx: Transaction, plans: Sequence[Plan], outcomes: list[Tried | N
             outcomes[position] = _STALE
 
 
-def _limit_rates(tx: Transaction, plans: Sequence[Plan], outcomes: list[Tried | None]) -> None:
-    """Decide the plans for which a webhook's sliding window has no room. The log is the limiter: the rows count."""
+def _limit_rates(tx: Transaction, plans: Sequence[Plan], outcomes: list[PlanOutcome | None]) -> None:
+    """Set the outcomes of plans that exceed a rate limit. The log's rows in the sliding window count against it."""
     groups: dict[tuple[int, int], list[tuple[int, Plan]]] = defaultdict(list)
     for position, plan in _undecided(plans, outcomes):
         groups[plan.webhook_no, plan.rate_limit].append((position, plan))
@@ -288,7 +289,7 @@ def _limit_rates(tx: Transaction, plans: Sequence[Plan], outcomes: list[Tried | 
         return
     for row in _EXCEEDED.select(tx, windows):
         group = groups[row[0], row[1]]
-        _limit_one_by_one(_received_in_window(tx, row[0], row[1], group), group, outcomes)
+        _limit_each(_received_in_window(tx, row[0], row[1], group), group, outcomes)
 
 
 def _received_in_window(tx: Transaction, webhook_no: int, limit: int, group: Sequence[tuple[int, Plan]]) -> list[int]:
@@ -307,22 +308,23 @@ def _received_in_window(tx: Transaction, webhook_no: int, limit: int, group: Seq
     return [row["received_at"] for row in rows]
 
 
-def _limit_one_by_one(counted: list[int], group: Sequence[tuple[int, Plan]], outcomes: list[Tried | None]) -> None:
+def _limit_each(received: list[int], group: Sequence[tuple[int, Plan]], outcomes: list[PlanOutcome | None]) -> None:
+    """Admit as many plans of the group as the rate limit allows. `received` has the times of the counted rows."""
     for position, plan in group:
-        live = sorted(at for at in counted if abs(plan.received_at - at) < WINDOW_US or at == plan.received_at)
-        if len(live) < plan.per_minute:
-            counted.append(plan.received_at)
+        in_window = sorted(at for at in received if abs(plan.received_at - at) < WINDOW_US or at == plan.received_at)
+        if len(in_window) < plan.per_minute:
+            received.append(plan.received_at)
             continue
-        # The window has room again when as many have left it as stand above the limit, this one included.
-        opens_at = live[len(live) - plan.per_minute] + WINDOW_US
+        # The limit admits a delivery again once only `per_minute - 1` of these rows are left in the window.
+        opens_at = in_window[len(in_window) - plan.per_minute] + WINDOW_US
         outcomes[position] = rate_limited(plan.received_at, opens_at)
 
 
 def _claim_identities(tx: Transaction, acceptances: Sequence[tuple[int, Acceptance]]) -> dict[int, bytes]:
-    """The plans that are duplicates, by position, each with the delivery that was accepted before.
+    """The duplicates among the plans: the position of each, with the key of the delivery that was accepted before.
 
-    The constraint lets the first in; the others read which one it was. A replay of a signed request claims nothing
-    under its own id: an attacker who captured a request can change every header that isn't signed.
+    The unique constraint admits only the first claim. The signed content is claimed before the delivery id, because an
+    attacker who replays a captured request can change every header that isn't signed.
     """
     originals: dict[int, bytes] = {}
     signed = [(position, plan, digest) for position, plan in acceptances if (digest := plan.replay_digest) is not None]
@@ -338,10 +340,13 @@ def _claim_identities(tx: Transaction, acceptances: Sequence[tuple[int, Acceptan
     return originals
 
 
-def _claim(tx: Transaction, claimed: Sequence[tuple[Acceptance, bytes, int]]) -> dict[tuple[int, bytes], bytes]:
-    """The delivery that owns each digest, of those that plans claim as an identity of that kind."""
+def _claim(tx: Transaction, candidates: Sequence[tuple[Acceptance, bytes, int]]) -> dict[tuple[int, bytes], bytes]:
+    """Claim each plan's digest as an identity of the given kind.
+
+    Returns the key of the delivery that owns each identity, by webhook number and digest.
+    """
     claims: dict[tuple[int, bytes], Row] = {}
-    for plan, digest, kind in claimed:
+    for plan, digest, kind in candidates:
         key = (plan.webhook_no, digest)
         if key not in claims:
             claims[key] = (key[0], bytearray(digest), bytearray(plan.delivery), kind, plan.received_at)
@@ -356,8 +361,8 @@ def _claim(tx: Transaction, claimed: Sequence[tuple[Acceptance, bytes, int]]) ->
 
 
 def add_dropped(tx: Transaction, counts: Iterable[tuple[int, int, str, int]]) -> None:
-    """Add to the counters of dropped attempts, which have no log row: (webhook, start of the minute, kind, count)."""
-    # PostgreSQL adds to a row once in a statement.
+    """Add to the counters of dropped attempts: (webhook number, start of the minute in µs, kind, count)."""
+    # PostgreSQL rejects a statement that updates the same row twice.
     totals: dict[tuple[int, int, str], int] = defaultdict(int)
     for webhook_no, minute, kind, count in counts:
         totals[webhook_no, minute, kind] += count

@@ -1,4 +1,4 @@
-"""The writing process: reads every plan that is waiting, admits them in one transaction, reports, and begins again.
+"""The writing process: it reads all waiting plans, admits them in one transaction, and reports their outcomes.
 
 There is no artificial delay: while one batch becomes durable, the next one gathers in the socket.
 """
@@ -25,7 +25,7 @@ from hookmill.store.admission.protocol import (
     decode_work,
     frame,
 )
-from hookmill.store.admission.transaction import LockContended, Tried, add_dropped, admit
+from hookmill.store.admission.transaction import LockContended, PlanOutcome, add_dropped, admit
 from hookmill.store.database import Database
 from hookmill.store.private_file import open_lock_file
 
@@ -33,20 +33,20 @@ BATCH_PLANS: Final = 256
 BATCH_BYTES: Final = 8 * 1024 * 1024
 READ_BYTES: Final = 1 << 20
 CONTENDED_SECONDS: Final = 0.002
-"""How soon a webhook that another process has locked is tried again."""
+"""Delay before the writer retries a webhook that another process has locked."""
 
 _UNAVAILABLE: Final = Unavailable()
 
 
-def write(line: socket.socket, database: Database) -> None:
+def write(channel: socket.socket, database: Database) -> None:
     """Serve one event loop until it closes its end of the socket."""
-    _send(line, Report([]))
+    _send(channel, Report([]))
     unframer = Unframer()
     waiting: deque[NumberedPlan] = deque()
     dropped: list[DroppedCount] = []
     is_contended = False
     while True:
-        pieces = _received(line, wait=None if not waiting else CONTENDED_SECONDS if is_contended else 0)
+        pieces = _received(channel, wait=None if not waiting else CONTENDED_SECONDS if is_contended else 0)
         for piece in pieces:
             for message in unframer.messages(piece):
                 work = decode_work(message)
@@ -60,30 +60,30 @@ def write(line: socket.socket, database: Database) -> None:
         outcomes, failure = _commit(database, batch, dropped)
         dropped = []
         results: list[Result] = []
-        again: list[NumberedPlan] = []
+        retries: list[NumberedPlan] = []
         for item, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, LockContended):
-                again.append(item)
+                retries.append(item)
             else:
                 results.append(Result(item.number, outcome))
-        waiting.extendleft(reversed(again))
-        is_contended = bool(again) and not results
+        waiting.extendleft(reversed(retries))
+        is_contended = bool(retries) and not results
         if results or failure:
-            _send(line, Report(results, failure))
+            _send(channel, Report(results, failure))
 
 
-def _received(line: socket.socket, wait: float | None) -> list[bytes]:
-    """All that can be read now, after waiting up to `wait` seconds for it (None: as long as it takes).
+def _received(channel: socket.socket, wait: float | None) -> list[bytes]:
+    """All bytes that can be read, after waiting for them up to `wait` seconds (None: without limit).
 
-    The last piece is b"" when the other end is closed.
+    If the other end is closed, the last piece is b"".
     """
     pieces: list[bytes] = []
     size = 0
-    if not select.select([line], [], [], wait)[0]:
+    if not select.select([channel], [], [], wait)[0]:
         return pieces
     while size < BATCH_BYTES:
         try:
-            piece = line.recv(READ_BYTES, socket.MSG_DONTWAIT)
+            piece = channel.recv(READ_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             break
         except OSError:
@@ -96,7 +96,7 @@ def _received(line: socket.socket, wait: float | None) -> list[bytes]:
 
 
 def _next_batch(waiting: deque[NumberedPlan]) -> list[NumberedPlan]:
-    """The plans for one transaction. A plan whose sender was answered already is not begun."""
+    """The plans for one transaction. Overdue plans, whose senders already got a 503, are discarded."""
     batch: list[NumberedPlan] = []
     size = 0
     now = time.monotonic()
@@ -108,8 +108,10 @@ def _next_batch(waiting: deque[NumberedPlan]) -> list[NumberedPlan]:
     return batch
 
 
-def _commit(database: Database, batch: list[NumberedPlan], dropped: list[DroppedCount]) -> tuple[Sequence[Tried], str]:
-    """The outcome of each plan, and why the batch was not kept, if it wasn't."""
+def _commit(
+    database: Database, batch: list[NumberedPlan], dropped: list[DroppedCount]
+) -> tuple[Sequence[PlanOutcome], str]:
+    """The outcome of each plan, and the reason why the batch was not committed, or ""."""
     try:
         with database.write() as tx:
             outcomes = admit(tx, [item.plan for item in batch])
@@ -118,29 +120,31 @@ def _commit(database: Database, batch: list[NumberedPlan], dropped: list[Dropped
         database.forget_connections()
         return [_UNAVAILABLE] * len(batch), str(error)
     except Exception as error:
-        # A defect fails this batch, never the process: the next one may succeed. Its text may hold a body.
+        # A defect must not end the process, because the next batch may succeed. The error's text may contain a body.
         return [_UNAVAILABLE] * len(batch), f"a fault of type {type(error).__name__}"
     return outcomes, ""
 
 
-def _send(line: socket.socket, report: Report) -> None:
+def _send(channel: socket.socket, report: Report) -> None:
     try:
-        line.sendall(frame(report))
+        channel.sendall(frame(report))
     except OSError:
-        # The other end is gone. What was committed stays, and the next read ends this process.
+        # The other end is closed. Committed plans stay, and the next read ends this process.
         return
 
 
-def main(line: socket.socket, url: str) -> None:
-    """The writing process, for the store at `url`. It ends after the process that started it: once every plan has been
-    answered, the socket is closed."""
-    with _alone(url), Database(url, checkpoints=True) as database:
-        write(line, database)
+def main(channel: socket.socket, url: str) -> None:
+    """Run the writing process for the database at `url`.
+
+    It ends when the ingress process has closed its end of the channel and every plan has an outcome.
+    """
+    with _lock_writer(url), Database(url, checkpoints=True) as database:
+        write(channel, database)
 
 
 @contextmanager
-def _alone(url: str) -> Iterator[None]:
-    """On SQLite there is one writer: after a crash, the next one waits here until the last one's batch has ended."""
+def _lock_writer(url: str) -> Iterator[None]:
+    """Ensure that SQLite has one writer: after a crash, the next one waits until the previous one has ended."""
     if not url.startswith("sqlite:"):
         yield
         return
