@@ -103,7 +103,7 @@ def test_a_run_that_ends_at_the_next_start_leaves_nothing_running(on_sqlite):
         (run,) = on_sqlite.wait_for_end(key)
         assert all(has_ended(int(pid)) for pid in pids.read_text().split())
 
-    assert (run.state, run.reason) == (RunState.CANCELLED, "It was cancelled while nobody performed it.")
+    assert (run.state, run.reason) == (RunState.CANCELLED, "It was cancelled while no worker performed it.")
 
 
 def test_a_worker_that_stops_leaves_nothing_running_of_a_stopped_guard(on_sqlite, monkeypatch):
@@ -135,7 +135,7 @@ def test_a_poison_run_is_given_up_while_others_flow(on_sqlite):
 
     given_up = on_sqlite.run(poison)
     assert given_up.state is RunState.INTERRUPTED
-    assert given_up.reason == "Its worker was lost while it ran. After 3 attempts it is not tried again."
+    assert given_up.reason == "Its worker died while it ran. After 3 attempts it is not retried."
     assert noted(on_sqlite) == {(run_id(poison), attempt): 1 for attempt in (1, 2, 3)}
     assert {run.state for run in runs} == {RunState.SUCCEEDED}
 

@@ -237,7 +237,7 @@ def test_a_runner_goes_on_while_its_run_cannot_be_read(on_sqlite, monkeypatch):
 
     def act(_: Package, next_instruction: NextInstruction) -> Ended:
         with monkeypatch.context() as patched:
-            patched.setattr(store, "standing_of", lambda *_, **__: 1 / 0)
+            patched.setattr(store, "attempt_status", lambda *_, **__: 1 / 0)
             assert next_instruction() is Instruction.CONTINUE
         return DONE
 

@@ -9,7 +9,7 @@ import pytest
 from hookmill.domain.ids import FactoryId, RunKey, WebhookUid
 from hookmill.domain.run import Ended, RunState
 from hookmill.store import runs as store
-from hookmill.store.runs import ExecutorId, Standing
+from hookmill.store.runs import AttemptStatus, ExecutorId
 from tests.runs.backlog import Backlog
 
 US = ExecutorId("us")
@@ -30,7 +30,7 @@ def take(backlog, most=10, *, after="", executor=US, skipped=()):
 
 def is_anything_waiting(backlog, skipped=()):
     with backlog.database.read() as tx:
-        return store.is_anything_waiting(tx, skipped=skipped)
+        return store.has_backlog(tx, skipped=skipped)
 
 
 def begin(backlog, key, executor=US):
@@ -144,7 +144,7 @@ def test_finished_runs_do_not_wait(backlog):
     cancel(backlog, key)
 
     with backlog.database.read() as tx:
-        assert not store.is_anything_waiting(tx)
+        assert not store.has_backlog(tx)
     assert take(backlog) == []
 
 
@@ -209,13 +209,13 @@ def test_what_a_stale_worker_writes_has_no_effect(backlog):
 
 @pytest.mark.parametrize(
     ("attempt", "executor", "standing"),
-    [(1, US, Standing.OURS), (2, US, Standing.LOST), (1, THEM, Standing.LOST)],
+    [(1, US, AttemptStatus.CURRENT), (2, US, AttemptStatus.SUPERSEDED), (1, THEM, AttemptStatus.SUPERSEDED)],
 )
 def test_whose_an_attempt_is_can_be_asked(backlog, attempt, executor, standing):
     key = begun(backlog)
 
     with backlog.database.read() as tx:
-        assert store.standing_of(tx, key, executor=executor, attempt=attempt) is standing
+        assert store.attempt_status(tx, key, executor=executor, attempt=attempt) is standing
 
 
 # Cancelling
@@ -245,7 +245,7 @@ def test_a_running_run_is_asked_to_end(backlog):
 
     assert backlog.run(key).cancel_requested_at == 8
     with backlog.database.read() as tx:
-        assert store.standing_of(tx, key, executor=US, attempt=1) is Standing.CANCEL_REQUESTED
+        assert store.attempt_status(tx, key, executor=US, attempt=1) is AttemptStatus.CANCEL_REQUESTED
 
 
 def test_cancelling_what_is_over_changes_nothing(backlog):
@@ -317,7 +317,7 @@ def test_a_run_that_is_lost_too_often_is_interrupted_with_the_reason(backlog):
 
     run = backlog.run(key)
     assert (run.state, run.attempt, run.finished_at) == (RunState.INTERRUPTED, 3, 9)
-    assert run.reason == "Its worker was lost while it ran. After 3 attempts it is not tried again."
+    assert run.reason == "Its worker died while it ran. After 3 attempts it is not retried."
 
 
 def test_a_run_that_is_stopped_in_good_order_is_never_interrupted(backlog):
@@ -375,7 +375,7 @@ def test_the_runs_that_end_when_they_are_taken_back_are_named(backlog):
 
 def give_back(backlog, key, attempt=1, executor=US, counts=False):
     with backlog.database.write() as tx:
-        return store.give_back(tx, key, executor=executor, attempt=attempt, counts=counts, now=9)
+        return store.release(tx, key, executor=executor, attempt=attempt, counts=counts, now=9)
 
 
 def test_a_run_that_is_given_back_is_as_if_it_had_not_begun(backlog):

@@ -199,7 +199,7 @@ class Engine:
                 self._failed("runs", error)
                 self._stopping.wait(RETRY_SECONDS)
 
-    def _claim(self, *, after: FactoryId) -> Sequence[store.Claimed]:
+    def _claim(self, *, after: FactoryId) -> Sequence[store.ClaimedRun]:
         free = self._settings.concurrency - self._in_flight.count
         if free <= 0 or self._stopping.is_set():
             return ()
@@ -211,7 +211,7 @@ class Engine:
         self._backlog_was_empty = False
         self._skipped = skipped
         with self._database.read() as tx:
-            self._backlog_was_empty = not store.is_anything_waiting(tx, skipped=skipped)
+            self._backlog_was_empty = not store.has_backlog(tx, skipped=skipped)
         if self._backlog_was_empty:
             if skipped:
                 # The query that skips these runners' waiting runs is slow.

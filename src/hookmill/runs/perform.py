@@ -16,7 +16,7 @@ from hookmill.runs.runner import Abandoned, HostFault, Instruction, Runner, reas
 from hookmill.runs.runners.guard import end_processes_of
 from hookmill.store import runs as store
 from hookmill.store.database import Database
-from hookmill.store.runs import ExecutorId, Standing
+from hookmill.store.runs import AttemptStatus, ExecutorId
 
 T = TypeVar("T")
 
@@ -116,7 +116,7 @@ class Performer:
             return Instruction.ABANDON
         try:
             with self.database.read() as tx:
-                standing = store.standing_of(tx, run.id, executor=self.executor, attempt=run.attempt)
+                standing = store.attempt_status(tx, run.id, executor=self.executor, attempt=run.attempt)
         except StoreUnavailable:
             return Instruction.CONTINUE
         except Exception as error:
@@ -124,11 +124,11 @@ class Performer:
             self.failed("runs", error)
             return Instruction.CONTINUE
         match standing:
-            case Standing.OURS:
+            case AttemptStatus.CURRENT:
                 return Instruction.CONTINUE
-            case Standing.CANCEL_REQUESTED:
+            case AttemptStatus.CANCEL_REQUESTED:
                 return Instruction.CANCEL
-            case Standing.LOST:
+            case AttemptStatus.SUPERSEDED:
                 return Instruction.ABANDON
             case _:
                 assert_never(standing)
@@ -148,7 +148,7 @@ class Performer:
     def _return_to_backlog(self, run: Run, fault: HostFault) -> None:
         def give_back() -> None:
             with self.database.write() as tx:
-                store.give_back(
+                store.release(
                     tx,
                     run.id,
                     executor=self.executor,

@@ -1,4 +1,4 @@
-"""The delivery log, as it is read and as it is thinned out. Only admission writes to it."""
+"""Reads and prunes the delivery log. Only admission writes to it."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from hookmill.store.database import Row, Transaction
 
 DAY_US: Final = 86_400_000_000
 MINUTE_US: Final = 60_000_000
-REFUSALS_MAX: Final = 1_000
+DROPPED_COUNTERS_MAX: Final = 1_000
 
 
 _RECORDED: Final = Recorded.__struct_fields__
@@ -25,7 +25,7 @@ _COLUMNS: Final = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRange:
-    """A part of the log: from `since` until before `until`, in µs since 1970, and before the row `before`."""
+    """A part of the log: `since` (inclusive) to `until` (exclusive), in µs since 1970, and before the row `before`."""
 
     since: int | None = None
     until: int | None = None
@@ -37,34 +37,34 @@ class LogRange:
 
     @property
     def end_key(self) -> bytes:
-        """Keys are ordered as the log is, so a time is as good as a row."""
+        """The exclusive upper bound of the keys, which are ordered by time as the log is."""
         ends = [self.before] if self.before is not None else []
         if self.until is not None:
             ends.append(DeliveryKey(_key_at(self.until)))
         return min(ends, default=b"\xff" * 16)
 
     def conditions(self) -> tuple[str, dict[str, Any]]:
-        """As SQL on a row of the log, which an index by time and one by key both can use."""
-        asked: dict[str, Any] = {"first": self.first_key, "end": self.end_key}
+        """An SQL condition on a row, with its parameters. An index by time and one by key can both use it."""
+        parameters: dict[str, Any] = {"first": self.first_key, "end": self.end_key}
         sql = "id >= :first AND id < :end"
         if self.since is not None:
             sql += " AND received_at >= :since"
-            asked["since"] = self.since
+            parameters["since"] = self.since
         if self.before is not None or self.until is not None:
             sql += " AND received_at <= :latest"
-            asked["latest"] = ids.time_of(self.end_key)
-        return sql, asked
+            parameters["latest"] = ids.time_of(self.end_key)
+        return sql, parameters
 
 
 WHOLE_LOG: Final = LogRange()
 _AUTHENTICATED: Final = frozenset(Label) - {Label.REJECTED_AUTH}
-"""Only what an authenticated sender reports has an event type."""
+"""The labels whose deliveries can have an event type."""
 _TIME_MAX: Final = (1 << 48) * 1000 - 1
-_WALKS_AT_ONCE: Final = 100
+_SCANS_PER_QUERY: Final = 100
 
 
 def _key_at(at: int) -> bytes:
-    """Where rows of that time begin. A key has no place for times before 1970 or after the year 10889."""
+    """The lowest key of this time in µs. Times that a key can't contain are clamped: before 1970, after year 10889."""
     return ids.time_ordered(min(max(at, 0), _TIME_MAX), bytes(8))
 
 
@@ -78,28 +78,28 @@ def newest(
     log_range: LogRange = WHOLE_LOG,
     limit: int = 50,
 ) -> Sequence[Delivery]:
-    """A page of the log, newest first; `event`: only deliveries of this event type."""
-    conditions, asked = log_range.conditions()
+    """A page of the log, newest first. The other arguments restrict it."""
+    conditions, parameters = log_range.conditions()
     if event is not None:
-        # A label is part of the index by event: each has its own range.
+        # The index by event contains the label, so each label needs its own index scan.
         labels = _AUTHENTICATED if label is None else _AUTHENTICATED & {label}
-        walks = [
-            f"SELECT id FROM deliveries WHERE webhook_no = {no:d} AND event = :event AND label = {each:d} "
+        scans = [
+            f"SELECT id FROM deliveries WHERE webhook_no = {no:d} AND event = :event AND label = {indexed_label:d} "
             f"AND {conditions} ORDER BY received_at DESC, id DESC LIMIT :limit"
             for no in _numbers(tx, factory, webhooks)
-            for each in sorted(labels)
+            for indexed_label in sorted(labels)
         ]
-        return _newest_of(tx, walks, asked | {"event": event}, limit)
+        return _newest_in_scans(tx, scans, parameters | {"event": event}, limit)
     if label is not None:
-        # Words of the statement, not parameters: only so does a partial index serve it.
+        # Literals, because a partial index can't be used for a parameter.
         conditions += f" AND label = {label:d}"
         conditions += f" AND rate_limit = {RateLimit.DELIVERIES:d}" if label is Label.ACCEPTED else " AND label <> 1"
-    walks = [
+    scans = [
         f"SELECT id FROM deliveries WHERE webhook_no = {no:d} AND {conditions} "
         "ORDER BY received_at DESC, id DESC LIMIT :limit"
         for no in _numbers(tx, factory, webhooks)
     ]
-    return _newest_of(tx, walks, asked, limit)
+    return _newest_in_scans(tx, scans, parameters, limit)
 
 
 def of_identities(
@@ -114,22 +114,22 @@ def of_identities(
     log_range: LogRange = WHOLE_LOG,
     limit: int = 50,
 ) -> Sequence[Delivery]:
-    """As `newest`, of the deliveries whose identity has one of these digests."""
-    conditions, asked = log_range.conditions()
+    """As `newest`, for the deliveries whose identity has one of these digests. `now` is in µs since 1970."""
+    conditions, parameters = log_range.conditions()
     if event is not None:
         conditions += " AND event = :event"
-        asked["event"] = event
+        parameters["event"] = event
     digests = {f"digest_{number}": digest for number, digest in enumerate(identities)}
     numbers = _numbers(tx, factory, webhooks)
     if not numbers or not digests:
         return []
     dialect.plan_for_values(tx)
-    of_ours = f"webhook_no IN ({', '.join(map(str, numbers))})"
+    in_webhooks = f"webhook_no IN ({', '.join(map(str, numbers))})"
     any_digest = ", ".join(f":{digest}" for digest in digests)
-    walks = []
+    scans = []
     if label in (None, Label.DUPLICATE):
-        # Most webhooks have none, and a plan for each of them would take longer than the looking.
-        with_some = tx.all(
+        # Most webhooks have no duplicates with these digests. Planning a scan for each would take longer than this.
+        webhooks_with_duplicates = tx.all(
             " UNION ALL ".join(
                 f"""
                 SELECT no, '{digest}' AS digest FROM webhooks w
@@ -142,29 +142,29 @@ def of_identities(
             ),
             **digests,
         )
-        walks += [
+        scans += [
             f"SELECT id FROM deliveries WHERE label = {Label.DUPLICATE:d} AND webhook_no = {row['no']:d} "
             f"AND identity_digest = :{row['digest']} AND {conditions} ORDER BY id DESC LIMIT :limit"
-            for row in with_some
+            for row in webhooks_with_duplicates
         ]
     if label in (None, Label.ACCEPTED):
-        walks.append(
+        scans.append(
             f"""
             SELECT id FROM deliveries
-            WHERE id IN (SELECT delivery_id FROM identities WHERE {of_ours} AND digest IN ({any_digest}))
+            WHERE id IN (SELECT delivery_id FROM identities WHERE {in_webhooks} AND digest IN ({any_digest}))
                 AND label = {Label.ACCEPTED:d} AND {conditions}
             """
         )
-        # Retention leaves few rows that are older than the memory of identities.
-        walks.append(
+        # Identities that senders chose are forgotten after a time, but retention leaves few older rows.
+        scans.append(
             f"""
             SELECT id FROM deliveries
-            WHERE {of_ours} AND received_at < :forgotten AND label = {Label.ACCEPTED:d}
+            WHERE {in_webhooks} AND received_at < :forgotten AND label = {Label.ACCEPTED:d}
                 AND identity_digest IN ({any_digest}) AND {conditions}
             """
         )
-        asked["forgotten"] = now - IDENTITIES_KEPT_DAYS * DAY_US
-    return _newest_of(tx, walks, asked | digests, limit)
+        parameters["forgotten"] = now - IDENTITIES_KEPT_DAYS * DAY_US
+    return _newest_in_scans(tx, scans, parameters | digests, limit)
 
 
 def newest_key(tx: Transaction) -> DeliveryKey | None:
@@ -173,32 +173,34 @@ def newest_key(tx: Transaction) -> DeliveryKey | None:
 
 
 def _numbers(tx: Transaction, factory: FactoryId, webhooks: Collection[WebhookUid] | None) -> list[int]:
-    """The numbers of the factory's webhooks, deleted ones too, or of those among the given ones."""
+    """The numbers of the factory's webhooks, including deleted ones. `webhooks` restricts them."""
     rows = tx.all("SELECT no, uid FROM webhooks WHERE factory_id = :factory ORDER BY no", factory=factory)
     return [row["no"] for row in rows if webhooks is None or row["uid"] in webhooks]
 
 
-def _newest_of(tx: Transaction, walks: Sequence[str], asked: dict[str, Any], limit: int) -> list[Delivery]:
-    """The newest rows among those that the walks find, each once. Every walk finds `limit` keys at most, so that a
-    page takes as long in a log of millions as in a short one."""
-    found: dict[DeliveryKey, Delivery] = {}
+def _newest_in_scans(tx: Transaction, scans: Sequence[str], parameters: dict[str, Any], limit: int) -> list[Delivery]:
+    """The newest distinct rows of several index scans, which are SQL queries for at most `limit` keys each.
+
+    So the time for a page does not depend on the size of the log.
+    """
+    deliveries: dict[DeliveryKey, Delivery] = {}
     dialect.plan_for_values(tx)
-    for start in range(0, len(walks), _WALKS_AT_ONCE):
-        some = walks[start : start + _WALKS_AT_ONCE]
-        united = " UNION ".join(f"SELECT id FROM ({walk}) AS walk_{number}" for number, walk in enumerate(some))
+    for start in range(0, len(scans), _SCANS_PER_QUERY):
+        batch = scans[start : start + _SCANS_PER_QUERY]
+        union = " UNION ".join(f"SELECT id FROM ({scan}) AS scan_{number}" for number, scan in enumerate(batch))
         rows = tx.all(
             f"""
             SELECT {_COLUMNS}
-            FROM (SELECT id FROM ({united}) AS found ORDER BY id DESC LIMIT :limit) AS page
+            FROM (SELECT id FROM ({union}) AS scanned ORDER BY id DESC LIMIT :limit) AS page
             JOIN deliveries d ON d.id = page.id
             JOIN webhooks w ON w.no = d.webhook_no
             ORDER BY d.id DESC
             """,
             limit=limit,
-            **asked,
+            **parameters,
         )
-        found.update((delivery.key, delivery) for delivery in map(_delivery, rows))
-    return sorted(found.values(), key=lambda delivery: delivery.key, reverse=True)[:limit]
+        deliveries.update((delivery.key, delivery) for delivery in map(_delivery, rows))
+    return sorted(deliveries.values(), key=lambda delivery: delivery.key, reverse=True)[:limit]
 
 
 def oldest(
@@ -209,7 +211,7 @@ def oldest(
     after: DeliveryKey | None = None,
     limit: int = 1000,
 ) -> Sequence[Delivery]:
-    """A page of the log, oldest first. `after` is the last row of the page before."""
+    """A page of the log, oldest first. `after` is the last row of the previous page."""
     rows = tx.all(
         f"""
         SELECT {_COLUMNS}
@@ -240,13 +242,13 @@ def by_key(tx: Transaction, factory: FactoryId, key: DeliveryKey) -> Delivery | 
 
 
 def payload(tx: Transaction, key: DeliveryKey) -> bytes | None:
-    """The body as received; None where none is kept."""
+    """The body, byte for byte; None if it is not stored."""
     row = tx.one("SELECT body FROM payloads WHERE delivery_id = :id", id=key)
     return bytes(row["body"]) if row else None
 
 
 def keep_from_retention(tx: Transaction, key: DeliveryKey) -> None:
-    """Keep retention from removing this row until the transaction ends."""
+    """Lock the row, so that retention can't remove it until the transaction ends."""
     dialect.lock_row(tx, "deliveries", key, "FOR KEY SHARE")
 
 
@@ -258,37 +260,39 @@ def dropped_attempts(
     since: int | None = None,
     until: int | None = None,
 ) -> Sequence[DroppedAttempts]:
-    """The counters of attempts without a row, newest minute first, for the log's days: of the minutes that end after
-    `since` and not after `until`, the newest thousand."""
-    walks = [
+    """The newest thousand counters of dropped attempts, newest minute first.
+
+    `since` and `until` are in µs since 1970. They select the minutes that end after `since` and not after `until`.
+    """
+    scans = [
         f"""
         SELECT * FROM (
             SELECT webhook_no, minute, kind, count FROM dropped_attempts
             WHERE webhook_no = {no:d} AND minute > :since AND minute <= :until
             ORDER BY minute DESC, kind LIMIT :limit
-        ) AS walk_{no:d}
+        ) AS scan_{no:d}
         """
         for no in _numbers(tx, factory, [webhook] if webhook is not None else None)
     ]
-    asked = {
+    parameters = {
         "since": since - MINUTE_US if since is not None else -1,
         "until": until - MINUTE_US if until is not None else _TIME_MAX,
-        "limit": REFUSALS_MAX,
+        "limit": DROPPED_COUNTERS_MAX,
     }
-    found: list[Row] = []
+    counters: list[Row] = []
     dialect.plan_for_values(tx)
-    for start in range(0, len(walks), _WALKS_AT_ONCE):
-        found += tx.all(
+    for start in range(0, len(scans), _SCANS_PER_QUERY):
+        counters += tx.all(
             f"""
             SELECT w.uid, r.minute, r.kind, r.count
-            FROM ({" UNION ALL ".join(walks[start : start + _WALKS_AT_ONCE])}) AS r
+            FROM ({" UNION ALL ".join(scans[start : start + _SCANS_PER_QUERY])}) AS r
             JOIN webhooks w ON w.no = r.webhook_no
             ORDER BY r.minute DESC, r.kind
             LIMIT :limit
             """,
-            **asked,
+            **parameters,
         )
-    found.sort(key=lambda row: (-row["minute"], row["kind"]))
+    counters.sort(key=lambda row: (-row["minute"], row["kind"]))
     return [
         DroppedAttempts(
             webhook_uid=WebhookUid(row["uid"]),
@@ -297,12 +301,12 @@ def dropped_attempts(
             until=row["minute"] + MINUTE_US,
             count=row["count"],
         )
-        for row in found[:REFUSALS_MAX]
+        for row in counters[:DROPPED_COUNTERS_MAX]
     ]
 
 
 def webhooks_with_old_rows(tx: Transaction, now: int) -> list[int]:
-    """Numbers of the webhooks that have rows older than the log promises to keep."""
+    """The numbers of the webhooks with rows that are older than `LOG_KEEPS_DAYS`."""
     rows = tx.all(
         """
         SELECT w.no
@@ -318,15 +322,15 @@ def webhooks_with_old_rows(tx: Transaction, now: int) -> list[int]:
 
 
 def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
-    """Remove up to `at_most` rows of one webhook that nothing promises any more. Returns how many went.
+    """Remove up to `at_most` rows of one webhook, and return how many were removed.
 
-    Kept: whatever is younger than the log's days; the newest rows; the newest Accepted rows, counted by themselves,
-    so that a burst of rejections can't push payloads out; and every delivery with an unfinished run.
+    It keeps rows younger than `LOG_KEEPS_DAYS`, the newest `LOG_KEEPS_ROWS` rows, and deliveries with an unfinished
+    run. It also keeps the newest `LOG_KEEPS_ROWS` Accepted rows, so that rejections can't displace payloads.
     """
-    newest_kept = _nth_newest(tx, webhook_no, accepted_only=False)
-    newest_accepted_kept = _nth_newest(tx, webhook_no, accepted_only=True)
-    # A transaction that replays one of them right now has locked it: it stays.
-    chosen = tx.all(
+    oldest_kept_at = _nth_newest(tx, webhook_no, accepted_only=False)
+    oldest_accepted_kept_at = _nth_newest(tx, webhook_no, accepted_only=True)
+    # A replay locks its delivery's row, which is therefore skipped.
+    candidates = tx.all(
         f"""
         SELECT d.id, d.label, d.identity_kind, d.identity_digest
         FROM deliveries d
@@ -341,14 +345,14 @@ def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
         webhook=webhook_no,
         cutoff=now - LOG_KEEPS_DAYS * DAY_US,
         accepted=int(Label.ACCEPTED),
-        accepted_kept=newest_accepted_kept,
-        kept=newest_kept,
+        accepted_kept=oldest_accepted_kept_at,
+        kept=oldest_kept_at,
         at_most=at_most,
     )
     removed = 0
-    for row in chosen:
-        # Asked once more, now that nobody else can replay it: a replay may have come since the first look.
-        gone = tx.run(
+    for row in candidates:
+        # Checked again, because a replay may have added a run between the first check and the lock.
+        deleted = tx.run(
             """
             DELETE FROM deliveries
             WHERE id = :id
@@ -356,8 +360,8 @@ def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
             """,
             id=row["id"],
         )
-        removed += gone
-        if not gone or row["label"] != Label.ACCEPTED:
+        removed += deleted
+        if not deleted or row["label"] != Label.ACCEPTED:
             continue
         tx.run("DELETE FROM payloads WHERE delivery_id = :id", id=row["id"])
         tx.run("DELETE FROM runs WHERE delivery_id = :id", id=row["id"])
@@ -371,7 +375,7 @@ def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
 
 
 def _nth_newest(tx: Transaction, webhook_no: int, *, accepted_only: bool) -> int:
-    """When the last row that is kept for its place among the newest was received; 0 when there are not that many."""
+    """When the oldest of the newest `LOG_KEEPS_ROWS` rows was received, in µs; 0 if there are fewer rows."""
     row = tx.one(
         f"""
         SELECT received_at
@@ -388,11 +392,11 @@ def _nth_newest(tx: Transaction, webhook_no: int, *, accepted_only: bool) -> int
 
 
 def forget_identities(tx: Transaction, after: tuple[int, bytes], now: int, at_most: int) -> tuple[int, bytes] | None:
-    """Forget identities that senders chose long ago, a part of the table at a time.
+    """Remove old identities from the next `at_most` rows of the table. `prune` removes those that are body digests.
 
-    Returns where the next part begins, None at the end of the table. Body digests go with their delivery, not here.
+    `after` is the last row of the previous call. Returns the `after` of the next call, or None at the end of the table.
     """
-    part = tx.all(
+    rows = tx.all(
         """
         SELECT webhook_no, digest, kind, claimed_at
         FROM identities
@@ -404,14 +408,14 @@ def forget_identities(tx: Transaction, after: tuple[int, bytes], now: int, at_mo
         digest=after[1],
         at_most=at_most,
     )
-    for row in part:
+    for row in rows:
         if row["kind"] != IdentityKind.BODY_SHA256 and row["claimed_at"] < now - IDENTITIES_KEPT_DAYS * DAY_US:
             tx.run(
                 "DELETE FROM identities WHERE webhook_no = :webhook AND digest = :digest",
                 webhook=row["webhook_no"],
                 digest=row["digest"],
             )
-    return (part[-1]["webhook_no"], bytes(part[-1]["digest"])) if len(part) == at_most else None
+    return (rows[-1]["webhook_no"], bytes(rows[-1]["digest"])) if len(rows) == at_most else None
 
 
 def forget_dropped_attempts(tx: Transaction, now: int) -> int:

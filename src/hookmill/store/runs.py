@@ -1,7 +1,7 @@
-"""Runs as rows: the truth about each, whoever performs it.
+"""Reads and updates runs, and claims them for executors.
 
-An unfinished run is either in the backlog (`claimed_at` is empty) or in the hands of the one executor that its row
-names. Only that executor begins an attempt, and only the latest attempt ends it: what a stale worker writes has no
+An unfinished run is either in the backlog (`claimed_at` is NULL) or claimed by the executor that its row names. Only
+that executor can begin an attempt, and only the latest attempt can finish the run. So writes of a stale worker have no
 effect.
 """
 
@@ -19,7 +19,7 @@ from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
 
 ExecutorId = NewType("ExecutorId", str)
-"""One life of a process that performs runs. A restarted process is another executor."""
+"""Identifies a process that performs runs. A restarted process has a new id."""
 
 _RUN: Final = """
     SELECT
@@ -41,7 +41,7 @@ _RUN: Final = """
 
 
 def run_of(tx: Transaction, key: RunKey, *, factory: FactoryId | None = None) -> Run | None:
-    """The run, or None when there is none; with `factory`, also when it is another factory's."""
+    """The run; None if there is none, or if it belongs to another factory than `factory`."""
     row = tx.one(_RUN + "WHERE runs.id = :id", id=key)
     if row is None or (factory is not None and row["factory_id"] != factory):
         return None
@@ -59,28 +59,29 @@ def page_of_runs(
     before: RunKey | None = None,
     limit: int = 50,
 ) -> list[Run]:
-    """A factory's runs, newest first; of one webhook, automation, delivery or state if asked. `before`: the last seen.
+    """A page of a factory's runs, newest first. `before` is the last run of the previous page.
 
-    Each walk through an index finds `limit` at most: a page takes as long among millions of runs as among few.
+    The other arguments restrict it. Each index scan reads at most `limit` rows, so the time for a page does not depend
+    on the number of runs.
     """
-    walks = [
-        f"SELECT id FROM (SELECT id FROM runs WHERE {place.where} AND {condition} AND id < :before "
-        f"ORDER BY {place.order} LIMIT :limit) AS walk_{number}"
-        for number, (place, condition) in enumerate(
+    scans = [
+        f"SELECT id FROM (SELECT id FROM runs WHERE {index_range.where} AND {condition} AND id < :before "
+        f"ORDER BY {index_range.order} LIMIT :limit) AS scan_{number}"
+        for number, (index_range, condition) in enumerate(
             product(
-                _places(tx, factory, webhook, automation, delivery, state),
+                _index_ranges(tx, factory, webhook, automation, delivery, state),
                 _CONDITIONS[state] if state is not None else ["1 = 1"],
             )
         )
     ]
-    found: list[Run] = []
+    runs: list[Run] = []
     dialect.plan_for_values(tx)
-    for start in range(0, len(walks), _WALKS_AT_ONCE):
+    for start in range(0, len(scans), _SCANS_PER_QUERY):
         rows = tx.all(
             f"""
             {_RUN}
             JOIN (
-                SELECT id FROM ({" UNION ".join(walks[start : start + _WALKS_AT_ONCE])}) AS found
+                SELECT id FROM ({" UNION ".join(scans[start : start + _SCANS_PER_QUERY])}) AS scanned
                 ORDER BY id DESC LIMIT :limit
             ) AS page ON page.id = runs.id
             ORDER BY runs.id DESC
@@ -91,14 +92,14 @@ def page_of_runs(
             **({"automation": automation} if automation is not None else {}),
             **({"delivery": delivery} if delivery is not None else {}),
         )
-        found += map(_run, rows)
-    return sorted(found, key=lambda run: run.id, reverse=True)[:limit]
+        runs += map(_run, rows)
+    return sorted(runs, key=lambda run: run.id, reverse=True)[:limit]
 
 
-_WALKS_AT_ONCE: Final = 100
+_SCANS_PER_QUERY: Final = 100
 _UNFINISHED: Final = (RunState.QUEUED, RunState.RUNNING)
 _CONDITIONS: Final[dict[RunState, list[str]]] = {
-    # In the words of the indexes: those of the waiting, of those in hand, and of those that ended otherwise than well.
+    # The conditions repeat those of the partial indexes: of the backlog, of claimed runs, and of runs that failed.
     **{
         state: [
             f"state = '{state}' AND finished_at IS NULL AND claimed_at IS NULL",
@@ -115,70 +116,70 @@ _CONDITIONS: Final[dict[RunState, list[str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A stretch of an index to walk through, newest first."""
+class _IndexRange:
+    """A range of an index, as a WHERE condition and the ORDER BY that reads it newest first."""
 
     where: str
     order: str = "id DESC"
 
 
-def _places(
+def _index_ranges(
     tx: Transaction,
     factory: FactoryId,
     webhook: WebhookUid | None,
     automation: AutomationId | None,
     delivery: DeliveryKey | None,
     state: RunState | None,
-) -> list[_Place]:
-    """Where to walk: through one delivery's runs, the factory's unfinished ones, or those of each webhook, or of each
-    webhook and one automation."""
+) -> list[_IndexRange]:
+    """The index ranges with the requested runs: of one delivery, of the factory's unfinished runs, of each webhook, or
+    of each webhook and one automation."""
     rows = tx.all("SELECT no, uid FROM webhooks WHERE factory_id = :factory ORDER BY no", factory=factory)
     numbers = [row["no"] for row in rows if webhook in (None, row["uid"])]
     if delivery is None and state not in _UNFINISHED:
         if automation is not None:
-            return [_of_automation(tx, no, state) for no in numbers]
-        return [_Place(f"webhook_no = {no:d}") for no in numbers]
-    place = "delivery_id = :delivery" if delivery is not None else "factory_id = :factory"
-    # The plus, and the empty text, keep SQLite from walking through every run of a webhook or an automation instead.
+            return [_automation_range(tx, no, state) for no in numbers]
+        return [_IndexRange(f"webhook_no = {no:d}") for no in numbers]
+    condition = "delivery_id = :delivery" if delivery is not None else "factory_id = :factory"
+    # The plus and the empty text keep SQLite from scanning all runs of a webhook or an automation instead.
     by_automation = "automation_id || '' = :automation AND " if automation is not None else ""
     if not numbers:
         return []
-    return [_Place(f"{place} AND {by_automation}+webhook_no IN ({', '.join(map(str, numbers))})")]
+    return [_IndexRange(f"{condition} AND {by_automation}+webhook_no IN ({', '.join(map(str, numbers))})")]
 
 
-def _of_automation(tx: Transaction, no: int, state: RunState | None) -> _Place:
-    """The runs that one webhook gave one automation."""
+def _automation_range(tx: Transaction, no: int, state: RunState | None) -> _IndexRange:
+    """The index range of one automation's runs from one webhook."""
     prefix = {"automation_id": ":automation", "webhook_no": str(int(no))}
     if state not in (None, RunState.SUCCEEDED):
         prefix["state"] = f"'{state}'"
-    return _Place(*dialect.index_range(tx, prefix, "id", ":before"))
+    return _IndexRange(*dialect.index_range(tx, prefix, "id", ":before"))
 
 
 def newest_by_automation(tx: Transaction, factory: FactoryId) -> dict[AutomationId, Run]:
     """The newest run of each of the factory's automations that has one."""
-    # For each automation from one webhook to the next through the index, and there to the last entry alone.
+    # A loose index scan: it skips from one webhook to the next, and reads the last entry of each.
     rows = tx.all(
         """
-        WITH RECURSIVE heard (automation_id, webhook_no) AS (
+        WITH RECURSIVE pairs (automation_id, webhook_no) AS (
             SELECT a.id, (SELECT MIN(r.webhook_no) FROM runs r WHERE r.automation_id = a.id)
             FROM automations a
             WHERE a.factory_id = :factory AND a.deleted_at IS NULL
             UNION ALL
-            SELECT h.automation_id, (
+            SELECT p.automation_id, (
                 SELECT MIN(r.webhook_no) FROM runs r
-                WHERE r.automation_id = h.automation_id AND r.webhook_no > h.webhook_no
+                WHERE r.automation_id = p.automation_id AND r.webhook_no > p.webhook_no
             )
-            FROM heard h
-            WHERE h.webhook_no IS NOT NULL
+            FROM pairs p
+            WHERE p.webhook_no IS NOT NULL
         )
-        SELECT h.automation_id, (
+        SELECT p.automation_id, (
             SELECT r.id FROM runs r
-            WHERE (r.automation_id, r.webhook_no) <= (h.automation_id, h.webhook_no)
+            WHERE (r.automation_id, r.webhook_no) <= (p.automation_id, p.webhook_no)
             ORDER BY r.automation_id DESC, r.webhook_no DESC, r.id DESC
             LIMIT 1
         ) AS id
-        FROM heard h
-        WHERE h.webhook_no IS NOT NULL
+        FROM pairs p
+        WHERE p.webhook_no IS NOT NULL
         """,
         factory=factory,
     )
@@ -187,9 +188,9 @@ def newest_by_automation(tx: Transaction, factory: FactoryId) -> dict[Automation
         newest[row["automation_id"]] = max(bytes(row["id"]), newest.get(row["automation_id"], b""))
     if not newest:
         return {}
-    wanted = {f"run_{number}": key for number, key in enumerate(newest.values())}
-    found = tx.all(f"{_RUN} WHERE runs.id IN ({', '.join(f':{name}' for name in wanted)})", **wanted)
-    return {run.automation_id: run for run in map(_run, found)}
+    keys = {f"run_{number}": key for number, key in enumerate(newest.values())}
+    run_rows = tx.all(f"{_RUN} WHERE runs.id IN ({', '.join(f':{name}' for name in keys)})", **keys)
+    return {run.automation_id: run for run in map(_run, run_rows)}
 
 
 def oldest_runs(
@@ -200,7 +201,7 @@ def oldest_runs(
     after: RunKey | None = None,
     limit: int = 1000,
 ) -> list[Run]:
-    """A factory's runs, oldest first, of one webhook if asked; `after` is the last of the page before."""
+    """A page of a factory's runs, or of one webhook's, oldest first. `after` is the last run of the previous page."""
     rows = tx.all(
         _RUN
         + f"""
@@ -220,25 +221,25 @@ def oldest_runs(
 def counts_by_delivery(
     tx: Transaction, deliveries: Collection[DeliveryKey], *, factory: FactoryId
 ) -> dict[DeliveryKey, int]:
-    """How many runs each of these deliveries has, replays too. One that has none is not among them."""
+    """The number of runs of each delivery, including replays. Deliveries without runs are omitted."""
     if not deliveries:
         return {}
-    wanted = {f"delivery_{number}": key for number, key in enumerate(deliveries)}
+    keys = {f"delivery_{number}": key for number, key in enumerate(deliveries)}
     rows = tx.all(
         f"""
         SELECT delivery_id, COUNT(*) AS runs
         FROM runs
-        WHERE delivery_id IN ({", ".join(f":{name}" for name in wanted)}) AND factory_id = :factory
+        WHERE delivery_id IN ({", ".join(f":{name}" for name in keys)}) AND factory_id = :factory
         GROUP BY delivery_id
         """,
         factory=factory,
-        **wanted,
+        **keys,
     )
     return {DeliveryKey(bytes(row["delivery_id"])): row["runs"] for row in rows}
 
 
 def payload_of(tx: Transaction, delivery: DeliveryKey) -> bytes | None:
-    """The body exactly as it was received, or None when retention has taken it."""
+    """The body, byte for byte; None if retention has pruned it."""
     row = tx.one("SELECT body FROM payloads WHERE delivery_id = :delivery", delivery=delivery)
     return None if row is None else bytes(row["body"])
 
@@ -273,7 +274,7 @@ def _run(row: Row) -> Run:
 def add_replay(
     tx: Transaction, key: RunKey, *, delivery: DeliveryKey, factory: FactoryId, automation: Automation, now: int
 ) -> None:
-    """A run that the delivery's owner starts, beside the one that the delivery started or did not start."""
+    """Add a run that replays a stored delivery. It joins the backlog."""
     tx.run(
         """
         INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,
@@ -296,23 +297,23 @@ def add_replay(
 
 # ── The backlog ──────────────────────────────────────────────────────────────────────────────────────────────
 
-_WAITING: Final = "finished_at IS NULL AND claimed_at IS NULL"
+_IN_BACKLOG: Final = "finished_at IS NULL AND claimed_at IS NULL"
 FACTORIES_MAX: Final = 1_000
-"""Of which the backlog is looked through at a time for runs whose runner is not skipped."""
+"""If runners are skipped, how many factories a claim searches for runs of other runners."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claimed:
-    """A run that was in the backlog and is now in this executor's hands."""
+class ClaimedRun:
+    """A run that `claim` assigned to the executor."""
 
     run: RunKey
     factory: FactoryId
 
 
-def is_anything_waiting(tx: Transaction, *, skipped: Collection[str] = ()) -> bool:
-    """Whether there are runs in the backlog for other runners than the `skipped` ones."""
+def has_backlog(tx: Transaction, *, skipped: Collection[str] = ()) -> bool:
+    """Whether the backlog has runs of runners other than the `skipped` ones."""
     condition, runners = _for_other_runners(skipped)
-    return tx.one(f"SELECT 1 FROM runs WHERE {_WAITING} {condition} LIMIT 1", **runners) is not None
+    return tx.one(f"SELECT 1 FROM runs WHERE {_IN_BACKLOG} {condition} LIMIT 1", **runners) is not None
 
 
 def claim(
@@ -323,49 +324,50 @@ def claim(
     after: FactoryId,
     now: int,
     skipped: Collection[str] = (),
-) -> list[Claimed]:
-    """Up to `most` runs out of the backlog into this executor's hands: a factory's oldest first, factories in turn.
+) -> list[ClaimedRun]:
+    """Claim up to `most` runs of the backlog for the executor: round robin by factory, the oldest of each first.
 
-    `after` is the factory that was served last: the next one in the alphabet is served first. Runs for the `skipped`
-    runners stay where they are.
+    `after` is the factory that was served last; the next one in order is served first. Runs of the `skipped` runners
+    stay in the backlog.
     """
-    # All that waits for a factory may be for runners that are skipped, and then others have its turn.
-    factories = _factories_waiting(tx, after=after, most=FACTORIES_MAX if skipped else most)
-    turns = list(islice(filter(None, (_oldest_waiting(tx, factory, most, skipped) for factory in factories)), most))
-    in_turn = [taken for taken in chain.from_iterable(zip_longest(*turns)) if taken is not None]
-    for taken in in_turn[:most]:
+    # All runs of a factory may be for skipped runners, so more factories must be searched.
+    factories = _factories_in_backlog(tx, after=after, most=FACTORIES_MAX if skipped else most)
+    by_factory = filter(None, (_oldest_in_backlog(tx, factory, most, skipped) for factory in factories))
+    turns = chain.from_iterable(zip_longest(*islice(by_factory, most)))
+    interleaved = [claimed_run for claimed_run in turns if claimed_run is not None]
+    for claimed_run in interleaved[:most]:
         tx.run(
             "UPDATE runs SET claimed_at = :now, executor = :executor WHERE id = :id",
-            id=taken.run,
+            id=claimed_run.run,
             executor=executor,
             now=now,
         )
-    return in_turn[:most]
+    return interleaved[:most]
 
 
-def _factories_waiting(tx: Transaction, *, after: FactoryId, most: int) -> list[FactoryId]:
-    # From one factory to the next through the index: a factory with 100,000 runs waiting costs one look.
-    walk = f"""
+def _factories_in_backlog(tx: Transaction, *, after: FactoryId, most: int) -> list[FactoryId]:
+    # A loose index scan: it reads one entry of each factory, however many runs the factory has.
+    scan = f"""
         WITH RECURSIVE waiting (factory_id) AS (
-            SELECT min(factory_id) FROM runs WHERE {_WAITING} AND factory_id > :after
+            SELECT min(factory_id) FROM runs WHERE {_IN_BACKLOG} AND factory_id > :after
             UNION ALL
             SELECT (
-                SELECT min(factory_id) FROM runs WHERE {_WAITING} AND factory_id > waiting.factory_id
+                SELECT min(factory_id) FROM runs WHERE {_IN_BACKLOG} AND factory_id > waiting.factory_id
             )
             FROM waiting
             WHERE waiting.factory_id IS NOT NULL
         )
         SELECT factory_id FROM waiting WHERE factory_id IS NOT NULL LIMIT :most
     """
-    ahead = [FactoryId(row["factory_id"]) for row in tx.all(walk, after=after, most=most)]
-    if len(ahead) == most:
-        return ahead
-    around = [FactoryId(row["factory_id"]) for row in tx.all(walk, after="", most=most - len(ahead))]
-    return ahead + [factory for factory in around if factory <= after]
+    next_factories = [FactoryId(row["factory_id"]) for row in tx.all(scan, after=after, most=most)]
+    if len(next_factories) == most:
+        return next_factories
+    first_factories = [FactoryId(row["factory_id"]) for row in tx.all(scan, after="", most=most - len(next_factories))]
+    return next_factories + [factory for factory in first_factories if factory <= after]
 
 
 def _for_other_runners(skipped: Collection[str]) -> tuple[str, dict[str, str]]:
-    """A condition on runs, and the values in it."""
+    """An SQL condition on runs, with its parameters."""
     if not skipped:
         return "", {}
     runners = {f"skipped_{number}": runner for number, runner in enumerate(skipped)}
@@ -380,13 +382,13 @@ def _for_other_runners(skipped: Collection[str]) -> tuple[str, dict[str, str]]:
     return condition, runners
 
 
-def _oldest_waiting(tx: Transaction, factory: FactoryId, most: int, skipped: Collection[str]) -> list[Claimed]:
+def _oldest_in_backlog(tx: Transaction, factory: FactoryId, most: int, skipped: Collection[str]) -> list[ClaimedRun]:
     condition, runners = _for_other_runners(skipped)
     rows = tx.all(
         f"""
         SELECT id
         FROM runs
-        WHERE {_WAITING} AND factory_id = :factory {condition}
+        WHERE {_IN_BACKLOG} AND factory_id = :factory {condition}
         ORDER BY id
         LIMIT :most
         {dialect.lock_clause(tx, "FOR UPDATE", skip_locked=True)}
@@ -395,23 +397,23 @@ def _oldest_waiting(tx: Transaction, factory: FactoryId, most: int, skipped: Col
         most=most,
         **runners,
     )
-    return [Claimed(run=RunKey(bytes(row["id"])), factory=factory) for row in rows]
+    return [ClaimedRun(run=RunKey(bytes(row["id"])), factory=factory) for row in rows]
 
 
 # ── One attempt ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Standing(Enum):
-    """What the row says to whoever performs an attempt."""
+class AttemptStatus(Enum):
+    """The stored status of an attempt, for the executor that performs it."""
 
-    OURS = auto()
+    CURRENT = auto()
     CANCEL_REQUESTED = auto()
-    LOST = auto()
-    """It ended, or it is in other hands, or a later attempt runs: nothing we write counts any more."""
+    SUPERSEDED = auto()
+    """The run has ended, another executor has claimed it, or a later attempt has begun. Writes have no effect."""
 
 
 def begin_attempt(tx: Transaction, key: RunKey, *, executor: ExecutorId, now: int) -> int | None:
-    """The number of the attempt that begins now, or None when this run is not this executor's to begin."""
+    """Begin the next attempt, and return its number; None if the run is not queued and claimed by this executor."""
     row = tx.one(
         """
         UPDATE runs
@@ -426,7 +428,7 @@ def begin_attempt(tx: Transaction, key: RunKey, *, executor: ExecutorId, now: in
     return None if row is None else int(row["attempt"])
 
 
-def standing_of(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int) -> Standing:
+def attempt_status(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int) -> AttemptStatus:
     row = tx.one(
         """
         SELECT cancel_requested_at
@@ -438,13 +440,13 @@ def standing_of(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: 
         attempt=attempt,
     )
     if row is None:
-        return Standing.LOST
-    return Standing.OURS if row["cancel_requested_at"] is None else Standing.CANCEL_REQUESTED
+        return AttemptStatus.SUPERSEDED
+    return AttemptStatus.CURRENT if row["cancel_requested_at"] is None else AttemptStatus.CANCEL_REQUESTED
 
 
 def finish(tx: Transaction, key: RunKey, ended: Ended, *, executor: ExecutorId, attempt: int, now: int) -> bool:
-    """Record the end. False, and nothing is written, when the attempt is no longer the one that counts."""
-    touched = tx.run(
+    """Finish the run with the attempt's result. Returns False and writes nothing if the attempt is superseded."""
+    updated = tx.run(
         """
         UPDATE runs
         SET state = :state, finished_at = :now, exit_status = :exit_status, output_tail = :output_tail,
@@ -460,15 +462,14 @@ def finish(tx: Transaction, key: RunKey, ended: Ended, *, executor: ExecutorId, 
         output_tail=ended.output_tail,
         reason=ended.reason,
     )
-    return touched == 1
+    return updated == 1
 
 
-def give_back(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int, counts: bool, now: int) -> bool:
-    """Back into the backlog, as the executor's host can't perform it. Cancelled, if somebody wants that.
+def release(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int, counts: bool, now: int) -> bool:
+    """Requeue a run that the executor's host can't perform, or cancel it if that was requested.
 
-    An attempt that does not count leaves no mark. Only whoever holds the latest attempt lowers the number, and holds it
-    no longer then, so no two attempts in progress ever have the same executor and number. False, and nothing is
-    written, when the attempt is no longer the latest.
+    If the attempt does not count, its number is used again. This is safe, because the executor gives up its claim in
+    the same statement. Returns False and writes nothing if the attempt is superseded.
     """
     return tx.run(
         """
@@ -476,7 +477,7 @@ def give_back(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: in
         SET state = CASE WHEN cancel_requested_at IS NULL THEN 'queued' ELSE 'cancelled' END,
             finished_at = CASE WHEN cancel_requested_at IS NULL THEN NULL ELSE :now END,
             reason = CASE
-                WHEN cancel_requested_at IS NULL THEN NULL ELSE 'It was cancelled while nobody performed it.'
+                WHEN cancel_requested_at IS NULL THEN NULL ELSE 'It was cancelled while no worker performed it.'
             END,
             attempt = CASE WHEN :counts THEN attempt ELSE attempt - 1 END,
             started_at = CASE WHEN :counts OR attempt > 1 THEN started_at END,
@@ -493,9 +494,9 @@ def give_back(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: in
 
 
 def request_cancel(tx: Transaction, key: RunKey, *, factory: FactoryId | None = None, now: int) -> RunState | None:
-    """The run's state from now on, or None when there is no such run (of that factory).
+    """Cancel a queued run immediately, or ask the executor of a running one to stop it.
 
-    A queued run is cancelled at once. A running one stays `running` until whoever performs it has stopped it.
+    Returns the run's new state, which for a running run is still `running`; None if the factory has no such run.
     """
     run = run_of(tx, key, factory=factory)
     if run is None:
@@ -529,7 +530,7 @@ def request_cancel(tx: Transaction, key: RunKey, *, factory: FactoryId | None = 
 
 
 def heartbeat(tx: Transaction, executor: ExecutorId, now: int) -> None:
-    """This executor lives."""
+    """Register the executor, or record that it is alive. `now` is in µs since 1970."""
     tx.run(
         """
         INSERT INTO executors (id, started_at, last_seen_at)
@@ -542,12 +543,15 @@ def heartbeat(tx: Transaction, executor: ExecutorId, now: int) -> None:
 
 
 def last_heartbeats(tx: Transaction) -> dict[ExecutorId, int]:
-    """When each executor last said that it lives, by its own clock."""
+    """The last heartbeat of each executor, in µs since 1970 by the executor's clock."""
     return {ExecutorId(row["id"]): row["last_seen_at"] for row in tx.all("SELECT * FROM executors")}
 
 
 def deregister(tx: Transaction, executor: ExecutorId, *, last_beat: int | None = None) -> bool:
-    """It lives no more, and its runs may be taken back. With `last_beat`, only if it has not been heard since."""
+    """Deregister the executor, so that its runs can be requeued. Returns whether it was registered.
+
+    With `last_beat`, the executor is deregistered only if that is still its last heartbeat.
+    """
     return tx.run(
         """
         DELETE FROM executors
@@ -560,7 +564,7 @@ def deregister(tx: Transaction, executor: ExecutorId, *, last_beat: int | None =
 
 
 def runs_of_dead_executors(tx: Transaction) -> list[RunKey]:
-    """Unfinished runs of executors that live no more. They stay locked until the transaction ends."""
+    """Unfinished runs of deregistered executors. They stay locked until the transaction ends."""
     rows = tx.all(
         f"""
         SELECT id
@@ -574,7 +578,7 @@ def runs_of_dead_executors(tx: Transaction) -> list[RunKey]:
 
 
 def runs_claimed_by(tx: Transaction, executor: ExecutorId) -> list[RunKey]:
-    """Unfinished runs that this executor has."""
+    """Unfinished runs that the executor has claimed."""
     rows = tx.all(
         """
         SELECT id
@@ -588,18 +592,17 @@ def runs_claimed_by(tx: Transaction, executor: ExecutorId) -> list[RunKey]:
 
 
 def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None, now: int) -> list[RunKey]:
-    """Back into the backlog. A run that someone wants cancelled ends here, and so does one that was lost too often:
-    those that end are returned, as something of them may still run.
+    """Requeue runs. Runs with a requested cancellation are cancelled, and runs with too many attempts interrupted.
 
-    `attempts_max` is for attempts that died with their worker; None for those that were stopped in good order:
-    however often the service is restarted, that alone never ends a run.
+    Returns the runs that ended, because their commands may still be running. `attempts_max` applies to runs whose
+    worker died. It is None if the worker was stopped, because restarts must never end a run.
     """
     ended = []
     for key in keys:
         has_ended = tx.run(
             """
             UPDATE runs
-            SET state = 'cancelled', finished_at = :now, reason = 'It was cancelled while nobody performed it.'
+            SET state = 'cancelled', finished_at = :now, reason = 'It was cancelled while no worker performed it.'
             WHERE id = :id AND finished_at IS NULL AND cancel_requested_at IS NOT NULL
             """,
             id=key,
@@ -615,7 +618,7 @@ def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None
                 id=key,
                 now=now,
                 attempts_max=attempts_max,
-                reason=f"Its worker was lost while it ran. After {attempts_max} attempts it is not tried again.",
+                reason=f"Its worker died while it ran. After {attempts_max} attempts it is not retried.",
             )
         if has_ended:
             ended.append(key)
