@@ -81,7 +81,7 @@ def test_unreadable_trigger_is_logged_by_the_ingress_with_its_automation(damaged
     damaged.service.world.post(damaged.good, b'{"go": true}')
 
     [line, *_] = damaged.logged()
-    assert line.startswith("It has triggers that can't be read, which start nothing. /triggers/0/filter/payload/a/$")
+    assert line.startswith("It has triggers that can't be read and start no runs. /triggers/0/filter/payload/a/$")
     assert "/triggers/2: the one kind of trigger is" in line
 
 

@@ -173,10 +173,8 @@ def _usable_prompt(prompt: str) -> str:
 
 
 def _unreadable_warning(trigger: UnreadableTrigger) -> str:
-    return (
-        f"This version can't read one of its triggers, which starts no runs: {trigger.reason} It is kept until the "
-        "triggers are replaced."
-    )
+    reason = trigger.reason.removesuffix(".")
+    return f"A trigger that can't be read starts no runs and is kept until the triggers are replaced: {reason}."
 
 
 def _webhooks_requiring_events(automation: Automation) -> list[WebhookUid]:
