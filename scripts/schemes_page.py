@@ -56,7 +56,7 @@ hookmill webhook create NAME --mode signature --scheme hmac \\
 | `secret` | how the secret becomes the key: text, base64 or hex |
 | `content` | the signed content, with `{{body}}`, `{{ts}}`, `{{url}}` and `{{header:NAME}}` |
 | `timestamp_header`, `timestamp_unit` | where the time is; its unit is s, ms or iso8601 |
-| `tolerance_seconds` | after this time a signature is refused |
+| `tolerance_seconds` | a signature is refused if its time is further away, past or future |
 
 `python -m scripts.schemes_page` writes this page from
 `src/hookmill/domain/signatures/catalogue.toml`.

@@ -43,7 +43,7 @@ class RunnerSettings(BaseModel):
 
     argv: tuple[str, ...] = Field(min_length=1, description="The program and its arguments.")
     time_limit_seconds: int = Field(
-        default=3600, ge=1, le=7 * 86_400, description="After this time, the worker kills the whole process group."
+        default=3600, ge=1, le=7 * 86_400, description="After this time, the command and all its processes are ended."
     )
     environment: dict[str, str] = Field(
         default_factory=dict, description="Variables to add to the command's environment."
