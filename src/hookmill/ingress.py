@@ -87,7 +87,7 @@ class Ingress:
         self._has_room = has_room
         self._public_url = public_url
         self._trusted_proxies = trusted_proxies
-        self._keys = _KeyGenerator()
+        self._row_keys = _RowKeyGenerator()
         self._limited_until: dict[tuple[int, int], int] = {}
         """When an exceeded limit admits deliveries again, in µs since 1970: by webhook number and `RateLimit`."""
         self._dropped: defaultdict[tuple[int, int, str], int] = defaultdict(int)
@@ -97,15 +97,16 @@ class Ingress:
         """The outcome of the attempt. An `Accepted` or `Duplicate` is durable before this returns."""
         body: Body | None = None
         webhook = self._snapshot.get(attempt.uid)
+        # The first evaluation has no deadline. It begins when a plan turns out to be stale.
         deadline: float | None = None
         try:
             while deadline is None or time.monotonic() < deadline:
-                if webhook is None or not _is_enabled_at(webhook, attempt):
+                if webhook is None or not _takes(webhook, attempt):
                     webhook = await self._snapshot.revalidated(attempt.uid)
-                    if webhook is None or not _is_enabled_at(webhook, attempt):
+                    if webhook is None or not _takes(webhook, attempt):
                         return self._not_found(webhook, attempt)
 
-                # Unless verification needs the body, the body of an unauthenticated client is not read.
+                # Tokens are verified before the body is read, and signatures after it.
                 authentication = None if needs_body(webhook) else authenticate(webhook, attempt)
                 if body is None and not isinstance(authentication, Refused):
                     body = await read_body()
@@ -162,13 +163,13 @@ class Ingress:
         runs: tuple[RunToStart, ...] = ()
         if webhook.subscriptions and proof.reply is None:
             runs = tuple(
-                RunToStart(self._keys.key(attempt.received_at), subscription.automation_id, subscription.version)
+                RunToStart(self._row_keys.key(attempt.received_at), subscription.automation_id, subscription.version)
                 for subscription in webhook.subscriptions
                 if subscription.matches(event, parsed)
             )
         return Acceptance(
             proof=proof,
-            delivery=self._keys.key(attempt.received_at),
+            delivery=self._row_keys.key(attempt.received_at),
             webhook_no=webhook.no,
             factory_id=webhook.factory_id,
             revision=webhook.revision,
@@ -214,7 +215,7 @@ class Ingress:
     ) -> Rejection:
         is_delivery = limit is RateLimit.DELIVERIES
         return Rejection(
-            delivery=self._keys.key(attempt.received_at),
+            delivery=self._row_keys.key(attempt.received_at),
             webhook_no=webhook.no,
             revision=webhook.revision,
             received_at=attempt.received_at,
@@ -230,28 +231,30 @@ class Ingress:
     async def _admit(self, plan: Plan, webhook: LiveWebhook, attempt: Attempt) -> Admission:
         if not self._has_room():
             return Unavailable()
-        limit = plan.webhook_no, plan.rate_limit
-        if limit in self._limited_until and (limited := await self._limited_from_memory(limit, webhook, attempt)):
-            return limited
+        limit_key = plan.webhook_no, plan.rate_limit
+        if limit_key in self._limited_until:
+            limited = await self._limited_from_memory(limit_key, webhook, attempt)
+            if limited is not None:
+                return limited
         outcome = await self._group_commit.admit(plan)
         if isinstance(outcome, RateLimited):
-            self._limited_until[limit] = outcome.opens_at
+            self._limited_until[limit_key] = outcome.opens_at
             self._count_dropped(plan.webhook_no, attempt, _DROPPED_FOR[RateLimit(plan.rate_limit)])
         return outcome
 
     async def _limited_from_memory(
-        self, limit: tuple[int, int], webhook: LiveWebhook, attempt: Attempt
+        self, limit_key: tuple[int, int], webhook: LiveWebhook, attempt: Attempt
     ) -> RateLimited | None:
         """A 429 without a write, if the rate limit is still exceeded and the stored webhook has not changed."""
-        opens_at = self._limited_until[limit]
+        opens_at = self._limited_until[limit_key]
         # A time more than one window ahead was stored before the clock was set back.
         if not 0 < opens_at - attempt.received_at <= WINDOW_SECONDS * 1_000_000:
-            del self._limited_until[limit]
+            del self._limited_until[limit_key]
             return None
         current = await self._snapshot.revalidated(attempt.uid)
         if current is None or current.revision != webhook.revision:
             return None
-        self._count_dropped(webhook.no, attempt, _DROPPED_FOR[RateLimit(limit[1])])
+        self._count_dropped(webhook.no, attempt, _DROPPED_FOR[RateLimit(limit_key[1])])
         return rate_limited(attempt.received_at, opens_at)
 
     def _not_found(self, webhook: LiveWebhook | None, attempt: Attempt) -> NoSuchWebhook:
@@ -285,7 +288,7 @@ def _answer(outcome: Admission, plan: Plan) -> Outcome:
     return Challenged(reply.status, reply.content_type, reply.body)
 
 
-def _is_enabled_at(webhook: LiveWebhook, attempt: Attempt) -> bool:
+def _takes(webhook: LiveWebhook, attempt: Attempt) -> bool:
     """Whether the webhook is enabled and has the attempt's URL. Only URLs of `url_token` have a token segment."""
     if not webhook.accepts_deliveries:
         return False
@@ -308,7 +311,7 @@ def _declared_size(attempt: Attempt) -> int:
     return int(declared) if declared.isdigit() and len(declared) < 10 else 0
 
 
-class _KeyGenerator:
+class _RowKeyGenerator:
     """Makes random time-ordered keys. It buffers random bytes, because a system call per delivery is measurable."""
 
     __slots__ = ("_buffer", "_offset")

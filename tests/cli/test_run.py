@@ -9,7 +9,7 @@ import time_machine
 
 from hookmill.cli.run import LOG_BYTES_MAX
 from hookmill.domain.run import RunState
-from hookmill.runs.package import CHUNK_BYTES, FILES_COUNTED
+from hookmill.runs.package import CHUNK_BYTES, LISTED_ENTRIES_MAX
 from tests.cli.conftest import START_US, Hookmill, Log
 from tests.cli.terminal import on_terminal
 
@@ -206,12 +206,12 @@ def test_log_of_one_line_is_shown_on_a_terminal_piece_by_piece(package: Path):
 
 
 def test_show_lists_a_bounded_number_of_files(package: Path, hookmill: Hookmill):
-    for number in range(FILES_COUNTED + 1):
+    for number in range(LISTED_ENTRIES_MAX + 1):
         (package / f"{number:04}").touch()
 
     described = hookmill("run", "show", package.name, "--json").json
 
-    assert (len(described["files"]), described["more_files"]) == (FILES_COUNTED, True)
+    assert (len(described["files"]), described["more_files"]) == (LISTED_ENTRIES_MAX, True)
     assert "and more than 980 more\n" in hookmill("run", "show", package.name).out
 
 

@@ -8,7 +8,7 @@ import pytest
 from hookmill.domain.errors import Conflict, Invalid, LimitReached, NotFound
 from hookmill.domain.permission import Channel, MayAdminister, Role
 from hookmill.domain.webhook import AuthMode
-from hookmill.management import UNSET, KeyReused
+from hookmill.management import UNSET, IdempotencyKeyReused
 from tests.support.world import World
 
 
@@ -158,7 +158,7 @@ def test_a_repeated_request_finds_the_first_answer(world: World):
 
     with world.management.together(world.may):
         assert world.management.idempotency.answered(world.may, "key", b"d" * 32) == b'{"secret": "once"}'
-        with pytest.raises(KeyReused):
+        with pytest.raises(IdempotencyKeyReused):
             world.management.idempotency.answered(world.may, "key", b"e" * 32)
     world.clock.advance(days=1)
     with world.management.together(world.may):

@@ -38,7 +38,7 @@ def raise_limit() -> None:
         )
 
 
-def original_limit() -> int | None:
+def original_open_files_limit() -> int | None:
     """The soft limit before `raise_limit`, or None if it was not called.
 
     Runs' commands get this limit: a program that calls select() fails with descriptors above 1,023.

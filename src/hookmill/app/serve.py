@@ -38,7 +38,7 @@ RESTART_SECONDS: Final = 1.0
 def serve(settings: Settings, announce: Callable[[], None]) -> None:
     """Serve until SIGINT or SIGTERM. `announce` is called once the service is ready."""
     log.configure(settings)
-    _warn_of_open_data(settings)
+    _warn_of_exposed_directory(settings)
     # Before any fork, because forked processes inherit the protection.
     protect_memory()
     with ExitStack() as resources:
@@ -101,7 +101,7 @@ def _serve_until_interrupted(settings: Settings, forks: ForkServer, has_served: 
             return
 
 
-def _warn_of_open_data(settings: Settings) -> None:
+def _warn_of_exposed_directory(settings: Settings) -> None:
     directory = settings.data_dir.absolute()
     mode = stat.S_IMODE(directory.stat().st_mode)
     # Execute permission is allowed: the accounts of runners with a `user` must traverse the directory.

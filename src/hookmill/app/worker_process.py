@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hookmill.app import Store, log, now_us, open_store
-from hookmill.app.open_files import original_limit
+from hookmill.app.open_files import original_open_files_limit
 from hookmill.app.prctl import protect_memory
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, LEAVE, READY
 from hookmill.domain.errors import Invalid
@@ -88,7 +88,7 @@ def _engine(settings: Settings, store: Store) -> "Engine":
             pass_environment=runner.pass_environment,
             output_bytes_max=runner.output_bytes_max,
             account=unix_account(runner.user) if runner.user is not None else None,
-            open_files_max=original_limit(),
+            open_files_max=original_open_files_limit(),
         )
         for name, runner in settings.runners.items()
     }
@@ -125,7 +125,7 @@ def refuse_unusable_accounts(settings: Settings) -> None:
     _accounts(settings)
 
 
-def admit_accounts(settings: Settings) -> None:
+def grant_accounts_access(settings: Settings) -> None:
     """Give the accounts of runners access to their packages. Raises `Invalid` if an account still has none.
 
     It changes file modes, so call it only after the data directory was verified.

@@ -14,7 +14,7 @@ from hookmill.app.fork_server import ForkServer
 WORKER: Final = "worker"
 DRAIN_SECONDS: Final = 10
 """How long runs in progress may take to end when the service stops."""
-STOPPING_SECONDS: Final = 20
+INTERRUPT_SECONDS: Final = 20
 """How long the worker may then take to interrupt the other runs, which the next start resumes."""
 READY: Final = b"ready\n"
 """The worker's second message; its first is its process ID."""
@@ -41,7 +41,7 @@ class WorkerSupervisor:
         self._leaving.set()
         with suppress(OSError):
             self._channel.sendall(LEAVE)
-        self._watch.join(DRAIN_SECONDS + STOPPING_SECONDS)
+        self._watch.join(DRAIN_SECONDS + INTERRUPT_SECONDS)
         if self._watch.is_alive() and (pid := self._pid) is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -56,7 +56,7 @@ def serve(
     from hookmill import app
     from hookmill.app.open_files import raise_limit
     from hookmill.app.port import hold_port
-    from hookmill.app.worker_process import admit_accounts, refuse_unusable_accounts
+    from hookmill.app.worker_process import grant_accounts_access, refuse_unusable_accounts
 
     raise_limit()
     if settings.performs_runs:
@@ -68,7 +68,7 @@ def serve(
         finally:
             store.close()
         if settings.performs_runs:
-            admit_accounts(settings)
+            grant_accounts_access(settings)
 
         def announce() -> None:
             _announce(found, settings, " ".join([*_found_by(settings), how_to_call()]), json)
@@ -89,7 +89,7 @@ def worker(json: options.AsJson = False) -> None:
         )
 
     from hookmill.app.open_files import raise_limit
-    from hookmill.app.worker_process import admit_accounts, refuse_unusable_accounts, work_until_signalled
+    from hookmill.app.worker_process import grant_accounts_access, refuse_unusable_accounts, work_until_signalled
     from hookmill.store.database import open_database
     from hookmill.store.rights import refuse_missing_rights
 
@@ -97,7 +97,7 @@ def worker(json: options.AsJson = False) -> None:
     refuse_unusable_accounts(settings)
     with open_database(settings.store_url()) as database, database.read() as tx:
         refuse_missing_rights(tx, creates_tables=False, performs_runs=True)
-    admit_accounts(settings)
+    grant_accounts_access(settings)
 
     if json:
         as_json({"runs_at_once": settings.runs_at_once, "data_dir": str(settings.data_dir.absolute())})

@@ -25,7 +25,7 @@ from hookmill.management.filters import (
     draft_filter,
     evaluate_filter,
 )
-from hookmill.management.idempotency import Idempotency, KeyReused
+from hookmill.management.idempotency import Idempotency, IdempotencyKeyReused
 from hookmill.management.installation import Installation, InstallationConfig
 from hookmill.management.keys import Keys, KeyWithToken
 from hookmill.management.log import Log
@@ -80,8 +80,8 @@ __all__ = [
     "DefinitionOutcome",
     "DefinitionRun",
     "FilterTest",
+    "IdempotencyKeyReused",
     "InstallationConfig",
-    "KeyReused",
     "KeyWithToken",
     "LinkTarget",
     "Management",

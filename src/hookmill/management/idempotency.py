@@ -12,7 +12,7 @@ from hookmill.store import idempotency
 KEPT_US: Final = IDEMPOTENT_ANSWERS_KEPT_HOURS * 3_600_000_000
 
 
-class KeyReused(Conflict):
+class IdempotencyKeyReused(Conflict):
     """A different request has used the Idempotency-Key."""
 
 
@@ -23,7 +23,7 @@ class Idempotency:
         self._installation = installation
 
     def answered(self, may: MayManage | MayAdminister, key: str, request_digest: bytes) -> bytes | None:
-        """The stored response; None if the key was not used. Raises `KeyReused`."""
+        """The stored response; None if the key was not used. Raises `IdempotencyKeyReused`."""
         since = self._installation.now() - KEPT_US
         with self._installation.reading() as tx:
             stored = idempotency.kept(tx, idempotency.row_id(may.actor.id, key), self._installation.key, since=since)
@@ -31,7 +31,7 @@ class Idempotency:
             return None
         digest, answer = stored
         if not hmac.compare_digest(digest, request_digest):
-            raise KeyReused("This Idempotency-Key was used for another request. Take a new one.")
+            raise IdempotencyKeyReused("This Idempotency-Key was used for another request. Take a new one.")
         return answer
 
     def keep(self, may: MayManage | MayAdminister, key: str, request_digest: bytes, answer: bytes) -> None:

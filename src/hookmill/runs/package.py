@@ -17,7 +17,7 @@ from hookmill.store.directories import clear_place
 PROMPT_FILE: Final = "prompt.md"
 ENVELOPE_FILE: Final = "envelope.json"
 ENVELOPE_TEXT_FILE: Final = "envelope.txt"
-FILES_COUNTED: Final = 1_000
+LISTED_ENTRIES_MAX: Final = 1_000
 """The most entries that a listing of a package reads. A command may leave any number of files."""
 CHUNK_BYTES: Final = 65_536
 
@@ -144,7 +144,7 @@ def read_tail(descriptor: int, bytes_max: int) -> tuple[bytes, int]:
 
 
 def list_files(packages: Path, run: Run) -> tuple[list[tuple[str, int]], bool]:
-    """The names and sizes of a package's regular files, by name, and whether `FILES_COUNTED` left any out.
+    """The names and sizes of a package's regular files, by name, and whether `LISTED_ENTRIES_MAX` left any out.
 
     The list is empty if there is no package.
     """
@@ -156,7 +156,7 @@ def list_files(packages: Path, run: Run) -> tuple[list[tuple[str, int]], bool]:
         with os.scandir(package) as entries:
             files = [
                 (entry.name, entry.stat(follow_symlinks=False).st_size)
-                for entry in islice(entries, FILES_COUNTED)
+                for entry in islice(entries, LISTED_ENTRIES_MAX)
                 if entry.is_file(follow_symlinks=False)
             ]
             return sorted(files), next(entries, None) is not None

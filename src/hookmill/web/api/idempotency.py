@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from fastapi import Depends, Header, Request, Response
 
 from hookmill.domain.permission import MayAdminister, MayManage
-from hookmill.management import KeyReused, Management
+from hookmill.management import IdempotencyKeyReused, Management
 from hookmill.web.api.access import ManagementDependency, context_of
 from hookmill.web.api.fields import IDEMPOTENCY_KEY
 
@@ -37,7 +37,7 @@ class IdempotentRequest:
         perform: Callable[[], Response],
         reload: Callable[[str], Response] | None = None,
     ) -> Response:
-        """The response of `perform`, or the stored one of the first request. Raises `KeyReused`.
+        """The response of `perform`, or the stored one of the first request. Raises `IdempotencyKeyReused`.
 
         `reload` builds a response that was too large to store, from its `Location`.
 
@@ -67,7 +67,7 @@ class IdempotentRequest:
         head, has_body, body = stored.partition(b"\n")
         metadata = json.loads(head)
         if metadata["asked"] != self._body:
-            raise KeyReused("This Idempotency-Key was used for another request. Use a new one.")
+            raise IdempotencyKeyReused("This Idempotency-Key was used for another request. Use a new one.")
         if has_body or reload is None:
             response = Response(body, status_code=metadata["status"], headers=metadata["headers"])
         else:

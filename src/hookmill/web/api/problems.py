@@ -22,7 +22,7 @@ from hookmill.domain.errors import (
     Revoked,
     StoreUnavailable,
 )
-from hookmill.management import KeyReused
+from hookmill.management import IdempotencyKeyReused
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_SECONDS: Final = 5
@@ -155,7 +155,7 @@ def _code(error: HookmillError) -> str:
             return "changed"
         case LimitReached():
             return "limit_reached"
-        case KeyReused():
+        case IdempotencyKeyReused():
             return "idempotency_key_reused"
         case Conflict():
             return "conflict"
