@@ -1,4 +1,4 @@
-"""Did the sender prove itself? The answer is a type: only what is `Authentic` goes on to the log as a delivery."""
+"""Authenticates senders. An acceptance requires an `Authentic`, which only this module creates."""
 
 import hmac
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _CREDENTIAL_BYTES_MAX: Final = 8192
 
 
 class Reason(StrEnum):
-    """Why a sender was refused, for the owner's log. The sender is told nothing of it."""
+    """Why authentication failed, for the owner's log. The sender never gets the reason."""
 
     NO_AUTHORIZATION = "no Authorization header"
     SEVERAL_AUTHORIZATIONS = "more than one Authorization header"
@@ -34,18 +34,18 @@ class Authentic(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The sender holds the webhook's secret."""
 
     mode: AuthMode
-    """How it proved that."""
+    """The mode by which it was verified."""
     event_id: bytes | None = None
-    """The provider's own id of the event, from its header or from the signed body."""
+    """The provider's id of the event, from its header or from the signed body."""
     fingerprint: bytes | None = None
-    """What only a replay of this very request has again, where old signatures are refused."""
+    """16 bytes that only a replay of this request has again; None if the scheme does not reject old signatures."""
     reply: Reply | None = None
-    """What the provider wants to hear instead of 202, when this is its challenge."""
+    """The required response, if the request is a provider's challenge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The sender did not prove itself. `reason` is for the owner's log; the sender is told nothing."""
+    """The sender is not authenticated. `reason` is for the owner's log; the sender never gets it."""
 
     reason: str
 
@@ -56,14 +56,14 @@ _BY_URL_TOKEN: Final = Authentic(AuthMode.URL_TOKEN)
 
 
 def needs_body(webhook: LiveWebhook) -> bool:
-    """Whether the proof covers the body. Where it doesn't, the body of an unauthenticated client is not read."""
+    """Whether verification needs the body. Otherwise, the body of an unauthenticated client is not read."""
     return webhook.auth_mode is AuthMode.SIGNATURE
 
 
 def authenticate(webhook: LiveWebhook, attempt: Attempt, body: bytes = b"", *, public_url: str = "") -> Authentication:
-    """Verify the sender by the webhook's mode. Total: every request is either authentic or refused.
+    """Authenticate the sender by the webhook's mode. Never raises.
 
-    `public_url` is the configured one, without a path: some providers sign the URL that they were given.
+    `public_url` is the configured base URL, because some providers sign the webhook's URL.
     """
     match webhook.auth_mode:
         case AuthMode.TOKEN:
@@ -77,7 +77,7 @@ def authenticate(webhook: LiveWebhook, attempt: Attempt, body: bytes = b"", *, p
 
 
 def diagnosis(webhook: LiveWebhook, attempt: Attempt, body: bytes, *, public_url: str) -> str:
-    """Why a signature was refused, for the owner: one sentence. Costs as much as several verifications."""
+    """One sentence for the owner that explains why a signature was refused. It costs several verifications."""
     rule = webhook.signature
     if rule is None:
         return Reason.NO_RULE.value
@@ -105,14 +105,14 @@ def _signed_request(attempt: Attempt, body: bytes, public_url: str) -> SignedReq
 
 
 def _bearer(webhook: LiveWebhook, attempt: Attempt) -> Authentication:
-    given = attempt.authorization
-    if given is None:
+    authorization = attempt.authorization
+    if authorization is None:
         return Refused(Reason.NO_AUTHORIZATION)
     if attempt.authorizations > 1:
         return Refused(Reason.SEVERAL_AUTHORIZATIONS)
-    scheme, space, rest = given.partition(b" ")
+    scheme, space, rest = authorization.partition(b" ")
     credential = rest.lstrip(b" ")
-    if not space or not credential or scheme.lower() != b"bearer" or len(given) > _CREDENTIAL_BYTES_MAX:
+    if not space or not credential or scheme.lower() != b"bearer" or len(authorization) > _CREDENTIAL_BYTES_MAX:
         return Refused(Reason.NOT_BEARER)
     return _BY_BEARER_TOKEN if _is_secret(webhook, credential) else Refused(Reason.WRONG_TOKEN)
 
@@ -123,6 +123,6 @@ def _url_token(webhook: LiveWebhook, attempt: Attempt) -> Authentication:
     return _BY_URL_TOKEN if _is_secret(webhook, attempt.url_token) else Refused(Reason.WRONG_URL_TOKEN)
 
 
-def _is_secret(webhook: LiveWebhook, given: bytes) -> bool:
-    # Digests are equally long whatever was sent, so neither the time nor an error tells how close a guess came.
-    return hmac.compare_digest(sha256(given).digest(), webhook.secret_digest)
+def _is_secret(webhook: LiveWebhook, credential: bytes) -> bool:
+    # Digests have equal length, so the time reveals nothing about how close a guess is.
+    return hmac.compare_digest(sha256(credential).digest(), webhook.secret_digest)

@@ -1,7 +1,7 @@
-"""A delivery: what was sent, which event it is, and what became of it.
+"""A delivery: the attempt, its identity, and its outcome.
 
-Two deliveries with the same identity are the same event. The sender's word comes first, the body's digest last; each
-kind is digested under its own name, so that none can pose as another.
+Two deliveries with the same identity are the same event. The sender's id has priority over the body's digest. The
+digest of an identity includes its kind, so that an id of one kind never equals an id of another.
 """
 
 import re
@@ -17,7 +17,7 @@ from hookmill.domain.ids import DeliveryKey, WebhookUid
 from hookmill.domain.limits import IDENTITY_SHOWN_CHARACTERS
 
 SENDER_DELIVERY_IDS: Final = (b"x-service-delivery-id", b"x-warp-delivery-id")
-"""The headers in which any sender may put an event's id: two names of the same id. The first that is there counts."""
+"""The headers in which any sender may put an event's id. The first one that is present counts."""
 
 
 class Attempt(msgspec.Struct, kw_only=True, gc=False):
@@ -25,22 +25,24 @@ class Attempt(msgspec.Struct, kw_only=True, gc=False):
 
     uid: str
     url_token: bytes | None
-    """The raw path segment after the uid, if there is one."""
+    """The raw path segment after the uid, or None."""
     received_at: int
+    """In µs since 1970."""
     headers: dict[bytes, bytes]
-    """The first value of each header that a rule may ask for."""
+    """The first value of each header that evaluation may need."""
     authorization: bytes | None
     authorizations: int
+    """The number of Authorization headers."""
     conflicting: frozenset[bytes] = frozenset()
-    """The headers that came more than once with different values."""
+    """The headers that occurred more than once with different values."""
     target: bytes = b""
     """The path and the query as sent, which some providers sign."""
     peer: str = ""
-    """The address that connected: the sender's, or a proxy's."""
+    """The address of the connection: the sender's, or a proxy's."""
 
 
 class Label(IntEnum):
-    """What a log row says became of an attempt. The numbers are stored; `.shown` is the contract's wording."""
+    """The outcome of an attempt in the log. The numbers are stored; `.shown` is the contract's wording."""
 
     ACCEPTED = 1
     DUPLICATE = 2
@@ -73,14 +75,15 @@ class RateLimit(IntEnum):
 
 
 class IdentityKind(IntEnum):
-    """Where an identity was found, in order of preference. `.shown` is what exports say."""
+    """The source of an identity, in order of priority. `.shown` is its name in exports."""
 
     DELIVERY_ID_HEADER = 1
     PROVIDER = 2
     SENDER = 3
     BODY_SHA256 = 4
     SIGNED_CONTENT = 5
-    """Beside one of the others: what the sender signed, time included. It makes a replay under a new id a Duplicate."""
+    """The signed content, including its time. A delivery has it in addition, so that a replay with a new delivery id is
+    a Duplicate."""
 
     @property
     def shown(self) -> str:
@@ -88,17 +91,16 @@ class IdentityKind(IntEnum):
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """What the log records of an attempt although admission does not decide by it. Each field is a column of the same
-    name."""
+    """Fields that the log records, but that admission does not evaluate. Each field is a column of the same name."""
 
     reason: str | None = None
-    """Why it was refused, for the webhook's owner."""
+    """The reason of a rejection, for the webhook's owner."""
     client: str | None = None
-    """The address that a refused attempt came from."""
+    """The address of a rejected client."""
     event: str | None = None
-    """The type of the event, as an authenticated sender gives it."""
+    """The event type, if the sender is authenticated."""
     event_signed: bool | None = None
-    """Whether the signature covers the event's type. None where there is none."""
+    """Whether the signature covers the event type; None without an event type."""
 
 
 class Delivery(Recorded, frozen=True, kw_only=True):
@@ -118,7 +120,7 @@ class Delivery(Recorded, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedAttempts:
-    """Attempts that have no row: how many, of which kind, from `since` until before `until` (µs since 1970)."""
+    """The number of dropped attempts of one kind, from `since` (inclusive) to `until` (exclusive), in µs since 1970."""
 
     webhook_uid: WebhookUid
     kind: str
@@ -128,22 +130,23 @@ class DroppedAttempts:
 
 
 def joined(counts: Iterable[DroppedAttempts]) -> list[DroppedAttempts]:
-    """Those of one webhook and kind that follow on each other as one. Newest first."""
+    """Merge adjacent time ranges of the same webhook and kind. The result is newest first."""
     ranges: list[DroppedAttempts] = []
-    for each in sorted(counts, key=lambda one: (one.webhook_uid, one.kind, one.since)):
+    for counter in sorted(counts, key=lambda item: (item.webhook_uid, item.kind, item.since)):
         last = ranges[-1] if ranges else None
-        if last is None or (last.webhook_uid, last.kind, last.until) != (each.webhook_uid, each.kind, each.since):
-            ranges.append(each)
+        key = (counter.webhook_uid, counter.kind, counter.since)
+        if last is None or (last.webhook_uid, last.kind, last.until) != key:
+            ranges.append(counter)
         else:
-            ranges[-1] = replace(last, until=each.until, count=last.count + each.count)
-    return sorted(ranges, key=lambda one: one.until, reverse=True)
+            ranges[-1] = replace(last, until=counter.until, count=last.count + counter.count)
+    return sorted(ranges, key=lambda item: item.until, reverse=True)
 
 
 class Identity(NamedTuple):
-    """Which event a delivery is.
+    """The identity of the event that a delivery reports.
 
-    `digest` is 16 bytes over the kind and the whole value: what makes two events the same. `shown` is the sender's
-    value for people, cut; None for a body's digest.
+    Two deliveries with the same `digest` (16 bytes over the kind and the whole value) are the same event. `shown` is
+    the sender's value, shortened for display; None for a body's digest.
     """
 
     kind: IdentityKind
@@ -152,36 +155,38 @@ class Identity(NamedTuple):
 
 
 def identify(delivery_id_header: bytes | None, provider_id: bytes | None, attempt: Attempt, body: bytes) -> Identity:
-    """Which event this is: the first identity that is present and not blank."""
-    if delivery_id_header is not None and (sent := attempt.headers.get(delivery_id_header, b"").strip()):
-        return _chosen(IdentityKind.DELIVERY_ID_HEADER, sent)
-    if provider_id is not None and (sent := provider_id.strip()):
-        return _chosen(IdentityKind.PROVIDER, sent)
+    """The identity with the highest priority that is present and not blank."""
+    if delivery_id_header is not None and (value := attempt.headers.get(delivery_id_header, b"").strip()):
+        return _sender_identity(IdentityKind.DELIVERY_ID_HEADER, value)
+    if provider_id is not None and (value := provider_id.strip()):
+        return _sender_identity(IdentityKind.PROVIDER, value)
     for header in SENDER_DELIVERY_IDS:
-        if sent := attempt.headers.get(header, b"").strip():
-            return _chosen(IdentityKind.SENDER, sent)
+        if value := attempt.headers.get(header, b"").strip():
+            return _sender_identity(IdentityKind.SENDER, value)
     return Identity(IdentityKind.BODY_SHA256, _digest(b"body_sha256", sha256(body).digest()), None)
 
 
 def identities_shown_as(text: str) -> tuple[bytes, ...]:
-    """The digests of the identities that a person may mean by `text`: a sender's or provider's id, or the SHA-256 of
-    a body in hexadecimal digits."""
+    """The digests of the identities that `text` may stand for.
+
+    `text` is a sender's or provider's id, or the SHA-256 of a body in hexadecimal digits.
+    """
     value = text.strip().encode("utf-8", "surrogatepass")
     kinds = (IdentityKind.DELIVERY_ID_HEADER, IdentityKind.PROVIDER, IdentityKind.SENDER)
-    chosen = tuple(_digest(kind.shown.encode(), value) for kind in kinds)
+    digests = tuple(_digest(kind.shown.encode(), value) for kind in kinds)
     if re.fullmatch(r"[0-9a-fA-F]{64}", text.strip()):
-        return (*chosen, _digest(b"body_sha256", bytes.fromhex(text.strip())))
-    return chosen
+        return (*digests, _digest(b"body_sha256", bytes.fromhex(text.strip())))
+    return digests
 
 
 def replay_digest(fingerprint: bytes) -> bytes:
-    """The identity of one signed request, for schemes that refuse old ones: only a replay has it again."""
+    """The identity of a signed request. Only a replay of the request has the same one."""
     return _digest(IdentityKind.SIGNED_CONTENT.shown.encode(), fingerprint)
 
 
-def _chosen(kind: IdentityKind, value: bytes) -> Identity:
+def _sender_identity(kind: IdentityKind, value: bytes) -> Identity:
     shown = value.decode("utf-8", "replace")[:IDENTITY_SHOWN_CHARACTERS]
-    # PostgreSQL has no NUL in text, and a lone control character is nothing to show.
+    # PostgreSQL can't store NUL in text, and control characters can't be displayed.
     return Identity(kind, _digest(kind.shown.encode(), value), "".join(c if c.isprintable() else "�" for c in shown))
 
 
@@ -190,13 +195,13 @@ def _digest(kind: bytes, value: bytes) -> bytes:
 
 
 class Accepted(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """Durably recorded, with a run for every automation that it matches."""
+    """The delivery is durable, with a run for every automation that matches."""
 
     delivery: DeliveryKey
 
 
 class Duplicate(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """The same event was accepted before, as `original`. Recorded; starts nothing."""
+    """The same event was accepted before, as `original`. The log has a row; no run starts."""
 
     delivery: DeliveryKey
     original: DeliveryKey
@@ -204,7 +209,7 @@ class Duplicate(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False
 
 @dataclass(frozen=True, slots=True)
 class Challenged:
-    """A provider's signed challenge, recorded like a delivery; it starts nothing, and is answered as it wants."""
+    """A provider's signed challenge, with the reply that the provider requires. The log has a row; no run starts."""
 
     status: int
     content_type: str
@@ -212,35 +217,38 @@ class Challenged:
 
 
 class Rejected(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """Recorded, and refused for what `label` says."""
+    """The attempt was rejected for the reason in `label`. The log has a row."""
 
     label: Label
 
 
 class RateLimited(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """Over a rate limit: counted, not recorded. The next slot is free at `opens_at` (µs since 1970)."""
+    """The attempt exceeded a rate limit. It is counted, but the log has no row.
+
+    The limit admits the next attempt at `opens_at`, in µs since 1970.
+    """
 
     retry_after_seconds: int
     opens_at: int
 
 
 def rate_limited(now: int, opens_at: int) -> RateLimited:
-    """Both in µs. `Retry-After` speaks whole seconds: rounded up, and at least one."""
+    """Both times are in µs since 1970. `Retry-After` has whole seconds, so it is rounded up, and at least 1."""
     return RateLimited(max(1, -(-(opens_at - now) // 1_000_000)), opens_at)
 
 
 @dataclass(frozen=True, slots=True)
 class NoSuchWebhook:
-    """Unknown, disabled or deleted: nobody outside can tell which."""
+    """The webhook is unknown, disabled or deleted. The sender can't distinguish these cases."""
 
 
 class Unavailable(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """Our fault. Nothing is promised, and a retry is safe."""
+    """The service could not record the attempt, or does not know whether it did. A retry is safe."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The body never arrived whole. Nothing was recorded, as nobody proved anything."""
+    """The body did not arrive completely. Nothing was recorded, because the sender was not authenticated."""
 
 
 Outcome = Accepted | Duplicate | Challenged | Rejected | RateLimited | NoSuchWebhook | Unavailable | Broken

@@ -1,7 +1,7 @@
-"""Names of things: opaque to everybody outside, and told apart by their prefix.
+"""Ids: opaque to users, with a prefix for each kind.
 
-Deliveries and runs carry a UUIDv7 (RFC 9562), so that the newest rows stand together on disk and a page of the log is
-one walk. They are kept as 16 bytes and shown as a prefix and 32 hexadecimal digits.
+Deliveries and runs have a UUIDv7 (RFC 9562), so that the newest rows are adjacent on disk and a page of the log is one
+index scan. They are stored as 16 bytes, and shown as a prefix and 32 hexadecimal digits.
 """
 
 import re
@@ -23,7 +23,7 @@ RunKey = NewType("RunKey", bytes)
 
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 RANDOM_BYTES: Final = 17
-"""What `random_name` needs: 17 bytes give 27 characters, 135 bits."""
+"""The entropy for `random_name`: 17 bytes give 27 characters, or 135 bits."""
 _TWO_HALVES: Final = Struct(">QQ").pack
 _SHOWN: Final = re.compile(r"[0-9a-f]{32}\Z")
 
@@ -43,32 +43,32 @@ def time_ordered(now_us: int, entropy: bytes) -> bytes:
 
 
 def time_of(key: bytes) -> int:
-    """The µs since 1970 that a key was made of."""
+    """The time in a key, in µs since 1970."""
     return int.from_bytes(key[:6], "big") * 1000 + min((int.from_bytes(key[6:8], "big") & 0x0FFF) >> 2, 999)
 
 
 def delivery_id(key: bytes) -> str:
-    """`dlv_…`, as the sender sees it."""
+    """The shown id `dlv_…` of a stored key."""
     return "dlv_" + key.hex()
 
 
 def run_id(key: bytes) -> str:
-    """`run_…`, as people see it."""
+    """The shown id `run_…` of a stored key."""
     return "run_" + key.hex()
 
 
 def audit_entry_id(key: bytes) -> str:
-    """`aud_…`, as people see it."""
+    """The shown id `aud_…` of a stored key."""
     return "aud_" + key.hex()
 
 
 def delivery_key(shown: str) -> DeliveryKey:
-    """The stored key of a shown delivery id. Raises `Invalid` when it is none."""
+    """The stored key of a shown delivery id. Raises `Invalid` for another text."""
     return DeliveryKey(_key("dlv_", "delivery id", shown))
 
 
 def run_key(shown: str) -> RunKey:
-    """The stored key of a shown run id. Raises `Invalid` when it is none."""
+    """The stored key of a shown run id. Raises `Invalid` for another text."""
     return RunKey(_key("run_", "run id", shown))
 
 

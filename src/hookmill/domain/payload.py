@@ -1,6 +1,6 @@
-"""Is this body JSON, and what does it say? Strict RFC 8259 over strict UTF-8, at most 512 levels deep.
+"""Validates and decodes bodies: strict RFC 8259 in strict UTF-8, at most 512 levels deep.
 
-The verdict is cheap and builds no values; the values, every number exact, are decoded when first asked for.
+Validation is fast and builds no values. The values, with exact numbers, are decoded on first use.
 """
 
 import json
@@ -17,19 +17,19 @@ Json: TypeAlias = Any
 """A JSON value: None, bool, str, list, dict with str keys; a number is an int, a Decimal or a VastNumber."""
 
 MAX_NESTING: Final = 512
-"""Levels of arrays and objects inside each other; one more is refused."""
+"""The maximum number of nested levels of arrays and objects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotJson:
-    """The body is not acceptable JSON. `reason` is for the owner's log and never quotes the body."""
+    """The body is not valid JSON. `reason` is for the owner's log, and never quotes the body."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VastNumber:
-    """A number whose exponent lies outside Decimal's range, about ±10^18. Equal only to the same number."""
+    """A number whose exponent is outside the range of Decimal, about ±10^18. It equals only the same number."""
 
     negative: bool
     digits: str
@@ -37,7 +37,7 @@ class VastNumber:
 
     @property
     def first_digit_at(self) -> Decimal:
-        """The power of ten of its first digit."""
+        """The power of ten of the first digit."""
         return _DECIMALS.add(self.exponent, Decimal(len(self.digits) - 1))
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class VastNumber:
 
 
 class Parsed:
-    """A body that is JSON."""
+    """A valid JSON body."""
 
     __slots__ = ("_body", "_value")
 
@@ -54,7 +54,7 @@ class Parsed:
 
     @property
     def value(self) -> Json:
-        """What the body says, decoded on first use and kept. Numbers are exact; of equal keys, the last.
+        """The decoded body, cached after the first use. Numbers are exact; the last of equal keys counts.
 
         A body nested 512 deep needs about 256 KB of thread stack.
         """
@@ -65,9 +65,9 @@ class Parsed:
             return self._value
 
     def holds_none_of(self, spellings: Iterable[bytes]) -> bool:
-        """True when none of the strings with these `plain_spelling`s is in the body; False says nothing.
+        """True if the body contains none of the strings with these `plain_spelling`s; False means unknown.
 
-        Takes a tenth of the time that decoding takes. Only an escape by number could hide one of them.
+        It takes a tenth of the time of decoding. Only a `\\u` escape could hide a string.
         """
         body = self._body
         for spelling in spellings:
@@ -77,8 +77,7 @@ class Parsed:
 
 
 def plain_spelling(text: str) -> bytes | None:
-    """How a body spells this string, quotes included, unless it escapes by number. None where other spellings are
-    usual."""
+    """How a body without `\\u` escapes spells this string, including quotes. None if other spellings are common."""
     if any(character in _ESCAPED or character < " " or "\ud800" <= character <= "\udfff" for character in text):
         return None
     return f'"{text}"'.encode()
@@ -88,15 +87,15 @@ _ESCAPED: Final = frozenset('"\\/')
 
 
 def parse(body: bytes) -> Parsed | NotJson:
-    """The verdict on a body. Never raises, in time linear in the body's length."""
+    """Validate a body. Never raises; takes time linear in the body's length."""
     if _may_nest_too_deep(body) and _nesting(body) > MAX_NESTING:
         return NotJson(reason=_TOO_DEEP)
     try:
-        # Skipping checks the grammar but not the encoding.
+        # The skipping decoder verifies the grammar, but not the encoding.
         body.decode()
         _SKIPPER.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _second_opinion(body)
+        return _parse_leniently(body)
     return Parsed(body)
 
 
@@ -106,8 +105,8 @@ _FORM: Final = re.compile(rb"[A-Za-z][A-Za-z0-9_.%\[\]-]*=")
 _WHITESPACE: Final = b" \t\n\r"
 
 
-def _second_opinion(body: bytes) -> Parsed | NotJson:
-    """The standard library's verdict: it takes lone surrogates, which msgspec refuses, and places a fault."""
+def _parse_leniently(body: bytes) -> Parsed | NotJson:
+    """Validate with the standard library, which accepts lone surrogates and reports the position of a fault."""
     if not body.strip(_WHITESPACE):
         return NotJson(reason="the body is empty")
     if b"\0" in body[:4] or body.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -123,13 +122,13 @@ def _second_opinion(body: bytes) -> Parsed | NotJson:
     if _nesting(body) > MAX_NESTING:
         return NotJson(reason=_TOO_DEEP)
     try:
-        value = _JUDGE.decode(text)
+        value = _STANDARD_DECODER.decode(text)
     except json.JSONDecodeError as fault:
         return NotJson(reason=f"not JSON at line {fault.lineno}, column {fault.colno}")
     except _NotANumber:
         return NotJson(reason="NaN and Infinity are not JSON")
     except RecursionError:
-        # Only a caller that is itself hundreds of calls deep leaves too little room for 512 levels.
+        # Only with a caller that is hundreds of calls deep, the stack is too small for 512 levels.
         return NotJson(reason=_TOO_DEEP)
     parsed = Parsed(body)
     parsed._value = value
@@ -140,12 +139,12 @@ def _exact_value(body: bytes) -> Json:
     try:
         return _EXACT_DECODER.decode(body)
     except msgspec.MsgspecError:
-        # A lone surrogate, or an integer of more than 4,300 digits; fewer where the interpreter is so set.
-        return _JUDGE.decode(body.decode())
+        # A lone surrogate, or an integer with more digits than the interpreter's limit, which is 4,300 by default.
+        return _STANDARD_DECODER.decode(body.decode())
 
 
 def _may_nest_too_deep(body: bytes) -> bool:
-    # A closed level takes two bytes. A short run of unclosed ones is left to the parsers to refuse.
+    # A closed level takes two bytes. The parsers reject shorter bodies with unclosed levels.
     return len(body) > 2 * MAX_NESTING and body.count(b"[") + body.count(b"{") > MAX_NESTING
 
 
@@ -155,17 +154,17 @@ _NEITHER_BRACKET_NOR_QUOTE: Final = bytes(byte for byte in range(256) if byte no
 
 
 def _nesting(body: bytes) -> int:
-    """The deepest level reached; exact up to the first fault in the body's grammar."""
+    """The deepest nesting level, exact up to the first fault in the body's grammar."""
     if b'\\"' in body:
         body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Dropping two neighbouring quotes leaves everything else inside or outside a string, as it was.
+    # Removing two adjacent quotes does not change what is inside or outside a string.
     skeleton = body.translate(None, _NEITHER_BRACKET_NOR_QUOTE).replace(b'""', b"")
     brackets = b"".join(skeleton.split(b'"')[::2])
     steps = memoryview(brackets.translate(_STEPS)).cast("b")
     return max(accumulate(steps), default=0)
 
 
-# int() refuses no text this short, whatever limit on digits the interpreter runs with, and is quick at it.
+# int() accepts this many digits whatever the interpreter's limit is, and is fast for them.
 _SAFE_INT_DIGITS: Final = 640
 _DECIMALS: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation])
 _NUMBER: Final = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
@@ -178,7 +177,7 @@ def _exact_integer(text: str) -> int | Decimal:
 
 
 def _exact_number(text: str) -> Decimal | VastNumber:
-    """The number that a JSON literal spells, without rounding and without writing out its exponent."""
+    """The exact number of a JSON literal. Its exponent is not expanded into digits."""
     try:
         return Decimal(text, _DECIMALS)
     except InvalidOperation:
@@ -186,15 +185,15 @@ def _exact_number(text: str) -> Decimal | VastNumber:
 
 
 def _beyond_decimal(text: str) -> Decimal | VastNumber:
-    """One form for each number: Decimal refuses some spellings of numbers that it can hold."""
+    """The canonical form of the number: Decimal rejects some spellings of numbers that it can represent."""
     literal = _NUMBER.fullmatch(text)
-    assert literal is not None, "a parser hands over JSON numbers only"
+    assert literal is not None, "the parser calls this for JSON numbers only"
     sign, whole, fraction, power = literal.groups(default="")
-    written = (whole + fraction).lstrip("0")
-    digits = written.rstrip("0")
+    significant = (whole + fraction).lstrip("0")
+    digits = significant.rstrip("0")
     if not digits:
         return Decimal(0)
-    shift = len(written) - len(digits) - len(fraction)
+    shift = len(significant) - len(digits) - len(fraction)
     exponent = _DECIMALS.add(Decimal(power or "0", _DECIMALS), Decimal(shift))
     try:
         return Decimal(f"{sign}{digits}E{exponent:f}", _DECIMALS)
@@ -203,7 +202,7 @@ def _beyond_decimal(text: str) -> Decimal | VastNumber:
 
 
 class _NotANumber(ValueError):
-    """The body says NaN, Infinity or -Infinity, which the standard library would let pass."""
+    """The body contains NaN, Infinity or -Infinity, which the standard library accepts."""
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -212,4 +211,6 @@ def _refuse_constant(name: str) -> NoReturn:
 
 _SKIPPER: Final = msgspec.json.Decoder(msgspec.Raw)
 _EXACT_DECODER: Final = msgspec.json.Decoder(float_hook=_exact_number)
-_JUDGE: Final = json.JSONDecoder(parse_float=_exact_number, parse_int=_exact_integer, parse_constant=_refuse_constant)
+_STANDARD_DECODER: Final = json.JSONDecoder(
+    parse_float=_exact_number, parse_int=_exact_integer, parse_constant=_refuse_constant
+)

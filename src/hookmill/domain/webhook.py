@@ -1,4 +1,4 @@
-"""A webhook: an ingress URL of a factory, and how a sender proves itself there."""
+"""A webhook: an ingress URL of a factory, and how its sender authenticates."""
 
 import re
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class WebhookState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """A webhook as people manage it. It never holds its secret."""
+    """A webhook as management shows it. It never contains the secret."""
 
     uid: WebhookUid
     no: int
@@ -43,29 +43,29 @@ class Webhook:
     signature_scheme: str | None
     delivery_id_header: str | None
     event_header: str | None
-    """The request header that says which type of event a delivery reports, where no scheme says where that stands."""
+    """The request header with the event type, if the signature scheme does not define where it is."""
     revision: int
     created_at: int
     signature_options: dict[str, Any] | None = None
-    """What the user filled in for the scheme `hmac`."""
+    """The user's options of the scheme `hmac`."""
     answers_handshakes: bool = False
-    """Whether a provider's signed challenge is answered as it wants, and starts nothing."""
+    """Whether the ingress replies to a provider's signed challenge. A challenge starts no runs."""
     has_secret: bool = True
-    """False until the provider's secret was supplied. Such a webhook can't be enabled."""
+    """False until the provider's secret is supplied. Such a webhook can't be enabled."""
     secret_is_current: bool = True
-    """False while the team secret has a newer value than the one this webhook last synced."""
+    """False if the team secret has a newer value than the one that this webhook uses."""
 
     def ingress_path(self) -> str:
-        """The path to show. A URL token is shown once, at creation, and is a placeholder ever after."""
+        """The path of the URL, with a placeholder instead of a URL token."""
         token = f"/{TOKEN_PLACEHOLDER}" if self.auth_mode is AuthMode.URL_TOKEN else ""
         return f"{INGRESS_PREFIX}{self.uid}{token}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveWebhook:
-    """A webhook as the ingress judges by: one consistent reading of it, its secret, and who listens to it.
+    """A webhook as the ingress uses it: with its secret and its subscriptions, all read in one transaction.
 
-    `revision` rises with any change to any of these; a judgement counts only while it is still the stored one.
+    Each change to any of these increments `revision`. An evaluation counts only if the stored revision is the same.
     """
 
     uid: WebhookUid
@@ -75,9 +75,9 @@ class LiveWebhook:
     auth_mode: AuthMode
     accepts_deliveries: bool
     secret_digest: bytes
-    """SHA-256 of the secret: all that the token modes need to know of it."""
+    """SHA-256 of the secret, for the token modes."""
     signature: "SignatureRule | None"
-    """How deliveries are signed, and with what keys; for `signature` alone."""
+    """The signature scheme and keys, for the mode `signature` only."""
     delivery_id_header: bytes | None
     """In lower case, as header names arrive."""
     event_source: EventSource | None
@@ -88,7 +88,7 @@ _NAME: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,100}\Z")
 
 
 def usable_name(kind: str, name: str) -> str:
-    """`name`, trimmed. Raises `Invalid` unless it is 1 to 100 printable characters that UTF-8 can write."""
+    """`name`, trimmed. Raises `Invalid` unless it has 1 to 100 printable characters that UTF-8 can encode."""
     trimmed = name.strip()
     if _NAME.match(trimmed) and not any("\ud800" <= character <= "\udfff" for character in trimmed):
         return trimmed
@@ -112,12 +112,12 @@ _HOP_BY_HOP: Final = {
 
 
 def usable_delivery_id_header(name: str) -> str:
-    """`name`, if senders may put an event's id there. Raises `Invalid` where it would hold a credential or framing."""
+    """`name`. Raises `Invalid` for a header that contains a credential, or that belongs to the connection."""
     return _usable_header(name, "delivery ids", "X-Event-Id")
 
 
 def usable_event_header(name: str) -> str:
-    """`name`, if senders may put an event's type there. Raises `Invalid` as for the event's id."""
+    """`name`. Raises `Invalid` as `usable_delivery_id_header`."""
     return _usable_header(name, "event types", "X-Event-Type")
 
 
