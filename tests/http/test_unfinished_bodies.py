@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hookmill.web import delivery_body
-from hookmill.web.delivery_body import BodyGaveWay, DeliveryBodies
+from hookmill.web.delivery_body import BodyEvicted, DeliveryBodies
 
 PART = 400
 
@@ -46,12 +46,12 @@ def test_the_oldest_unfinished_body_gives_way():
         for sender in senders:
             sender.goes_on.set()
         ended = await asyncio.gather(*reading, return_exceptions=True)
-        assert (bodies._bytes_held, bodies._held, bodies._given_way, bodies._began) == (0, {}, set(), {})
+        assert (bodies._total_bytes, bodies._sizes, bodies._evicted, bodies._began) == (0, {}, set(), {})
         return ended
 
     first, *others = asyncio.run(read_three())
 
-    assert isinstance(first, BodyGaveWay)
+    assert isinstance(first, BodyEvicted)
     assert others == [b"x" * 2 * PART] * 2
 
 

@@ -1,1 +1,1 @@
-"""HTTP: the ingress, the API and the dashboard."""
+"""The HTTP endpoints: the ingress, the API and the dashboard."""

@@ -1,9 +1,9 @@
-"""ASGI as this service uses it, without a framework."""
+"""Types and helpers for raw ASGI."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from hookmill.web.errors import Problem
+from hookmill.web.errors import ErrorResponse
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -11,6 +11,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
-async def send_problem(send: Send, problem: Problem) -> None:
-    await send({"type": "http.response.start", "status": problem.status, "headers": list(problem.headers)})
-    await send({"type": "http.response.body", "body": problem.body})
+async def send_error(send: Send, error_response: ErrorResponse) -> None:
+    await send(
+        {"type": "http.response.start", "status": error_response.status, "headers": list(error_response.headers)}
+    )
+    await send({"type": "http.response.body", "body": error_response.body})

@@ -1,4 +1,4 @@
-"""Reading a request's body: complete, and within a size. `BodyReader` reads bodies for the API and the dashboard."""
+"""Reading a request's body completely, up to a size. The API and the dashboard use `BodyReader`."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from hookmill.web.asgi import Receive, Scope
 
 _LENGTH_DIGITS_MAX = 12
-"""A number of more digits is too large for any limit, and slow to convert."""
+"""A number with more digits exceeds any limit, and is slow to convert."""
 
 
 class BodyTooLarge(Exception):
-    """The body is larger than it may be. It was not read to its end. `size` is what was declared, or what arrived."""
+    """The body exceeds its size limit. It was not read to its end. `size`: the bytes declared or received."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -18,11 +18,11 @@ class BodyTooLarge(Exception):
 
 
 class BodyTooSlow(Exception):
-    """The body was not complete in time, or it gave way to newer ones."""
+    """The body was not complete in time, or was evicted in favour of newer ones."""
 
 
 class BodyCutShort(Exception):
-    """The client closed the connection before the body was complete, or its length can't be read."""
+    """The client closed the connection before the end of the body, or `Content-Length` is no number."""
 
 
 def length_from(declared: bytes, bytes_max: int) -> int:
@@ -35,23 +35,24 @@ def length_from(declared: bytes, bytes_max: int) -> int:
     return length
 
 
-async def gather(
+async def read_body(
     receive: Receive, length: int | None, bytes_max: int, arrived: Callable[[int], None] | None = None
 ) -> bytes:
-    """The whole body, of `length` bytes or, where it comes in chunks (None), of at most `bytes_max`.
+    """The complete body: `length` bytes, or at most `bytes_max` if it is chunked (None).
 
-    `arrived` is called with the size so far, as long as more is to come. Raises `BodyTooLarge`, `BodyCutShort`.
+    While the body is incomplete, each part calls `arrived` with the size so far. Raises `BodyTooLarge` and
+    `BodyCutShort`.
     """
     parts: list[bytes] = []
     size = 0
     more = True
-    # The server passes on what was declared and no more. To wait for the final empty message would take a small
-    # delivery through the server's threads once more, for a fifth of its time.
+    # The server passes on exactly the declared length. Waiting for the final empty message would take a small
+    # delivery through the server's threads once more, which costs a fifth of its time.
     while more and size != length:
         try:
             message = await receive()
         except Exception:
-            # Servers report a broken body by a message or by an error of their own.
+            # Servers report a broken body by a message or by an exception.
             raise BodyCutShort from None
         if message["type"] != "http.request":
             raise BodyCutShort
@@ -69,22 +70,22 @@ async def gather(
 
 
 class BodyReader:
-    """Reads bodies for one event loop, at most `at_a_time` of them at once.
+    """Reads bodies for one event loop, at most `at_a_time` concurrently.
 
-    When one more arrives, the one that has waited longest for its client gives way. A complete form arrives within
-    milliseconds, so clients that send slowly, however many there are, keep nobody out and hold little memory.
+    One more evicts the oldest. A complete form arrives within milliseconds, so any number of slow clients can't exclude
+    others, and they hold little memory.
     """
 
     def __init__(self, at_a_time: int, *, grace_seconds: float = 0) -> None:
-        """A body may take `grace_seconds`, however many arrive meanwhile."""
+        """No body is evicted within its first `grace_seconds`."""
         self._at_a_time = at_a_time
         self._grace_seconds = grace_seconds
         self._deadlines: dict[asyncio.Timeout, float] = {}
 
     async def read(self, scope: Scope, receive: Receive, *, bytes_max: int, seconds: float) -> bytes:
-        """The whole body. Raises `BodyTooLarge`, `BodyTooSlow` or `BodyCutShort`.
+        """The complete body. Raises `BodyTooLarge`, `BodyTooSlow` or `BodyCutShort`.
 
-        A declared length above `bytes_max` is refused unread.
+        A declared length above `bytes_max` is rejected without reading.
         """
         length = _declared_length(scope, bytes_max)
         try:
@@ -92,7 +93,7 @@ class BodyReader:
                 self._make_room()
                 self._deadlines[deadline] = asyncio.get_running_loop().time()
                 try:
-                    return await gather(receive, length, bytes_max)
+                    return await read_body(receive, length, bytes_max)
                 finally:
                     self._deadlines.pop(deadline, None)
         except TimeoutError:
@@ -107,7 +108,7 @@ class BodyReader:
 
 
 def _declared_length(scope: Scope, bytes_max: int) -> int | None:
-    """The declared length of the body in bytes; None where it comes in chunks."""
+    """The declared length of the body in bytes; None if it is chunked."""
     declared: bytes | None = next((value for name, value in scope["headers"] if name == b"content-length"), None)
     if declared is not None:
         return length_from(declared, bytes_max)

@@ -1,4 +1,4 @@
-"""Reading the bodies of deliveries. Every delivery passes here, so all of them share one timer."""
+"""Reading the bodies of deliveries. All of them share one timer, which is cheaper than one for each."""
 
 import asyncio
 from typing import Any, Final
@@ -7,34 +7,33 @@ from hookmill.domain.delivery import Broken
 from hookmill.domain.limits import BODY_BYTES_MAX
 from hookmill.ingress import Body, TooLarge
 from hookmill.web.asgi import Receive
-from hookmill.web.body import BodyCutShort, BodyTooLarge, BodyTooSlow, gather, length_from
+from hookmill.web.body import BodyCutShort, BodyTooLarge, BodyTooSlow, length_from, read_body
 
 BODY_SECONDS: Final = 30.0
-"""The deadline of a whole body, from its first byte to its last."""
-LOOK_SECONDS: Final = 1.0
+"""The time limit of a body, from its first byte to its last."""
+CHECK_SECONDS: Final = 1.0
 UNFINISHED_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Memory that one process gives to bodies that are not complete: anybody may send those of signed webhooks."""
+"""The memory of one process for incomplete bodies. Unauthenticated clients can send those to signed webhooks."""
 
 _LOGGED_SIZE_MAX: Final = 2**31 - 1
-"""The log shows no more of a declared length than its column holds."""
+"""The largest size that the log's column can hold."""
 
-_Reading = asyncio.Task[Any] | None
+_BodyTask = asyncio.Task[Any] | None
 
 
-class BodyGaveWay(Exception):
-    """The body was given up, because the unfinished bodies together took too much memory."""
+class BodyEvicted(Exception):
+    """The body was evicted, because the incomplete bodies together exceeded their memory."""
 
 
 class DeliveryBodies:
-    """The bodies that one event loop is reading, each with a deadline. One timer for each body would cost more than the
-    body."""
+    """The bodies that one event loop is reading, each with a time limit. One timer checks all of them."""
 
     def __init__(self) -> None:
-        self._began: dict[_Reading, float] = {}
-        self._late: set[_Reading] = set()
-        self._held: dict[_Reading, int] = {}
-        self._bytes_held = 0
-        self._given_way: set[_Reading] = set()
+        self._began: dict[_BodyTask, float] = {}
+        self._timed_out: set[_BodyTask] = set()
+        self._sizes: dict[_BodyTask, int] = {}
+        self._total_bytes = 0
+        self._evicted: set[_BodyTask] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def read(self, receive: Receive, headers: dict[bytes, bytes]) -> Body:
@@ -43,58 +42,58 @@ class DeliveryBodies:
         Raises `BodyTooSlow` after the deadline, and `BodyGaveWay` when it made room for others.
         """
         declared = headers.get(b"content-length")
-        reading = self._begin()
+        task = self._begin()
         try:
             length = length_from(declared, BODY_BYTES_MAX) if declared is not None else None
-            return await gather(receive, length, BODY_BYTES_MAX, lambda size: self._hold(reading, size))
+            return await read_body(receive, length, BODY_BYTES_MAX, lambda size: self._hold(task, size))
         except BodyTooLarge as excess:
             return TooLarge(min(excess.size, _LOGGED_SIZE_MAX))
         except BodyCutShort:
             return Broken()
         except asyncio.CancelledError:
-            if reading is not None and reading in self._given_way:
-                reading.uncancel()
-                raise BodyGaveWay from None
-            if reading is not None and reading in self._late:
-                reading.uncancel()
+            if task is not None and task in self._evicted:
+                task.uncancel()
+                raise BodyEvicted from None
+            if task is not None and task in self._timed_out:
+                task.uncancel()
                 raise BodyTooSlow from None
             raise
         finally:
-            self._end(reading)
+            self._end(task)
 
-    def _begin(self) -> _Reading:
+    def _begin(self) -> _BodyTask:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-            self._cancel_late_ones()
-        reading = asyncio.current_task(self._loop)
-        self._began[reading] = self._loop.time()
-        return reading
+            self._cancel_overdue()
+        task = asyncio.current_task(self._loop)
+        self._began[task] = self._loop.time()
+        return task
 
-    def _end(self, reading: _Reading) -> None:
-        del self._began[reading]
-        if reading in self._held:
-            self._bytes_held -= self._held.pop(reading)
-            self._given_way.discard(reading)
-        if self._late:
-            self._late.discard(reading)
+    def _end(self, task: _BodyTask) -> None:
+        del self._began[task]
+        if task in self._sizes:
+            self._total_bytes -= self._sizes.pop(task)
+            self._evicted.discard(task)
+        if self._timed_out:
+            self._timed_out.discard(task)
 
-    def _hold(self, reading: _Reading, size: int) -> None:
-        """Count the bytes of a body that is not complete. Above the bound, the oldest body gives way."""
-        self._bytes_held += size - self._held.get(reading, 0)
-        self._held[reading] = size
-        if self._bytes_held > UNFINISHED_BYTES_MAX:
-            oldest = next((each for each in self._held if each is not None and each not in self._given_way), None)
+    def _hold(self, task: _BodyTask, size: int) -> None:
+        """Count the bytes of an incomplete body. Above the memory limit, evict the oldest body."""
+        self._total_bytes += size - self._sizes.get(task, 0)
+        self._sizes[task] = size
+        if self._total_bytes > UNFINISHED_BYTES_MAX:
+            oldest = next((each for each in self._sizes if each is not None and each not in self._evicted), None)
             if oldest is not None:
-                self._given_way.add(oldest)
+                self._evicted.add(oldest)
                 oldest.cancel()
 
-    def _cancel_late_ones(self) -> None:
+    def _cancel_overdue(self) -> None:
         assert self._loop is not None
         earliest = self._loop.time() - BODY_SECONDS
-        for reading, began in list(self._began.items()):
+        for task, began in list(self._began.items()):
             if began > earliest:
                 break
-            if reading is not None and reading not in self._late:
-                self._late.add(reading)
-                reading.cancel()
-        self._loop.call_later(LOOK_SECONDS, self._cancel_late_ones)
+            if task is not None and task not in self._timed_out:
+                self._timed_out.add(task)
+                task.cancel()
+        self._loop.call_later(CHECK_SECONDS, self._cancel_overdue)

@@ -1,4 +1,4 @@
-"""The one error body: `application/problem+json` (RFC 9457), in the same few words whatever lies behind it."""
+"""Error responses of the ingress and the router: `application/problem+json` (RFC 9457), built once at import."""
 
 import json
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ Header = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """An error answer, made once.
+class ErrorResponse:
+    """An error response.
 
-    `closes` ends the connection: what follows on it can't be trusted, or comes from somebody who has proven nothing and
-    could ask on and on, never reading an answer, at our memory's cost.
+    `closes` closes the connection: the bytes that follow can't be trusted, or the client is unauthenticated and could
+    send requests without end, use memory and never read a response.
     """
 
     status: int
@@ -20,12 +20,12 @@ class Problem:
     body: bytes
     closes: bool = False
 
-    def with_header(self, name: bytes, value: bytes) -> "Problem":
-        return Problem(self.status, (*self.headers, (name, value)), self.body, self.closes)
+    def with_header(self, name: bytes, value: bytes) -> "ErrorResponse":
+        return ErrorResponse(self.status, (*self.headers, (name, value)), self.body, self.closes)
 
 
-def problem(status: int, code: str, title: str, *more: Header, closes: bool = False) -> Problem:
-    """`code` is stable and for programs, `title` is for people; neither says more than the status may."""
+def error_response(status: int, code: str, title: str, *more: Header, closes: bool = False) -> ErrorResponse:
+    """`code` is stable and for programs, `title` is for people. Neither reveals more than the status."""
     body = json.dumps({"type": "about:blank", "title": title, "status": status, "code": code}).encode() + b"\n"
     headers: tuple[Header, ...] = (
         (b"content-type", b"application/problem+json"),
@@ -35,39 +35,39 @@ def problem(status: int, code: str, title: str, *more: Header, closes: bool = Fa
     )
     if closes:
         headers = (*headers, (b"connection", b"close"))
-    return Problem(status, headers, body, closes)
+    return ErrorResponse(status, headers, body, closes)
 
 
-MALFORMED_REQUEST: Final = problem(400, "malformed_request", "The request is not well-formed HTTP.", closes=True)
-BODY_CUT_SHORT: Final = problem(400, "body_cut_short", "The body did not arrive whole.", closes=True)
-INVALID_JSON: Final = problem(400, "invalid_json", "The body is not valid JSON.")
-UNAUTHENTICATED: Final = problem(
+MALFORMED_REQUEST: Final = error_response(400, "malformed_request", "The request is not well-formed HTTP.", closes=True)
+BODY_CUT_SHORT: Final = error_response(400, "body_cut_short", "The body is incomplete.", closes=True)
+INVALID_JSON: Final = error_response(400, "invalid_json", "The body is not valid JSON.")
+UNAUTHENTICATED: Final = error_response(
     401, "authentication_failed", "The delivery is not authenticated.", (b"www-authenticate", b"Bearer"), closes=True
 )
-NOT_FOUND: Final = problem(404, "not_found", "There is nothing here.", closes=True)
-METHOD_NOT_ALLOWED: Final = problem(
+NOT_FOUND: Final = error_response(404, "not_found", "The path does not exist.", closes=True)
+METHOD_NOT_ALLOWED: Final = error_response(
     405, "method_not_allowed", "Deliveries are sent with POST.", (b"allow", b"POST"), closes=True
 )
-BODY_TOO_SLOW: Final = problem(408, "body_too_slow", "The body took too long to arrive.", closes=True)
-TOO_LARGE: Final = problem(413, "body_too_large", "The body is larger than 262144 bytes.", closes=True)
-MISDIRECTED: Final = problem(
+BODY_TOO_SLOW: Final = error_response(408, "body_too_slow", "The body took too long to arrive.", closes=True)
+TOO_LARGE: Final = error_response(413, "body_too_large", "The body is larger than 262144 bytes.", closes=True)
+MISDIRECTED: Final = error_response(
     421,
     "misdirected_request",
     "The service does not answer under this host name. Use the address that HOOKMILL_BASE_URL names, or set it to the "
     "address that you use.",
     closes=True,
 )
-TOO_MANY: Final = problem(429, "too_many_requests", "Too many deliveries for now. Repeat this one later.", closes=True)
-BUSY: Final = problem(
-    503, "busy", "Too many requests are under way. Repeat this one later.", (b"retry-after", b"5"), closes=True
+TOO_MANY: Final = error_response(429, "too_many_requests", "Too many deliveries. Retry this one later.", closes=True)
+BUSY: Final = error_response(
+    503, "busy", "Too many requests are in progress. Retry this one later.", (b"retry-after", b"5"), closes=True
 )
-NOT_AVAILABLE: Final = problem(
+NOT_AVAILABLE: Final = error_response(
     503,
     "unavailable",
-    "This part of the service can't be used now. Try again soon.",
+    "This part of the service is temporarily unavailable. Retry soon.",
     (b"retry-after", b"5"),
     closes=True,
 )
-UNAVAILABLE: Final = problem(
-    503, "unavailable", "The delivery could not be recorded. Repeat it later.", (b"retry-after", b"5")
+UNAVAILABLE: Final = error_response(
+    503, "unavailable", "The delivery could not be recorded. Retry it later.", (b"retry-after", b"5")
 )

@@ -1,11 +1,11 @@
-"""Requests whose end, or whose host, a proxy in front may have understood differently. They are refused."""
+"""Ambiguous requests: a proxy may have read their end or their host differently. The service rejects them."""
 
 from typing import Final
 
 from hookmill.web.asgi import Scope
 
 FRAMING: Final = frozenset({b"host", b"content-length", b"transfer-encoding"})
-"""The headers that may come once only."""
+"""The headers that may occur only once."""
 
 
 def is_ambiguous(scope: Scope) -> bool:
@@ -19,7 +19,7 @@ def is_ambiguous(scope: Scope) -> bool:
 
 
 def is_contradictory(headers: dict[bytes, bytes], scope: Scope) -> bool:
-    """Whether headers that come once contradict each other."""
+    """Whether headers that occur only once contradict each other."""
     coding = headers.get(b"transfer-encoding")
     if coding is not None and (coding.strip().lower() != b"chunked" or b"content-length" in headers):
         return True

@@ -1,11 +1,11 @@
 """Which Host a request to the dashboard or the API may name.
 
-Against DNS rebinding: a site lets its own name resolve to this service's address, and its pages are then of the same
-origin as ours. Its name is always one that somebody registered, so it has a dot and is no address.
+This prevents DNS rebinding: an attacker's domain resolves to this service's address, so that the attacker's pages have
+the same origin as the service. Such a domain is registered, so it has a dot and is no IP address.
 """
 
-# Loaded here, before any process is forked: `encode("idna")` would import it, and a fork while another thread is
-# importing it leaves the child waiting for that thread.
+# Imported before any process forks. Otherwise `encode("idna")` imports it, and a fork during that import would leave
+# the child waiting for a thread that it does not have.
 import encodings.idna  # noqa: F401
 import re
 from collections.abc import Iterable
@@ -17,20 +17,22 @@ _PLAIN_NAME: Final = re.compile(r"[a-z0-9_-]+")
 
 
 class OwnHosts:
-    """The names that this service answers to."""
+    """The host names that this service accepts."""
 
     def __init__(self, public_url: str) -> None:
         name = (urlsplit(public_url).hostname or "").lower()
         self._names = {name}
         try:
-            # As browsers send it.
+            # Browsers send this form.
             self._names.add(name.encode("idna").decode())
         except UnicodeError:
             pass
 
     def includes(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        """Whether the request's Host is the public URL's name, an IP address, or a name without a dot, such as
-        localhost or a container's. A request without Host comes from no browser."""
+        """Whether the request's Host is the public URL's name, an IP address, or a name without a dot.
+
+        A name without a dot is localhost or a container's. A request without Host is accepted: no browser sends one.
+        """
         host = next((value for name, value in headers if name == b"host"), b"").decode("latin-1").lower()
         name = _without_port(host)
         return not host or name in self._names or _PLAIN_NAME.fullmatch(name) is not None or _is_address(name)

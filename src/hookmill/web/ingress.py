@@ -1,7 +1,6 @@
-"""The ingress endpoint: an HTTP request in, an `Attempt`; an `Outcome` out, an HTTP response. It decides only what HTTP
-decides.
+"""The ingress endpoint: turns an HTTP request into an `Attempt`, and its `Outcome` into an HTTP response.
 
-Raw ASGI: every delivery passes here, and a framework's routing costs as much as the delivery.
+It decides only what HTTP decides. It is raw ASGI: a framework's routing would cost as much as the delivery itself.
 """
 
 from collections.abc import Callable
@@ -21,10 +20,10 @@ from hookmill.domain.delivery import (
 )
 from hookmill.ingress import Body, Ingress
 from hookmill.web import errors
-from hookmill.web.asgi import Receive, Scope, Send, send_problem
+from hookmill.web.asgi import Receive, Scope, Send, send_error
 from hookmill.web.body import BodyTooSlow
-from hookmill.web.delivery_body import BodyGaveWay, DeliveryBodies
-from hookmill.web.errors import Problem
+from hookmill.web.delivery_body import BodyEvicted, DeliveryBodies
+from hookmill.web.errors import ErrorResponse
 from hookmill.web.framing import FRAMING, is_contradictory
 
 PREFIX: Final = b"/webhooks/w/"
@@ -48,8 +47,8 @@ class IngressEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         attempt = _attempt(scope, self._now_us())
-        if isinstance(attempt, Problem):
-            await send_problem(send, attempt)
+        if isinstance(attempt, ErrorResponse):
+            await send_error(send, attempt)
             return
         headers = attempt.headers
 
@@ -59,10 +58,10 @@ class IngressEndpoint:
         try:
             outcome = await self._ingress.receive(attempt, read_body)
         except BodyTooSlow:
-            await send_problem(send, errors.BODY_TOO_SLOW)
+            await send_error(send, errors.BODY_TOO_SLOW)
             return
-        except BodyGaveWay:
-            await send_problem(send, errors.BUSY)
+        except BodyEvicted:
+            await send_error(send, errors.BUSY)
             return
         match outcome:
             case Accepted(delivery) | Duplicate(delivery):
@@ -72,7 +71,7 @@ class IngressEndpoint:
             case Challenged():
                 await _send_reply(send, outcome)
             case _:
-                await send_problem(send, _problem_for(outcome))
+                await send_error(send, _error_for(outcome))
 
 
 async def _send_reply(send: Send, reply: Challenged) -> None:
@@ -85,7 +84,7 @@ async def _send_reply(send: Send, reply: Challenged) -> None:
     await send({"type": "http.response.body", "body": reply.body})
 
 
-def _problem_for(outcome: Rejected | RateLimited | NoSuchWebhook | Unavailable | Broken) -> Problem:
+def _error_for(outcome: Rejected | RateLimited | NoSuchWebhook | Unavailable | Broken) -> ErrorResponse:
     match outcome:
         case Rejected(label):
             return _REJECTIONS[label]
@@ -108,13 +107,13 @@ _REJECTIONS: Final = {
 }
 
 
-def _attempt(scope: Scope, now_us: int) -> Attempt | Problem:
-    """The request as an attempt. Its framing, path and method are checked before anything is looked up."""
-    sent: list[tuple[bytes, bytes]] = scope["headers"]
-    headers = dict(sent)
+def _attempt(scope: Scope, now_us: int) -> Attempt | ErrorResponse:
+    """The request as an attempt, or an error for its framing, path or method. It queries nothing."""
+    pairs: list[tuple[bytes, bytes]] = scope["headers"]
+    headers = dict(pairs)
     authorizations, conflicting = int(b"authorization" in headers), _NONE
-    if len(headers) != len(sent):
-        headers, repeated = _first_and_repeated(sent)
+    if len(headers) != len(pairs):
+        headers, repeated = _first_and_repeated(pairs)
         if not FRAMING.isdisjoint(name for name, _ in repeated):
             return errors.MALFORMED_REQUEST
         authorizations += sum(name == b"authorization" for name, _ in repeated)
@@ -141,12 +140,12 @@ def _attempt(scope: Scope, now_us: int) -> Attempt | Problem:
 
 
 def _first_and_repeated(
-    sent: list[tuple[bytes, bytes]],
+    pairs: list[tuple[bytes, bytes]],
 ) -> tuple[dict[bytes, bytes], list[tuple[bytes, bytes]]]:
-    """The first value of each header, and whatever came under the same names after it."""
+    """The first value of each header, and the further pairs with the same names."""
     first: dict[bytes, bytes] = {}
     repeated = []
-    for name, value in sent:
+    for name, value in pairs:
         if name in first:
             repeated.append((name, value))
         else:
@@ -161,9 +160,9 @@ def _target(scope: Scope) -> bytes:
 
 
 def _ingress_segments(raw_path: bytes) -> tuple[str, bytes | None] | None:
-    """The uid and the token segment, or None where the path is no ingress path. Nothing is decoded or redirected."""
+    """The uid and the token segment, not decoded; None if the path is no ingress path."""
     uid, slash, token = raw_path[len(PREFIX) :].partition(b"?")[0].partition(b"/")
-    # No URL holds a NUL, and PostgreSQL can't be asked for one.
+    # PostgreSQL rejects a query for text with a NUL.
     if not uid or b"\x00" in uid or (slash and (not token or b"/" in token)):
         return None
     return uid.decode("latin-1"), token if slash else None
