@@ -150,6 +150,15 @@ class Backlog:
             rows = tx.all("SELECT state, count(*) AS many FROM runs GROUP BY state")
         return {row["state"]: row["many"] for row in rows}
 
+    def listeners(self) -> int:
+        """How many connections to PostgreSQL listen for notifications."""
+        with self.database.read() as tx:
+            row = tx.one(
+                "SELECT count(*) AS many FROM pg_stat_activity"
+                " WHERE datname = current_database() AND query LIKE 'LISTEN%'"
+            )
+        return row["many"] if row is not None else 0
+
     def page(self, factory: str = "fac_one", **asked: Any) -> list[Run]:
         with self.database.read() as tx:
             return store.page_of_runs(tx, factory=FactoryId(factory), **asked)

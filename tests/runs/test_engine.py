@@ -20,6 +20,7 @@ from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, Instruction, NextInstruction, Runner
 from hookmill.runs.runners import CommandRunner, PackageRunner
 from hookmill.store import runs as store
+from hookmill.store.notifications import notify_workers
 from tests.runs.backlog import Backlog, Worker, processes_of
 from tests.runs.worker import microseconds
 from tests.support.waiting import until
@@ -86,7 +87,8 @@ def begun(backlog: Backlog, key: Any) -> Callable[[], bool]:
 
 
 def test_a_run_that_is_announced_does_not_wait_for_the_next_look(backlog, monkeypatch):
-    monkeypatch.setattr("hookmill.runs.engine.SWEEP_SECONDS", 600.0)
+    monkeypatch.setattr("hookmill.runs.engine.WATCH_SECONDS", 600.0)
+    monkeypatch.setattr("hookmill.runs.engine.POLL_SECONDS", 600.0)
     with running(backlog) as engine:
         automation = backlog.automation()
         for _ in range(5):
@@ -94,6 +96,41 @@ def test_a_run_that_is_announced_does_not_wait_for_the_next_look(backlog, monkey
             engine.wake()
             (run,) = backlog.wait_for_end(key)
             assert run.state is RunState.SUCCEEDED
+
+
+def test_a_notification_of_another_process_starts_a_run(on_postgres, monkeypatch):
+    monkeypatch.setattr("hookmill.runs.engine.POLL_SECONDS", 600.0)
+    with running(on_postgres):
+        automation = on_postgres.automation()
+        for _ in range(3):
+            key = on_postgres.queue(automation)
+            with on_postgres.database.write() as tx:
+                notify_workers(tx)
+            (run,) = on_postgres.wait_for_end(key)
+            assert run.state is RunState.SUCCEEDED
+
+
+def test_a_worker_that_lost_its_notifications_still_finds_runs(on_postgres):
+    with running(on_postgres, complains=True):
+        with on_postgres.database.write() as tx:
+            tx.run(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND query LIKE 'LISTEN%'"
+            )
+        key = on_postgres.queue(on_postgres.automation())
+        on_postgres.wait_for_end(key)
+        until(lambda: on_postgres.listeners() == 1, "the worker listens again")
+
+
+def test_slots_are_refilled_as_soon_as_they_are_free(on_sqlite, monkeypatch):
+    # Only the end of a run can wake the dispatcher for the next one.
+    monkeypatch.setattr("hookmill.runs.engine.WATCH_SECONDS", 600.0)
+    keys = on_sqlite.queue_many(on_sqlite.automation(), 25)
+
+    with running(on_sqlite, concurrency=2):
+        runs = on_sqlite.wait_for_end(*keys)
+
+    assert {run.state for run in runs} == {RunState.SUCCEEDED}
 
 
 def test_a_run_that_nobody_announced_is_found(backlog):
@@ -413,12 +450,14 @@ def test_a_claimed_run_that_never_began_is_started_again(on_sqlite, monkeypatch)
 
 
 def test_what_ended_is_forgotten_by_the_engine(backlog, monkeypatch):
-    monkeypatch.setattr("hookmill.runs.engine.TIDY_SECONDS", 0.2)
-    keys = backlog.queue_many(backlog.automation(), 3)
+    monkeypatch.setattr("hookmill.runs.engine.TIDY_SECONDS", 2.0)
+    monkeypatch.setattr("hookmill.runs.engine.RECORDS_PER_DELETION", 2)
+    keys = backlog.queue_many(backlog.automation(), 9)
 
     with running(backlog):
         backlog.wait_for_end(*keys)
-        until(lambda: in_the_engine() == [])
+        # Fewer passes than it would take with one deletion in each.
+        until(lambda: in_the_engine() == [], seconds=7)
 
 
 def test_the_engine_opens_no_connection_to_anywhere(on_sqlite):

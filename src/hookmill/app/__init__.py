@@ -12,7 +12,7 @@ from hookmill.app.first_start import refuse_lost_database
 from hookmill.domain.errors import Invalid
 from hookmill.management import InstallationConfig, Management
 from hookmill.settings import Settings
-from hookmill.store.database import Database, open_database
+from hookmill.store.database import POSTGRES_CONNECTIONS, Database, open_database
 from hookmill.store.keys.sealing import KeyRing
 
 
@@ -32,10 +32,13 @@ class Store:
         self.database.close()
 
 
-def open_store(settings: Settings, *, create: bool = False, syncs: bool = True) -> Store:
+def open_store(
+    settings: Settings, *, create: bool = False, syncs: bool = True, connections: int = POSTGRES_CONNECTIONS
+) -> Store:
     """Open the database and the master keys that the settings name. Raises `Invalid`, `Conflict` or `WrongKey`.
 
     `create` creates what is missing and migrates the schema, as `serve` does. `syncs`: each commit waits for the disk.
+    `connections`: the size of PostgreSQL's pool.
     """
     data_dir = settings.data_dir
     if not create and settings.database_url is None and not (data_dir / "hookmill.db").exists():
@@ -43,7 +46,7 @@ def open_store(settings: Settings, *, create: bool = False, syncs: bool = True) 
             f"There is no Hookmill data in {data_dir.absolute()}. Start `hookmill serve` once, "
             "or set HOOKMILL_DATA_DIR to where its data is."
         )
-    database = open_database(settings.store_url(), syncs=syncs)
+    database = open_database(settings.store_url(), syncs=syncs, connections=connections)
     try:
         # A start with the wrong key must change nothing, so this check precedes creation and migration.
         key = keys.checked_ring(settings, database)

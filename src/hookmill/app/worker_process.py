@@ -18,6 +18,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.maintenance import Maintenance
 from hookmill.settings import Settings, read_settings
+from hookmill.store.database import POSTGRES_CONNECTIONS
 
 if TYPE_CHECKING:
     from hookmill.runs.engine import Engine
@@ -55,7 +56,7 @@ def work(
     log.configure(settings)
     protect_memory()
     # No syncs: after a power failure, the engine determines a run's result again. Deliveries sync new runs.
-    store = open_store(settings, syncs=False)
+    store = open_store(settings, syncs=False, connections=POSTGRES_CONNECTIONS + settings.runs_at_once)
     engine = _engine(settings, store) if settings.performs_runs or not beside_the_ingress else None
     if beside_the_ingress:
         # After loading, which the service waits for, and before the first thread: niceness is set per thread.

@@ -6,6 +6,7 @@ engine never affects a delivery, and its own record may be lost or out of date. 
 - This module starts runs directly, under the run's id as the engine's id, and bounds their number itself. A queue of
   the engine would take 3.6 ms of processor time for each run instead of 1.5, start it after 55 ms instead of 2, and
   poll with 4 % of a core while idle. The engine records a direct start before it runs, too.
+- A commit or a notification of another process wakes this one, and each run that ends frees its slot immediately.
 - Each start of a process is a new executor. The runs of a dead executor go back to the backlog after the engine forgot
   them, and any worker with a free slot claims them. The engine's own recovery covers only its own process, and
   resuming through its queue would give every run to the process that polls first, beyond its bound.
@@ -23,6 +24,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
 from typing import IO, Final
 
@@ -36,24 +38,29 @@ from hookmill.runs.in_flight import Heartbeats, InFlight
 from hookmill.runs.perform import Performer
 from hookmill.runs.runner import Abandoned, Runner
 from hookmill.runs.runners.guard import end_processes_of
+from hookmill.store import dialect
 from hookmill.store import runs as store
 from hookmill.store.database import Database, Transaction
 from hookmill.store.engine_db import EngineDbConnection, prepare_engine_db
+from hookmill.store.notifications import listening
 from hookmill.store.private_file import open_lock_file
 from hookmill.store.rights import ENGINE_SCHEMA
 from hookmill.store.runs import ExecutorId
 from hookmill.store.watch import CommitWatch
 
-SWEEP_SECONDS: Final = 0.1
-"""How long a run may wait in the backlog without a call of `wake`."""
+WATCH_SECONDS: Final = 0.02
+"""On SQLite: the time between two checks for commits of other processes. They cost less than 1 % of a core."""
+POLL_SECONDS: Final = 1.0
+"""On PostgreSQL: the longest time that a run waits in the backlog if its notification is lost."""
 LOCK_SECONDS: Final = 15.0
 """How long a new process waits for an old one that is still stopping its runs."""
 RETRY_SECONDS: Final = 1.0
-PACE_SECONDS: Final = 0.1
-"""The time between two claims, so that a flood of short runs leaves the processor to deliveries."""
 BEATS_BEFORE_DEATH: Final = 6
 """A process is dead after this many missing heartbeats."""
+LISTEN_SECONDS: Final = 1.0
+"""The time between two checks of the listening thread for a shutdown."""
 TIDY_SECONDS: Final = 5.0
+RECORDS_PER_DELETION: Final = 500
 STOPPING_SECONDS: Final = 5.0
 """How long a shutdown waits for stopped runs, beyond the runners' own grace."""
 
@@ -70,6 +77,16 @@ class EngineSettings:
     attempts_max: int = 3
     dead_after_seconds: float = 5.0
     """On PostgreSQL: a process without a heartbeat for so long is dead, and its runs are requeued."""
+
+
+class _Backlog(Enum):
+    """What the last look at the backlog says about the next."""
+
+    UNKNOWN = auto()
+    EMPTY = auto()
+    """It was empty, so only a commit can have added runs."""
+    LIKELY = auto()
+    """The last claim filled every free slot, so the claim itself is the cheapest look."""
 
 
 class WorkerLost(HookmillError):
@@ -104,7 +121,7 @@ class Engine:
         self._threads: list[threading.Thread] = []
         self._lock: IO[bytes] | None = None
         self._watch = CommitWatch(database)
-        self._backlog_was_empty = False
+        self._backlog = _Backlog.UNKNOWN
         self._skipped: Collection[str] = ()
         self._start: Callable[[str], None] = _not_launched
         packages = settings.data.absolute() / "runs"
@@ -131,7 +148,7 @@ class Engine:
         _in_own_thread(self._launch)
 
     def wake(self) -> None:
-        """Announce that runs were committed. Cheap, and safe from any thread. Without it, runs wait up to 0.1 s."""
+        """Check the backlog now. Cheap, and safe from any thread."""
         if not self._attention.is_set():
             self._attention.set()
 
@@ -152,7 +169,7 @@ class Engine:
             raise
         duties = [self._dispatch, self._tidy]
         if not self._database.on_sqlite:
-            duties.append(self._beat)
+            duties += [self._beat, self._listen]
         self._threads = [threading.Thread(target=duty, name=f"runs{duty.__name__}", daemon=True) for duty in duties]
         for thread in self._threads:
             thread.start()
@@ -186,15 +203,28 @@ class Engine:
 
     def _dispatch(self) -> None:
         last_served = FactoryId("")
+        interval = WATCH_SECONDS if self._database.on_sqlite else POLL_SECONDS
         while not self._stopping.is_set():
-            self._attention.wait(SWEEP_SECONDS)
+            self._attention.wait(interval)
             self._attention.clear()
             try:
                 if claimed := self._claim(after=last_served):
                     last_served = claimed[-1].factory
                     for each in claimed:
                         self._begin(each.run)
-                    self._stopping.wait(PACE_SECONDS)
+            except Exception as error:
+                self._failed("runs", error)
+                self._stopping.wait(RETRY_SECONDS)
+
+    def _listen(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with listening(self._database) as wait:
+                    # Runs may have joined the backlog before it listened.
+                    self.wake()
+                    while not self._stopping.is_set():
+                        if wait(LISTEN_SECONDS):
+                            self.wake()
             except Exception as error:
                 self._failed("runs", error)
                 self._stopping.wait(RETRY_SECONDS)
@@ -206,22 +236,26 @@ class Engine:
         if not self._health.may_claim():
             return ()
         skipped = self._health.runners_at_fault()
-        if self._backlog_was_empty and skipped == self._skipped and not self._watch.has_news():
+        if self._backlog is _Backlog.EMPTY and skipped == self._skipped and not self._watch.has_news():
             return ()
-        self._backlog_was_empty = False
-        self._skipped = skipped
-        with self._database.read() as tx:
-            self._backlog_was_empty = not store.has_backlog(tx, skipped=skipped)
-        if self._backlog_was_empty:
+        if self._backlog is not _Backlog.LIKELY or skipped:
+            with self._database.read() as tx:
+                has_backlog = store.has_backlog(tx, skipped=skipped)
+            self._backlog = _Backlog.UNKNOWN if has_backlog else _Backlog.EMPTY
+            self._skipped = skipped
+        if self._backlog is _Backlog.EMPTY:
             if skipped:
                 # The query that skips these runners' waiting runs is slow.
                 self._stopping.wait(RETRY_SECONDS)
             return ()
         with self._database.write() as tx:
+            # The beginning of the attempt syncs the claim, too.
+            dialect.commit_without_sync(tx)
             store.heartbeat(tx, self.executor, self._clock())
             claimed = store.claim(
                 tx, executor=self.executor, most=free, after=after, skipped=skipped, now=self._clock()
             )
+        self._backlog = _Backlog.LIKELY if len(claimed) == free else _Backlog.UNKNOWN
         for each in claimed:
             self._in_flight.add(each.run)
         return claimed
@@ -420,7 +454,15 @@ def _engine_database(
             "dbos_system_schema": ENGINE_SCHEMA,
             # Nothing listens. The notifier would wake this process a hundred times a second.
             "use_listen_notify": False,
-            "db_engine_kwargs": {"pool_size": 4, "max_overflow": settings.concurrency},
+            # An overflow connection would be opened and closed for each use.
+            "db_engine_kwargs": {
+                "pool_size": 4 + settings.concurrency,
+                "max_overflow": 0,
+                "pool_use_lifo": True,
+                "pool_pre_ping": False,
+                # A start is durable before the attempt's row, which syncs. A result may be lost: the row has it.
+                "connect_args": {"application_name": "hookmill runs", "options": "-c synchronous_commit=off"},
+            },
         }
     engine_db = settings.data / "engine.db"
     if (damaged := prepare_engine_db(engine_db)) is not None:
@@ -434,12 +476,15 @@ def _engine_database(
 
 
 def _delete_ended_workflows() -> None:
-    """Keep the engine's record small. The run's row has the outcome."""
-    ended = DBOS.list_workflows(
-        status=["SUCCESS", "ERROR", "CANCELLED"], limit=500, load_input=False, load_output=False
-    )
-    if ended:
-        DBOS.delete_workflows([workflow.workflow_id for workflow in ended])
+    """Delete all records of ended runs from the engine's database. The run's row has the outcome."""
+    while True:
+        ended = DBOS.list_workflows(
+            status=["SUCCESS", "ERROR", "CANCELLED"], limit=RECORDS_PER_DELETION, load_input=False, load_output=False
+        )
+        if ended:
+            DBOS.delete_workflows([workflow.workflow_id for workflow in ended])
+        if len(ended) < RECORDS_PER_DELETION:
+            return
 
 
 class EngineError(HookmillError):

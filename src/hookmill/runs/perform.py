@@ -49,11 +49,12 @@ class Performer:
         The run's row records the end. After a fault of the host, the run is back in the backlog.
         Raises `StoreUnavailable` if the database is unavailable before the runner starts.
         """
-        run = self._begin(key)
-        if run is None:
+        begun = self._begin(key)
+        if begun is None:
             return None
+        run, payload = begun
         try:
-            ended = self._act(run)
+            ended = self._act(run, payload)
         except HostFault as fault:
             # First, so that this process does not claim the run again immediately.
             self.health.report_fault(fault)
@@ -69,19 +70,21 @@ class Performer:
         self.health.report_performed(run.runner)
         return ended if self._record(run, ended) else Abandoned()
 
-    def _begin(self, key: RunKey) -> Run | None:
+    def _begin(self, key: RunKey) -> tuple[Run, bytes | None] | None:
+        """The run and its payload, if it still has one; None if another worker holds the run."""
         with self.database.write() as tx:
-            attempt = store.begin_attempt(tx, key, executor=self.executor, now=self.clock())
-            return None if attempt is None else store.run_of(tx, key)
+            if store.begin_attempt(tx, key, executor=self.executor, now=self.clock()) is None:
+                return None
+            run = store.run_of(tx, key)
+            return None if run is None else (run, store.payload_of(tx, run.delivery_id))
 
-    def _act(self, run: Run) -> Ended | Abandoned:
+    def _act(self, run: Run, payload: bytes | None) -> Ended | Abandoned:
         runner = self.runners.get(run.runner)
         if runner is None:
             return _failed(
                 f"The service started without a runner {run.runner!r}. If hookmill.toml has it now, restart the "
                 "service. Otherwise add it there, or choose another runner in the automation."
             )
-        payload = self._payload(run)
         if payload is None:
             return _failed("The delivery's payload is no longer kept.")
         try:
@@ -103,13 +106,6 @@ class Performer:
         except Exception as error:
             self.failed(f"runner {run.runner}", error)
             return _failed(f"The runner {run.runner!r} has a fault. See the service's log.")
-
-    def _payload(self, run: Run) -> bytes | None:
-        def read() -> bytes | None:
-            with self.database.read() as tx:
-                return store.payload_of(tx, run.delivery_id)
-
-        return self._until_the_database_is_back(read)
 
     def _instruction(self, run: Run) -> Instruction:
         if self.leaving.is_set():

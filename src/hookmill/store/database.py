@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, CursorResult, RowMapping, TextClause, make_url, text
@@ -24,8 +24,13 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from hookmill.domain.errors import Invalid, StoreUnavailable
 from hookmill.store import sqlite_engine, timeouts
 
+if TYPE_CHECKING:
+    import psycopg
+
 T = TypeVar("T")
 Row = RowMapping
+POSTGRES_CONNECTIONS: Final = 16
+"""The most connections that one process opens to PostgreSQL, unless it performs more runs at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +90,12 @@ def _statement(sql: str) -> TextClause:
 class Database:
     """A store that is open. Close it when done; it may be shared by threads."""
 
-    def __init__(self, url: str, *, checkpoints: bool = False, syncs: bool = True) -> None:
-        """`url` is `sqlite:///path` or `postgresql://…`. The rest is about SQLite.
+    def __init__(
+        self, url: str, *, checkpoints: bool = False, syncs: bool = True, connections: int = POSTGRES_CONNECTIONS
+    ) -> None:
+        """`url` is `sqlite:///path` or `postgresql://…`. `connections` is the most that PostgreSQL's pool opens.
 
+        The others apply to SQLite.
         `checkpoints` is for the one writing process alone: two connections that checkpoint at once can corrupt a WAL in
         SQLite 3.7.0 to 3.51.2. Without `syncs` a commit is safe from a crash of the process, and from a power cut only
         once a later commit has synced: for those who can do their work again, and should not hold the writer's place
@@ -107,7 +115,7 @@ class Database:
             # Its driver takes a fifth of a second to load, and SQLite needs nothing of it.
             from hookmill.store.postgres_engine import postgres_engine
 
-            self._writing = postgres_engine(url)
+            self._writing = postgres_engine(url, connections=connections)
             # A reading of several tables must be of one moment, or a webhook could be paired with last second's
             # automations.
             self._reading = self._writing.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -152,6 +160,19 @@ class Database:
         connection.detach()
         return driver
 
+    @contextmanager
+    def dedicated_connection(self) -> Iterator["psycopg.Connection[Any]"]:
+        """A connection to PostgreSQL outside the pool, in autocommit mode. Raises `StoreUnavailable`."""
+        with _as_unavailable():
+            pooled = self._writing.raw_connection()
+            connection = cast("psycopg.Connection[Any]", pooled.driver_connection)
+            pooled.detach()
+        try:
+            connection.autocommit = True
+            yield connection
+        finally:
+            connection.close()
+
     def forget_connections(self) -> None:
         """Reopen from here on: what a broken connection believes of the disk can't be trusted."""
         self._writing.dispose()
@@ -177,10 +198,12 @@ def is_sqlite_file(path: Path) -> bool:
     return False
 
 
-def open_database(url: str, *, checkpoints: bool = False, syncs: bool = True) -> Database:
+def open_database(
+    url: str, *, checkpoints: bool = False, syncs: bool = True, connections: int = POSTGRES_CONNECTIONS
+) -> Database:
     """Open what `url` names. Raises `Invalid` for a URL of another kind, without repeating its password."""
     if url.startswith(("sqlite:///", "postgresql://", "postgres://")):
-        return Database(url, checkpoints=checkpoints, syncs=syncs)
+        return Database(url, checkpoints=checkpoints, syncs=syncs, connections=connections)
     kind = urlsplit(url).scheme or "nothing"
     raise Invalid(f"The database URL starts with {kind!r}. Use sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME.")
 

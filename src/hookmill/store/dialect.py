@@ -60,6 +60,12 @@ def allow_long_statements(tx: Transaction, seconds: int) -> None:
         tx.set_timeouts(seconds)
 
 
+def commit_without_sync(tx: Transaction) -> None:
+    """Let this transaction commit without waiting for the disk. On SQLite, the database's `syncs` decides."""
+    if not tx.on_sqlite:
+        tx.run("SET LOCAL synchronous_commit = off")
+
+
 def has_table(tx: Transaction, name: str) -> bool:
     if tx.on_sqlite:
         return tx.one("SELECT 1 AS one FROM sqlite_master WHERE type = 'table' AND name = :name", name=name) is not None

@@ -35,12 +35,18 @@ class PostgresConnection(psycopg.Connection[Any]):
             raise psycopg.OperationalError(f"the server has said nothing for {self.silence_seconds:g} s") from error
 
 
-def postgres_engine(url: str) -> Engine:
-    """Raises `Invalid` for a URL that can't be used; so does the first connection to a server that can't be used."""
+def postgres_engine(url: str, *, connections: int) -> Engine:
+    """An engine with up to `connections` pooled connections.
+
+    Raises `Invalid` for a URL that can't be used. The first connection raises `Invalid` for an unsuitable server.
+    """
     engine = create_engine(
         _parsed(url).set(drivername="postgresql+psycopg"),
-        pool_size=8,
-        max_overflow=8,
+        pool_size=connections,
+        # An overflow connection would be opened and closed for each use.
+        max_overflow=0,
+        # The pool stays as small as the load allows.
+        pool_use_lifo=True,
         pool_timeout=timeouts.STATEMENT_SECONDS,
         pool_pre_ping=False,
         connect_args={

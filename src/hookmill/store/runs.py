@@ -17,6 +17,7 @@ from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, We
 from hookmill.domain.run import Ended, Run, RunState
 from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
+from hookmill.store.notifications import notify_workers
 
 ExecutorId = NewType("ExecutorId", str)
 """Identifies a process that performs runs. A restarted process has a new id."""
@@ -293,6 +294,7 @@ def add_replay(
         queued=RunState.QUEUED.value,
         now=now,
     )
+    notify_workers(tx)
 
 
 # ── The backlog ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -471,6 +473,7 @@ def release(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int,
     If the attempt does not count, its number is used again. This is safe, because the executor gives up its claim in
     the same statement. Returns False and writes nothing if the attempt is superseded.
     """
+    notify_workers(tx)
     return tx.run(
         """
         UPDATE runs
@@ -597,6 +600,7 @@ def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None
     Returns the runs that ended, because their commands may still be running. `attempts_max` applies to runs whose
     worker died. It is None if the worker was stopped, because restarts must never end a run.
     """
+    notify_workers(tx)
     ended = []
     for key in keys:
         has_ended = tx.run(

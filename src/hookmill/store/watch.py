@@ -1,4 +1,4 @@
-"""Whether anything was committed, for a quarter of what even the smallest reading costs."""
+"""Detects commits to SQLite for a quarter of the cost of the smallest query."""
 
 import sqlite3
 from contextlib import suppress
@@ -8,7 +8,7 @@ from hookmill.store.database import Database
 
 
 class CommitWatch:
-    """For one thread, which asks again and again. On PostgreSQL there is nothing cheaper than to look."""
+    """Detects commits by any process. Use it in one thread. On PostgreSQL, every check reports a commit."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -16,15 +16,15 @@ class CommitWatch:
         self._version = -1
 
     def has_news(self) -> bool:
-        """Whether somebody committed since this was last asked. Also when nobody can tell: whoever looks then, is told
-        what is wrong."""
+        """Whether anything was committed since the last call. True as well if this can't be determined: the query that
+        follows then raises the error."""
         if not self._database.on_sqlite:
             return True
         try:
             if self._connection is None:
                 self._version = -1
                 self._connection = self._database.connection_for_watching()
-            # Of this connection, which commits nothing itself.
+            # The version of this connection, which commits nothing itself.
             (version,) = self._connection.execute("PRAGMA data_version").fetchone()
         except (sqlite3.Error, StoreUnavailable):
             self.close()

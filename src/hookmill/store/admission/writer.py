@@ -9,13 +9,13 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from hookmill.domain.delivery import Unavailable
+from hookmill.domain.delivery import Accepted, Unavailable
 from hookmill.domain.errors import StoreUnavailable
-from hookmill.store.admission.plan import held_bytes
+from hookmill.store.admission.plan import Acceptance, Plan, held_bytes
 from hookmill.store.admission.protocol import (
     DroppedCount,
     NumberedPlan,
@@ -27,6 +27,7 @@ from hookmill.store.admission.protocol import (
 )
 from hookmill.store.admission.transaction import LockContended, PlanOutcome, add_dropped, admit
 from hookmill.store.database import Database
+from hookmill.store.notifications import notify_workers
 from hookmill.store.private_file import open_lock_file
 
 BATCH_PLANS: Final = 256
@@ -70,6 +71,10 @@ def write(channel: socket.socket, database: Database) -> None:
         is_contended = bool(retries) and not results
         if results or failure:
             _send(channel, Report(results, failure))
+        if not database.on_sqlite and any(
+            _starts_runs(item.plan, outcome) for item, outcome in zip(batch, outcomes, strict=True)
+        ):
+            _notify_workers(database)
 
 
 def _received(channel: socket.socket, wait: float | None) -> list[bytes]:
@@ -123,6 +128,17 @@ def _commit(
         # A defect must not end the process, because the next batch may succeed. The error's text may contain a body.
         return [_UNAVAILABLE] * len(batch), f"a fault of type {type(error).__name__}"
     return outcomes, ""
+
+
+def _starts_runs(plan: Plan, outcome: PlanOutcome) -> bool:
+    return isinstance(plan, Acceptance) and bool(plan.runs) and isinstance(outcome, Accepted)
+
+
+def _notify_workers(database: Database) -> None:
+    # In a transaction of its own: PostgreSQL lets only one transaction with a notification commit at a time, and an
+    # admission holds that lock while it waits for the disk. If the notification is lost, workers poll.
+    with suppress(StoreUnavailable), database.write() as tx:
+        notify_workers(tx)
 
 
 def _send(channel: socket.socket, report: Report) -> None:
