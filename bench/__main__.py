@@ -6,13 +6,14 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
 from bench.load import LoadFailed
 from bench.machine import describe
 from bench.process import REPOSITORY, ServerFailed
-from bench.scenarios import CONNECTIONS, CONNECTIONS_AT_MOST, QUICK, SCENARIOS, THOROUGH
+from bench.scenarios import CONNECTIONS, CONNECTIONS_AT_MOST, QUICK, SCENARIOS, THOROUGH, Effort
 from bench.table import Row, in_columns
 
 PAGE = REPOSITORY / "docs" / "performance.md"
@@ -51,7 +52,9 @@ round's rate by that of `(a)` in the same round, and is the median.
 | server µs each | the server's processor time per request, which a busy machine changes least |
 | load cores | processor cores that the load generator uses |
 | other cores | processor cores that everything else uses, including PostgreSQL |
-| From 202 to run start | time from the 202 to the start of a run |
+| Burst of runs | runs per second, from the first of so many deliveries until the last run has ended |
+| From 202 to run start | time from the 202 to the start of a run, at 20 deliveries per second |
+| Idle service | processor cores of all processes of the service without deliveries |
 | Page of a million deliveries | time for one dashboard page with a million deliveries in the log |
 | wanted | the limit that makes `make bench` fail |
 
@@ -76,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
     machine = describe(Path(tempfile.gettempdir()))
     print("\n".join(f"{name}: {value}" for name, value in machine.items()), end="\n\n")
     try:
-        rows = _measure(asked.only, quick=asked.quick)
+        rows = _measure(asked.only, replace(QUICK if asked.quick else THOROUGH, against=asked.against))
     except (LoadFailed, ServerFailed) as problem:
         print(f"\nNothing is reported, because a measurement failed. {problem}", file=sys.stderr)
         return 1
@@ -105,6 +108,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="short rounds, and few of them")
     parser.add_argument("--write", action="store_true", help="keep the table in docs/performance.md")
     parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="CHECKOUT",
+        help="measure the runs of another checkout, too, round by round (a clone after `make setup`)",
+    )
+    parser.add_argument(
         "--only",
         action="append",
         choices=[scenario.name for scenario in SCENARIOS],
@@ -113,13 +122,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measure(only: Sequence[str] | None, *, quick: bool) -> list[Row]:
+def _measure(only: Sequence[str] | None, effort: Effort) -> list[Row]:
     rows: list[Row] = []
     for scenario in SCENARIOS:
         if only and scenario.name not in only:
             continue
         started = monotonic()
-        rows.extend(scenario.measure(QUICK if quick else THOROUGH))
+        rows.extend(scenario.measure(effort))
         print(f"{scenario.name}: {monotonic() - started:.0f} s", file=sys.stderr)
     return rows
 

@@ -48,12 +48,13 @@ def serving_process(
     *,
     port: int,
     environment: Mapping[str, str] | None = None,
+    cwd: Path = REPOSITORY,
 ) -> Iterator[Served]:
     """Runs the command until the block ends; the block begins when the port takes connections."""
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             command,
-            cwd=REPOSITORY,
+            cwd=cwd,
             env={**os.environ, **(environment or {})},
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -63,6 +64,24 @@ def serving_process(
             yield Served(port=port, pid=process.pid)
         finally:
             _stop(process)
+
+
+@contextmanager
+def starting_process(command: Sequence[str], *, environment: Mapping[str, str], cwd: Path) -> Iterator[Served]:
+    """Runs a command that serves no port until the block ends. Raises `ServerFailed` if it ended before."""
+    process = subprocess.Popen(
+        command,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield Served(port=0, pid=process.pid)
+        if process.poll() is not None:
+            raise ServerFailed(f"{' '.join(command[1:])} ended with code {process.returncode}.")
+    finally:
+        _stop(process)
 
 
 def family(pid: int) -> list[int]:

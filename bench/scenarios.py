@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from statistics import median, quantiles
+from pathlib import Path
+from statistics import median
 
-from bench import load, machine, noop, pages, service
+from bench import load, machine, noop, pages, runs, service
 from bench.load import SERIAL_LENGTH, Body, Plan, Record, Target
 from bench.process import Served
-from bench.service import NotMeasured, Service, Storage
+from bench.service import DELIVERIES_PER_WEBHOOK, NotMeasured, Service, Storage
 from bench.table import Row
-
-DELIVERIES_PER_WEBHOOK = 50
-"""Under the limit of 60 a minute, with room for a clock that disagrees by a few."""
 
 MATCHING_IN = 10
 """One delivery in so many matches an automation."""
@@ -34,7 +31,6 @@ STEADY_RATE_PER_SECOND = 500.0
 WANTED_OF_YARDSTICK = 0.35
 """What durable acceptance on SQLite has to reach with the small body."""
 
-RUN_STARTS = 100
 PAGES_A_ROUND = 40
 WARM_UP_SECONDS = 1.0
 
@@ -49,6 +45,8 @@ class Effort:
     seconds: float
     rounds: int
     rounds_of_busiest: int
+    against: Path | None = None
+    """Another checkout, which the scenario `runs` measures as well."""
 
 
 QUICK = Effort(seconds=2.0, rounds=2, rounds_of_busiest=2)
@@ -281,18 +279,10 @@ def _signatures(effort: Effort) -> Sequence[Row]:
     return rows
 
 
-def _run_start(effort: Effort) -> Sequence[Row]:
-    return [_run_start_on(storage) for storage in Storage]
-
-
-def _run_start_on(storage: Storage) -> Row:
-    what = f"From 202 to run start, {storage.value}"
-    try:
-        with service.serving(storage, webhooks=math.ceil(RUN_STARTS / DELIVERIES_PER_WEBHOOK)) as running:
-            milliseconds = [seconds * 1000 for seconds in service.seconds_to_run_start(running, deliveries=RUN_STARTS)]
-    except NotMeasured as reason:
-        return Row(what=what, remark=str(reason))
-    return Row(what=what, p50_ms=median(milliseconds), p99_ms=quantiles(milliseconds, n=100)[98])
+def _runs(effort: Effort) -> Sequence[Row]:
+    return [
+        row for storage in Storage for row in runs.measured(runs.setups(storage, effort.against), rounds=effort.rounds)
+    ]
 
 
 def _pages(effort: Effort) -> Sequence[Row]:
@@ -305,6 +295,6 @@ SCENARIOS = (
     Scenario(name="steady", measure=_steady),
     Scenario(name="filters", measure=_filters),
     Scenario(name="signatures", measure=_signatures),
-    Scenario(name="run-start", measure=_run_start),
+    Scenario(name="runs", measure=_runs),
     Scenario(name="pages", measure=_pages),
 )

@@ -9,13 +9,14 @@ import json
 import math
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import time
 import timeit
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from http import HTTPStatus
 from http.client import HTTPConnection
@@ -27,7 +28,7 @@ from pydantic import SecretStr
 
 from bench.load import LoadFailed, Target
 from bench.machine import free_port
-from bench.process import Served, serving_process
+from bench.process import REPOSITORY, Served, serving_process
 from hookmill import app
 from hookmill.domain.automation import Automation, triggers_from_json
 from hookmill.domain.factory import Factory
@@ -56,6 +57,9 @@ from hookmill.store.database import Transaction
 from hookmill.store.keys.sealing import KeyRing
 from tests.support.postgres import PostgresServer
 
+DELIVERIES_PER_WEBHOOK = 50
+"""Under the limit of 60 a minute, with room for a clock that disagrees by a few."""
+RUN_STARTS = 100
 WEBHOOKS_PER_FACTORY = 20
 READY_SECONDS = 30.0
 SETTLING_SECONDS = 3.0
@@ -96,15 +100,25 @@ class Service:
     webhooks: Sequence[Target]
     settings: Settings | None = None
     """What the service was started with; the yardstick has none."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The environment variables that `settings` stand for."""
 
 
 @contextmanager
-def serving(storage: Storage, *, webhooks: int, fill: Callable[[app.Store], None] | None = None) -> Iterator[Service]:
+def serving(
+    storage: Storage,
+    *,
+    webhooks: int,
+    fill: Callable[[app.Store], None] | None = None,
+    environment: Mapping[str, str] | None = None,
+    checkout: Path = REPOSITORY,
+) -> Iterator[Service]:
     """`hookmill serve` in a fresh data directory or a fresh PostgreSQL database, until the block ends.
 
     Before it starts, the webhooks (20 to a factory, mode `token`) and one automation per factory are created
     in bulk, and `fill` may put a log there. Runs are left as packages on disk, as they are without any configuration.
-    Afterwards the directory or database is gone.
+    Afterwards the directory or database is gone. `environment` has further variables of the service. `checkout` is the
+    code that serves: a clone of the repository after `make setup`.
     """
     with ExitStack() as stack:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hookmill-bench-")))
@@ -113,20 +127,52 @@ def serving(storage: Storage, *, webhooks: int, fill: Callable[[app.Store], None
         if storage is Storage.POSTGRESQL:
             url = stack.enter_context(PostgresServer.start()).create_database()
         settings = Settings(data_dir=data_dir, port=port, database_url=SecretStr(url) if url else None)
-        targets = _create(settings, webhooks)
+        targets = _create(settings, webhooks) if checkout == REPOSITORY else _create_with(checkout, settings, webhooks)
         if fill is not None:
             store = app.open_store(settings)
             fill(store)
             store.close()
-        environment = {
+        variables = {
             "HOOKMILL_DATA_DIR": str(data_dir),
             "HOOKMILL_PORT": str(port),
             **({"HOOKMILL_DATABASE_URL": url} if url else {}),
+            **(environment or {}),
         }
-        command = [sys.executable, "-m", "hookmill", "serve"]
-        served = stack.enter_context(serving_process(command, port=port, environment=environment))
+        command = [_python_of(checkout), "-m", "hookmill", "serve"]
+        served = stack.enter_context(serving_process(command, port=port, environment=variables, cwd=checkout))
         _wait_until_ready(port)
-        yield Service(served=served, webhooks=targets, settings=settings)
+        yield Service(served=served, webhooks=targets, settings=settings, environment=variables)
+
+
+def _python_of(checkout: Path) -> str:
+    return sys.executable if checkout == REPOSITORY else str(checkout / ".venv" / "bin" / "python")
+
+
+_CREATE_IN_CHECKOUT = """
+import json, sys
+from pathlib import Path
+from pydantic import SecretStr
+from bench import service
+from hookmill.settings import Settings
+data_dir, url, webhooks = json.load(sys.stdin)
+settings = Settings(data_dir=Path(data_dir), database_url=SecretStr(url) if url else None)
+print(json.dumps([[target.path, dict(target.headers)] for target in service._create(settings, webhooks)]))
+"""
+
+
+def _create_with(checkout: Path, settings: Settings, count: int) -> list[Target]:
+    """Create the webhooks with the code of another checkout, whose schema may be older."""
+    url = settings.database_url.get_secret_value() if settings.database_url is not None else None
+    created = subprocess.run(
+        [_python_of(checkout), "-c", _CREATE_IN_CHECKOUT],
+        cwd=checkout,
+        input=json.dumps([str(settings.data_dir), url, count]),
+        capture_output=True,
+        text=True,
+        timeout=READY_SECONDS,
+        check=True,
+    )
+    return [Target(path=path, headers=headers) for path, headers in json.loads(created.stdout)]
 
 
 def _create(settings: Settings, count: int) -> list[Target]:
@@ -255,7 +301,7 @@ def seconds_to_run_start(service: Service, *, deliveries: int) -> Sequence[float
             raise LoadFailed(f"A delivery was answered {response.status}.")
         answered[json.loads(said)["delivery_id"]] = time.time()
         # Not in step with anything that looks at intervals.
-        time.sleep(random.uniform(0.02, 0.12))
+        time.sleep(random.uniform(0.02, 0.08))
     connection.close()
     assert service.settings is not None
     started = _run_starts(service.settings, deliveries)

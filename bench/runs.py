@@ -1,0 +1,179 @@
+"""Runs behind the 202: how many are performed each second, how soon they start, and what an idle service costs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+
+from bench import load, service
+from bench.load import Body, LoadFailed, Plan
+from bench.process import REPOSITORY, Served, starting_process
+from bench.service import NotMeasured, Service, Storage
+from bench.table import Row
+from hookmill.store.database import open_database
+
+BURST = 2_000
+"""Deliveries that are sent as fast as possible. Each of them starts a run of the runner `package`."""
+BURST_SECONDS_MAX = 240.0
+BURST_CONNECTIONS = 64
+WARM_UP_RUNS = 40
+IDLE_SECONDS = 10.0
+POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """A service: its database, its code, how many runs one worker performs at once, and its number of workers."""
+
+    storage: Storage
+    checkout: Path = REPOSITORY
+    slots: int | None = None
+    workers: int = 1
+
+    @property
+    def title(self) -> str:
+        slots = f", {self.slots} at once" if self.slots is not None else ""
+        workers = f", {self.workers} workers" if self.workers > 1 else ""
+        code = ", the code in --against" if self.checkout != REPOSITORY else ""
+        return f"{self.storage.value}{slots}{workers}{code}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Round:
+    runs_per_second: float
+    cores: float
+    starts_ms: Sequence[float]
+    idle_cores: float
+
+
+def measured(setups: Sequence[Setup], *, rounds: int) -> list[Row]:
+    """The rows of all setups. Each round measures every setup once, so that a slow machine affects all of them."""
+    results: dict[Setup, list[_Round]] = {setup: [] for setup in setups}
+    reasons: dict[Setup, str] = {}
+    for _ in range(rounds):
+        for setup in setups:
+            if setup not in reasons:
+                try:
+                    results[setup].append(_round(setup))
+                except NotMeasured as reason:
+                    reasons[setup] = str(reason)
+    return [row for setup in setups for row in _rows(setup, results[setup], reasons.get(setup, ""))]
+
+
+def setups(storage: Storage, against: Path | None) -> list[Setup]:
+    codes = [REPOSITORY] if against is None else [against, REPOSITORY]
+    chosen = [Setup(storage=storage, checkout=code) for code in codes]
+    chosen += [Setup(storage=storage, checkout=code, slots=16) for code in codes]
+    if storage is Storage.POSTGRESQL:
+        chosen += [Setup(storage=storage, checkout=code, workers=workers) for workers in (2, 3) for code in codes]
+    return chosen
+
+
+def _rows(setup: Setup, rounds: Sequence[_Round], reason: str) -> list[Row]:
+    if reason:
+        return [Row(what=f"Burst of {BURST:,} runs, {setup.title}", remark=reason)]
+    rates = [one.runs_per_second for one in rounds]
+    starts = [milliseconds for one in rounds for milliseconds in one.starts_ms]
+    return [
+        Row(
+            what=f"Burst of {BURST:,} runs, {setup.title}",
+            per_second=median(rates),
+            server_cores=median(one.cores for one in rounds),
+            remark=f"rounds: {min(rates):.0f} to {max(rates):.0f}; {BURST / median(rates):.1f} s in all",
+        ),
+        Row(
+            what=f"From 202 to run start, {setup.title}",
+            p50_ms=median(starts),
+            p99_ms=quantiles(starts, n=100)[98],
+        ),
+        Row(what=f"Idle service, {setup.title}", server_cores=median(one.idle_cores for one in rounds)),
+    ]
+
+
+def _round(setup: Setup) -> _Round:
+    needed = -(-BURST // service.DELIVERIES_PER_WEBHOOK) + 4
+    with _serving(setup, webhooks=needed) as (running, processes):
+        assert running.settings is not None
+        store_url = running.settings.store_url()
+        burst_targets, other_targets = running.webhooks[:-4], running.webhooks[-4:]
+        _send(running, other_targets[:1], WARM_UP_RUNS)
+        _wait_for_runs(store_url, WARM_UP_RUNS)
+
+        idle = _cpu_seconds(processes)
+        time.sleep(IDLE_SECONDS)
+        idle = (_cpu_seconds(processes) - idle) / IDLE_SECONDS
+
+        steady = Service(served=running.served, webhooks=other_targets[1:], settings=running.settings)
+        starts = service.seconds_to_run_start(steady, deliveries=service.RUN_STARTS)
+        ended = WARM_UP_RUNS + service.RUN_STARTS
+        _wait_for_runs(store_url, ended)
+
+        used, since = _cpu_seconds(processes), time.monotonic()
+        _send(running, burst_targets, BURST)
+        _wait_for_runs(store_url, ended + BURST)
+        seconds = time.monotonic() - since
+        return _Round(
+            runs_per_second=BURST / seconds,
+            cores=(_cpu_seconds(processes) - used) / seconds,
+            starts_ms=[start * 1000 for start in starts],
+            idle_cores=idle,
+        )
+
+
+@contextmanager
+def _serving(setup: Setup, *, webhooks: int) -> Iterator[tuple[Service, Sequence[Served]]]:
+    environment = {"HOOKMILL_RUNS_AT_ONCE": str(setup.slots)} if setup.slots is not None else {}
+    with ExitStack() as stack:
+        running = stack.enter_context(
+            service.serving(setup.storage, webhooks=webhooks, environment=environment, checkout=setup.checkout)
+        )
+        processes = [running.served]
+        python = sys.executable if setup.checkout == REPOSITORY else str(setup.checkout / ".venv/bin/python")
+        for _ in range(setup.workers - 1):
+            processes.append(
+                stack.enter_context(
+                    starting_process(
+                        [python, "-m", "hookmill", "worker"],
+                        cwd=setup.checkout,
+                        environment={**running.environment, **environment},
+                    )
+                )
+            )
+        time.sleep(service.SETTLING_SECONDS if setup.workers > 1 else 0)
+        yield running, processes
+
+
+def _send(running: Service, targets: Sequence[load.Target], count: int) -> None:
+    """Send matching deliveries as fast as possible."""
+    per_target = -(-count // len(targets))
+    load.run(
+        Plan(
+            port=running.served.port,
+            targets=targets,
+            bodies=[Body(before='{"kind":"matching","id":"', after='"}')],
+            seconds=30.0,
+            requests_per_target=per_target,
+            connections=min(BURST_CONNECTIONS, count),
+        )
+    )
+
+
+def _wait_for_runs(store_url: str, wanted: int) -> None:
+    deadline = time.monotonic() + BURST_SECONDS_MAX
+    with open_database(store_url) as database:
+        while time.monotonic() < deadline:
+            with database.read() as tx:
+                row = tx.one("SELECT count(*) AS ended FROM runs WHERE finished_at IS NOT NULL")
+            if row is not None and row["ended"] >= wanted:
+                return
+            time.sleep(POLL_SECONDS)
+    raise LoadFailed(f"Not all of {wanted} runs ended within {BURST_SECONDS_MAX:.0f} s.")
+
+
+def _cpu_seconds(processes: Sequence[Served]) -> float:
+    return sum(process.cpu_seconds() for process in processes)
