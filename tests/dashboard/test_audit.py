@@ -111,7 +111,7 @@ def test_an_address_that_names_no_entry_is_refused(manager: Visitor, before: str
 def test_before_the_first_entry_there_is_nothing(manager: Visitor):
     answer = manager.get("/f/default/audit?before=aud_" + "0" * 32)
 
-    assert "Nothing older was changed." in Elements(answer.body).text
+    assert "No older changes." in Elements(answer.body).text
 
 
 def test_the_log_looks_right_whatever_things_are_called(
@@ -149,9 +149,9 @@ def words_of(visitor: Visitor) -> str:
 def test_a_factory_changed_by_hand_says_how_to_begin_with_files(manager: Visitor):
     words = words_of(manager)
 
-    assert "is changed by hand" in words
+    assert "in the dashboard, on the command line" in words
     assert "hookmill export DIR --factory default" in words
-    assert "Nothing was planned or applied here yet." in words
+    assert "No plan or apply yet." in words
 
 
 def test_a_plan_is_shown_with_its_steps_and_has_changed_nothing(dashboard: Dashboard, manager: Visitor, tmp_path: Path):
@@ -160,7 +160,7 @@ def test_a_plan_is_shown_with_its_steps_and_has_changed_nothing(dashboard: Dashb
 
     words = words_of(manager)
 
-    assert "is changed by hand" in words
+    assert "in the dashboard, on the command line" in words
     assert "Last plan" in words
     assert "1 to create, 0 to change, 0 to remove, 0 unchanged" in words
     assert "+ webhook source: token, secret TOKEN" in words
@@ -173,11 +173,11 @@ def test_an_apply_is_shown_and_what_is_read_only_from_then_on(dashboard: Dashboa
 
     words = words_of(manager)
 
-    assert "is what its definition files say" in words
+    assert "Definition files define factory" in words
     assert "read-only" in words
     assert "Last apply" in words
     assert "+ webhook source: token, secret TOKEN" in words
-    assert "was refused" not in words
+    assert "was rejected" not in words
 
 
 def test_managers_see_the_problems_until_they_are_fixed(dashboard: Dashboard, manager: Visitor, tmp_path: Path):
@@ -191,11 +191,11 @@ def test_managers_see_the_problems_until_they_are_fixed(dashboard: Dashboard, ma
     dashboard.management.secrets.create(dashboard.world.may, "MISSING")
     applied(dashboard, write(tmp_path, {"webhooks/source.yaml": "secretName: MISSING\n"}))
 
-    assert "The last apply was refused" in to_manager
+    assert "The last apply was rejected" in to_manager
     assert "webhooks/source.yaml:2:1: " in to_manager
-    assert "The last apply was refused" in to_viewer
+    assert "The last apply was rejected" in to_viewer
     assert "source.yaml" not in to_viewer
-    assert "was refused" not in words_of(manager)
+    assert "was rejected" not in words_of(manager)
 
 
 def test_an_apply_without_consent_is_shown(dashboard: Dashboard, manager: Visitor, tmp_path: Path):
@@ -205,9 +205,9 @@ def test_an_apply_without_consent_is_shown(dashboard: Dashboard, manager: Visito
 
     words = words_of(manager)
 
-    assert "The last apply was refused" in words
+    assert "The last apply was rejected" in words
     assert "by hand" in words
-    assert "is changed by hand" in words
+    assert "in the dashboard, on the command line" in words
 
 
 def test_a_long_plan_is_cut_and_says_so(dashboard: Dashboard, manager: Visitor):

@@ -92,13 +92,13 @@ def test_a_filter_clicked_from_a_delivery_starts_matching_runs(page: Page, insta
 
     page.get_by_role("button", name='action "opened"').click()
     page.get_by_role("button", name='name "bug"').click()
-    expect(page.get_by_label("Filter", exact=True)).to_have_value(
+    expect(page.get_by_label("Payload filter")).to_have_value(
         '{\n  "action": ["opened"],\n  "pull_request": {"labels": {"name": ["bug"]}}\n}'
     )
     expect(verdict(page)).to_have_text("Would trigger Webhook check: passed. Payload check: passed.")
     expect(page.get_by_role("row", name='/pull_request/labels/0/name in ["bug"] "bug" yes')).to_be_visible()
     page.get_by_role("button", name="Create").first.click()
-    expect(page.get_by_text("The automation is created.")).to_be_visible()
+    expect(page.get_by_text("Automation created.")).to_be_visible()
     matching = deliver(installation, made, OPENED | {"n": 2})
     deliver(installation, made, CLOSED)
 
@@ -109,7 +109,7 @@ def test_a_filter_clicked_from_a_delivery_starts_matching_runs(page: Page, insta
 def test_the_result_follows_what_is_typed(page: Page, installation: Installation):
     made = webhook(installation, "typed", OPENED)
     begin(page, installation, made, "Typed")
-    typed = page.get_by_label("Filter", exact=True)
+    typed = page.get_by_label("Payload filter")
 
     typed.fill('{"action": ["closed"]}')
     expect(verdict(page)).to_contain_text("Would not trigger Webhook check: passed. Payload check: failed.")
@@ -117,7 +117,7 @@ def test_the_result_follows_what_is_typed(page: Page, installation: Installation
     expect(typed).to_have_attribute("aria-invalid", "false")
 
     typed.fill('{"action":\n  opened}')
-    expect(verdict(page)).to_contain_text("not JSON")
+    expect(verdict(page)).to_contain_text("The filter is not valid JSON.")
     expect(page.locator("#filter-faults")).to_contain_text("Line 2, column 3: Expecting value.")
     expect(typed).to_have_attribute("aria-invalid", "true")
 
@@ -152,19 +152,19 @@ def test_an_event_type_is_clicked_tried_and_saved(page: Page, installation: Inst
 
     typed.fill("refunded\n\n chargeback ")
     expect(verdict(page)).to_contain_text("Would not trigger Webhook check: passed. Event check: failed.")
-    expect(page.locator("#outcome")).to_contain_text("it is paid; asked for: refunded, chargeback")
+    expect(page.locator("#outcome")).to_contain_text("event type paid, expected refunded or chargeback")
     expect(page.get_by_role("button", name="paid", exact=True)).to_have_attribute("aria-pressed", "false")
 
     typed.fill("x" * 201)
     expect(page.locator("#event-faults")).to_contain_text("a text of 1 to 200 printable characters")
     expect(typed).to_have_attribute("aria-invalid", "true")
-    expect(page.get_by_label("Filter", exact=True)).to_have_attribute("aria-invalid", "false")
+    expect(page.get_by_label("Payload filter")).to_have_attribute("aria-invalid", "false")
 
     typed.fill("refunded\nchargeback")
     expect(typed).to_have_attribute("aria-invalid", "false")
     page.get_by_role("button", name="Create").first.click()
-    expect(page.get_by_text("The automation is created.")).to_be_visible()
-    expect(page.get_by_text("whose event type is refunded or chargeback")).to_be_visible()
+    expect(page.get_by_text("Automation created.")).to_be_visible()
+    expect(page.get_by_text("with event type refunded or chargeback")).to_be_visible()
     [trigger] = installation.management.automations.get(installation.may, "Payments").triggers
     assert (trigger.event_types, trigger.payload) == (("refunded", "chargeback"), None)
 
@@ -194,7 +194,7 @@ def test_two_quick_clicks_are_both_in_the_filter(page: Page, installation: Insta
     first.continue_()
     next_request().continue_()
 
-    expect(page.get_by_label("Filter", exact=True)).to_have_value(
+    expect(page.get_by_label("Payload filter")).to_have_value(
         '{\n  "pull_request": {"number": [7], "draft": [false]}\n}'
     )
     expect(page.get_by_role("button", name="number 7")).to_have_attribute("aria-pressed", "true")
@@ -213,7 +213,7 @@ def test_nothing_is_saved_while_a_click_is_answered(page: Page, installation: In
     page.unroute("**/automations/new*")
     page.get_by_role("button", name="Create").first.click()
 
-    expect(page.get_by_text("The automation is created.")).to_be_visible()
+    expect(page.get_by_text("Automation created.")).to_be_visible()
     assert installation.management.automations.get(installation.may, "Hasty").triggers[0].payload is not None
 
 
@@ -224,18 +224,18 @@ def test_what_is_typed_while_a_click_is_answered_is_kept(page: Page, installatio
 
     page.get_by_role("button", name="number 7").click()
     first = next_request()
-    page.get_by_label("Filter", exact=True).fill('{"mine": [1]}')
+    page.get_by_label("Payload filter").fill('{"mine": [1]}')
     first.continue_()
     next_request().continue_()
 
     expect(page.get_by_role("row", name="/mine in")).to_be_visible()
-    expect(page.get_by_label("Filter", exact=True)).to_have_value('{"mine": [1]}')
+    expect(page.get_by_label("Payload filter")).to_have_value('{"mine": [1]}')
 
 
 def test_a_delivery_that_comes_in_meanwhile_is_there_to_be_clicked(page: Page, installation: Installation):
     made = webhook(installation, "late")
     begin(page, installation, made, "Late")
-    expect(page.get_by_text("No delivery of the chosen webhooks is in the log yet.")).to_be_visible()
+    expect(page.get_by_text("No deliveries from the selected webhooks yet.")).to_be_visible()
 
     deliver(installation, made, OPENED)
     page.get_by_role("button", name="Check").click()
@@ -248,7 +248,7 @@ def test_a_check_after_the_session_has_ended_leaves_what_was_typed(page: Page, i
     begin(page, installation, made, "Ended")
     page.context.clear_cookies()
 
-    page.get_by_label("Filter", exact=True).fill('{"action": ["opened"]}')
+    page.get_by_label("Payload filter").fill('{"action": ["opened"]}')
 
     expect(verdict(page)).to_contain_text("You are signed out.")
     expect(page.get_by_label("Prompt")).to_have_value("Review it.")
@@ -260,20 +260,21 @@ def test_a_delivery_of_another_webhook_fails_the_webhook_check(page: Page, insta
     begin(page, installation, made, "Other")
 
     page.get_by_label("other of two").check()
-    expect(page.get_by_label("Try it on").get_by_role("option")).to_have_count(2)
+    expect(page.get_by_label("Test on").get_by_role("option")).to_have_count(2)
     page.get_by_label("one of two").uncheck()
 
     expect(verdict(page)).to_contain_text(
         "Would not trigger Webhook check: failed. Payload check: passed. "
-        "No filter: every delivery of the chosen webhooks starts a run. It came from one of two, which is not chosen."
+        "No filter: every delivery of the selected webhooks starts a run. "
+        "The delivery is from one of two, which is not selected."
     )
     settled(page)
-    verdict(page).get_by_role("button", name="Choose one of two").click()
+    verdict(page).get_by_role("button", name="Select one of two").click()
     expect(verdict(page)).to_contain_text("Would trigger")
     expect(verdict(page)).to_be_focused()
     expect(page.get_by_label("one of two")).to_be_checked()
     page.get_by_role("button", name="Create").click()
-    expect(page.get_by_text("The automation is created.")).to_be_visible()
+    expect(page.get_by_text("Automation created.")).to_be_visible()
     saved = installation.management.automations.get(installation.may, "Other").selected_webhooks()
     assert saved == {made.webhook.uid, other.webhook.uid}
 
@@ -290,26 +291,26 @@ def test_a_click_on_a_field_chooses_the_webhook_if_none_is_chosen(
     # A webhook that is younger than the page is not among its boxes.
     made = webhook(installation, "sender", OPENED)
     page.get_by_role("button", name="Check").click()
-    expect(page.get_by_label("Try it on")).to_contain_text("sender")
+    expect(page.get_by_label("Test on")).to_contain_text("sender")
     if scripts:
         settled(page)
         with page.expect_response(lambda answer: answer.request.method == "POST"):
-            page.get_by_label("Try it on").select_option(index=0)
+            page.get_by_label("Test on").select_option(index=0)
         settled(page)
     else:
-        page.get_by_label("Try it on").select_option(index=0)
+        page.get_by_label("Test on").select_option(index=0)
         page.get_by_role("button", name="Check").click()
-    expect(verdict(page)).to_contain_text("Not yet Choose a webhook: its deliveries start the automation.")
-    expect(verdict(page).get_by_role("button", name="Choose sender")).to_be_visible()
+    expect(verdict(page)).to_contain_text("Incomplete Select a webhook. Its deliveries start the automation.")
+    expect(verdict(page).get_by_role("button", name="Select sender")).to_be_visible()
 
     page.get_by_role("button", name='action "opened"').click()
 
     expect(verdict(page)).to_contain_text("Would trigger")
-    expect(verdict(page)).to_contain_text("sender is chosen now, because this delivery came from it.")
+    expect(verdict(page)).to_contain_text("sender is now selected, because it received this delivery.")
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_label("Prompt").fill("Review it.")
     page.get_by_role("button", name="Create").click()
-    expect(page.get_by_text("The automation is created.")).to_be_visible()
+    expect(page.get_by_text("Automation created.")).to_be_visible()
     assert installation.management.automations.get(installation.may, name).selected_webhooks() == {made.webhook.uid}
 
 
@@ -332,17 +333,17 @@ def test_a_new_automation_is_run_on_the_delivery_that_it_was_tried_on(
     page.get_by_label("Prompt").fill("Review it.")
     page.get_by_role("button", name='action "opened"').click()
     page.get_by_role("button", name="Create").click()
-    expect(page.get_by_text("The automation is created.")).to_be_visible()
+    expect(page.get_by_text("Automation created.")).to_be_visible()
     offer = page.locator("form.offer")
     expect(offer.get_by_role("link")).to_have_attribute("href", f"/f/default/deliveries/{tried}")
     known = installation.management.automations.get(installation.may, name)
 
-    offer.get_by_role("button", name="Run it on the delivery that you tried").click()
+    offer.get_by_role("button", name="Run on the tested delivery").click()
 
     expect(page.get_by_role("heading", name=f"Run of {name}")).to_be_visible()
     [run] = runs_of(installation, name)
     assert "dlv_" + run.delivery_id.hex() == tried
-    expect(page.get_by_text("replay 1 of it")).to_be_visible()
+    expect(page.get_by_text("replay 1")).to_be_visible()
     # What would not trigger is not offered, and what is offered may have changed since.
     for untried in (deliver(installation, made, CLOSED | {"n": 3}), "dlv_nobody"):
         page.goto(installation.at(f"/f/default/automations/{known.id}?tried={untried}"))
@@ -374,7 +375,7 @@ def test_a_run_is_found_from_its_automation_however_many_came_after_it(page: Pag
     expect(page.locator("#run-list tbody tr")).to_have_count(1)
     page.goto(installation.at(f"/f/default/automations/{often}"))
     expect(page.locator("#run-list tbody tr")).to_have_count(20)
-    page.get_by_role("link", name="All its runs").click()
+    page.get_by_role("link", name="All runs of this automation").click()
     expect(page.locator("#run-list tbody tr")).to_have_count(50)
     expect(page.get_by_label("Automation")).to_have_value(often)
 
@@ -411,15 +412,15 @@ def test_the_backtest_tells_which_stored_deliveries_would_match(page: Page, inst
     made = webhook(installation, "tested", CLOSED, *[OPENED | {"n": n} for n in range(8)], CLOSED | {"n": 9})
     begin(page, installation, made, "Tested")
 
-    page.get_by_label("Filter", exact=True).fill('{"action": ["opened"]}')
+    page.get_by_label("Payload filter").fill('{"action": ["opened"]}')
 
     expect(page.get_by_role("heading", name="Backtest: matches 8 of the last 10")).to_be_visible()
     expect(page.get_by_role("heading", name="Not matching (2)")).to_be_visible()
     expect(verdict(page)).to_contain_text("Would not trigger")
-    page.get_by_role("button", name="try the filter on").first.click()
+    page.get_by_role("button", name="test the filter on").first.click()
     expect(verdict(page)).to_contain_text("Would trigger")
     page.get_by_text("2 more").click()
-    page.get_by_label("Filter", exact=True).fill('{"action": ["opened"], "n": {"not_in": [1000]}}')
+    page.get_by_label("Payload filter").fill('{"action": ["opened"], "n": {"not_in": [1000]}}')
     expect(page.get_by_role("row", name="/n not_in")).to_be_visible()
     expect(page.locator("details[id^=more-matching] li").first).to_be_visible()
     href = page.locator("#outcome a").first.get_attribute("href")
@@ -448,7 +449,7 @@ def test_an_automation_is_written_by_keyboard_alone(page: Page, installation: In
     page.locator("#name").focus()
     page.keyboard.press("Enter")
 
-    expect(page.get_by_text("The automation is created.")).to_be_visible()
+    expect(page.get_by_text("Automation created.")).to_be_visible()
     assert installation.management.automations.get(installation.may, "By keyboard").triggers[0].payload is not None
 
 
@@ -460,17 +461,17 @@ def test_an_automation_is_written_without_scripts(
     begin(page, installation, made, "Plain")
 
     page.get_by_role("button", name='action "opened"').click()
-    expect(page.get_by_label("Filter", exact=True)).to_have_value('{\n  "action": ["opened"]\n}')
-    page.get_by_label("Filter", exact=True).fill('{"action": ["closed"]}')
+    expect(page.get_by_label("Payload filter")).to_have_value('{\n  "action": ["opened"]\n}')
+    page.get_by_label("Payload filter").fill('{"action": ["closed"]}')
     page.get_by_role("button", name="Check").click()
     expect(verdict(page)).to_contain_text("Would not trigger")
     expect(page.get_by_role("heading", name="Backtest: matches 0 of the last 1")).to_be_visible()
-    page.get_by_label("Filter", exact=True).fill('{"action": []}')
+    page.get_by_label("Payload filter").fill('{"action": []}')
     page.get_by_role("button", name="Create").last.click()
-    expect(page.get_by_role("alert")).to_contain_text("Nothing is saved yet")
+    expect(page.get_by_role("alert")).to_contain_text("The automation was not saved")
     expect(page.get_by_label("Prompt")).to_have_value("Review it.")
-    expect(page.get_by_label("Filter", exact=True)).to_have_attribute("aria-invalid", "true")
-    page.get_by_label("Filter", exact=True).fill('{"action": ["opened"]}')
+    expect(page.get_by_label("Payload filter")).to_have_attribute("aria-invalid", "true")
+    page.get_by_label("Payload filter").fill('{"action": ["opened"]}')
     page.get_by_role("button", name="Create").last.click()
 
     expect(page.get_by_role("heading", name="Plain")).to_be_visible()
@@ -481,7 +482,7 @@ def test_what_was_typed_stays_where_saving_fails(page: Page, installation: Insta
     automation(installation, "Taken", made.webhook.uid)
     begin(page, installation, made, "Taken")
     page.get_by_label("Prompt").fill("\n two lines\n</textarea><b>")
-    page.get_by_label("Filter", exact=True).fill('{ "action":["opened"] }')
+    page.get_by_label("Payload filter").fill('{ "action":["opened"] }')
     page.get_by_label("Enabled").uncheck()
 
     page.get_by_role("button", name="Create").last.click()
@@ -490,7 +491,7 @@ def test_what_was_typed_stays_where_saving_fails(page: Page, installation: Insta
     expect(name).to_have_attribute("aria-invalid", "true")
     expect(name).to_have_accessible_description(re.compile("already has an automation named 'Taken'"))
     expect(page.get_by_label("Prompt")).to_have_value("\n two lines\n</textarea><b>")
-    expect(page.get_by_label("Filter", exact=True)).to_have_value('{ "action":["opened"] }')
+    expect(page.get_by_label("Payload filter")).to_have_value('{ "action":["opened"] }')
     expect(page.get_by_label("kept")).to_be_checked()
     expect(page.get_by_label("Enabled")).not_to_be_checked()
 
@@ -503,7 +504,7 @@ def test_without_a_webhook_nothing_is_saved_and_the_webhooks_say_so(page: Page, 
     page.get_by_role("button", name="Create").last.click()
 
     group = page.get_by_role("group", name="Webhooks")
-    expect(group).to_have_accessible_description(re.compile("Choose one or more webhooks"))
+    expect(group).to_have_accessible_description(re.compile("Select at least one webhook"))
 
 
 def test_saving_without_a_change_makes_no_new_version(page: Page, installation: Installation):
@@ -516,7 +517,7 @@ def test_saving_without_a_change_makes_no_new_version(page: Page, installation: 
     page.goto(installation.at(f"/f/default/automations/{known.id}/edit"))
     page.get_by_role("button", name="Save").first.click()
 
-    expect(page.get_by_text("Nothing was changed")).to_be_visible()
+    expect(page.get_by_text("No changes to save")).to_be_visible()
     assert installation.management.automations.get(installation.may, "Same") == known
 
 
@@ -528,11 +529,11 @@ def test_saving_over_another_members_change_warns_first(page: Page, installation
 
     page.get_by_label("Prompt").fill("Ours.")
     page.get_by_role("button", name="Save").first.click()
-    expect(page.get_by_role("alert")).to_contain_text("Somebody saved version 2")
+    expect(page.get_by_role("alert")).to_contain_text("Version 2 of this automation was saved while you were editing")
     assert installation.management.automations.get(installation.may, known).prompt == "Theirs."
     page.get_by_role("button", name="Save").first.click()
 
-    expect(page.get_by_text("The automation is saved.")).to_be_visible()
+    expect(page.get_by_text("Automation saved.")).to_be_visible()
     assert installation.management.automations.get(installation.may, known).prompt == "Ours."
 
 
@@ -552,7 +553,7 @@ def test_webhooks_that_are_gone_stay_visible_and_are_flagged(page: Page, install
     page.get_by_label("gone deleted").uncheck()
     page.get_by_role("button", name="Save").first.click()
 
-    expect(page.get_by_text("The automation is saved.")).to_be_visible()
+    expect(page.get_by_text("Automation saved.")).to_be_visible()
     kept = installation.management.automations.get(installation.may, known).selected_webhooks()
     assert kept == {alive.webhook.uid, "wh_nobody"}
 
@@ -563,13 +564,13 @@ def test_an_automation_is_switched_off_and_deleted(page: Page, installation: Ins
     page.goto(installation.at(f"/f/default/automations/{known}"))
 
     page.get_by_role("button", name="Disable").click()
-    expect(page.get_by_text("The automation is disabled.")).to_be_visible()
+    expect(page.get_by_text("Automation disabled.")).to_be_visible()
     deliver(installation, made, OPENED)
     page.get_by_role("link", name="Delete").click()
-    expect(page.get_by_text("Its runs stay in the log.")).to_be_visible()
-    page.get_by_role("button", name="Delete it").click()
+    expect(page.get_by_text("Its runs are kept.")).to_be_visible()
+    page.get_by_role("button", name="Delete automation").click()
 
-    expect(page.get_by_text("The automation is deleted.")).to_be_visible()
+    expect(page.get_by_text("Automation deleted.")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="Switched")).to_have_count(0)
     assert runs_of(installation, "Switched") == []
 
@@ -594,7 +595,7 @@ def test_several_triggers_are_edited_as_their_list(page: Page, installation: Ins
     expect(verdict(page)).to_contain_text("Would not trigger")
     page.get_by_role("button", name="Save").first.click()
 
-    expect(page.get_by_text("The automation is saved.")).to_be_visible()
+    expect(page.get_by_text("Automation saved.")).to_be_visible()
     saved = installation.management.automations.get(installation.may, known.id)
     assert [each.as_json() for each in saved.triggers] == triggers
 
@@ -628,10 +629,10 @@ def test_where_files_rule_an_automation_is_read_and_switched(page: Page, install
     installation.management.factories.take_by_files(may)
 
     page.goto(installation.at(f"/f/files/automations/{known.id}"))
-    expect(page.get_by_text("Read-only here, because this factory is defined by files.")).to_be_visible()
+    expect(page.get_by_text("Definition files define this factory.")).to_be_visible()
     expect(page.get_by_role("link", name="Edit")).to_have_count(0)
     page.get_by_role("button", name="Disable").click()
-    expect(page.get_by_text("The automation is disabled.")).to_be_visible()
+    expect(page.get_by_text("Automation disabled.")).to_be_visible()
     answer = page.goto(installation.at(f"/f/files/automations/{known.id}/edit"))
 
     assert answer is not None
@@ -653,14 +654,14 @@ def test_hostile_payloads_and_names_are_inert(page: Page, installation: Installa
     begin(page, installation, made, name)
 
     page.get_by_role("button", name='x "polluted"').click()
-    expect(page.get_by_label("Filter", exact=True)).to_have_value('{\n  "__proto__": {"x": ["polluted"]}\n}')
+    expect(page.get_by_label("Payload filter")).to_have_value('{\n  "__proto__": {"x": ["polluted"]}\n}')
     expect(verdict(page)).to_contain_text("Would trigger")
     page.get_by_role("button", name='"pointed"').click()
     expect(page.get_by_role("row", name="//a~1b~0c in")).to_be_visible()
     page.get_by_role("button", name="alert(2)").click()
     expect(page.get_by_role("row", name="yes")).to_have_count(3)
     page.get_by_role("button", name="Create").last.click()
-    expect(page.get_by_text("The automation is created.")).to_be_visible()
+    expect(page.get_by_text("Automation created.")).to_be_visible()
     page.goto(installation.at("/f/default/automations"))
 
     assert page.evaluate("({}).x") is None
@@ -684,8 +685,8 @@ def test_looks(check_accessibility, installation: Installation):
     check_accessibility("automation-list", f"/f/looks/automations/{known}/edit?triggers=list")
 
     def mistype(page: Page) -> None:
-        page.get_by_label("Filter", exact=True).fill('{"action": ["opened",\n  "pull_request": {}}')
-        expect(verdict(page)).to_contain_text("not JSON")
+        page.get_by_label("Payload filter").fill('{"action": ["opened",\n  "pull_request": {}}')
+        expect(verdict(page)).to_contain_text("The filter is not valid JSON.")
 
     hostile = deliver(
         installation, made, {"k" * 300: "v" * 300, "\u202eyek": ["<b>"] * 40, "a": {"b": {"c": {"d": {"e": "x" * 99}}}}}
@@ -699,7 +700,7 @@ def test_looks(check_accessibility, installation: Installation):
     composed = automation(installation, "Review by operators", made.webhook.uid, payload=chosen, may=may)
 
     def unfold_help(page: Page) -> None:
-        page.get_by_text("How filters are written").click()
+        page.get_by_text("Filter syntax").click()
         expect(page.get_by_text("at least one of the alternatives holds")).to_be_visible()
 
     check_accessibility("automation-operators", f"/f/looks/automations/{composed}/edit", prepare=unfold_help)

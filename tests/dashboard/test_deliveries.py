@@ -85,23 +85,23 @@ def test_the_log_is_narrowed_by_label_time_and_event(page: Page, installation: I
     page.get_by_label("Webhook").select_option(label="narrowed")
 
     page.get_by_label("Event or delivery id").fill("event-a")
-    page.get_by_role("button", name="Show").click()
+    page.get_by_role("button", name="Filter").click()
     expect(page.locator("#log tr[data-key]")).to_have_count(1)
     expect(page.locator("#log tr[data-key]")).to_have_attribute("id", one)
 
     page.get_by_label("Event or delivery id").fill("")
     page.get_by_label("Label").select_option(label="Rejected (invalid JSON)")
-    page.get_by_role("button", name="Show").click()
+    page.get_by_role("button", name="Filter").click()
     expect(page.locator("#log tr[data-key]")).to_have_count(1)
 
     page.get_by_label("Label").select_option(label="All")
     page.get_by_label("Until (UTC)").fill("2001-01-01T00:00:00")
-    page.get_by_role("button", name="Show").click()
-    expect(page.locator("#log-empty")).to_contain_text("No delivery matches")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator("#log-empty")).to_contain_text("No deliveries match")
 
     page.get_by_label("Until (UTC)").fill("")
     page.get_by_label("Event or delivery id").fill(one)
-    page.get_by_role("button", name="Show").click()
+    page.get_by_role("button", name="Filter").click()
     expect(page).to_have_url(installation.at(f"{LOG}/{one}"))
 
 
@@ -113,7 +113,7 @@ def test_the_event_type_is_shown_and_narrows_the_log(page: Page, installation: I
     page.get_by_label("Webhook").select_option(label="typed")
 
     page.get_by_label("Event type").fill("order <paid>")
-    page.get_by_role("button", name="Show").click()
+    page.get_by_role("button", name="Filter").click()
 
     expect(page.locator("#log tr[data-key]")).to_have_count(1)
     expect(page.locator(f"#{sent} td.event")).to_contain_text("order <paid>")
@@ -126,8 +126,8 @@ def test_an_invalid_filter_is_reported_at_its_field(page: Page, installation: In
     page.goto(installation.at(f"{LOG}?since=2026-01-02T00:00&until=2026-01-01T00:00&label=lost"))
 
     expect(page.get_by_label("Until (UTC)")).to_have_attribute("aria-invalid", "true")
-    expect(page.locator("#until-problem")).to_contain_text("Nothing lies between")
-    expect(page.locator("#label-problem")).to_contain_text("no such label")
+    expect(page.locator("#until-problem")).to_contain_text("The end must be later than the start")
+    expect(page.locator("#label-problem")).to_contain_text("Unknown label")
     assert page.get_by_label("From (UTC)").input_value() == "2026-01-02T00:00"
 
 
@@ -162,7 +162,7 @@ def test_dropped_attempts_are_shown_at_their_time(page: Page, installation: Inst
     page.goto(installation.at(f"{LOG}?webhook={made.webhook.uid}"))
 
     expect(page.locator("#log tr").first).to_contain_text(
-        re.compile(r"5 dropped without an entry \(too many\) between")
+        re.compile(r"flooded: 5 dropped attempts \(over the rate limit\) between")
     )
 
 
@@ -183,7 +183,7 @@ def test_a_delivery_says_why_it_started_its_run(
     row = page.locator("tr", has_text="/action")
     expect(row).to_contain_text('in ["opened"]')
     expect(row.get_by_role("cell")).to_have_text(['in ["opened"]', '"closed"', "no"])
-    expect(page.get_by_text("It started no run.")).to_be_visible()
+    expect(page.get_by_text("This delivery started no run.")).to_be_visible()
 
 
 def test_a_delivery_is_run_again_by_keyboard_alone(
@@ -200,7 +200,7 @@ def test_a_delivery_is_run_again_by_keyboard_alone(
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
 
-    expect(page.get_by_role("status").first).to_contain_text("Started again")
+    expect(page.get_by_role("status").first).to_contain_text("Delivery replayed")
     expect(page.get_by_text("replay 1")).to_be_visible()
     assert [run.replay for run in installation.management.runs.of_delivery(installation.may, sent)] == [1, 0]
 
@@ -216,7 +216,7 @@ def test_a_delivery_that_triggers_nothing_is_not_run_again(page: Page, installat
 
     expect(page.get_by_role("alert")).to_contain_text("Nothing was started")
     expect(page.get_by_role("heading", name="Delivery")).to_be_visible()
-    expect(page.get_by_text("none can be run again")).to_be_visible()
+    expect(page.get_by_text("so you can't run any again")).to_be_visible()
     expect(page.get_by_role("button", name="Run again")).to_have_count(0)
 
 
@@ -265,8 +265,8 @@ def test_automations_of_other_webhooks_are_not_failures(page: Page, installation
     sent = accepted(installation, made)
     page.goto(installation.at(f"/f/apart/deliveries/{sent}"))
     far_one = page.locator(".elsewhere li", has_text="a far one")
-    expect(page.get_by_text("No automation listens to near.")).to_be_visible()
-    expect(far_one.get_by_text("listens to another webhook")).to_be_visible()
+    expect(page.get_by_text("No automation selects near.")).to_be_visible()
+    expect(far_one.get_by_text("selects another webhook")).to_be_visible()
 
     for name in ("far too", "very far", "off and far"):
         listen(installation, name, far, farther, may=may, enabled=name != "off and far")
@@ -278,9 +278,9 @@ def test_automations_of_other_webhooks_are_not_failures(page: Page, installation
     assert page.locator("section.card h3 a").all_inner_texts() == ["willing", "a close miss"]
     expect(page.locator("section.card .tag.no")).to_have_text(["Would not trigger", "failed", "no"])
     expect(far_one).to_be_hidden()
-    page.locator("summary", has_text=re.compile("automations that listen to other webhooks")).click()
+    page.locator("summary", has_text=re.compile("automations that select other webhooks")).click()
     expect(far_one).to_be_visible()
-    expect(page.locator(".elsewhere")).to_contain_text("very far listens to other webhooks")
+    expect(page.locator(".elsewhere")).to_contain_text("very far selects other webhooks")
     expect(page.locator(".elsewhere .tag.no")).to_have_count(0)
     expect(page.locator(".facts")).to_contain_text("deleted")
 
@@ -295,7 +295,7 @@ def test_what_was_refused_has_no_payload_and_says_so(
 
     page.goto(installation.at(f"{LOG}/{delivery_id(refused.key)}"))
 
-    expect(page.get_by_text("No payload is kept")).to_be_visible()
+    expect(page.get_by_text("Only accepted deliveries have")).to_be_visible()
     expect(page.get_by_text("127.0.0.1")).to_be_visible()
     expect(page.get_by_role("link", name="Download")).to_have_count(0)
     expect(page.get_by_role("button", name="Run again")).to_have_count(0)
@@ -358,7 +358,7 @@ def test_without_scripts_the_log_is_read_and_a_delivery_run_again(
     page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
     page.goto(installation.at(LOG))
     page.get_by_label("Webhook").select_option(label="source")
-    page.get_by_role("button", name="Show").click()
+    page.get_by_role("button", name="Filter").click()
 
     page.locator(f"#{sent} a").first.click()
     page.get_by_role("button", name="Run again").click()

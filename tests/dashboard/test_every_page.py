@@ -167,7 +167,7 @@ def test_a_narrow_screen_has_its_menu_behind_one_link(page: Page, installation: 
     expect(page.get_by_role("link", name="Automations", exact=True)).to_be_focused()
     # What comes after the menu is not hidden under it.
     assert walk(page) == []
-    page.get_by_role("link", name="Close the menu").press("Enter")
+    page.get_by_role("link", name="Close menu").press("Enter")
     expect(links.first).to_be_hidden()
     page.get_by_role("link", name="Menu: Deliveries").press("Enter")
     page.get_by_role("link", name="Automations", exact=True).press("Enter")
@@ -177,5 +177,5 @@ def test_a_narrow_screen_has_its_menu_behind_one_link(page: Page, installation: 
     page.goto(installation.at("/team/keys"))
     expect(page.get_by_role("link", name="Audit log")).to_be_visible()
     page.get_by_role("link", name="Menu: Team").press("Enter")
-    page.get_by_role("link", name="Back to the factories").press("Enter")
+    page.get_by_role("link", name="All factories").press("Enter")
     page.wait_for_url(lambda url: "/team" not in url)

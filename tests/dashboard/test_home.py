@@ -105,13 +105,13 @@ def get_what_is_well(world: World) -> None:
 @pytest.mark.parametrize(
     ("happens", "said", "way_out"),
     [
-        (fail_to_authenticate, "source refused 1 attempt for failed authentication", "&label=rejected_auth"),
-        (come_too_often, "source refused 1 attempt that came over its limit", "/deliveries?webhook="),
-        (repeat_a_body, "source told 1 of its last 1 Duplicates by the body alone", "#delivery-id"),
-        (send_no_json, "source has 1 Rejected (invalid JSON)", "&label=rejected_invalid_json"),
+        (fail_to_authenticate, "source rejected 1 attempt for failed authentication", "&label=rejected_auth"),
+        (come_too_often, "source dropped 1 attempt over its rate limit", "/deliveries?webhook="),
+        (repeat_a_body, "source detected 1 of its last 1 duplicates by body hash only", "#delivery-id"),
+        (send_no_json, "source rejected 1 attempt with invalid JSON", "&label=rejected_invalid_json"),
         (change_the_secret, "source uses an old value of its secret", "#secret"),
-        (await_the_provider, "source waits for its provider's secret", "#secret"),
-        (post_while_disabled, "source was sent 1 attempt while it was disabled", "#state"),
+        (await_the_provider, "source has no secret yet", "#secret"),
+        (post_while_disabled, "source received 1 attempt while it was disabled", "#state"),
         (select_what_is_gone, "listener selects webhook “source”, which is deleted", "/automations/aut_"),
         (select_what_never_was, "listener selects wh_nowhere, which is not a webhook", "/automations/aut_"),
     ],
@@ -142,7 +142,9 @@ def test_what_loses_events_stands_first(dashboard: Dashboard, manager: Visitor):
 
     said = text(manager)
 
-    assert said.index("zoo has 1 Rejected (invalid JSON)") < said.index("source told 1 of its last 1 Duplicates")
+    assert said.index("zoo rejected 1 attempt with invalid JSON") < said.index(
+        "source detected 1 of its last 1 duplicates"
+    )
 
 
 def test_a_disk_without_room_is_said_before_everything(sqlite_store: str):
@@ -158,9 +160,9 @@ def test_first_steps_lead_to_a_run_that_succeeded(dashboard: Dashboard, manager:
     def steps() -> str:
         return text(manager).partition("First steps")[2].partition("Webhooks")[0]
 
-    assert "made at the first start: first. done" in steps()
-    assert "in the terminal where Hookmill was started" in steps()
-    assert "A factory is a team's own set of webhooks, automations and runs; this one is named default." in text(
+    assert "created at the first start: first. done" in steps()
+    assert "printed it in the terminal" in steps()
+    assert "A factory groups webhooks, automations, deliveries and runs. This factory is named default." in text(
         manager
     )
     sent = world.post(made, b'{"to": "nobody"}')
@@ -170,15 +172,15 @@ def test_first_steps_lead_to_a_run_that_succeeded(dashboard: Dashboard, manager:
     world.clock.advance(seconds=1)
     sent = world.post(made, b'{"to": "first"}')
     (run,) = world.management.runs.of_delivery(world.may, sent.delivery_id)
-    assert "A run is under way: see the run. queued" in steps()
+    assert "A run is in progress: view the run. queued" in steps()
     assert f"/f/default/runs/{run_id(run.id)}" in manager.get("/f/default").body.decode()
     world.management.runs.cancel(world.may, run_id(run.id))
-    assert "The last run did not succeed: see the run. cancelled" in steps()
+    assert "The last run did not succeed: view the run. cancelled" in steps()
 
     with world.database.write() as tx:
         tx.run("UPDATE runs SET state = 'succeeded'")
     assert steps() == ""
-    assert "A factory is" not in text(manager)
+    assert "A factory groups" not in text(manager)
 
 
 @pytest.mark.parametrize(("role", "may_create"), [(Role.MANAGER, True), (Role.VIEWER, False)])
@@ -211,15 +213,15 @@ def test_a_chart_says_in_words_what_it_draws():
     )
 
     assert drawn.words == (
-        "In the last 24 hours: 1,002 Accepted, 1 Rejected (auth), 3 Refused (429). "
-        "The busiest hour began at 02:00 UTC, with 1,004 in all."
+        "In the last 24 hours: 1,002 Accepted, 1 Rejected (auth), 3 Dropped (429). "
+        "The busiest hour started at 02:00 UTC, with 1,004 in total."
     )
 
 
 def test_an_empty_day_draws_nothing_and_says_so():
     drawn = chart(hours(Counts(), Counts()))
 
-    assert (drawn.parts, drawn.words) == ((), "Nothing came in the last 24 hours.")
+    assert (drawn.parts, drawn.words) == ((), "No deliveries in the last 24 hours.")
 
 
 def test_parts_of_an_hour_stand_on_each_other_up_to_the_full_height():
@@ -258,11 +260,11 @@ def test_from_home_to_the_first_run(page: Page, installation: Installation):
     beside = page.context.new_page()
     beside.goto(installation.at("/f/default"))
     steps = beside.get_by_role("region", name="First steps")
-    expect(steps).not_to_contain_text("It started a run")
-    expect(steps).to_contain_text("first has no filter: every delivery starts a run of it.")
+    expect(steps).not_to_contain_text("Run succeeded")
+    expect(steps).to_contain_text("first has no filter, so every delivery starts a run.")
     page.get_by_role("link", name="first", exact=True).first.click()
     page.goto(page.url + "#rotate")
-    page.get_by_role("button", name="Rotate it now").click()
+    page.get_by_role("button", name="Rotate secret now").click()
     secret = page.locator("#secret").inner_text()
     first = installation.management.webhooks.get(installation.may, "first")
     answer = installation.service.request(
@@ -277,8 +279,8 @@ def test_from_home_to_the_first_run(page: Page, installation: Installation):
     expect(card).to_contain_text("1 Accepted")
 
     # The page that was open all the while has followed.
-    expect(steps).to_contain_text("It started a run: see the run. done")
-    steps.get_by_role("link", name="see the run").click()
+    expect(steps).to_contain_text("Run succeeded: view the run. done")
+    steps.get_by_role("link", name="view the run").click()
     expect(beside.get_by_role("heading", name="Run of first")).to_be_visible()
     page.goto(installation.at("/f/default"))
     expect(page.get_by_role("heading", name="Webhooks")).to_be_visible()

@@ -101,7 +101,7 @@ def test_the_page_shows_the_first_delivery_with_its_runs(page: Page, installatio
     installation.management.automations.create(installation.may, "waiting", prompt="Look.", triggers=[trigger])
     watch(page, installation, f"{LOG}?webhook={made.webhook.uid}")
     expect(page.locator("#log-empty")).to_contain_text("Waiting for the first delivery…")
-    expect(page.get_by_role("link", name="Rotate the secret")).to_have_attribute(
+    expect(page.get_by_role("link", name="rotate the secret")).to_have_attribute(
         "href", f"/f/default/webhooks/{made.webhook.uid}#rotate"
     )
 
@@ -279,7 +279,7 @@ def test_a_page_whose_session_ended_says_that_it_is_no_longer_live(
 
     installation.management.sessions.sign_out(value)
 
-    expect(page.locator("#live-state")).to_have_text(re.compile("No longer live"))
+    expect(page.locator("#live-state")).to_have_text(re.compile("Live updates ended"))
     expect(page.get_by_role("button", name="Pause")).to_be_hidden()
 
 

@@ -85,7 +85,7 @@ def test_a_run_is_seen_from_its_first_line_to_its_end(
     expect(progress).to_contain_text("running")
     # What a run prints may be anybody's words.
     expect(progress.locator("pre")).to_contain_text("<script>alert(1)</script> begins \\u202e")
-    expect(page.get_by_role("button", name="Cancel this run")).to_be_visible()
+    expect(page.get_by_role("button", name="Cancel run")).to_be_visible()
 
     go_on.touch()
 
@@ -108,7 +108,7 @@ def test_a_finished_run_shows_its_package(
         '<b>left \\u202e"; behind', "envelope.json", "envelope.txt", "event-payload.json", "no text \\udcff",
         "output.log", "prompt.md",
     ]  # fmt: skip
-    page.get_by_text("Prompt, as the agent is given it").click()
+    page.get_by_text("Full prompt").click()
     expect(page.get_by_label("Prompt")).to_contain_text("Look at it.")
     assert downloaded(page, "event-payload.json").read_bytes().startswith(b'{"at": ')
     assert downloaded(page, "<b>left").read_bytes() == b"<script>alert(1)</script>" * 4000
@@ -144,9 +144,9 @@ def test_a_run_is_cancelled(page: Page, installation: Installation, webhooks: di
     wait_until(installation, run, RunState.RUNNING)
     page.goto(installation.at(f"{RUNS}/{run}"))
 
-    page.get_by_role("button", name="Cancel this run").click()
+    page.get_by_role("button", name="Cancel run").click()
 
-    expect(page.get_by_role("status")).to_contain_text("told to stop")
+    expect(page.get_by_role("status")).to_contain_text("Cancellation requested")
     expect(page.locator("#progress")).to_contain_text("cancelled")
 
 
@@ -164,10 +164,10 @@ def test_a_run_that_is_over_is_not_cancelled_from_a_page_of_before(
     go_on.touch()
     wait_until(installation, run, RunState.SUCCEEDED)
 
-    page.get_by_role("button", name="Cancel this run").click()
+    page.get_by_role("button", name="Cancel run").click()
 
     expect(page.get_by_role("alert")).to_contain_text("already succeeded")
-    expect(page.get_by_role("button", name="Cancel this run")).to_have_count(0)
+    expect(page.get_by_role("button", name="Cancel run")).to_have_count(0)
 
 
 def test_runs_are_narrowed_without_scripts(
@@ -184,17 +184,17 @@ def test_runs_are_narrowed_without_scripts(
     page.get_by_label("Webhook").select_option(label="for package")
     page.get_by_label("Automation").select_option(label="by package")
     page.get_by_label("State").select_option(label="succeeded")
-    page.get_by_role("button", name="Show").click()
+    page.get_by_role("button", name="Filter").click()
 
     expect(page.locator(f"a[href$='{run}']")).to_be_visible()
     assert {cell.inner_text() for cell in page.locator("td[data-name=Automation]").all()} == {"by package"}
     page.get_by_label("Automation").select_option(label="by talks")
-    page.get_by_role("button", name="Show").click()
-    expect(page.get_by_text("No run matches.")).to_be_visible()
+    page.get_by_role("button", name="Filter").click()
+    expect(page.get_by_text("No runs match.")).to_be_visible()
     page.get_by_label("Automation").select_option(label="All")
     page.get_by_label("State").select_option(label="interrupted")
-    page.get_by_role("button", name="Show").click()
-    expect(page.get_by_text("No run matches.")).to_be_visible()
+    page.get_by_role("button", name="Filter").click()
+    expect(page.get_by_text("No runs match.")).to_be_visible()
 
 
 @pytest.mark.parametrize("place", ["runs", "automation"])

@@ -40,7 +40,7 @@ def test_a_wrong_password_says_no_more_than_an_unknown_address(signed_out_page: 
         signed_out_page.get_by_role("button", name="Sign in").click()
         said.append(signed_out_page.get_by_role("alert").inner_text())
 
-    assert said[0] == said[1] == "Address and password don't belong together."
+    assert said[0] == said[1] == "Wrong e-mail address or password."
 
 
 def test_a_member_who_signs_out_has_no_access(signed_out_page: Page, installation: Installation):
@@ -62,8 +62,8 @@ def test_a_link_lets_a_member_choose_a_password_once(signed_out_page: Page, inst
     link = installation.at(f"/welcome/{installation.management.sessions.link_for(admin, 'grace@example.com').reveal()}")
 
     signed_out_page.goto(link)
-    signed_out_page.get_by_label("Password").fill(PASSWORD)
-    signed_out_page.get_by_label("The same once more").fill(PASSWORD)
+    signed_out_page.get_by_label("Password", exact=True).fill(PASSWORD)
+    signed_out_page.get_by_label("Confirm password").fill(PASSWORD)
     signed_out_page.get_by_role("button", name="Set password and sign in").click()
     signed_out_page.wait_for_url(re.compile("/f/default"))
 
@@ -105,24 +105,24 @@ def test_a_form_outlives_its_session_and_is_sent_on_request(signed_out_page: Pag
     signed_out_page.goto(installation.at(f"/f/default/automations/new?webhook={made.webhook.uid}"))
     signed_out_page.get_by_label("Name", exact=True).fill("outlives")
     signed_out_page.get_by_label("Prompt").fill(TYPED)
-    signed_out_page.get_by_label("Filter", exact=True).fill('{"action": ["opened"]}')
+    signed_out_page.get_by_label("Payload filter").fill('{"action": ["opened"]}')
     end(installation, signed_out_page)
 
     signed_out_page.get_by_role("button", name="Create").last.click()
     expect(signed_out_page.get_by_role("heading", name="You are signed out")).to_be_visible()
     expect(signed_out_page.get_by_text("<script>alert(1)</script>")).to_be_visible()
     with signed_out_page.context.expect_page() as opening:
-        signed_out_page.get_by_role("link", name="Sign in, in a new tab").click()
+        signed_out_page.get_by_role("link", name="Sign in (opens a new tab)").click()
     beside = opening.value
     enter_credentials(beside)
-    expect(beside.get_by_role("status")).to_contain_text("go on in the one with your form")
+    expect(beside.get_by_role("status")).to_contain_text("return to your form")
     beside.close()
-    signed_out_page.get_by_role("button", name="Send it again").click()
-    expect(signed_out_page.get_by_role("heading", name="Send this form?")).to_be_visible()
+    signed_out_page.get_by_role("button", name="Submit again").click()
+    expect(signed_out_page.get_by_role("heading", name="Submit this form?")).to_be_visible()
     assert "outlives" not in {each.name for each in installation.management.automations.all(installation.may)}
-    signed_out_page.get_by_role("button", name="Write a new automation").click()
+    signed_out_page.get_by_role("button", name="Create an automation").click()
 
-    expect(signed_out_page.get_by_text("The automation is created.")).to_be_visible()
+    expect(signed_out_page.get_by_text("Automation created.")).to_be_visible()
     written = installation.management.automations.get(installation.may, "outlives")
     assert written.prompt == TYPED
     assert written.selected_webhooks() == {made.webhook.uid}
@@ -144,7 +144,7 @@ def test_a_page_of_another_site_gets_nothing_sent_nor_kept(
     signed_out_page.goto(f"data:text/html,{quote(attack)}")
     signed_out_page.get_by_role("button", name="Win a prize").click()
 
-    expect(signed_out_page.get_by_role("alert")).to_contain_text("did not come from a page of this service")
+    expect(signed_out_page.get_by_role("alert")).to_contain_text("was not sent from a page of this service")
     assert "planted words" not in signed_out_page.content()
     assert signed_out_page.locator("main form").count() == 0
     assert installation.management.webhooks.get(installation.may, made.webhook.uid).state is WebhookState.ENABLED
@@ -153,20 +153,20 @@ def test_a_page_of_another_site_gets_nothing_sent_nor_kept(
 def test_a_form_that_was_kept_looks_right(check_accessibility: Callable[..., None], installation: Installation):
     def fill(page: Page) -> None:
         page.get_by_label("Name", exact=True).fill("a long name " + "x" * 80)
-        page.get_by_label("I have one").check()
-        page.get_by_label("The secret", exact=True).fill("a secret")
+        page.get_by_label("Use my own").check()
+        page.get_by_label("Secret value").fill("a secret")
 
     def send_signed_out(page: Page) -> None:
         fill(page)
         page.context.clear_cookies()
-        page.get_by_role("button", name="Create the webhook").click()
+        page.get_by_role("button", name="Create webhook").click()
         expect(page.get_by_role("heading", name="You are signed out")).to_be_visible()
 
     def send_stale(page: Page) -> None:
         fill(page)
         page.locator("main input[name=csrf]").evaluate("field => { field.value = 'of another session' }")
-        page.get_by_role("button", name="Create the webhook").click()
-        expect(page.get_by_role("heading", name="Send this form?")).to_be_visible()
+        page.get_by_role("button", name="Create webhook").click()
+        expect(page.get_by_role("heading", name="Submit this form?")).to_be_visible()
 
     check_accessibility("form-kept-signed-out", "/f/default/webhooks/new", prepare=send_signed_out)
     check_accessibility("form-kept", "/f/default/webhooks/new", prepare=send_stale)
@@ -261,7 +261,7 @@ def test_what_a_person_may_not_do_is_refused_when_they_send_it(dashboard: Dashbo
     refused = sent(viewer, "/team/factories", fields_of(asked))
 
     assert (asked.status, refused.status) == (403, 403)
-    assert "Send this form?" in Elements(asked.body).text
+    assert "Submit this form?" in Elements(asked.body).text
     assert "Not allowed" in Elements(refused.body).text
 
 

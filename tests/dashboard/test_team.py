@@ -41,16 +41,16 @@ def test_somebody_is_added_with_a_role_and_signs_in_by_their_link(
     page.goto(installation.at("/team"))
     page.get_by_label("Name").fill("Grace")
     page.get_by_label("E-mail address").fill("grace@example.com")
-    page.get_by_role("button", name="Add, and make their link").click()
-    expect(page.get_by_role("status")).to_have_text("Grace is a member now: viewer in default.")
-    expect(page.locator("main")).not_to_contain_text("would see nothing")
+    page.get_by_role("button", name="Add member and create link").click()
+    expect(page.get_by_role("status")).to_have_text("Grace is now a member: viewer in default.")
+    expect(page.locator("main")).not_to_contain_text("has no role in a factory yet")
     link = page.locator("#made-link").inner_text()
     page.get_by_role("link", name="Back to Grace").click()
     expect(page.locator("body")).not_to_contain_text(link)
 
     signed_out_page.goto(link)
-    signed_out_page.get_by_label("Password").fill(PASSWORD)
-    signed_out_page.get_by_label("The same once more").fill(PASSWORD)
+    signed_out_page.get_by_label("Password", exact=True).fill(PASSWORD)
+    signed_out_page.get_by_label("Confirm password").fill(PASSWORD)
     signed_out_page.get_by_role("button", name="Set password and sign in").click()
 
     signed_out_page.wait_for_url(re.compile("/f/default"))
@@ -68,26 +68,26 @@ def test_the_teams_pages_look_right(check_accessibility: Callable[..., None], in
     key = installation.management.keys.create(admin, HOSTILE, Role.VIEWER, factory="default").key
 
     def make_link(page: Page) -> None:
-        page.get_by_role("button", name="Make a link").click()
+        page.get_by_role("button", name="Create link").click()
         expect(page.locator("#made-link")).to_be_visible()
 
     def add_without_a_role(page: Page) -> None:
         page.get_by_label("Name").fill(HOSTILE)
         page.get_by_label("E-mail address").fill("no-role@example.com")
-        page.get_by_label("Role").select_option("none yet")
-        page.get_by_role("button", name="Add, and make their link").click()
-        expect(page.get_by_role("link", name="give them a role")).to_be_visible()
-        expect(page.get_by_text(f"The link begins with {installation.address} and works only where")).to_be_visible()
+        page.get_by_label("Role").select_option("no role yet")
+        page.get_by_role("button", name="Add member and create link").click()
+        expect(page.get_by_role("link", name="assign a role")).to_be_visible()
+        expect(page.get_by_text(f"The link starts with {installation.address}, so it works only")).to_be_visible()
 
     def make_key(page: Page) -> None:
         page.get_by_label("Name").fill("for the looks")
-        page.get_by_role("button", name="Create key").click()
+        page.get_by_role("button", name="Create API key").click()
         expect(page.locator("#made-token")).to_be_visible()
 
     def refuse(page: Page) -> None:
         page.get_by_label("Name").fill("Ada")
         page.get_by_label("E-mail address").fill("ada@example.com")
-        page.get_by_role("button", name="Add, and make their link").click()
+        page.get_by_role("button", name="Add member and create link").click()
         expect(page.get_by_role("alert")).to_contain_text("is already a member")
 
     check_accessibility("team", "/team")
@@ -112,10 +112,10 @@ def test_the_teams_pages_look_right(check_accessibility: Callable[..., None], in
         ({"name": "Ada", "email": "nowhere"}, "email", "is not an e-mail address"),
         ({"name": " ", "email": "new@example.com"}, "name", "name has 1 to 100 characters"),
         ({"name": "Ada", "email": "ADMIN@example.com "}, "email", "admin@example.com is already a member"),
-        ({"role": "owner in default"}, "role", "There is no role 'owner in default' to give"),
-        ({"role": "admin in default"}, "role", "There is no role 'admin in default' to give"),
-        ({"role": "viewer"}, "role", "There is no role 'viewer' to give"),
-        ({"role": "manager in none"}, "role", "There is no role 'manager in none' to give"),
+        ({"role": "owner in default"}, "role", "Unknown role 'owner in default'"),
+        ({"role": "admin in default"}, "role", "Unknown role 'admin in default'"),
+        ({"role": "viewer"}, "role", "Unknown role 'viewer'"),
+        ({"role": "manager in none"}, "role", "Unknown role 'manager in none'"),
     ],
 )
 def test_a_member_who_cannot_be_added_is_reported_at_the_field(
@@ -175,7 +175,7 @@ def test_every_choice_of_the_form_makes_the_member_that_it_says(admin: Visitor, 
         [link] = re.findall(r"https://hooks\.test/welcome/([\w-]+)", answer.body.decode())
         assert dashboard.management.sessions.link_target(link).email == email
         assert answer.headers["cache-control"] == "no-store"
-        assert ("would see nothing" in text_of(answer.body)) is (role == "")
+        assert ("has no role in a factory yet" in text_of(answer.body)) is (role == "")
         assert "base_url" not in text_of(answer.body)
 
     assert offered[0].startswith("viewer in ")
@@ -345,7 +345,7 @@ def test_every_setting_is_shown_and_no_secret_of_it(sqlite_store: str, monkeypat
     assert b"canary" not in body
     assert "port 9000 HOOKMILL_PORT" in words
     assert "database_url set: PostgreSQL HOOKMILL_DATABASE_URL" in words
-    assert "master_key set the settings’ file" in words
+    assert "master_key set settings file" in words
     assert "master_key_previous not set default" in words
     assert "agent: /usr/bin/agent, 2 arguments, at most 3600 s" in words
     assert "with AGENT_KEY, HOME" in words

@@ -39,15 +39,15 @@ def test_a_token_webhook_shows_its_secret_once_with_a_curl_line(
     page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
 ):
     page.goto(installation.at("/f/default"))
-    page.get_by_role("link", name="Create a webhook").click()
+    page.get_by_role("link", name="Create webhook").click()
     page.get_by_label("Name", exact=True).fill("by token")
-    page.get_by_role("button", name="Create the webhook").click()
+    page.get_by_role("button", name="Create webhook").click()
     expect(page.get_by_role("heading", name="by token is ready")).to_be_visible()
     secret = page.locator("#secret").inner_text()
     command = page.locator("#curl").inner_text()
 
     sent = subprocess.run(["sh", "-c", f"{command} -s"], capture_output=True, timeout=20, check=True).stdout
-    page.get_by_role("link", name="To the webhook").click()
+    page.get_by_role("link", name="View webhook").click()
 
     assert b'"delivery_id":"dlv_' in sent
     assert secret in command
@@ -60,11 +60,11 @@ def test_a_url_token_is_shown_once_and_then_a_placeholder(
 ):
     page.goto(installation.at("/f/default/webhooks/new"))
     page.get_by_label("Name", exact=True).fill("by URL")
-    page.get_by_label("A token in the URL").check()
-    page.get_by_role("button", name="Create the webhook").click()
+    page.get_by_label("Token in the URL").check()
+    page.get_by_role("button", name="Create webhook").click()
     shown = page.locator("#url").inner_text()
     secret = page.locator("#secret").inner_text()
-    page.get_by_role("link", name="To the webhook").click()
+    page.get_by_role("link", name="View webhook").click()
     afterwards = page.locator("#url").inner_text()
 
     assert shown.endswith(f"/{secret}")
@@ -75,19 +75,19 @@ def test_a_providers_webhook_accepts_once_its_secret_is_set(
     page: Page, installation: Installation, made: Callable[..., WebhookWithSecret]
 ):
     page.goto(installation.at("/f/default/webhooks/new"))
-    expect(page.get_by_label("Who signs?")).to_be_hidden()
+    expect(page.get_by_label("Signature scheme")).to_be_hidden()
     page.get_by_label("Name", exact=True).fill("code host")
-    page.get_by_label("A signature.").check()
-    page.get_by_label("Who signs?").select_option("github")
+    page.get_by_label("Signature.").check()
+    page.get_by_label("Signature scheme").select_option("github")
     expect(page.get_by_text("open Settings, Webhooks")).to_be_visible()
-    expect(page.get_by_label("How it signs, as JSON")).to_be_hidden()
+    expect(page.get_by_label("HMAC options, as JSON")).to_be_hidden()
     expect(page.get_by_label("Answer the provider's signed challenges")).to_be_hidden()
-    page.get_by_role("button", name="Create the webhook").click()
+    page.get_by_role("button", name="Create webhook").click()
     expect(page.get_by_role("heading", name="code host is created")).to_be_visible()
 
     page.get_by_role("textbox", name="The provider's secret").fill("agreed upon")
-    page.get_by_role("button", name="Supply it").click()
-    expect(page.get_by_role("status")).to_have_text("The webhook has its provider's secret.")
+    page.get_by_role("button", name="Save secret").click()
+    expect(page.get_by_role("status")).to_have_text("The provider's secret is saved.")
     body = b'{"action": "opened"}'
     webhook = installation.management.webhooks.get(installation.may, "code host")
     signed = sign(find("github"), "agreed upon", body, "", time.time_ns() // 1000, "event-1")
@@ -116,7 +116,7 @@ def test_what_cannot_be_used_is_said_at_its_field_and_the_rest_stays(
     page.goto(installation.at("/f/default/webhooks/new"))
     for name, value in {"name": "kept", **filled}.items():
         page.locator(f"#{name}").fill(value)
-    page.get_by_role("button", name="Create the webhook").click()
+    page.get_by_role("button", name="Create webhook").click()
 
     place = page.locator(f"#{field}")
     expect(place).to_have_attribute("aria-invalid", "true")
@@ -129,18 +129,18 @@ def test_a_custom_signature_is_described_fixed_and_accepted(
 ):
     page.goto(installation.at("/f/default/webhooks/new"))
     page.get_by_label("Name", exact=True).fill("own")
-    page.get_by_label("A signature.").check()
-    page.get_by_label("Who signs?").select_option("hmac")
-    page.get_by_label("How it signs, as JSON").fill('{"header": "X-Signature", "encoding": "hexx"}')
-    page.get_by_label("I have one").check()
-    page.get_by_label("The secret", exact=True).fill("a secret to be typed twice")
-    page.get_by_role("button", name="Create the webhook").click()
+    page.get_by_label("Signature.").check()
+    page.get_by_label("Signature scheme").select_option("hmac")
+    page.get_by_label("HMAC options, as JSON").fill('{"header": "X-Signature", "encoding": "hexx"}')
+    page.get_by_label("Use my own").check()
+    page.get_by_label("Secret value").fill("a secret to be typed twice")
+    page.get_by_role("button", name="Create webhook").click()
     expect(page.locator("#problem-options")).to_contain_text("'hexx' is none of hex")
     assert "a secret to be typed twice" not in page.content()
 
-    page.get_by_label("How it signs, as JSON").fill('{"header": "X-Signature", "encoding": "hex"}')
-    page.get_by_label("The secret", exact=True).fill("a secret to be typed twice")
-    page.get_by_role("button", name="Create the webhook").click()
+    page.get_by_label("HMAC options, as JSON").fill('{"header": "X-Signature", "encoding": "hex"}')
+    page.get_by_label("Secret value").fill("a secret to be typed twice")
+    page.get_by_role("button", name="Create webhook").click()
 
     expect(page.get_by_role("heading", name="own is ready")).to_be_visible()
     assert "a secret to be typed twice" not in page.content()
@@ -156,13 +156,13 @@ def test_help_and_team_secrets_work_without_javascript(
     page = new_profile(java_script_enabled=False, storage_state=signed_in_state).new_page()
     page.goto(installation.at("/f/default/webhooks/new"))
     page.get_by_label("Name", exact=True).fill("plain")
-    page.get_by_label("A signature.").check()
-    page.get_by_label("Who signs?").select_option("github")
-    page.get_by_role("button", name="Show how to set it up").click()
+    page.get_by_label("Signature.").check()
+    page.get_by_label("Signature scheme").select_option("github")
+    page.get_by_role("button", name="Show setup instructions").click()
     expect(page.get_by_text("open Settings, Webhooks")).to_be_visible()
-    page.get_by_label("Use a team secret that is there").check()
+    page.get_by_label("Use an existing team secret").check()
     page.get_by_label("Team secret", exact=True).select_option("SHARED_SECRET")
-    page.get_by_role("button", name="Create the webhook").click()
+    page.get_by_role("button", name="Create webhook").click()
 
     expect(page.get_by_role("heading", name="plain is ready")).to_be_visible()
     assert installation.management.webhooks.get(installation.may, "plain").secret_name == "SHARED_SECRET"
@@ -174,7 +174,7 @@ def test_rotating_shows_the_new_secret_once_and_shuts_the_old_one_out(
 ):
     one = made("rotated")
     page.goto(at(installation, one) + "#rotate")
-    page.get_by_role("button", name="Rotate it now").click()
+    page.get_by_role("button", name="Rotate secret now").click()
     expect(page.get_by_role("heading", name="rotated has a new secret")).to_be_visible()
     fresh = page.locator("#secret").inner_text()
 
@@ -188,13 +188,13 @@ def test_a_webhook_is_disabled_and_enabled(
     one = made("toggled")
     page.goto(at(installation, one))
     unfold(page, "Disable")
-    page.get_by_role("button", name="Disable it").click()
-    expect(page.get_by_role("status")).to_contain_text("senders get 404")
+    page.get_by_role("button", name="Disable webhook").click()
+    expect(page.get_by_role("status")).to_contain_text("Senders receive 404")
     while_disabled = installation.service.post(one, b"1").status
 
     unfold(page, "Enable")
-    page.get_by_role("button", name="Enable it").click()
-    expect(page.get_by_role("status")).to_contain_text("is enabled")
+    page.get_by_role("button", name="Enable webhook").click()
+    expect(page.get_by_role("status")).to_contain_text("Webhook enabled")
 
     assert (while_disabled, installation.service.post(one, b"1").status) == (404, 202)
 
@@ -206,7 +206,7 @@ def test_a_hostile_name_is_shown_and_does_nothing(
     page.goto(at(installation, one))
     unfold(page, "Rename")
     page.get_by_label("New name").fill(HOSTILE)
-    page.get_by_role("button", name="Rename it").click()
+    page.get_by_role("button", name="Rename webhook").click()
 
     expect(page.get_by_role("heading", level=1)).to_contain_text("<script>alert(1)</script>")
     expect(page.get_by_role("heading", level=1)).to_contain_text("\\u202egnp.exe")
@@ -221,13 +221,13 @@ def test_an_unusable_delivery_id_header_is_reported_at_its_field(
     page.goto(at(installation, one))
     unfold(page, "Change the delivery id header")
     page.get_by_label("Header", exact=True).fill("Cookie")
-    page.get_by_role("button", name="Change it").click()
+    page.get_by_role("button", name="Save delivery id header").click()
     expect(page.get_by_label("Header", exact=True)).to_have_accessible_description(re.compile("carries credentials"))
 
     page.get_by_label("Header", exact=True).fill("X-Event-Id")
-    page.get_by_role("button", name="Change it").click()
+    page.get_by_role("button", name="Save delivery id header").click()
 
-    expect(page.get_by_role("status")).to_contain_text("The delivery id header is changed")
+    expect(page.get_by_role("status")).to_contain_text("Delivery id header changed")
     assert installation.management.webhooks.get(installation.may, "headed").delivery_id_header == "X-Event-Id"
 
 
@@ -238,9 +238,9 @@ def test_the_event_type_header_is_changed_where_no_scheme_knows_it(
     page.goto(at(installation, one))
     unfold(page, "Change the event type header")
     page.get_by_label("Event type header").fill("X-Kind")
-    page.get_by_role("button", name="Change the event type header").click()
+    page.get_by_role("button", name="Save event type header").click()
 
-    expect(page.get_by_role("status")).to_contain_text("The event type header is changed")
+    expect(page.get_by_role("status")).to_contain_text("Event type header changed")
     expect(page.get_by_text("header X-Kind")).to_be_visible()
     assert installation.management.webhooks.get(installation.may, "typed").event_header == "X-Kind"
 
@@ -253,11 +253,11 @@ def test_deleting_names_the_automations_that_lose_it(
     installation.management.automations.create(installation.may, "bereft", prompt="Look.", triggers=[trigger])
     page.goto(at(installation, one))
     unfold(page, "Delete")
-    expect(page.locator("#delete .warning")).to_contain_text("1 automation selects it")
+    expect(page.locator("#delete .warning")).to_contain_text("1 automation selects this webhook")
     expect(page.locator("#delete .warning")).to_contain_text("bereft")
-    page.get_by_role("button", name="Delete doomed for good").click()
+    page.get_by_role("button", name="Delete doomed permanently").click()
 
-    expect(page.get_by_role("status")).to_contain_text("The webhook is deleted")
+    expect(page.get_by_role("status")).to_contain_text("Webhook deleted")
     expect(page.get_by_text("selects webhook “doomed”, which is deleted")).to_be_visible()
     assert installation.service.post(one, b"1").status == 404
     installation.management.automations.delete(installation.may, "bereft")
@@ -272,7 +272,7 @@ def test_in_a_factory_defined_by_files_only_state_and_secret_change_here(
     page.goto(installation.at(f"/f/filed/webhooks/{one.webhook.uid}"))
 
     expect(page.get_by_text("hookmill apply")).to_be_visible()
-    assert page.locator("summary").all_inner_texts() == ["Disable", "Rotate the secret"]
+    assert page.locator("summary").all_inner_texts() == ["Disable", "Rotate secret"]
 
 
 def test_a_viewer_sees_a_webhook_and_no_way_to_change_it(
@@ -305,16 +305,16 @@ def test_webhooks_look_right(
     path = f"/f/default/webhooks/{one.webhook.uid}"
 
     def choose_a_provider(page: Page) -> None:
-        page.get_by_label("A signature.").check()
-        page.get_by_label("Who signs?").select_option("discord")
-        expect(page.get_by_text("To set it up:")).to_be_visible()
+        page.get_by_label("Signature.").check()
+        page.get_by_label("Signature scheme").select_option("discord")
+        expect(page.get_by_text("Setup:")).to_be_visible()
 
     def unfold_all(page: Page) -> None:
         for summary in page.locator("summary").all():
             summary.click()
 
     def rotate(page: Page) -> None:
-        page.get_by_role("button", name="Rotate it now").click()
+        page.get_by_role("button", name="Rotate secret now").click()
         expect(page.get_by_text("once.")).to_be_visible()
 
     check_accessibility("webhook", path, prepare=unfold_all)

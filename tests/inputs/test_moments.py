@@ -64,7 +64,7 @@ def test_list_narrowed_to_a_time_outside_the_calendar_says_so(service: Service, 
 
         assert (by_api.status, by_api.json["errors"][0]["parameter"]) == (422, name)
         assert by_page.status == 422
-        assert "This is no time" in by_page.body.decode()
+        assert "Invalid time" in by_page.body.decode()
 
 
 @pytest.mark.parametrize("at", STORED)

@@ -83,12 +83,14 @@ def refuse_foreign_form(context: PageContext) -> None:
     Browsers say where a form comes from; a site that is not ours can't make them say otherwise.
     """
     if not _comes_from_here(context.request):
-        raise ForeignForm("This form did not come from a page of this service. Nothing was done.")
+        raise ForeignForm("This form was not sent from a page of this service. Nothing was changed.")
     if context.signed_in is None:
         return
     given = context.form["csrf"] or context.request.headers.get("x-csrf-token", "")
     if not is_csrf_of(context.session or "", given):
-        raise StaleForm("This form is from before you signed in. Load the page again. Nothing was done.")
+        raise StaleForm(
+            "This form is older than your session. Nothing was changed. Reload the page and submit it again."
+        )
 
 
 def _comes_from_here(request: Request) -> bool:

@@ -24,7 +24,7 @@ def _change(context: PageContext) -> Response:
     assert context.signed_in is not None, "the page is for somebody"
     try:
         if context.form["new"] != context.form["again"]:
-            raise Invalid("The two new passwords are not the same. Type them again.")
+            raise Invalid("The new passwords differ. Enter them again.")
         session = context.management.sessions.change_password(
             context.signed_in, old=context.form["old"], new=context.form["new"], client=context.client
         )

@@ -109,7 +109,9 @@ class DashboardApplication:
             return answer
         except StoreUnavailable as error:
             self._service.failed("dashboard", error)
-            return await context.in_thread(_trouble, context, 503, "The database can't be used now. Try again soon.")
+            return await context.in_thread(
+                _trouble, context, 503, "The database is unavailable. Try again in a few seconds."
+            )
         except StaleForm as error:
             if kept_form.can_be_kept(context):
                 return await context.in_thread(kept_form.kept, context)
@@ -118,14 +120,16 @@ class DashboardApplication:
             return await context.in_thread(_trouble, context, _STATUS.get(type(error), _status_of(error)), str(error))
         except Exception as error:
             self._service.failed("dashboard", error)
-            return await context.in_thread(_trouble, context, 500, "Something went wrong here. It was written down.")
+            return await context.in_thread(
+                _trouble, context, 500, "An internal error occurred. The service log contains the details."
+            )
 
     async def _judged(self, context: PageContext) -> Response:
         page = self._page_for(context)
         is_visit = not (isinstance(page, Page) and page.by_itself)
         await self._identify(context, is_visit)
         if page is None:
-            raise NotFound("There is no such page.")
+            raise NotFound("This page does not exist.")
         if isinstance(page, Response):
             return page
         context.page_path = page.path
@@ -155,7 +159,7 @@ class DashboardApplication:
                 other_methods.append(page.method)
         if other_methods:
             allowed = ", ".join(sorted({*other_methods, *(["HEAD"] if "GET" in other_methods else [])}))
-            return PlainTextResponse("This page takes no such request.\n", 405, headers={"Allow": allowed})
+            return PlainTextResponse("This page does not accept this method.\n", 405, headers={"Allow": allowed})
         return None
 
     async def _identify(self, context: PageContext, is_visit: bool) -> None:

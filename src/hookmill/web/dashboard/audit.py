@@ -25,18 +25,18 @@ WORDS: Final = {
     "automation.delete": "deleted automation",
     "automation.disable": "disabled automation",
     "automation.enable": "enabled automation",
-    "delivery.replay": "ran again a delivery of",
+    "delivery.replay": "replayed a delivery of",
     "factory.create": "created factory",
-    "factory.define_by_files": "handed over to files factory",
+    "factory.define_by_files": "enabled definition files for factory",
     "key.create": "created API key",
     "key.revoke": "revoked API key",
-    "master_key.rotate": "replaced the master key by",
+    "master_key.rotate": "rotated the master key to",
     "member.add": "added member",
     "member.change_password": "changed the password of",
     "member.choose_password": "used the sign-in link of",
-    "member.link": "made a sign-in link for",
+    "member.link": "created a sign-in link for",
     "member.remove": "removed member",
-    "member.set_admin": "changed whether admin is",
+    "member.set_admin": "changed the admin role of",
     "member.set_role": "changed the role of",
     "member.sign_in": "signed in as",
     "run.cancel": "cancelled a run of",
@@ -48,7 +48,7 @@ WORDS: Final = {
     "webhook.delete": "deleted webhook",
     "webhook.disable": "disabled webhook",
     "webhook.enable": "enabled webhook",
-    "webhook.redefine": "redefined webhook",
+    "webhook.redefine": "changed the definition of webhook",
     "webhook.rename": "renamed webhook",
     "webhook.rotate": "rotated the secret of webhook",
     "webhook.sync": "synced the secret of webhook",
@@ -56,11 +56,11 @@ WORDS: Final = {
 """What was done, so that the thing's name can follow. A test holds the operations to this table."""
 
 _DETAILS: Final = {
-    "auth_mode": "mode",
+    "auth_mode": "authentication",
     "signature_scheme": "scheme",
     "secret_name": "secret",
-    "delivery_id_header": "event id in",
-    "event_header": "event type in",
+    "delivery_id_header": "delivery id header",
+    "event_header": "event type header",
     "is_admin": "admin",
     "before": "before",
     "changed": "changed",
@@ -102,7 +102,7 @@ def of_team(context: PageContext, may: MayAdminister) -> Response:
 def _page_asked_for(context: PageContext) -> tuple[bytes | None, int]:
     given = context.query.get("before", "")
     if given and not _ENTRY_ID.match(given):
-        raise Invalid("The address names no entry of the audit log. Begin at its first page.")
+        raise Invalid("The URL contains no valid entry of the audit log. Start at the first page.")
     return bytes.fromhex(given.removeprefix("aud_")) if given else None, PAGE_SIZE
 
 

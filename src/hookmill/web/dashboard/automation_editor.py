@@ -31,11 +31,11 @@ from hookmill.web.dashboard.page_context import PageContext
 
 pages.SAID.update(
     {
-        "automation-created": "The automation is created. New events that match start a run of it.",
-        "automation-created-unfiltered": "The automation is created. It has no filter: every event starts a run of it.",
-        "automation-created-disabled": "The automation is created. It is disabled, so nothing starts it yet.",
-        "automation-changed": "The automation is saved. Runs under way go on with what they began with.",
-        "automation-unchanged": "Nothing was changed: the automation is as it was.",
+        "automation-created": "Automation created. New matching events start runs.",
+        "automation-created-unfiltered": "Automation created. It has no filter, so every event starts a run.",
+        "automation-created-disabled": "Automation created. It is disabled, so nothing starts it yet.",
+        "automation-changed": "Automation saved. Runs in progress keep the previous version.",
+        "automation-unchanged": "No changes to save.",
     }
 )
 
@@ -163,8 +163,8 @@ def _save(context: PageContext, may: MayManage, named: str, draft: Draft, trigge
         before = automations.get(may, named)
         if draft.version != str(before.version):
             raise Changed(
-                f"Somebody saved version {before.version} of this automation while you were writing. Nothing of yours "
-                "is saved yet: compare with it, then save again to put yours in its place."
+                f"Version {before.version} of this automation was saved while you were editing. Your changes are "
+                "not saved. Compare the versions, then save again to overwrite it."
             )
         after = automations.change(
             may,
@@ -210,11 +210,9 @@ def _problems_of_triggers(draft: Draft, reading: Reading) -> dict[str, str]:
     """What keeps the triggers from being saved. The problems of their text are shown with it, one by one."""
     problems = {}
     if not reading.is_usable:
-        problems["filter"] = (
-            "The filter can't be saved as it is." if not draft.is_list else "The triggers can't be saved."
-        )
+        problems["filter"] = "The filter has errors." if not draft.is_list else "The triggers have errors."
     if not draft.is_list and not draft.webhooks:
-        problems["webhooks"] = "Choose one or more webhooks. Their deliveries start this automation."
+        problems["webhooks"] = "Select at least one webhook. Its deliveries start this automation."
     return problems
 
 
@@ -238,7 +236,7 @@ def _tried(context: PageContext, may: MayManage, automation: Automation | None, 
         picked = filter_editor.sample(context.management, may, draft.delivery)
         try:
             if picked is None:
-                raise CannotAdd("The log no longer keeps this delivery's payload. Pick another one.")
+                raise CannotAdd("The payload of this delivery is no longer stored. Select another delivery.")
             draft.filter = filter_editor.with_field(draft.filter, picked.body, context.form["add"])
             # Who asks for a field of a delivery wants deliveries like it.
             if not draft.webhooks:

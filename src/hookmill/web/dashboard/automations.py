@@ -24,10 +24,10 @@ RUNS_SHOWN: Final = 20
 
 pages.SAID.update(
     {
-        "automation-enabled": "The automation is enabled. Matching deliveries start a run of it.",
-        "automation-disabled": "The automation is disabled. Nothing starts it; runs under way go on.",
-        "automation-run": "The run is started, as a replay of that delivery.",
-        "automation-deleted": "The automation is deleted. It starts nothing any more; its runs stay.",
+        "automation-enabled": "Automation enabled. Matching deliveries start runs.",
+        "automation-disabled": "Automation disabled. Runs in progress continue.",
+        "automation-run": "Run started as a replay of the delivery.",
+        "automation-deleted": "Automation deleted. Its runs are kept.",
     }
 )
 
@@ -104,7 +104,7 @@ def _listed(context: PageContext, may: MayView, automation: Automation) -> Liste
     return Listed(
         runs=found[:RUNS_SHOWN],
         live_at=url("f", may.factory.name, "automations", automation.id, "runs"),
-        nothing="It has not run yet.",
+        nothing="No runs yet.",
         of_automation=True,
         older_at=url("f", may.factory.name, "runs", automation=automation.id) if len(found) > RUNS_SHOWN else None,
     )
@@ -185,8 +185,8 @@ def filter_text(trigger: Trigger) -> str:
 def refuse_where_files_rule(may: MayManage) -> None:
     if may.factory.defined_by_files:
         raise Conflict(
-            f"Factory {may.factory.name!r} is defined by files: write automations/<name>/automation.md there, and run "
-            "`hookmill apply`. Enabling and disabling work here too."
+            f"Definition files define factory {may.factory.name!r}. Edit automations/<name>/automation.md and run "
+            "`hookmill apply`. You can still enable and disable automations here."
         )
 
 

@@ -27,7 +27,7 @@ SERIES: Final[Sequence[tuple[str, str, Callable[[Counts], int]]]] = (
     ("json", Label.REJECTED_INVALID_JSON.shown, _of(Label.REJECTED_INVALID_JSON)),
     ("large", Label.REJECTED_TOO_LARGE.shown, _of(Label.REJECTED_TOO_LARGE)),
     ("auth", Label.REJECTED_AUTH.shown, _of(Label.REJECTED_AUTH)),
-    ("refused", "Refused (429)", _refused),
+    ("refused", "Dropped (429)", _refused),
 )
 """What is stacked, from the bottom up: its class, its name, and how many of it an hour has."""
 
@@ -91,8 +91,8 @@ def _path(hours: Sequence[HourOfDay], place: int, tallest: int) -> str:
 
 def _words(parts: Sequence[Part], hours: Sequence[HourOfDay], tallest: int) -> str:
     if not parts:
-        return "Nothing came in the last 24 hours."
+        return "No deliveries in the last 24 hours."
     busiest = next(hour for hour in hours if sum(hour.numbers) == tallest)
     counted = ", ".join(f"{part.count:,} {part.name}" for part in parts)
     at = datetime.fromtimestamp(busiest.start // 1_000_000, UTC)
-    return f"In the last 24 hours: {counted}. The busiest hour began at {at:%H:%M} UTC, with {tallest:,} in all."
+    return f"In the last 24 hours: {counted}. The busiest hour started at {at:%H:%M} UTC, with {tallest:,} in total."

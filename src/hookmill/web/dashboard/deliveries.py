@@ -31,19 +31,19 @@ RAW_BYTES_SHOWN: Final = 20_000
 GAPS_MAX: Final = 100
 
 pages.SAID.update(
-    replayed="Started again, with the automations as they are now. The new runs are first below, marked as replays."
+    replayed="Delivery replayed with the current automations. The new runs are listed first, marked as replays."
 )
 
 IDENTITY_FROM: Final = {
-    IdentityKind.DELIVERY_ID_HEADER: "the webhook's own delivery id header",
+    IdentityKind.DELIVERY_ID_HEADER: "the webhook's delivery id header",
     IdentityKind.PROVIDER: "the provider's delivery id",
     IdentityKind.SENDER: "the X-Service-Delivery-Id or X-Warp-Delivery-Id header",
-    IdentityKind.BODY_SHA256: "the body's SHA-256: the sender gave no id",
-    IdentityKind.SIGNED_CONTENT: "what the sender signed",
+    IdentityKind.BODY_SHA256: "the body hash (SHA-256): the sender sent no id",
+    IdentityKind.SIGNED_CONTENT: "the signed content",
 }
 REFUSED_FOR: Final = {
-    "rate_limited": "too many",
-    "failed_authentications": "too many failed authentications",
+    "rate_limited": "over the rate limit",
+    "failed_authentications": "over the limit of failed authentications",
     "not_found": "webhook disabled or deleted",
 }
 
@@ -158,15 +158,15 @@ def _narrowed(context: PageContext) -> Narrowed:
         if typed["label"].lower() in known:
             filters["label"] = known[typed["label"].lower()]
         else:
-            problems["label"] = "There is no such label. Choose one of the list."
+            problems["label"] = "Unknown label. Choose one from the list."
     for name in ("since", "until"):
         if typed[name]:
             try:
                 filters[name] = _moment(typed[name])
             except ValueError:
-                problems[name] = "This is no time. Write it as 2026-11-21T09:12, in UTC."
+                problems[name] = "Invalid time. Write it as 2026-11-21T09:12, in UTC."
     if filters.get("since", 0) >= filters.get("until", 1 << 62):
-        problems["until"] = "Nothing lies between: the end is not after the beginning."
+        problems["until"] = "The end must be later than the start."
     return Narrowed(typed=typed, filters=filters, problems=problems)
 
 
@@ -233,7 +233,7 @@ async def watch(context: PageContext, may: MayView) -> Response:
     """Rows of the log as they come, as server-sent events."""
     narrowed = _narrowed(context)
     if narrowed.problems or "until" in narrowed.filters:
-        raise Invalid("A log with an end grows no more.")
+        raise Invalid("A log with an end time has no live updates.")
     after = _key_in(context.request.headers.get("last-event-id") or context.query.get("after", ""))
     filters = narrowed.filters
     uid = None

@@ -18,7 +18,7 @@ def file(context: PageContext) -> Response:
     known = {each.name: each for each in pages.STATIC.iterdir()}
     suffix = "." + name.rpartition(".")[2]
     if name not in known or suffix not in TYPES:
-        raise NotFound("There is no such file.")
+        raise NotFound("File not found.")
     kept = "public, max-age=31536000, immutable"
     return Response(known[name].read_bytes(), media_type=TYPES[suffix], headers={"Cache-Control": kept})
 

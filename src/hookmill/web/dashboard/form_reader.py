@@ -40,7 +40,7 @@ class FormReader:
         """
         kind = context.request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
-            raise Invalid("A form of this service is sent as application/x-www-form-urlencoded.")
+            raise Invalid("The content type of a form must be application/x-www-form-urlencoded.")
         reader, bytes_max, seconds = self._signed_out, SIGNED_OUT_FORM_BYTES_MAX, UNPROVEN_SECONDS
         if context.signed_in is not None:
             reader, bytes_max, seconds = self._of_members, FORM_BYTES_MAX, BODY_SECONDS
@@ -51,13 +51,13 @@ class FormReader:
                 context.request.scope, context.request.receive, bytes_max=bytes_max, seconds=seconds
             )
         except BodyTooLarge:
-            raise Incomplete(413, f"The form holds more than {bytes_max:,} bytes.") from None
+            raise Incomplete(413, f"The form is larger than {bytes_max:,} bytes.") from None
         except BodyTooSlow:
-            raise Incomplete(408, "The form took too long to arrive. Send it once more.") from None
+            raise Incomplete(408, "The form took too long to arrive. Submit it again.") from None
         except BodyCutShort:
-            raise Incomplete(400, "The form did not arrive whole. Send it once more.") from None
+            raise Incomplete(400, "The form did not arrive completely. Submit it again.") from None
         try:
             # To decode a large form takes a tenth of a second, in which the loop would serve no delivery.
             return form_in(body) if len(body) <= OPEN_FORM_BYTES_MAX else await context.in_thread(form_in, body)
         except ValueError:
-            raise Invalid("The form can't be read. Load the page again, and send it once more.") from None
+            raise Invalid("The form can't be read. Reload the page and submit it again.") from None

@@ -22,8 +22,8 @@ from hookmill.web.dashboard.page_context import PageContext, mark_of
 from hookmill.web.dashboard.urls import url
 
 REFUSED_NAMES: Final = {
-    RATE_LIMITED: "over the limit (429)",
-    FAILED_AUTHENTICATIONS: "failed authentications over their limit (429)",
+    RATE_LIMITED: "over the rate limit (429)",
+    FAILED_AUTHENTICATIONS: "over the limit of failed authentications (429)",
     NOT_FOUND: "while it was disabled (404)",
 }
 """What attempts without a row were refused for, in words."""
@@ -167,16 +167,16 @@ def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Ite
 
     if not webhook.has_secret:
         yield concern(
-            "waits for its provider's secret",
-            "It is disabled until then: whatever is sent to it gets 404.",
-            "Supply the secret",
+            "has no secret yet",
+            "It stays disabled, and senders receive 404, until you enter the provider's secret.",
+            "Enter the secret",
             f"{here}#secret",
         )
     elif not webhook.secret_is_current:
         yield concern(
             "uses an old value of its secret",
-            f"Team secret {webhook.secret_name} was changed and not yet synced. Senders that have the new value fail.",
-            "Sync it",
+            f"Team secret {webhook.secret_name} has a newer value. Senders that use it are rejected until you sync.",
+            "Sync",
             f"{here}#secret",
             is_loss=True,
         )
@@ -185,49 +185,57 @@ def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Ite
         still = activity.newest is not None and activity.newest.label is Label.REJECTED_AUTH
         reason = activity.newest_failed_authentication and activity.newest_failed_authentication.reason
         yield concern(
-            f"refused {times(failed)} for failed authentication",
-            ("The last attempt failed too: its sender may have another secret. " if still else "")
-            + (f"The last reason: {reason}." if reason else ""),
-            "See why",
+            f"rejected {times(failed)} for failed authentication",
+            ("The last attempt failed too, so the sender may have a wrong secret. " if still else "")
+            + (f"Last reason: {reason}." if reason else ""),
+            "View attempts",
             log(Label.REJECTED_AUTH),
             is_loss=still,
         )
     if over := activity.refused(RATE_LIMITED):
         yield concern(
-            f"refused {times(over)} that came over its limit",
-            "They were authentic, and got 429. Senders that don't send again have lost them.",
-            "See when",
+            f"dropped {times(over)} over its rate limit",
+            "They were authenticated and received 429. They are lost unless the sender retries.",
+            "View log",
             log(),
             is_loss=True,
         )
     if over := activity.refused(FAILED_AUTHENTICATIONS):
         yield concern(
-            f"refused {times(over)} beyond the limit for failed authentication",
-            "Somebody sends with a wrong credential, and often. Authentic deliveries are not held up by it.",
-            "See why",
+            f"dropped {times(over)} over the limit of failed authentications",
+            "A client often sends a wrong credential. Authenticated deliveries are not affected.",
+            "View attempts",
             log(Label.REJECTED_AUTH),
         )
     if activity.duplicates_by_body:
         yield concern(
-            f"told {activity.duplicates_by_body} of its last {activity.duplicates_looked_at} Duplicates by the body "
-            "alone",
-            "They came without an event id. If they are different events with the same body, all but the first start "
-            "nothing: name the header in which the sender puts its id.",
-            "Name the header",
+            f"detected {activity.duplicates_by_body} of its last {activity.duplicates_looked_at} duplicates by body "
+            "hash only",
+            "They have no event id. If they are different events with the same body, only the first one starts runs. "
+            "Set the header that contains the sender's event id.",
+            "Set the header",
             f"{here}#delivery-id",
         )
-    for label, why in (
-        (Label.REJECTED_INVALID_JSON, "Their body is not JSON: the sender may be set to another content type."),
-        (Label.REJECTED_TOO_LARGE, "Their body has more than 256 KB: let the sender send less of it."),
+    for label, fault, why in (
+        (
+            Label.REJECTED_INVALID_JSON,
+            "with invalid JSON",
+            "The body is not JSON. Check the content type that the sender is configured to use.",
+        ),
+        (
+            Label.REJECTED_TOO_LARGE,
+            "with a body that is too large",
+            "The body is larger than 256 KB. Configure the sender to send less data.",
+        ),
     ):
         if count := activity.count(label):
-            yield concern(f"has {count:,} {label.shown}", why, "See which", log(label), is_loss=True)
+            yield concern(f"rejected {times(count)} {fault}", why, "View deliveries", log(label), is_loss=True)
     if missed := activity.refused(NOT_FOUND):
         is_disabled = webhook.state is WebhookState.DISABLED
         yield concern(
-            f"was sent {times(missed)} while it was disabled",
-            "They got 404. Some providers remove a webhook that answers so for long.",
-            "Enable it" if is_disabled else "See the webhook",
+            f"received {times(missed)} while it was disabled",
+            "Senders received 404. Some providers remove a webhook after repeated errors.",
+            "Enable" if is_disabled else "View webhook",
             f"{here}#state",
             is_loss=is_disabled,
         )
@@ -243,8 +251,8 @@ def of_automation(factory: str, automation: Automation, known: Mapping[WebhookUi
             subject=automation.name,
             address=url("f", factory, "automations", automation.id),
             what=f"has {count} trigger{'s' if count > 1 else ''} that can't be read",
-            meaning="The automation is enabled, and nothing starts it by that.",
-            act="See why",
+            meaning="The automation is enabled, but these triggers start no runs.",
+            act="View automation",
             act_at=url("f", factory, "automations", automation.id),
         )
     for uid in sorted(automation.selected_webhooks()):
@@ -261,8 +269,8 @@ def of_automation(factory: str, automation: Automation, known: Mapping[WebhookUi
             subject=automation.name,
             address=url("f", factory, "automations", automation.id),
             what=f"selects {trouble}",
-            meaning="The automation is enabled, and nothing comes from there.",
-            act="Change the automation",
+            meaning="The automation is enabled, but receives no deliveries from this webhook.",
+            act="View automation",
             act_at=url("f", factory, "automations", automation.id),
         )
 
@@ -276,9 +284,9 @@ _NO_ROOM: Final = Concern(
     subject="The disk",
     address="/settings",
     what="is nearly full",
-    meaning="Every delivery gets 503 until there is room: nothing that is promised is dropped. Free some space, or "
-    "give the data directory a larger disk.",
-    act="See the settings",
+    meaning="Every delivery receives 503 until there is space. Accepted deliveries are kept. Free some space, or move "
+    "the data directory to a larger disk.",
+    act="View settings",
     act_at="/settings",
 )
 

@@ -15,11 +15,11 @@ from hookmill.web.dashboard.page_context import PageContext
 from hookmill.web.dashboard.urls import url
 
 NEVER_SENT_BACK: Final = {
-    "secret": "The secret",
+    "secret": "Secret",
     "password": "Password",
     "old": "Old password",
     "new": "New password",
-    "again": "New password once more",
+    "again": "Confirm password",
 }
 """Fields for passwords and secrets, and what they are called where they are typed again."""
 
@@ -33,11 +33,11 @@ ACTS: Final = {
     "/f/{factory}/webhooks/{uid}/delivery-id-header": "Change a webhook's delivery id header",
     "/f/{factory}/webhooks/{uid}/event-header": "Change a webhook's event type header",
     "/f/{factory}/webhooks/{uid}/sync": "Sync a webhook's secret",
-    "/f/{factory}/webhooks/{uid}/supply": "Supply a webhook's secret",
+    "/f/{factory}/webhooks/{uid}/supply": "Enter a webhook's secret",
     "/f/{factory}/webhooks/{uid}/rotate": "Rotate a webhook's secret",
     "/f/{factory}/webhooks/{uid}/delete": "Delete a webhook",
-    "/f/{factory}/deliveries/{delivery}/replay": "Run a delivery again",
-    "/f/{factory}/automations/new": "Write a new automation",
+    "/f/{factory}/deliveries/{delivery}/replay": "Replay a delivery",
+    "/f/{factory}/automations/new": "Create an automation",
     "/f/{factory}/automations/{automation}/edit": "Edit an automation",
     "/f/{factory}/automations/{automation}/enable": "Enable an automation",
     "/f/{factory}/automations/{automation}/disable": "Disable an automation",
@@ -45,12 +45,12 @@ ACTS: Final = {
     "/f/{factory}/automations/{automation}/runs": "Run an automation on a delivery",
     "/f/{factory}/runs/{run}/cancel": "Cancel a run",
     "/f/{factory}/secrets": "Create a team secret",
-    "/f/{factory}/secrets/{name}/replace": "Give a team secret a new value",
+    "/f/{factory}/secrets/{name}/replace": "Replace the value of a team secret",
     "/f/{factory}/secrets/{name}/delete": "Delete a team secret",
     "/team": "Add a member",
     "/team/members/{member}/roles": "Change a member's roles",
-    "/team/members/{member}/admin": "Change whether a member is an admin",
-    "/team/members/{member}/link": "Make a sign-in link",
+    "/team/members/{member}/admin": "Change a member's admin role",
+    "/team/members/{member}/link": "Create a sign-in link",
     "/team/members/{member}/remove": "Remove a member",
     "/team/keys": "Create an API key",
     "/team/keys/{key}/revoke": "Revoke an API key",
@@ -61,7 +61,7 @@ ACTS: Final = {
 _SIGNED_IN_AGAIN: Final = "signed-in-again"
 _OURS: Final = {"csrf", "retype"}
 
-pages.SAID.update({_SIGNED_IN_AGAIN: "You are signed in again. Close this tab, and go on in the one with your form."})
+pages.SAID.update({_SIGNED_IN_AGAIN: "You are signed in again. Close this tab and return to your form."})
 
 
 def can_be_kept(context: PageContext) -> bool:

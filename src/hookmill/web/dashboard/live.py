@@ -323,5 +323,7 @@ def stream(
 ) -> Response:
     hub = hub_of(context.management)
     if hub.is_full:
-        return PlainTextResponse("Too many pages are live. Reload to see what is new.\n", 503, {"Retry-After": "30"})
+        return PlainTextResponse(
+            "Too many live pages are open. Reload this page to see new deliveries.\n", 503, {"Retry-After": "30"}
+        )
     return Stream(hub, Watcher(context=context, may=may, wanted=wanted, filters=filters, after=after))

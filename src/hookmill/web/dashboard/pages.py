@@ -20,7 +20,7 @@ STATIC: Final = resources.files("hookmill.web.dashboard") / "static"
 
 SAID: Final = {
     "signed-out": "You are signed out.",
-    "password": "Your password is changed. Every other session of yours has ended.",
+    "password": "Password changed. Your other sessions have ended.",
 }
 """What a page says was done before it. Pages that do more add theirs."""
 

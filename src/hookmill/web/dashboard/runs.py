@@ -28,7 +28,7 @@ OUTPUT_BYTES_SHOWN: Final = 16_384
 """The last so many bytes of what a command printed."""
 FILES_SHOWN: Final = 50
 
-pages.SAID.update({"run-cancelled": "Cancelled.", "run-stopping": "The run is told to stop."})
+pages.SAID.update({"run-cancelled": "Run cancelled.", "run-stopping": "Cancellation requested."})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ def _narrowed(context: PageContext) -> tuple[dict[str, str], RunState | None, st
     try:
         return typed, RunState(typed["state"]) if typed["state"] else None, ""
     except ValueError:
-        return typed, None, "There is no such state. Choose one of the list."
+        return typed, None, "Unknown state. Choose one from the list."
 
 
 def _listed(
@@ -121,9 +121,9 @@ def _listed(
     )
     has_older, found = len(found) > PAGE, found[:PAGE]
     if any(typed.values()) or before:
-        nothing = "No run matches."
+        nothing = "No runs match."
     else:
-        nothing = "Nothing has run yet. A delivery starts a run when an automation selects it."
+        nothing = "No runs yet. A delivery starts a run when it matches a trigger of an automation."
     return Listed(
         runs=found,
         live_at=url(*here, "rows", **typed) if not before and not is_wrong else None,
@@ -193,7 +193,7 @@ def file(context: PageContext, may: MayView) -> Response:
         # From its first piece on it closes the file, whatever becomes of the answer.
         first = next(pieces, b"")
     except OSError:
-        raise NotFound("The package of this run has no such file here.") from None
+        raise NotFound("The run's package has no such file on this machine.") from None
     headers = {
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(text.shown(name), safe='')}",
         # Shown in a page of ours, what a command or a sender wrote could act there.

@@ -13,7 +13,7 @@ from hookmill.web.dashboard.access import managing
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
 
-pages.SAID.update({"secret-deleted": "The team secret is deleted, with all its values."})
+pages.SAID.update({"secret-deleted": "Team secret deleted with all its values."})
 
 
 def secrets(context: PageContext, may: MayManage) -> Response:

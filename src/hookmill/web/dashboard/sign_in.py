@@ -16,7 +16,7 @@ from hookmill.web.dashboard.access import cookie_name, everybody, somebody
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
 
-BUSY: Final = "Too many sign-ins are waiting. Your password was not checked. Go back and try again in a few seconds.\n"
+BUSY: Final = "Too many sign-ins are waiting. Your password was not verified. Go back and try again in a few seconds.\n"
 BUSY_SECONDS: Final = 2
 BROWSER_REMEMBERED_DAYS: Final = 365
 
@@ -109,7 +109,7 @@ def _accept(context: PageContext, target: LinkTarget) -> Response:
     email, name = context.form["email"], context.form["name"]
     try:
         if context.form["password"] != context.form["again"]:
-            raise Invalid("The two passwords are not the same. Type them again.")
+            raise Invalid("The passwords differ. Enter them again.")
         session = context.management.sessions.accept_link(
             context.parameters["token"],
             password=context.form["password"],

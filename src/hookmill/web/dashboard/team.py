@@ -27,11 +27,11 @@ _LAST_YEAR: Final = 2999
 
 pages.SAID.update(
     {
-        "member-roles": "Their roles are saved, and hold from now on.",
-        "member-admin": "Saved. It holds from now on.",
-        "member-removed": "They are removed, and may do nothing any more.",
-        "key-revoked": "The key is revoked, and opens nothing any more.",
-        "factory-created": "The factory is there.",
+        "member-roles": "Roles saved. They apply immediately.",
+        "member-admin": "Admin role saved. The change applies immediately.",
+        "member-removed": "Member removed.",
+        "key-revoked": "API key revoked.",
+        "factory-created": "Factory created.",
     }
 )
 
@@ -81,7 +81,7 @@ def _chosen_grant(context: PageContext, may: MayAdminister) -> Grant | None:
     for grant in _grants(context.management.factories.all(may)):
         if grant.value == chosen:
             return grant
-    raise Invalid(f"There is no role {chosen[:100]!r} to give. Choose one of the list.", pointer="/role")
+    raise Invalid(f"Unknown role {chosen[:100]!r}. Choose one from the list.", pointer="/role")
 
 
 def _members(
@@ -242,7 +242,7 @@ def _key(context: PageContext, may: MayAdminister) -> ApiKey:
     for key in context.management.keys.all(may):
         if key.id == named:
             return key
-    raise NotFound(f"There is no key {named[:100]!r}.")
+    raise NotFound(f"There is no API key {named[:100]!r}.")
 
 
 def _end_of_day(given: str | None) -> int | None:
@@ -252,9 +252,11 @@ def _end_of_day(given: str | None) -> int | None:
     try:
         day = date.fromisoformat(given)
     except ValueError:
-        raise Invalid("The last day is a date such as 2030-12-31.", pointer="/expires_at") from None
+        raise Invalid("The last valid day must be a date such as 2030-12-31.", pointer="/expires_at") from None
     if day.year > _LAST_YEAR:
-        raise Invalid(f"The last day lies after the year {_LAST_YEAR}. Leave it empty for none.", pointer="/expires_at")
+        raise Invalid(
+            f"The last valid day is after the year {_LAST_YEAR}. Leave it empty for none.", pointer="/expires_at"
+        )
     return ((day + timedelta(days=1)) - _EPOCH).days * DAY_US
 
 

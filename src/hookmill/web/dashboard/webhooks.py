@@ -36,14 +36,15 @@ RECENT: Final = 10
 
 pages.SAID.update(
     {
-        "webhook-enabled": "The webhook is enabled: deliveries are accepted from now on.",
-        "webhook-disabled": "The webhook is disabled: senders get 404 from now on.",
-        "webhook-renamed": "The webhook has its new name. Its URL, secret and log are the same.",
-        "webhook-header": "The delivery id header is changed, for deliveries from now on.",
-        "webhook-event-header": "The event type header is changed, for deliveries from now on.",
-        "webhook-synced": "The webhook uses the newest value of its secret now, and no other.",
-        "webhook-supplied": "The webhook has its provider's secret.",
-        "webhook-deleted": "The webhook is deleted: its URL answers 404 for good. Its log stays for its days.",
+        "webhook-enabled": "Webhook enabled. It accepts deliveries now.",
+        "webhook-disabled": "Webhook disabled. Senders receive 404.",
+        "webhook-renamed": "Webhook renamed. Its URL, secret and log are unchanged.",
+        "webhook-header": "Delivery id header changed for new deliveries.",
+        "webhook-event-header": "Event type header changed for new deliveries.",
+        "webhook-synced": "Webhook synced. Only the newest value of its secret works.",
+        "webhook-supplied": "The provider's secret is saved.",
+        "webhook-deleted": "Webhook deleted. Its URL permanently returns 404. "
+        "Its deliveries remain until retention deletes them.",
     }
 )
 
@@ -136,7 +137,7 @@ def _created(context: PageContext, may: MayManage) -> WebhookWithSecret:
         with _at("secret_name"):
             usable_secret_name(secret_name)
             if any(known.name == secret_name for known in management.secrets.all(may)):
-                raise Conflict(f"There is a team secret named {secret_name} already: choose it, or another name.")
+                raise Conflict(f"Team secret {secret_name} already exists. Select it, or choose another name.")
     with _at("team_secret" if form["secret_from"] == "team" else ""):
         return management.webhooks.create(
             may,
@@ -319,7 +320,7 @@ def _mode(given: str) -> AuthMode:
     try:
         return AuthMode(given)
     except ValueError:
-        raise Invalid("Choose how senders prove themselves: token, url_token or signature.") from None
+        raise Invalid("Choose an authentication mode: token, url_token or signature.") from None
 
 
 def _options(given: str) -> dict[str, Any]:
@@ -328,7 +329,7 @@ def _options(given: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         read = None
     if not isinstance(read, dict):
-        raise Invalid('Describe the signature as a JSON object, such as {"header": "X-Signature", "encoding": "hex"}.')
+        raise Invalid('Enter the HMAC options as a JSON object, such as {"header": "X-Signature", "encoding": "hex"}.')
     return read
 
 
@@ -341,7 +342,7 @@ def _choices() -> Sequence[SchemeChoice]:
     every = []
     for name in catalogue.names():
         scheme = catalogue.find(name)
-        title = scheme.title if name == scheme.name else f"{name}: signs as {scheme.title} does"
+        title = scheme.title if name == scheme.name else f"{name}: same signatures as {scheme.title}"
         every.append(SchemeChoice(name, title, scheme.handshake is not None))
     return sorted(every, key=lambda choice: choice.title.lower())
 
@@ -367,7 +368,7 @@ def _facts(scheme: Scheme, name: str) -> list[str]:
     """Here a box to tick says what an option of the command line says there."""
     said = [fact for fact in facts(scheme, name) if "--handshakes" not in fact]
     if scheme.handshake is not None:
-        said.append("It sends signed challenges, which are answered where the webhook is told to.")
+        said.append("It sends signed challenges. Hookmill answers them if you enable this for the webhook.")
     return said
 
 

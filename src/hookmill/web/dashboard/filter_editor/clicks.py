@@ -19,7 +19,7 @@ def with_field(typed: str, body: Json, number: str) -> str:
     it is no longer. Raises `CannotAdd`."""
     reading = read_filter(typed, ())
     if not reading.is_usable:
-        raise CannotAdd("The filter has a problem. Fix it first; then fields can be added. Nothing was changed.")
+        raise CannotAdd("The filter has errors. Correct them before you add fields. Nothing was changed.")
     planter, _ = planted(body, {})
     if not (number.isascii() and number.isdigit() and len(number) < 6 and int(number) < len(planter.fields)):
         raise CannotAdd("The payload has no such field. Nothing was changed.")
@@ -54,7 +54,9 @@ def _toggled_in(
     return with_fields(source, {**wanted, name: changed} if changed else others, at_top=at_top)
 
 
-_ASKS_FOR_VALUES: Final = "The filter asks for values of {}, so it can't ask for fields in it. Change that first."
+_ASKS_FOR_VALUES: Final = (
+    "The filter has a condition on the value of {}, so it can't match fields inside it. Change that condition first."
+)
 
 
 def _toggled(wanted: Json, value: Json, place: str) -> Json:
@@ -64,7 +66,9 @@ def _toggled(wanted: Json, value: Json, place: str) -> Json:
     if type(wanted) is list:
         return _in_or_out(wanted, value)
     if not with_fields(wanted, {}, at_top=False):
-        raise CannotAdd(f"The filter asks for fields in {place}, not for values of it. Change that first.")
+        raise CannotAdd(
+            f"The filter has conditions on fields inside {place}, so it can't match its value. Change them first."
+        )
     changed = _in_or_out(wanted.get("in", []), value)
     if changed:
         return {**wanted, "in": changed}

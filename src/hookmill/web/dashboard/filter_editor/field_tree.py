@@ -84,7 +84,7 @@ class _Planter:
                 below = (*steps, name) if steps is not None else None
                 yield self.node(name_shown(name), of, below, level + 1)
             elif type(of) is list:
-                yield self.node(f"[{name}]", of, None, level + 1, "an array inside an array is closed to filters")
+                yield self.node(f"[{name}]", of, None, level + 1, "filters can't match an array inside an array")
             else:
                 # A filter goes through an array to its elements, and names none of them.
                 yield self.node(f"[{name}]", of, steps, level + 1)
@@ -123,10 +123,10 @@ def source_of(reading: Reading) -> Json:
 def _why_not(steps: tuple[str, ...], value: Json) -> str:
     """Why no filter can ask for this value there; empty when one can. The filter's own rules decide."""
     if not steps:
-        return "a value without a name: filters ask for named fields"
+        return "filters can match only named fields"
     kept = plain_number(value)
     if kept is None and value is not None:
-        return "the number has more digits than a filter can keep"
+        return "the number has too many digits for a filter"
     wanted: Json = [kept]
     for level in range(len(steps) - 1, -1, -1):
         wanted = with_fields({}, {steps[level]: wanted}, at_top=level == 0)

@@ -128,7 +128,7 @@ def _syntax(typed: str, reason: str) -> Syntax:
         )
     except (ValueError, RecursionError):
         pass
-    return Syntax(message=f"It can't be read: {reason}.")
+    return Syntax(message=f"The JSON can't be read: {reason}.")
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -140,7 +140,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> None:
     for name, _ in pairs:
         if name in seen:
             shown = text.shown(json.dumps(name, ensure_ascii=False)[:NAME_SHOWN_MAX])
-            raise _Repeated(f"The field {shown} stands twice in one object, and only one would count. Make them one.")
+            raise _Repeated(f"The field {shown} appears twice in one object. Remove one of them.")
         seen.add(name)
 
 
@@ -159,7 +159,7 @@ def _storable(value: Json, at: str, faults: list[Fault], level: int = 0) -> Json
         return [_storable(of, f"{at}/{index}", faults, level + 1) for index, of in enumerate(value)]
     kept = plain_number(value)
     if kept is None and value is not None:
-        faults.append(Fault(at, "This number has more digits than a filter can keep. Choose another field."))
+        faults.append(Fault(at, "This number has too many digits for a filter. Use another field."))
     return kept
 
 

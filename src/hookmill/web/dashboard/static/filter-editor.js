@@ -58,10 +58,10 @@
   form.addEventListener("htmx:beforeOnLoad", (event) => {
     if (!event.detail.xhr.getResponseHeader("HX-Redirect")) return;
     event.preventDefault();
-    verdict.textContent = "You are signed out. Save as usual: what you wrote is kept while you sign in again.";
+    verdict.textContent = "You are signed out. Save as usual: your changes are kept while you sign in again.";
   });
 
   for (const trouble of ["htmx:responseError", "htmx:sendError"]) {
-    form.addEventListener(trouble, () => { verdict.textContent = "The filter could not be checked just now. Press Check to try again."; });
+    form.addEventListener(trouble, () => { verdict.textContent = "The filter could not be checked. Press Check to try again."; });
   }
 })();

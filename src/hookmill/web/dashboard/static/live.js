@@ -68,7 +68,7 @@
   document.body.addEventListener("htmx:sseError", () => { state.textContent = "Connecting"; });
   document.body.addEventListener("htmx:sseClose", (event) => {
     if (event.detail.type !== "message") return;
-    state.textContent = "No longer live: reload the page";
+    state.textContent = "Live updates ended: reload the page";
     button.hidden = true;
   });
 
