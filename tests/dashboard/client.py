@@ -141,7 +141,7 @@ class Elements(HTMLParser):
 def is_sign_in(answer: Answer) -> bool:
     """Whether the visitor is sent to sign in, and not there because they signed out."""
     place, _, query = answer.headers.get("location", "").partition("?")
-    return answer.status == 303 and place == "/sign-in" and "said=" not in query
+    return answer.status == 303 and place == "/sign-in" and "flash=" not in query
 
 
 def living(url: str, make: Callable[[World], Dashboard] = Dashboard) -> Iterator[Dashboard]:

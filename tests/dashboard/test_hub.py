@@ -15,7 +15,7 @@ from tests.support.world import World
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    """It hears the signals that end a server, for as long as the test lasts."""
+    """A hub. Its signal handlers are removed after the test."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield Hub()
     for number, handler in before.items():
@@ -23,11 +23,11 @@ def hub() -> Iterator[Hub]:
 
 
 def test_a_failure_is_logged_although_every_listener_has_left(hub: Hub, world: World):
-    told: list[str] = []
+    failures: list[str] = []
     service = Service(
         management=world.management,
         now_us=world.clock,
-        failed=lambda where, _: told.append(where),
+        failed=lambda where, _: failures.append(where),
         is_https=False,
     )
     unforeseen: Any = object()
@@ -36,12 +36,12 @@ def test_a_failure_is_logged_although_every_listener_has_left(hub: Hub, world: W
 
     async def scene() -> None:
         hub.join(watcher)
-        assert hub._looking is not None
-        # The look is begun, in a thread, and what it found is not yet heard of.
+        assert hub._polling is not None
+        # The poll runs in a thread, and its result is not handled yet.
         await asyncio.sleep(0)
         hub.leave(watcher)
-        await hub._looking
+        await hub._polling
 
     asyncio.run(scene())
 
-    assert told == ["live log"]
+    assert failures == ["live log"]

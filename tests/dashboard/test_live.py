@@ -148,7 +148,7 @@ def test_while_paused_rows_wait_and_nothing_is_lost(page: Page, installation: In
     page.get_by_role("button", name="Resume").click()
     for each in sent:
         expect(page.locator(f"#{each}")).to_be_visible()
-    expect(page.locator("#live-said")).to_have_text("3 new deliveries")
+    expect(page.locator("#live-status")).to_have_text("3 new deliveries")
 
 
 def test_the_page_stays_as_long_as_it_was(page: Page, installation: Installation):

@@ -128,7 +128,7 @@ class Slot:
 
 
 QUERIES: Final[Mapping[str, tuple[str, ...]]] = {
-    "/f/{factory}": ("said",),
+    "/f/{factory}": ("flash",),
     "/f/{factory}/deliveries": ("webhook", "label", "since", "until", "identity", "event", "before"),
     "/f/{factory}/deliveries/{delivery}": ("raw", "seen"),
     "/f/{factory}/runs": ("webhook", "automation", "state", "before"),

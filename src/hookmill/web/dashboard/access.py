@@ -86,8 +86,8 @@ def refuse_foreign_form(context: PageContext) -> None:
         raise ForeignForm("This form was not sent from a page of this service. Nothing was changed.")
     if context.signed_in is None:
         return
-    given = context.form["csrf"] or context.request.headers.get("x-csrf-token", "")
-    if not is_csrf_of(context.session or "", given):
+    token = context.form["csrf"] or context.request.headers.get("x-csrf-token", "")
+    if not is_csrf_of(context.session or "", token):
         raise StaleForm(
             "This form is older than your session. Nothing was changed. Reload the page and submit it again."
         )

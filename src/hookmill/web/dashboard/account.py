@@ -30,7 +30,7 @@ def _change(context: PageContext) -> Response:
         )
     except (Invalid, Conflict) as error:
         return context.page("account.html", status=422, problem=str(error))
-    answer = context.go("account", said="password")
+    answer = context.go("account", flash="password")
     set_session(context, answer, session)
     return answer
 

@@ -67,14 +67,14 @@ class DashboardApplication:
         self._routes = [(Route(page.path, _nothing, methods=[page.method]), page) for page in pages]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = dict(scope)
+        page_scope = dict(scope)
         # As it was sent: parts are decoded one by one, once it is known which they are.
-        asked["path"] = scope["raw_path"].partition(b"?")[0].decode("latin-1")
-        asked["root_path"] = ""
+        page_scope["path"] = scope["raw_path"].partition(b"?")[0].decode("latin-1")
+        page_scope["root_path"] = ""
         is_head = scope["method"] == "HEAD"
         if is_head:
-            asked["method"] = "GET"
-        context = self._visit(asked, receive)
+            page_scope["method"] = "GET"
+        context = self._visit(page_scope, receive)
         response = await self._answer(context)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
@@ -84,7 +84,7 @@ class DashboardApplication:
             response.headers["Connection"] = "close"
         if is_head:
             response = Response(status_code=response.status_code, headers=dict(response.headers))
-        await response(asked, receive, send)
+        await response(page_scope, receive, send)
 
     def _visit(self, scope: dict[str, Any], receive: Receive) -> PageContext:
         peer = scope["client"][0] if scope.get("client") else ""
@@ -147,10 +147,12 @@ class DashboardApplication:
     def _page_for(self, context: PageContext) -> Page | Response | None:
         other_methods: list[str] = []
         for route, page in self._routes:
-            match, found = route.matches(context.request.scope)
+            match, child_scope = route.matches(context.request.scope)
             if match is Match.FULL:
                 try:
-                    decoded = {name: unquote_to_bytes(value).decode() for name, value in found["path_params"].items()}
+                    decoded = {
+                        name: unquote_to_bytes(value).decode() for name, value in child_scope["path_params"].items()
+                    }
                 except UnicodeDecodeError:
                     return None
                 context.request.scope["path_params"] = decoded
@@ -193,7 +195,7 @@ def _status_of(error: HookmillError) -> int:
     return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 400)
 
 
-def _trouble(context: PageContext, status: int, said: str) -> Response:
+def _trouble(context: PageContext, status: int, message: str) -> Response:
     if context.by_htmx:
-        return context.page("parts/trouble.html", status=status, text=said)
-    return context.page("trouble.html", status=status, text=said, code=status)
+        return context.page("parts/trouble.html", status=status, text=message)
+    return context.page("trouble.html", status=status, text=message, code=status)

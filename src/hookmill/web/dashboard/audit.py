@@ -1,4 +1,4 @@
-"""The audit log, in words: who did what to which thing, when, and from where."""
+"""The pages of the audit log."""
 
 import json
 import re
@@ -53,7 +53,7 @@ WORDS: Final = {
     "webhook.rotate": "rotated the secret of webhook",
     "webhook.sync": "synced the secret of webhook",
 }
-"""What was done, so that the thing's name can follow. A test holds the operations to this table."""
+"""The phrase before the subject's name. A test checks that every audited operation is in this table."""
 
 _DETAILS: Final = {
     "auth_mode": "authentication",
@@ -73,63 +73,65 @@ _ENTRY_ID: Final = re.compile(r"aud_[0-9a-f]{32}\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
-    """A line of the log as it is shown."""
+class AuditEntryView:
+    """An audit log entry, prepared for the template."""
 
     entry: AuditEntry
-    did: str
-    where: str | None
-    """The page of the thing that it was done to."""
+    action: str
+    subject_url: str | None
+    """The page of the subject; None if it has no page."""
     actor_kind: str | None
-    """None for a member: their address says it."""
+    """None for a member, whom the address identifies."""
     channel: str
     details: tuple[tuple[str, str | int], ...]
-    """Names and values. A number is a time."""
+    """Names and values. An integer value is a time in microseconds."""
 
 
 def of_factory(context: PageContext, may: MayManage) -> Response:
-    before, limit = _page_asked_for(context)
-    found = context.management.audit.of_factory(may, before=before, limit=limit + 1)
-    return _shown(context, found, limit, lambda **query: url("f", may.factory.name, "audit", **query), "audit.html")
-
-
-def of_team(context: PageContext, may: MayAdminister) -> Response:
-    before, limit = _page_asked_for(context)
-    found = context.management.audit.of_team(may, before=before, limit=limit + 1)
-    return _shown(context, found, limit, lambda **query: url("team", "audit", **query), "team-audit.html")
-
-
-def _page_asked_for(context: PageContext) -> tuple[bytes | None, int]:
-    given = context.query.get("before", "")
-    if given and not _ENTRY_ID.match(given):
-        raise Invalid("The URL contains no valid entry of the audit log. Start at the first page.")
-    return bytes.fromhex(given.removeprefix("aud_")) if given else None, PAGE_SIZE
-
-
-def _shown(
-    context: PageContext, found: Sequence[AuditEntry], limit: int, address: Callable[..., str], template: str
-) -> Response:
-    shown = found[:limit]
-    return context.page(
-        template,
-        acts=[act_of(entry) for entry in shown],
-        newest=address() if "before" in context.query else None,
-        older=address(before=audit_entry_id(shown[-1].key)) if len(found) > limit else None,
+    before, limit = _requested_page(context)
+    entries = context.management.audit.of_factory(may, before=before, limit=limit + 1)
+    return _entries_page(
+        context, entries, limit, lambda **query: url("f", may.factory.name, "audit", **query), "audit.html"
     )
 
 
-def act_of(entry: AuditEntry) -> Act:
-    return Act(
+def of_team(context: PageContext, may: MayAdminister) -> Response:
+    before, limit = _requested_page(context)
+    entries = context.management.audit.of_team(may, before=before, limit=limit + 1)
+    return _entries_page(context, entries, limit, lambda **query: url("team", "audit", **query), "team-audit.html")
+
+
+def _requested_page(context: PageContext) -> tuple[bytes | None, int]:
+    entry_id = context.query.get("before", "")
+    if entry_id and not _ENTRY_ID.match(entry_id):
+        raise Invalid("The URL contains no valid entry of the audit log. Start at the first page.")
+    return bytes.fromhex(entry_id.removeprefix("aud_")) if entry_id else None, PAGE_SIZE
+
+
+def _entries_page(
+    context: PageContext, entries: Sequence[AuditEntry], limit: int, address: Callable[..., str], template: str
+) -> Response:
+    shown = entries[:limit]
+    return context.page(
+        template,
+        views=[view_of(entry) for entry in shown],
+        newest=address() if "before" in context.query else None,
+        older=address(before=audit_entry_id(shown[-1].key)) if len(entries) > limit else None,
+    )
+
+
+def view_of(entry: AuditEntry) -> AuditEntryView:
+    return AuditEntryView(
         entry=entry,
-        did=WORDS.get(entry.action, entry.action),
-        where=_where(entry),
+        action=WORDS.get(entry.action, entry.action),
+        subject_url=_subject_url(entry),
         actor_kind=_ACTORS.get(entry.actor_kind),
         channel=_CHANNELS.get(entry.channel, entry.channel),
         details=tuple(_details(entry)),
     )
 
 
-def _where(entry: AuditEntry) -> str | None:
+def _subject_url(entry: AuditEntry) -> str | None:
     kind = entry.subject_kind
     if kind in _PLACES and entry.factory_name is not None:
         return url("f", entry.factory_name, _PLACES[kind], entry.subject_id)
@@ -142,11 +144,11 @@ def _details(entry: AuditEntry) -> Iterator[tuple[str, str | int]]:
     for name, value in entry.details.items():
         if value is None or value == []:
             continue
-        said = _DETAILS.get(name, name.replace("_", " "))
+        label = _DETAILS.get(name, name.replace("_", " "))
         if name.endswith("_at") and isinstance(value, int):
-            yield said, value
+            yield label, value
         else:
-            yield said, _in_words(value)
+            yield label, _in_words(value)
     if entry.action == "member.set_role" and entry.details.get("role") is None:
         yield "role", "none"
 

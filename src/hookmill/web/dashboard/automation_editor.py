@@ -17,10 +17,10 @@ from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import managing
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.automations import (
-    Known,
     Selected,
+    WebhooksByUid,
+    all_webhooks,
     filter_text,
-    known_webhooks,
     live_webhooks,
     refuse_where_files_rule,
     selected_webhooks,
@@ -29,7 +29,7 @@ from hookmill.web.dashboard.automations import (
 from hookmill.web.dashboard.filter_editor import CannotAdd, Reading, Sample
 from hookmill.web.dashboard.page_context import PageContext
 
-pages.SAID.update(
+pages.FLASH_MESSAGES.update(
     {
         "automation-created": "Automation created. New matching events start runs.",
         "automation-created-unfiltered": "Automation created. It has no filter, so every event starts a run.",
@@ -89,7 +89,7 @@ def draft_of(automation: Automation, *, as_list: bool) -> Draft:
 
 def new(context: PageContext, may: MayManage) -> Response:
     refuse_where_files_rule(may)
-    live = live_webhooks(known_webhooks(context, may))
+    live = live_webhooks(all_webhooks(context, may))
     picked = filter_editor.sample(context.management, may, context.query.get("delivery", ""))
     chosen = {context.query.get("webhook", ""), picked.delivery.webhook_uid if picked is not None else ""}
     webhooks = [each.uid for each in live if each.uid in chosen or len(live) == 1]
@@ -118,10 +118,10 @@ def create(context: PageContext, may: MayManage) -> Response:
                 runner=draft.runner,
                 enabled=draft.enabled,
             )
-            said = "automation-created-unfiltered" if automation.unfiltered_webhooks() else "automation-created"
+            flash = "automation-created-unfiltered" if automation.unfiltered_webhooks() else "automation-created"
             if not automation.enabled:
-                said = "automation-created-disabled"
-            return to_automation(context, automation, said, tried=draft.delivery)
+                flash = "automation-created-disabled"
+            return to_automation(context, automation, flash, tried=draft.delivery)
         except (Invalid, Conflict) as error:
             problems = _problems_in(error, draft)
     return _editor(context, may, None, draft, problems=problems, status=422)
@@ -145,9 +145,9 @@ def change(context: PageContext, may: MayManage) -> Response:
     problems = _problems_of_triggers(draft, reading)
     if not problems:
         try:
-            said = _save(context, may, automation.id, draft, reading.triggers)
-            tried = draft.delivery if said == "automation-changed" else ""
-            return to_automation(context, automation, said, tried=tried)
+            flash = _save(context, may, automation.id, draft, reading.triggers)
+            tried = draft.delivery if flash == "automation-changed" else ""
+            return to_automation(context, automation, flash, tried=tried)
         except Changed as error:
             draft.version = str(context.management.automations.get(may, automation.id).version)
             return _editor(context, may, automation, draft, problems={"": str(error)}, status=409)
@@ -245,15 +245,15 @@ def _tried(context: PageContext, may: MayManage, automation: Automation | None, 
             notice = str(error)
     if context.form["add_event"]:
         draft.events = filter_editor.with_event(draft.events, context.form["add_event"])
-    also = _choosable(chosen, draft, known_webhooks(context, may))
+    also = _choosable(chosen, draft, all_webhooks(context, may))
     if also is not None:
         draft.webhooks.append(also.uid)
     return _editor(context, may, automation, draft, notice=notice, also_chosen=also)
 
 
-def _choosable(uid: str, draft: Draft, known: Known) -> Selected | None:
+def _choosable(uid: str, draft: Draft, by_uid: WebhooksByUid) -> Selected | None:
     """The webhook with this uid, if it is not chosen, and something may come from it."""
-    webhook = known.get(WebhookUid(uid))
+    webhook = by_uid.get(WebhookUid(uid))
     if webhook is None or webhook.state is WebhookState.DELETED or uid in draft.webhooks:
         return None
     return Selected(uid=webhook.uid, name=webhook.name, state=webhook.state)
@@ -271,15 +271,15 @@ def _editor(
     status: int = 200,
 ) -> Response:
     """The page, or for htmx the part of it that tells what the filter would do."""
-    known = known_webhooks(context, may)
+    by_uid = all_webhooks(context, may)
     reading = draft.reading()
-    wanted = [uid for uid in draft.selected_webhooks(reading) if WebhookUid(uid) in known]
+    wanted = [uid for uid in draft.selected_webhooks(reading) if WebhookUid(uid) in by_uid]
     # Where there was no delivery to try it on, one may have come in.
     changed = bool(context.form["changed"] or context.form["pick"] or not draft.delivery)
     offers: Sequence[filter_editor.Offer] = ()
     if changed or not context.by_htmx:
         offers = filter_editor.offers(context.management, may, wanted, draft.delivery)
-    picked = _picked(context, may, draft, offers, known)
+    picked = _picked(context, may, draft, offers, by_uid)
     tree = filter_editor.tree(picked.body, reading) if picked is not None else None
     values: dict[str, Any] = {
         "draft": draft,
@@ -288,11 +288,11 @@ def _editor(
         "tree": tree,
         "offers": offers,
         "has_chosen": bool(wanted),
-        "outcome": filter_editor.outcome(context.management, may, reading, picked, known),
+        "outcome": filter_editor.outcome(context.management, may, reading, picked, by_uid),
         "automation": automation,
         "notice": notice,
         "also_chosen": also_chosen,
-        "not_chosen": _choosable(picked.delivery.webhook_uid, draft, known) if picked and not draft.is_list else None,
+        "not_chosen": _choosable(picked.delivery.webhook_uid, draft, by_uid) if picked and not draft.is_list else None,
         "adds": bool(context.form["add"]),
         "adds_event": bool(context.form["add_event"]),
         "is_event_chosen": picked is not None and picked.delivery.event in filter_editor.lines_in(draft.events),
@@ -309,7 +309,7 @@ def _editor(
         may=may,
         is_part=False,
         problems=problems or {},
-        choices=_choices(draft.webhooks, known),
+        choices=_choices(draft.webhooks, by_uid),
         runners=runners if not draft.runner or draft.runner in runners else [*runners, draft.runner],
         configured=runners,
         package_runner=PACKAGE_RUNNER,
@@ -318,25 +318,25 @@ def _editor(
 
 
 def _picked(
-    context: PageContext, may: MayView, draft: Draft, offers: Sequence[filter_editor.Offer], known: Known
+    context: PageContext, may: MayView, draft: Draft, offers: Sequence[filter_editor.Offer], by_uid: WebhooksByUid
 ) -> Sample | None:
     """The delivery to try the draft on: the one that was picked, or else the newest, if possible of a webhook that is
     still there."""
     picked = filter_editor.sample(context.management, may, draft.delivery) if draft.delivery else None
     if picked is None and offers:
-        live = (each.id for each in offers if known[each.delivery.webhook_uid].state is not WebhookState.DELETED)
+        live = (each.id for each in offers if by_uid[each.delivery.webhook_uid].state is not WebhookState.DELETED)
         draft.delivery = next(live, offers[0].id)
         picked = filter_editor.sample(context.management, may, draft.delivery)
     return picked
 
 
-def _choices(chosen: Sequence[str], known: Known) -> list[tuple[Selected, bool]]:
+def _choices(chosen: Sequence[str], by_uid: WebhooksByUid) -> list[tuple[Selected, bool]]:
     """The webhooks to choose from; one that is chosen stays among them, whatever became of it."""
     live = [
-        (Selected(uid=each.uid, name=each.name, state=each.state), each.uid in chosen) for each in live_webhooks(known)
+        (Selected(uid=each.uid, name=each.name, state=each.state), each.uid in chosen) for each in live_webhooks(by_uid)
     ]
     offered = {each.uid for each, _ in live}
-    return [*live, *((each, True) for each in selected_webhooks([uid for uid in chosen if uid not in offered], known))]
+    return [*live, *((each, True) for each in selected_webhooks([uid for uid in chosen if uid not in offered], by_uid))]
 
 
 PAGES: Final = (

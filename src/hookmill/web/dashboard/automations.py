@@ -22,7 +22,7 @@ from hookmill.web.dashboard.urls import url
 
 RUNS_SHOWN: Final = 20
 
-pages.SAID.update(
+pages.FLASH_MESSAGES.update(
     {
         "automation-enabled": "Automation enabled. Matching deliveries start runs.",
         "automation-disabled": "Automation disabled. Runs in progress continue.",
@@ -31,7 +31,7 @@ pages.SAID.update(
     }
 )
 
-Known = Mapping[WebhookUid, Webhook]
+WebhooksByUid = Mapping[WebhookUid, Webhook]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +49,10 @@ class Selected:
 
 def all_automations(context: PageContext, may: MayView) -> Response:
     every = context.management.automations.all(may)
-    known = known_webhooks(context, may)
+    by_uid = all_webhooks(context, may)
     last_runs = context.management.runs.newest_by_automation(may)
-    rows = [(each, selected_webhooks(each.selected_webhooks(), known), last_runs.get(each.id)) for each in every]
-    return context.page("automations.html", may=may, rows=rows, webhooks=live_webhooks(known))
+    rows = [(each, selected_webhooks(each.selected_webhooks(), by_uid), last_runs.get(each.id)) for each in every]
+    return context.page("automations.html", may=may, rows=rows, webhooks=live_webhooks(by_uid))
 
 
 def one(context: PageContext, may: MayView) -> Response:
@@ -61,7 +61,7 @@ def one(context: PageContext, may: MayView) -> Response:
 
 def _automation_page(context: PageContext, may: MayView, *, status: int = 200, problem: str = "") -> Response:
     automation = context.management.automations.get(may, context.parameters["automation"])
-    known = known_webhooks(context, may)
+    by_uid = all_webhooks(context, may)
     return context.page(
         "automation.html",
         status=status,
@@ -69,7 +69,7 @@ def _automation_page(context: PageContext, may: MayView, *, status: int = 200, p
         problem=problem,
         automation=automation,
         triggers=[
-            (selected_webhooks(each.webhook_ids, known), each.event_types, filter_text(each))
+            (selected_webhooks(each.webhook_ids, by_uid), each.event_types, filter_text(each))
             for each in automation.triggers
         ],
         warnings=context.management.automations.warnings(may, automation),
@@ -100,13 +100,13 @@ def runs(context: PageContext, may: MayView) -> Response:
 
 
 def _listed(context: PageContext, may: MayView, automation: Automation) -> Listed:
-    found = context.management.runs.newest(may, automation=automation.id, limit=RUNS_SHOWN + 1)
+    newest = context.management.runs.newest(may, automation=automation.id, limit=RUNS_SHOWN + 1)
     return Listed(
-        runs=found[:RUNS_SHOWN],
+        runs=newest[:RUNS_SHOWN],
         live_at=url("f", may.factory.name, "automations", automation.id, "runs"),
         nothing="No runs yet.",
         of_automation=True,
-        older_at=url("f", may.factory.name, "runs", automation=automation.id) if len(found) > RUNS_SHOWN else None,
+        older_at=url("f", may.factory.name, "runs", automation=automation.id) if len(newest) > RUNS_SHOWN else None,
     )
 
 
@@ -129,7 +129,7 @@ def run_on(context: PageContext, may: MayManage) -> Response:
         [run] = context.management.log.replay(may, context.form["delivery"], context.parameters["automation"])
     except Conflict as error:
         return _automation_page(context, may, status=409, problem=str(error).partition(" To see why:")[0])
-    return context.go("f", may.factory.name, "runs", run_id(run.id), said="automation-run")
+    return context.go("f", may.factory.name, "runs", run_id(run.id), flash="automation-run")
 
 
 # Switching and deleting
@@ -151,30 +151,30 @@ def _switch(context: PageContext, may: MayManage, *, enabled: bool) -> Response:
 def confirm_deletion(context: PageContext, may: MayManage) -> Response:
     refuse_where_files_rule(may)
     automation = context.management.automations.get(may, context.parameters["automation"])
-    selected = selected_webhooks(automation.selected_webhooks(), known_webhooks(context, may))
+    selected = selected_webhooks(automation.selected_webhooks(), all_webhooks(context, may))
     return context.page("automation-delete.html", may=may, automation=automation, selected=selected)
 
 
 def delete(context: PageContext, may: MayManage) -> Response:
     context.management.automations.delete(may, context.parameters["automation"])
-    return context.go("f", may.factory.name, "automations", said="automation-deleted")
+    return context.go("f", may.factory.name, "automations", flash="automation-deleted")
 
 
-def selected_webhooks(uids: Sequence[str] | frozenset[WebhookUid], known: Known) -> list[Selected]:
-    found = []
+def selected_webhooks(uids: Sequence[str] | frozenset[WebhookUid], by_uid: WebhooksByUid) -> list[Selected]:
+    selected = []
     for uid in uids:
-        webhook = known.get(WebhookUid(uid))
+        webhook = by_uid.get(WebhookUid(uid))
         name, state = (webhook.name, webhook.state.value) if webhook is not None else (None, "unknown")
-        found.append(Selected(uid=uid, name=name, state=state))
-    return sorted(found, key=lambda each: (each.name is None, each.name or "", each.uid))
+        selected.append(Selected(uid=uid, name=name, state=state))
+    return sorted(selected, key=lambda each: (each.name is None, each.name or "", each.uid))
 
 
-def known_webhooks(context: PageContext, may: MayView) -> Known:
+def all_webhooks(context: PageContext, may: MayView) -> WebhooksByUid:
     return {each.uid: each for each in context.management.webhooks.all(may, with_deleted=True)}
 
 
-def live_webhooks(known: Known) -> list[Webhook]:
-    living = (each for each in known.values() if each.state is not WebhookState.DELETED)
+def live_webhooks(by_uid: WebhooksByUid) -> list[Webhook]:
+    living = (each for each in by_uid.values() if each.state is not WebhookState.DELETED)
     return sorted(living, key=lambda each: each.name)
 
 
@@ -190,9 +190,9 @@ def refuse_where_files_rule(may: MayManage) -> None:
         )
 
 
-def to_automation(context: PageContext, automation: Automation, said: str, **query: str) -> Response:
+def to_automation(context: PageContext, automation: Automation, flash: str, **query: str) -> Response:
     assert context.factory is not None, "the page is about a factory"
-    return context.go("f", context.factory.name, "automations", automation.id, said=said, **query)
+    return context.go("f", context.factory.name, "automations", automation.id, flash=flash, **query)
 
 
 _ALL: Final = "/f/{factory}/automations"

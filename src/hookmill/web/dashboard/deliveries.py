@@ -30,7 +30,7 @@ RAW_BYTES_SHOWN: Final = 20_000
 """How much of a body a page shows at first: the rest is a click away."""
 GAPS_MAX: Final = 100
 
-pages.SAID.update(
+pages.FLASH_MESSAGES.update(
     replayed="Delivery replayed with the current automations. The new runs are listed first, marked as replays."
 )
 
@@ -83,8 +83,8 @@ class Narrowed:
 
 def log(context: PageContext, may: MayView) -> Response:
     narrowed = _narrowed(context)
-    if found := _meant_itself(context, may, narrowed.typed["identity"]):
-        return found
+    if redirect := _meant_itself(context, may, narrowed.typed["identity"]):
+        return redirect
     webhooks = context.management.webhooks.all(may, with_deleted=True)
     before = _key_in(context.query.get("before", ""))
     rows: Sequence[Delivery] = ()
@@ -133,8 +133,8 @@ class Waiting:
 def _waiting(context: PageContext, may: MayView, narrowed: Narrowed, webhooks: Sequence[Webhook]) -> Waiting:
     live = [webhook for webhook in webhooks if webhook.state is not WebhookState.DELETED]
     chosen = live[0] if len(live) == 1 else None
-    if asked := narrowed.typed["webhook"]:
-        chosen = context.management.webhooks.get(may, asked)
+    if uid := narrowed.typed["webhook"]:
+        chosen = context.management.webhooks.get(may, uid)
     automation = ready_made(context.management.automations.all(may))
     return Waiting(
         webhook=chosen,
@@ -144,8 +144,8 @@ def _waiting(context: PageContext, may: MayView, narrowed: Narrowed, webhooks: S
 
 
 def _narrowed(context: PageContext) -> Narrowed:
-    asked = context.query
-    typed = {name: asked.get(name, "").strip() for name in ("webhook", "label", "since", "until", "event", "identity")}
+    query = context.query
+    typed = {name: query.get(name, "").strip() for name in ("webhook", "label", "since", "until", "event", "identity")}
     filters: dict[str, Any] = {}
     problems: dict[str, str] = {}
     if typed["webhook"]:
@@ -154,9 +154,9 @@ def _narrowed(context: PageContext) -> Narrowed:
         if typed[name]:
             filters[name] = typed[name]
     if typed["label"]:
-        known = {label.name.lower(): label for label in Label}
-        if typed["label"].lower() in known:
-            filters["label"] = known[typed["label"].lower()]
+        labels = {label.name.lower(): label for label in Label}
+        if typed["label"].lower() in labels:
+            filters["label"] = labels[typed["label"].lower()]
         else:
             problems["label"] = "Unknown label. Choose one from the list."
     for name in ("since", "until"):
@@ -260,10 +260,10 @@ def delivery(context: PageContext, may: MayView) -> Response:
 def _delivery_page(context: PageContext, may: MayView, *, status: int = 200, problem: str = "") -> Response:
     management = context.management
     shown_id = context.parameters["delivery"]
-    found = management.log.get(may, shown_id)
+    row = management.log.get(may, shown_id)
     body: bytes | None = None
     verdicts: Sequence[AutomationMatch] = ()
-    if found.label is Label.ACCEPTED:
+    if row.label is Label.ACCEPTED:
         # Retention may take it between two looks.
         with suppress(NotFound):
             body = management.log.payload(may, shown_id)
@@ -274,11 +274,11 @@ def _delivery_page(context: PageContext, may: MayView, *, status: int = 200, pro
         "delivery.html",
         status=status,
         may=may,
-        delivery=found,
-        details=details(found),
+        delivery=row,
+        details=details(row),
         problem=problem,
-        webhook=management.webhooks.get(may, found.webhook_uid),
-        identity_from=IDENTITY_FROM[found.identity_kind] if found.identity_kind is not None else None,
+        webhook=management.webhooks.get(may, row.webhook_uid),
+        identity_from=IDENTITY_FROM[row.identity_kind] if row.identity_kind is not None else None,
         body=body,
         tree=tree_of(body) if body is not None else None,
         raw=raw.decode("utf-8", "backslashreplace" if is_whole else "ignore") if raw is not None else "",
@@ -311,10 +311,10 @@ def payload(context: PageContext, may: MayView) -> Response:
 def replay(context: PageContext, may: MayManage) -> Response:
     shown_id = context.parameters["delivery"]
     try:
-        context.management.log.replay(may, shown_id, context.form.given("automation"))
+        context.management.log.replay(may, shown_id, context.form.optional("automation"))
     except Conflict as error:
         return _delivery_page(context, may, status=409, problem=_without_commands(error))
-    return context.go("f", may.factory.name, "deliveries", shown_id, said="replayed")
+    return context.go("f", may.factory.name, "deliveries", shown_id, flash="replayed")
 
 
 def _without_commands(error: HookmillError) -> str:

@@ -15,12 +15,12 @@ TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg
 
 def file(context: PageContext) -> Response:
     name = context.parameters["name"]
-    known = {each.name: each for each in pages.STATIC.iterdir()}
+    files = {each.name: each for each in pages.STATIC.iterdir()}
     suffix = "." + name.rpartition(".")[2]
-    if name not in known or suffix not in TYPES:
+    if name not in files or suffix not in TYPES:
         raise NotFound("File not found.")
     kept = "public, max-age=31536000, immutable"
-    return Response(known[name].read_bytes(), media_type=TYPES[suffix], headers={"Cache-Control": kept})
+    return Response(files[name].read_bytes(), media_type=TYPES[suffix], headers={"Cache-Control": kept})
 
 
 PAGES: Final = (Page("GET", "/static/{digest}/{name}", file, everybody),)

@@ -4,7 +4,7 @@ from typing import Final
 
 from hookmill.domain.errors import Invalid
 from hookmill.web.body import BodyCutShort, BodyReader, BodyTooLarge, BodyTooSlow
-from hookmill.web.dashboard.page_context import Form, PageContext, form_in
+from hookmill.web.dashboard.page_context import PageContext, SubmittedForm, parse_form
 from hookmill.web.delivery_body import BODY_SECONDS
 
 FORM_BYTES_MAX: Final = 1_048_576
@@ -33,7 +33,7 @@ class FormReader:
         # A member whose session has ended must not lose what was typed. Anybody may claim to be one.
         self._signed_out = BodyReader(4)
 
-    async def read(self, context: PageContext, *, is_open: bool) -> Form:
+    async def read(self, context: PageContext, *, is_open: bool) -> SubmittedForm:
         """`is_open` says that the form is there for everybody.
 
         Raises `Invalid` for what no page of this service sends, and `Incomplete` for what did not arrive.
@@ -58,6 +58,6 @@ class FormReader:
             raise Incomplete(400, "The form did not arrive completely. Submit it again.") from None
         try:
             # To decode a large form takes a tenth of a second, in which the loop would serve no delivery.
-            return form_in(body) if len(body) <= OPEN_FORM_BYTES_MAX else await context.in_thread(form_in, body)
+            return parse_form(body) if len(body) <= OPEN_FORM_BYTES_MAX else await context.in_thread(parse_form, body)
         except ValueError:
             raise Invalid("The form can't be read. Reload the page and submit it again.") from None

@@ -89,12 +89,12 @@ class FirstSteps:
 
 def home(context: PageContext, may: MayView) -> Response:
     management = context.management
-    known = {webhook.uid: webhook for webhook in management.webhooks.all(may, with_deleted=True)}
+    by_uid = {webhook.uid: webhook for webhook in management.webhooks.all(may, with_deleted=True)}
     days = management.log.activity(may)
     automations = management.automations.all(may)
     live = [
         Shown(webhook, days[uid], chart(days[uid].hours), days[uid].refused(NOT_FOUND))
-        for uid, webhook in known.items()
+        for uid, webhook in by_uid.items()
         if webhook.state is not WebhookState.DELETED and uid in days
     ]
     steps = _first_steps(context, may)
@@ -103,7 +103,7 @@ def home(context: PageContext, may: MayView) -> Response:
     concerns = [
         *([_NO_ROOM] if has_room is not None and not has_room() else []),
         *(each for one in live for each in of_webhook(may.factory.name, one.webhook, one.activity)),
-        *(each for automation in automations for each in of_automation(may.factory.name, automation, known)),
+        *(each for automation in automations for each in of_automation(may.factory.name, automation, by_uid)),
     ]
     return context.page(
         "home.html",
@@ -131,14 +131,14 @@ def _first_steps(context: PageContext, may: MayView) -> FirstSteps | None:
     if not webhooks or len(runs) == FIRST_RUNS:
         return None
     automations = context.management.automations.all(may)
-    made = ready_made(automations)
-    heard = made.selected_webhooks() if made is not None else frozenset()
-    ready = next((webhook for webhook in webhooks if webhook.uid in heard), None)
+    sample = ready_made(automations)
+    sample_uids = sample.selected_webhooks() if sample is not None else frozenset()
+    ready = next((webhook for webhook in webhooks if webhook.uid in sample_uids), None)
     succeeded = (run for run in runs if run.state is RunState.SUCCEEDED)
     return FirstSteps(
         webhook=ready or webhooks[0],
         delivery=next(iter(context.management.log.newest(may, limit=1)), None),
-        automation=made or next(iter(automations), None),
+        automation=sample or next(iter(automations), None),
         run=next(succeeded, runs[0] if runs else None),
         is_ready_made=ready is not None,
     )
@@ -162,8 +162,8 @@ def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Ite
         )
 
     def log(label: Label | None = None) -> str:
-        asked = {"label": label.name.lower()} if label is not None else {}
-        return url("f", factory, "deliveries", webhook=webhook.uid, **asked)
+        label_query = {"label": label.name.lower()} if label is not None else {}
+        return url("f", factory, "deliveries", webhook=webhook.uid, **label_query)
 
     if not webhook.has_secret:
         yield concern(
@@ -241,7 +241,7 @@ def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Ite
         )
 
 
-def of_automation(factory: str, automation: Automation, known: Mapping[WebhookUid, Webhook]) -> Iterator[Concern]:
+def of_automation(factory: str, automation: Automation, by_uid: Mapping[WebhookUid, Webhook]) -> Iterator[Concern]:
     """Triggers that can't be read, and webhooks that an enabled automation waits for in vain."""
     if not automation.enabled:
         return
@@ -256,7 +256,7 @@ def of_automation(factory: str, automation: Automation, known: Mapping[WebhookUi
             act_at=url("f", factory, "automations", automation.id),
         )
     for uid in sorted(automation.selected_webhooks()):
-        webhook = known.get(uid)
+        webhook = by_uid.get(uid)
         name = f"webhook “{webhook.name}”" if webhook is not None else uid
         if webhook is None:
             trouble = f"{name}, which is not a webhook of this factory"

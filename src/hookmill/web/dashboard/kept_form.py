@@ -61,7 +61,7 @@ ACTS: Final = {
 _SIGNED_IN_AGAIN: Final = "signed-in-again"
 _OURS: Final = {"csrf", "retype"}
 
-pages.SAID.update({_SIGNED_IN_AGAIN: "You are signed in again. Close this tab and return to your form."})
+pages.FLASH_MESSAGES.update({_SIGNED_IN_AGAIN: "You are signed in again. Close this tab and return to your form."})
 
 
 def can_be_kept(context: PageContext) -> bool:
@@ -81,7 +81,7 @@ def kept(context: PageContext) -> Response:
         fields=[(name, value) for name, value in pairs if name not in NEVER_SENT_BACK],
         retype=_to_type_again(context, pairs),
         words=NEVER_SENT_BACK,
-        sign_in=url("sign-in", next=url("account", said=_SIGNED_IN_AGAIN)),
+        sign_in=url("sign-in", next=url("account", flash=_SIGNED_IN_AGAIN)),
     )
 
 

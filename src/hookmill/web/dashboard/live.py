@@ -1,7 +1,7 @@
-"""The log as it grows: one look at the database for everybody who watches, and a stream to each of them.
+"""The live delivery log: one task polls the database for all watchers, and each watcher has an event stream.
 
-Rows are found by their keys, and a key is as old as its request: a body that took its time comes in below newer rows.
-So each look goes back a little, and every other second one goes back as far as a body may take.
+A row's key contains the time at which its request began, so a slow request adds its row below newer rows. Each poll
+therefore reads the last seconds again. A sweep, every `SWEEP_SECONDS`, reads as far back as the slowest body may reach.
 """
 
 import asyncio
@@ -31,22 +31,22 @@ PAGE: Final = 50
 STREAMS_MAX: Final = 200
 STREAMS_PER_SESSION: Final = 4
 """A browser opens six connections to one host: a seventh tab with a stream of its own would shut itself out."""
-LOOK_SECONDS: Final = 0.15
+POLL_SECONDS: Final = 0.15
 SWEEP_SECONDS: Final = 2.0
 CHECK_SECONDS: Final = 2.0
 """How soon a stream ends after its session did, or after its member lost the role."""
 HEARTBEAT_SECONDS: Final = 15.0
 SEND_SECONDS: Final = 5.0
-LATELY_US: Final = 3_000_000
+RECENT_US: Final = 3_000_000
 LATE_US: Final = 45_000_000
-"""How late a row may come: a body may take 30 seconds, and a full database takes its time too."""
-LOOK_MAX: Final = 500
+"""How late a row may appear: a body may take 30 seconds, and a busy database adds to that."""
+POLL_ROWS_MAX: Final = 500
 WAITING_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which rows somebody watches for."""
+    """The filters of a watcher."""
 
     webhook: WebhookUid | None = None
     label: Label | None = None
@@ -54,7 +54,7 @@ class Wanted:
     event: str | None = None
     identities: tuple[bytes, ...] | None = None
 
-    def holds(self, delivery: Delivery) -> bool:
+    def matches(self, delivery: Delivery) -> bool:
         return (
             self.webhook in (None, delivery.webhook_uid)
             and self.label in (None, delivery.label)
@@ -66,61 +66,61 @@ class Wanted:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Watcher:
-    """Somebody who watches a factory's log from one page."""
+    """One open page that watches a factory's log."""
 
     context: PageContext
     may: MayView
     wanted: Wanted
     filters: dict[str, Any]
-    """The same as `wanted`, as the log's operation takes it."""
+    """The same as `wanted`, as arguments of `management.log.newest`."""
     after: DeliveryKey | None
     """The newest row that the page has."""
     events: "asyncio.Queue[bytes | None]" = field(default_factory=lambda: asyncio.Queue(WAITING_MAX))
-    """What is to be sent. None: the stream is over."""
+    """Events to send. None ends the stream."""
     sent: set[DeliveryKey] = field(default_factory=set)
 
-    def tell(self, event: bytes | None) -> None:
+    def enqueue(self, event: bytes | None) -> None:
         while True:
             try:
                 return self.events.put_nowait(event)
             except asyncio.QueueFull:
-                # Who can't keep up comes again, and says what they have seen.
+                # A slow client reconnects and sends the id of its last event.
                 while not self.events.empty():
                     self.events.get_nowait()
                 event = None
 
-    def end(self, why: str) -> None:
-        """End the stream, and say why: then the browser doesn't come again."""
-        self.tell(f"event: end\ndata: {why}\n\n".encode())
-        self.tell(None)
+    def end(self, reason: str) -> None:
+        """End the stream with a reason, so that the browser does not reconnect."""
+        self.enqueue(f"event: end\ndata: {reason}\n\n".encode())
+        self.enqueue(None)
 
 
 @dataclass(slots=True)
-class _Room:
-    """One factory's log, while somebody watches it."""
+class _FactoryLog:
+    """The keys of a watched factory's rows that were already sent."""
 
     seen: set[DeliveryKey] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @dataclass(slots=True)
-class _Found:
-    """What one look found: rows by factory, and who may watch no longer."""
+class _PollResult:
+    """New rows by factory, and the watchers that lost access."""
 
     rows: dict[FactoryId, list[tuple[Delivery, bytes]]] = field(default_factory=dict)
-    shut_out: list[Watcher] = field(default_factory=list)
+    denied: list[Watcher] = field(default_factory=list)
 
 
 class Hub:
-    """Everybody who watches in this process, and the one task that looks for them."""
+    """All watchers of this process, and the task that polls for them."""
 
     def __init__(self) -> None:
         self._watchers: list[Watcher] = []
-        self._rooms: defaultdict[FactoryId, _Room] = defaultdict(_Room)
-        self._looking: asyncio.Task[None] | None = None
+        self._logs: defaultdict[FactoryId, _FactoryLog] = defaultdict(_FactoryLog)
+        self._polling: asyncio.Task[None] | None = None
         self._newest: DeliveryKey | None = None
-        self._lively_until = self._next_sweep = self._next_check = 0.0
-        self._hears_signals = False
+        self._active_until = self._next_sweep = self._next_check = 0.0
+        self._handles_signals = False
         self._is_over = False
 
     @property
@@ -133,30 +133,30 @@ class Hub:
             oldest.end("elsewhere")
             self._watchers.remove(oldest)
         self._watchers.append(watcher)
-        self._hear_signals()
+        self._install_signal_handlers()
         if self._is_over:
-            watcher.tell(None)
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look_while_somebody_watches())
+            watcher.enqueue(None)
+        if self._polling is None or self._polling.done():
+            self._polling = asyncio.create_task(self._poll_while_watched())
 
     def leave(self, watcher: Watcher) -> None:
         with suppress(ValueError):
             self._watchers.remove(watcher)
 
     def end_all(self) -> None:
-        """The server waits for every answer before it ends, and these would never be over."""
+        """End all streams: the server waits for every response before it stops."""
         self._is_over = True
         for watcher in self._watchers:
-            watcher.tell(None)
+            watcher.enqueue(None)
 
-    def missed(self, watcher: Watcher) -> list[tuple[Delivery, bytes]]:
-        """What came since the page was made, or since the stream broke. Takes a thread's time."""
+    def backlog(self, watcher: Watcher) -> list[tuple[Delivery, bytes]]:
+        """Rows since the page was rendered, or since the stream broke. Blocks: call it in a thread."""
         management = watcher.context.management
-        room = self._rooms[watcher.may.factory.id]
-        with room.lock:
-            if room.seen is None:
-                recent = management.log.newest(watcher.may, since=_now(watcher) - LATE_US, limit=LOOK_MAX)
-                room.seen = {row.key for row in recent}
+        log = self._logs[watcher.may.factory.id]
+        with log.lock:
+            if log.seen is None:
+                recent = management.log.newest(watcher.may, since=_now(watcher) - LATE_US, limit=POLL_ROWS_MAX)
+                log.seen = {row.key for row in recent}
         if watcher.after is None:
             return []
         rows = management.log.newest(
@@ -166,80 +166,80 @@ class Hub:
         )
         return _events(watcher, list(reversed(rows)))
 
-    async def _look_while_somebody_watches(self) -> None:
+    async def _poll_while_watched(self) -> None:
         while self._watchers:
             watchers = tuple(self._watchers)
             try:
-                found = await asyncio.to_thread(self._look, watchers)
+                result = await asyncio.to_thread(self._poll, watchers)
             except StoreUnavailable:
-                # The next look finds what this one could not.
-                found = _Found()
+                # The next poll reads the same rows.
+                result = _PollResult()
             except Exception as error:
                 watchers[0].context.service.failed("live log", error)
-                found = _Found()
-            for watcher in found.shut_out:
+                result = _PollResult()
+            for watcher in result.denied:
                 watcher.end("signed-out")
                 self.leave(watcher)
             for watcher in self._watchers:
-                for delivery, event in found.rows.get(watcher.may.factory.id, ()):
-                    if watcher.wanted.holds(delivery) and delivery.key not in watcher.sent:
-                        watcher.tell(event)
-            await asyncio.sleep(LOOK_SECONDS)
-        self._rooms.clear()
+                for delivery, event in result.rows.get(watcher.may.factory.id, ()):
+                    if watcher.wanted.matches(delivery) and delivery.key not in watcher.sent:
+                        watcher.enqueue(event)
+            await asyncio.sleep(POLL_SECONDS)
+        self._logs.clear()
 
-    def _look(self, watchers: Sequence[Watcher]) -> _Found:
-        found = _Found()
+    def _poll(self, watchers: Sequence[Watcher]) -> _PollResult:
+        result = _PollResult()
         now = time.monotonic()
         if now >= self._next_check:
             self._next_check = now + CHECK_SECONDS
-            found.shut_out = [watcher for watcher in watchers if not _may_still_watch(watcher)]
-        allowed = [watcher for watcher in watchers if watcher not in found.shut_out]
+            result.denied = [watcher for watcher in watchers if not _may_still_watch(watcher)]
+        allowed = [watcher for watcher in watchers if watcher not in result.denied]
         if not allowed:
-            return found
+            return result
         newest = allowed[0].context.management.log.newest_key(allowed[0].may)
         if newest != self._newest:
             self._newest = newest
-            # Whatever was written at the same time may have an older key, and be visible a moment later.
-            self._lively_until = now + 1.0
+            # A concurrent transaction may commit a row with an older key a moment later.
+            self._active_until = now + 1.0
         is_sweep = now >= self._next_sweep
         if is_sweep:
             self._next_sweep = now + SWEEP_SECONDS
-        elif now > self._lively_until:
-            return found
+        elif now > self._active_until:
+            return result
         for watcher in {watcher.may.factory.id: watcher for watcher in allowed}.values():
-            found.rows[watcher.may.factory.id] = self._fresh(watcher, LATE_US if is_sweep else LATELY_US)
-        return found
+            result.rows[watcher.may.factory.id] = self._fresh(watcher, LATE_US if is_sweep else RECENT_US)
+        return result
 
     def _fresh(self, watcher: Watcher, back_us: int) -> list[tuple[Delivery, bytes]]:
-        room = self._rooms[watcher.may.factory.id]
-        if room.seen is None:
+        log = self._logs[watcher.may.factory.id]
+        if log.seen is None:
             return []
         since = _now(watcher) - back_us
-        rows = watcher.context.management.log.newest(watcher.may, since=since, limit=LOOK_MAX)
-        fresh = [row for row in reversed(rows) if row.key not in room.seen]
-        room.seen.update(row.key for row in fresh)
+        rows = watcher.context.management.log.newest(watcher.may, since=since, limit=POLL_ROWS_MAX)
+        fresh = [row for row in reversed(rows) if row.key not in log.seen]
+        log.seen.update(row.key for row in fresh)
         if back_us == LATE_US:
-            room.seen = {key for key in room.seen if ids.time_of(key) >= since - LATE_US}
-        # Rendered once, for everybody.
+            log.seen = {key for key in log.seen if ids.time_of(key) >= since - LATE_US}
+        # Rendered once for all watchers.
         return _events(watcher, fresh)
 
-    def _hear_signals(self) -> None:
-        """Have the streams end when the process is told to. The loop's own handlers are left as they are: a loop
-        hears of signals by another way than the interpreter does."""
-        if self._hears_signals or threading.current_thread() is not threading.main_thread():
+    def _install_signal_handlers(self) -> None:
+        """End the streams when the process receives SIGINT or SIGTERM. The event loop's own handlers stay: they use
+        the signal wakeup descriptor, not the interpreter's handlers."""
+        if self._handles_signals or threading.current_thread() is not threading.main_thread():
             return
-        self._hears_signals = True
+        self._handles_signals = True
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            before = signal.getsignal(number)
+            previous = signal.getsignal(number)
 
-            def heard(signum: int, frame: Any, before: Any = before) -> None:
+            def handle(signum: int, frame: Any, previous: Any = previous) -> None:
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(self.end_all)
-                if callable(before):
-                    before(signum, frame)
+                if callable(previous):
+                    previous(signum, frame)
 
-            signal.signal(number, heard)
+            signal.signal(number, handle)
             signal.siginterrupt(number, False)
 
 
@@ -270,7 +270,7 @@ def _may_still_watch(watcher: Watcher) -> bool:
 
 def _events(watcher: Watcher, rows: Sequence[Delivery]) -> list[tuple[Delivery, bytes]]:
     accepted = [row.key for row in rows if row.label is Label.ACCEPTED]
-    # Runs are written together with their delivery: whoever sees the row sees all that it started.
+    # Runs are committed together with their delivery, so the counts are complete.
     started = watcher.context.management.runs.counts_by_delivery(watcher.may, accepted) if accepted else {}
     return [(row, _event(watcher.context, row, started.get(row.key, 0))) for row in rows]
 
@@ -282,7 +282,7 @@ def _event(context: PageContext, delivery: Delivery, runs: int) -> bytes:
 
 
 class Stream(StreamingResponse):
-    """Rows as they come, until the reader goes, may not read on, or the service ends."""
+    """New rows, until the client disconnects, loses access, or the service stops."""
 
     def __init__(self, hub: Hub, watcher: Watcher) -> None:
         super().__init__((), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
@@ -294,28 +294,28 @@ class Stream(StreamingResponse):
         self._hub.join(watcher)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await self._say(send, b"retry: 1000\n\n")
-            for row, event in await asyncio.to_thread(self._hub.missed, watcher):
+            await self._send(send, b"retry: 1000\n\n")
+            for row, event in await asyncio.to_thread(self._hub.backlog, watcher):
                 watcher.sent.add(row.key)
-                await self._say(send, event)
+                await self._send(send, event)
             while True:
                 try:
                     async with asyncio.timeout(HEARTBEAT_SECONDS):
-                        told = await watcher.events.get()
+                        chunk = await watcher.events.get()
                 except TimeoutError:
-                    told = b": still here\n\n"
-                if told is None:
+                    chunk = b": still here\n\n"
+                if chunk is None:
                     break
-                await self._say(send, told)
+                await self._send(send, chunk)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except (TimeoutError, StoreUnavailable):
             return
         finally:
             self._hub.leave(watcher)
 
-    async def _say(self, send: Send, told: bytes) -> None:
+    async def _send(self, send: Send, chunk: bytes) -> None:
         async with asyncio.timeout(SEND_SECONDS):
-            await send({"type": "http.response.body", "body": told, "more_body": True})
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
 
 def stream(

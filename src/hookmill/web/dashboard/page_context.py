@@ -29,8 +29,8 @@ OPEN_THREADS: Final = 2
 T = TypeVar("T")
 
 
-class Form(Mapping[str, str]):
-    """What a form sent. A field that is missing is the empty string, as an empty one is."""
+class SubmittedForm(Mapping[str, str]):
+    """The fields of a submitted form. A missing field reads as the empty string."""
 
     def __init__(self, pairs: Sequence[tuple[str, str]] = ()) -> None:
         self._pairs = tuple(pairs)
@@ -52,18 +52,18 @@ class Form(Mapping[str, str]):
         """Every value of a field that may be sent several times."""
         return [value for key, value in self._pairs if key == name]
 
-    def given(self, name: str) -> str | None:
-        """The field without the space around it; None when nothing is left."""
+    def optional(self, name: str) -> str | None:
+        """The field without surrounding whitespace; None if it is empty."""
         return self[name].strip() or None
 
     def is_checked(self, name: str) -> bool:
         return name in dict(self._pairs)
 
 
-def form_in(body: bytes) -> Form:
-    """Raises `ValueError` for what no browser's form would send."""
+def parse_form(body: bytes) -> SubmittedForm:
+    """Raises `ValueError` if no browser would send this body."""
     text = body.decode("ascii")
-    return Form(parse_qsl(text, keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, errors="strict"))
+    return SubmittedForm(parse_qsl(text, keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, errors="strict"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class PageContext:
     client: str | None
     signed_in: SignedIn | None = None
     session: str | None = None
-    form: Form = field(default_factory=Form)
+    form: SubmittedForm = field(default_factory=SubmittedForm)
     factory: Factory | None = None
     """The factory that the page is about."""
     page_path: str = ""
@@ -141,10 +141,10 @@ class PageContext:
             return Response(status_code=204)
         return self.page(template, **values)
 
-    def go(self, *path: str, said: str | None = None, **query: str) -> Response:
-        """Send the browser to another page, which says what was done: `said` is a key of `pages.SAID`."""
-        if said is not None:
-            query["said"] = said
+    def go(self, *path: str, flash: str | None = None, **query: str) -> Response:
+        """Redirect to another page. `flash` is the key of the message that it shows, in `pages.FLASH_MESSAGES`."""
+        if flash is not None:
+            query["flash"] = flash
         return RedirectResponse(url(*path, **query), 303)
 
 
@@ -158,5 +158,5 @@ def csrf_of(session: str) -> str:
     return sha256(f"form {session}".encode()).hexdigest()
 
 
-def is_csrf_of(session: str, given: str) -> bool:
-    return hmac.compare_digest(csrf_of(session).encode(), given.encode("utf-8", "surrogatepass"))
+def is_csrf_of(session: str, token: str) -> bool:
+    return hmac.compare_digest(csrf_of(session).encode(), token.encode("utf-8", "surrogatepass"))

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 STATIC: Final = resources.files("hookmill.web.dashboard") / "static"
 
-SAID: Final = {
+FLASH_MESSAGES: Final = {
     "signed-out": "You are signed out.",
     "password": "Password changed. Your other sessions have ended.",
 }
-"""What a page says was done before it. Pages that do more add theirs."""
+"""Messages that a page shows after a redirect, by the value of `flash` in its URL. Other modules add theirs."""
 
 
 def render(template: str, context: "PageContext", values: dict[str, Any]) -> str:
-    said = context.query.get("said", "")
+    flash = context.query.get("flash", "")
     return _environment.get_template(template).render(
         context=context,
         factory=context.factory,
         signed_in=context.signed_in,
         csrf=context.csrf,
-        said=SAID.get(said),
+        flash=FLASH_MESSAGES.get(flash),
         now=context.service.now_us(),
         **values,
     )
@@ -52,11 +52,11 @@ def ago(at_us: int | None, now_us: int) -> Markup:
     seconds = max(0, (now_us - at_us) // 1_000_000)
     for unit, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= unit:
-            said = f"{seconds // unit} {name} ago"
+            words = f"{seconds // unit} {name} ago"
             break
     else:
-        said = f"{seconds} s ago"
-    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(moment.iso(at_us), said)
+        words = f"{seconds} s ago"
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(moment.iso(at_us), words)
 
 
 def size(count: int) -> str:
@@ -97,14 +97,14 @@ LABEL_CLASSES: Final = {
 
 
 def _environment_of_pages() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("hookmill.web.dashboard", "templates"),
         autoescape=select_autoescape(default=True),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(
+    environment.filters.update(
         time=time,
         ago=ago,
         size=size,
@@ -116,8 +116,8 @@ def _environment_of_pages() -> Environment:
         label_class=lambda label: LABEL_CLASSES[label],
         listed=lambda delivery: details(delivery, of_lists=True),
     )
-    made.globals.update(url=url, static=static, may_manage=lambda may: isinstance(may, MayManage), Label=Label)
-    return made
+    environment.globals.update(url=url, static=static, may_manage=lambda may: isinstance(may, MayManage), Label=Label)
+    return environment
 
 
 _environment: Final = _environment_of_pages()

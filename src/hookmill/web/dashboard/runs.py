@@ -28,7 +28,7 @@ OUTPUT_BYTES_SHOWN: Final = 16_384
 """The last so many bytes of what a command printed."""
 FILES_SHOWN: Final = 50
 
-pages.SAID.update({"run-cancelled": "Run cancelled.", "run-stopping": "Cancellation requested."})
+pages.FLASH_MESSAGES.update({"run-cancelled": "Run cancelled.", "run-stopping": "Cancellation requested."})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ def _listed(
     is_wrong: bool = False,
 ) -> Listed:
     here = ("f", may.factory.name, "runs")
-    found = context.management.runs.newest(
+    newest = context.management.runs.newest(
         may,
         webhook=typed["webhook"] or None,
         automation=typed["automation"] or None,
@@ -119,17 +119,17 @@ def _listed(
         before=run_key(before) if before else None,
         limit=PAGE + 1,
     )
-    has_older, found = len(found) > PAGE, found[:PAGE]
+    has_older, newest = len(newest) > PAGE, newest[:PAGE]
     if any(typed.values()) or before:
         nothing = "No runs match."
     else:
         nothing = "No runs yet. A delivery starts a run when it matches a trigger of an automation."
     return Listed(
-        runs=found,
+        runs=newest,
         live_at=url(*here, "rows", **typed) if not before and not is_wrong else None,
         nothing=nothing,
         newest_at=url(*here, **typed) if before else None,
-        older_at=url(*here, **typed, before=run_id(found[-1].id)) if has_older else None,
+        older_at=url(*here, **typed, before=run_id(newest[-1].id)) if has_older else None,
     )
 
 
@@ -138,33 +138,33 @@ def run(context: PageContext, may: MayView) -> Response:
 
 
 def _run_page(context: PageContext, may: MayView, *, status: int = 200, problem: str = "") -> Response:
-    found = context.management.runs.get(may, context.parameters["run"])
-    files, count = _files(context, found)
+    shown_run = context.management.runs.get(may, context.parameters["run"])
+    files, count = _files(context, shown_run)
     return context.page(
         "run.html",
         status=status,
         may=may,
-        run=found,
+        run=shown_run,
         problem=problem,
         files=files,
         more_files=count - len(files),
-        only_leaves_files=found.runner == PACKAGE_RUNNER,
-        prompt=full_prompt(found),
-        envelope=envelope_text(found),
-        **_progress(context, found),
+        only_leaves_files=shown_run.runner == PACKAGE_RUNNER,
+        prompt=full_prompt(shown_run),
+        envelope=envelope_text(shown_run),
+        **_progress(context, shown_run),
     )
 
 
 def progress(context: PageContext, may: MayView) -> Response:
     """The part of a run's page that changes while it runs. Nothing, when the reader has seen it as it is."""
-    found = context.management.runs.get(may, context.parameters["run"])
-    part = _progress(context, found)
-    return context.page_again("parts/run-progress.html", part["seen"], may=may, run=found, **part)
+    shown_run = context.management.runs.get(may, context.parameters["run"])
+    part = _progress(context, shown_run)
+    return context.page_again("parts/run-progress.html", part["seen"], may=may, run=shown_run, **part)
 
 
-def _progress(context: PageContext, found: Run) -> dict[str, Any]:
-    output = _output(context, found)
-    return {"output": output, "seen": mark_of(_changing(found), output)}
+def _progress(context: PageContext, run: Run) -> dict[str, Any]:
+    output = _output(context, run)
+    return {"output": output, "seen": mark_of(_changing(run), output)}
 
 
 def _changing(run: Run) -> tuple[object, ...]:
@@ -174,11 +174,11 @@ def _changing(run: Run) -> tuple[object, ...]:
 def cancel(context: PageContext, may: MayManage) -> Response:
     shown_id = context.parameters["run"]
     try:
-        found = context.management.runs.cancel(may, shown_id)
+        cancelled = context.management.runs.cancel(may, shown_id)
     except Conflict as error:
         return _run_page(context, may, status=409, problem=str(error))
-    said = "run-cancelled" if found.state is RunState.CANCELLED else "run-stopping"
-    return context.go("f", may.factory.name, "runs", shown_id, said=said)
+    flash = "run-cancelled" if cancelled.state is RunState.CANCELLED else "run-stopping"
+    return context.go("f", may.factory.name, "runs", shown_id, flash=flash)
 
 
 # ── The package ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -186,10 +186,10 @@ def cancel(context: PageContext, may: MayManage) -> Response:
 
 def file(context: PageContext, may: MayView) -> Response:
     """A file of the package, byte for byte, as it was when it was asked for: a command may write to it meanwhile."""
-    found = context.management.runs.get(may, context.parameters["run"])
+    shown_run = context.management.runs.get(may, context.parameters["run"])
     name = context.parameters["file"]
     try:
-        pieces = read_chunks(_open(context, found, name))
+        pieces = read_chunks(_open(context, shown_run, name))
         # From its first piece on it closes the file, whatever becomes of the answer.
         first = next(pieces, b"")
     except OSError:
@@ -207,35 +207,35 @@ def _packages(context: PageContext) -> Path | None:
     return packages if isinstance(packages, Path) else None
 
 
-def _open(context: PageContext, found: Run, name: str) -> int:
+def _open(context: PageContext, run: Run, name: str) -> int:
     """A descriptor of a file of the package. Raises `OSError`."""
     packages = _packages(context)
     if packages is None:
         raise FileNotFoundError(name)
-    return open_file(packages, found, name)
+    return open_file(packages, run, name)
 
 
-def _files(context: PageContext, found: Run) -> tuple[list[File], int]:
+def _files(context: PageContext, run: Run) -> tuple[list[File], int]:
     """The first files by name, and how many there are."""
     packages = _packages(context)
-    files, _ = list_files(packages, found) if packages is not None else ([], False)
+    files, _ = list_files(packages, run) if packages is not None else ([], False)
     first = files[:FILES_SHOWN]
-    return [File(name=name, size=size, address=_address(context, found, name)) for name, size in first], len(files)
+    return [File(name=name, size=size, address=_address(context, run, name)) for name, size in first], len(files)
 
 
-def _address(context: PageContext, found: Run, name: str) -> str | None:
+def _address(context: PageContext, run: Run, name: str) -> str | None:
     # A command may name a file by bytes that are no text.
     with suppress(UnicodeEncodeError):
-        return url("f", context.parameters["factory"], "runs", run_id(found.id), "files", name)
+        return url("f", context.parameters["factory"], "runs", run_id(run.id), "files", name)
     return None
 
 
-def _output(context: PageContext, found: Run) -> Output:
+def _output(context: PageContext, run: Run) -> Output:
     """From the package if that is here, and else as it was kept."""
     with suppress(OSError):
-        end, size = read_tail(_open(context, found, OUTPUT_FILE), OUTPUT_BYTES_SHOWN)
+        end, size = read_tail(_open(context, run, OUTPUT_FILE), OUTPUT_BYTES_SHOWN)
         return Output(text=end.decode("utf-8", "backslashreplace"), size=size, is_cut=size > OUTPUT_BYTES_SHOWN)
-    kept = found.output_tail or ""
+    kept = run.output_tail or ""
     return Output(text=kept, size=len(kept), is_cut=False)
 
 

@@ -13,7 +13,7 @@ from hookmill.web.dashboard.access import managing
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
 
-pages.SAID.update({"secret-deleted": "Team secret deleted with all its values."})
+pages.FLASH_MESSAGES.update({"secret-deleted": "Team secret deleted with all its values."})
 
 
 def secrets(context: PageContext, may: MayManage) -> Response:
@@ -21,12 +21,12 @@ def secrets(context: PageContext, may: MayManage) -> Response:
 
 
 def create(context: PageContext, may: MayManage) -> Response:
-    name, given = context.form["name"].strip(), _given(context)
+    name, own_value = context.form["name"].strip(), _own_value(context)
     try:
-        value = context.management.secrets.create(may, name, given)
+        value = context.management.secrets.create(may, name, own_value)
     except (Invalid, Conflict) as error:
         return _list(context, may, problem=str(error))
-    shown = value.reveal() if given is None else None
+    shown = value.reveal() if own_value is None else None
     return context.page("secret-once.html", name=name, secret=shown, is_new=True, unsynced=[])
 
 
@@ -35,13 +35,13 @@ def show(context: PageContext, may: MayManage) -> Response:
 
 
 def replace(context: PageContext, may: MayManage) -> Response:
-    secret, given = context.management.secrets.get(may, context.parameters["name"]), _given(context)
+    secret, own_value = context.management.secrets.get(may, context.parameters["name"]), _own_value(context)
     try:
-        value = context.management.secrets.replace(may, secret.name, given)
+        value = context.management.secrets.replace(may, secret.name, own_value)
     except (Invalid, Conflict, Forbidden) as error:
         return _show(context, may, secret, problem=str(error), at="replace")
     unsynced = [webhook for webhook in _users(context, may, secret) if not webhook.secret_is_current]
-    shown = value.reveal() if given is None else None
+    shown = value.reveal() if own_value is None else None
     return context.page("secret-once.html", name=secret.name, secret=shown, is_new=False, unsynced=unsynced)
 
 
@@ -51,17 +51,17 @@ def delete(context: PageContext, may: MayManage) -> Response:
         context.management.secrets.delete(may, secret.name)
     except (Conflict, Forbidden) as error:
         return _show(context, may, secret, problem=str(error), at="delete")
-    return context.go("f", may.factory.name, "secrets", said="secret-deleted")
+    return context.go("f", may.factory.name, "secrets", flash="secret-deleted")
 
 
 def _list(context: PageContext, may: MayManage, problem: str = "") -> Response:
-    known = {webhook.name: webhook for webhook in context.management.webhooks.all(may)}
+    webhooks_by_name = {webhook.name: webhook for webhook in context.management.webhooks.all(may)}
     return context.page(
         "secrets.html",
         status=422 if problem else 200,
         may=may,
         secrets=context.management.secrets.all(may),
-        known=known,
+        webhooks_by_name=webhooks_by_name,
         form=context.form,
         problem=problem,
     )
@@ -83,8 +83,8 @@ def _users(context: PageContext, may: MayManage, secret: TeamSecret) -> list[Web
     return [webhook for webhook in context.management.webhooks.all(may) if webhook.secret_name == secret.name]
 
 
-def _given(context: PageContext) -> str | None:
-    """What was typed, where it is to be used; None where the value is to be made here."""
+def _own_value(context: PageContext) -> str | None:
+    """The value that the member typed; None if Hookmill generates one."""
     return context.form["secret"] if context.form["secret_from"] == "given" else None
 
 

@@ -31,12 +31,14 @@ async def sign_in(context: PageContext) -> Response:
     email = context.form["email"]
     account, client = email.strip().lower()[:200], one_client(context.client)
     line, turn = context.service.sign_ins, client
-    known = context.management.sessions.known_browser(context.request.cookies.get(_browser_cookie(context), ""), email)
-    if known is not None:
+    browser = context.management.sessions.known_browser(
+        context.request.cookies.get(_browser_cookie(context), ""), email
+    )
+    if browser is not None:
         # What unknown clients do to this account, or from this address, slows it down no more than their own.
         # All browsers of one account take turns as one client: no account may fill the line of the others.
         line, turn = context.service.known_sign_ins, f"member {account}"
-        account, client = f"{account} of {known}", f"browser {known}"
+        account, client = f"{account} of {browser}", f"browser {browser}"
     try:
         async with line.wait(account, turn):
             token = await _verified(context, line, turn, (f"account {account}", f"client {client}"))
@@ -89,7 +91,7 @@ async def _refused(context: PageContext, status: int, retry_after: int | None = 
 
 def sign_out(context: PageContext, _caller: Caller) -> Response:
     context.management.sessions.sign_out(context.session or "")
-    answer = context.go("sign-in", said="signed-out")
+    answer = context.go("sign-in", flash="signed-out")
     answer.delete_cookie(cookie_name(context.service.is_https), secure=context.service.is_https, httponly=True)
     return answer
 

@@ -117,23 +117,23 @@ class SignInLine:
 class _Lock:
     """A lock that is forgotten once nobody uses it."""
 
-    def __init__(self, known: dict[str, "_Lock"], name: str) -> None:
+    def __init__(self, locks: dict[str, "_Lock"], name: str) -> None:
         self.lock = asyncio.Lock()
         self.users = 0
-        self._known = known
+        self._locks = locks
         self._name = name
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        self._known[self._name] = self
+        self._locks[self._name] = self
         self.users += 1
         try:
             yield
         finally:
             self.users -= 1
             if not self.users:
-                del self._known[self._name]
+                del self._locks[self._name]
 
 
-def _lock_of(known: dict[str, _Lock], name: str) -> _Lock:
-    return known.get(name) or _Lock(known, name)
+def _lock_of(locks: dict[str, _Lock], name: str) -> _Lock:
+    return locks.get(name) or _Lock(locks, name)

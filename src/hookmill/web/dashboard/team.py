@@ -25,7 +25,7 @@ DAY_US: Final = 86_400_000_000
 _EPOCH: Final = date(1970, 1, 1)
 _LAST_YEAR: Final = 2999
 
-pages.SAID.update(
+pages.FLASH_MESSAGES.update(
     {
         "member-roles": "Roles saved. They apply immediately.",
         "member-admin": "Admin role saved. The change applies immediately.",
@@ -112,7 +112,7 @@ def set_roles(context: PageContext, may: MayAdminister) -> Response:
             role = role_named(context.form[field]) if context.form[field] else None
             if role is not chosen.roles.get(factory.name):
                 context.management.members.set_role(may, chosen.id, factory.name, role)
-    return context.go("team", "members", chosen.id, said="member-roles")
+    return context.go("team", "members", chosen.id, flash="member-roles")
 
 
 def set_admin(context: PageContext, may: MayAdminister) -> Response:
@@ -122,7 +122,7 @@ def set_admin(context: PageContext, may: MayAdminister) -> Response:
         )
     except Conflict as error:
         return _member(context, may, status=409, problem=str(error))
-    return context.go("team", "members", changed.id, said="member-admin")
+    return context.go("team", "members", changed.id, flash="member-admin")
 
 
 def make_link(context: PageContext, may: MayAdminister) -> Response:
@@ -162,7 +162,7 @@ def remove(context: PageContext, may: MayAdminister) -> Response:
         context.management.members.remove(may, context.parameters["member"])
     except Conflict as error:
         return _ask_to_remove(context, may, status=409, problem=str(error))
-    return context.go("team", said="member-removed")
+    return context.go("team", flash="member-removed")
 
 
 def _member(context: PageContext, may: MayAdminister, *, status: int = 200, problem: str = "") -> Response:
@@ -191,20 +191,20 @@ def keys(context: PageContext, may: MayAdminister) -> Response:
 def create_key(context: PageContext, may: MayAdminister) -> Response:
     role, _, factory = context.form["role"].partition(" in ")
     try:
-        made = context.management.keys.create(
+        created = context.management.keys.create(
             may,
             context.form["name"],
             role_named(role),
             factory=factory or None,
-            expires_at=_end_of_day(context.form.given("expires")),
+            expires_at=_end_of_day(context.form.optional("expires")),
         )
     except (Invalid, NotFound) as error:
         wrong = "factory" if isinstance(error, NotFound) else _field_of(error, otherwise="name")
         # One field says both.
         return _keys(context, may, status=422, problem=str(error), wrong="role" if wrong == "factory" else wrong)
-    token = made.token.reveal()
+    token = created.token.reveal()
     curl = f"curl -H {shlex.quote(f'Authorization: Bearer {token}')} {context.management.config.public_url}/api/v1/me"
-    return context.page("team-key.html", key=made.key, token=token, curl=curl)
+    return context.page("team-key.html", key=created.key, token=token, curl=curl)
 
 
 def ask_to_revoke(context: PageContext, may: MayAdminister) -> Response:
@@ -213,19 +213,19 @@ def ask_to_revoke(context: PageContext, may: MayAdminister) -> Response:
 
 def revoke(context: PageContext, may: MayAdminister) -> Response:
     context.management.keys.revoke(may, context.parameters["key"])
-    return context.go("team", "keys", said="key-revoked")
+    return context.go("team", "keys", flash="key-revoked")
 
 
 def _keys(
     context: PageContext, may: MayAdminister, *, status: int = 200, problem: str = "", wrong: str = ""
 ) -> Response:
-    found = context.management.keys.all(may)
+    every_key = context.management.keys.all(may)
     now = context.service.now_us()
     return context.page(
         "team-keys.html",
         status=status,
-        good=[key for key in found if key.is_good(now)],
-        ended=[key for key in found if not key.is_good(now)],
+        good=[key for key in every_key if key.is_good(now)],
+        ended=[key for key in every_key if not key.is_good(now)],
         grants=_grants(context.management.factories.all(may)),
         problem=problem,
         wrong=wrong,
@@ -245,12 +245,12 @@ def _key(context: PageContext, may: MayAdminister) -> ApiKey:
     raise NotFound(f"There is no API key {named[:100]!r}.")
 
 
-def _end_of_day(given: str | None) -> int | None:
+def _end_of_day(iso_day: str | None) -> int | None:
     """The moment when that day ends in UTC: µs since 1970. Raises `Invalid` for what is no day."""
-    if given is None:
+    if iso_day is None:
         return None
     try:
-        day = date.fromisoformat(given)
+        day = date.fromisoformat(iso_day)
     except ValueError:
         raise Invalid("The last valid day must be a date such as 2030-12-31.", pointer="/expires_at") from None
     if day.year > _LAST_YEAR:
@@ -272,12 +272,12 @@ def create_factory(context: PageContext, may: MayAdminister) -> Response:
         context.management.factories.create(may, context.form["name"])
     except (Invalid, Conflict) as error:
         return _factories(context, may, status=422, problem=str(error))
-    return context.go("team", "factories", said="factory-created")
+    return context.go("team", "factories", flash="factory-created")
 
 
 def _factories(context: PageContext, may: MayAdminister, *, status: int = 200, problem: str = "") -> Response:
-    found = context.management.factories.all(may)
-    return context.page("team-factories.html", status=status, factories=found, problem=problem)
+    factories = context.management.factories.all(may)
+    return context.page("team-factories.html", status=status, factories=factories, problem=problem)
 
 
 def _field_of(error: HookmillError, *, otherwise: str) -> str:

@@ -62,14 +62,14 @@ def _inside(value: Json) -> list[Json]:
 def _branch(name: str | None, value: Json, *, level: int, is_small: bool) -> Branch:
     inside: list[tuple[str, Json]] = []
     if type(value) is dict:
-        kind, said = "object", _count(len(value), "key")
+        kind, rendered = "object", _count(len(value), "key")
         inside = list(value.items())
     elif type(value) is list:
-        kind, said = "array", _count(len(value), "element")
+        kind, rendered = "array", _count(len(value), "element")
         inside = [(str(index), element) for index, element in enumerate(value)]
     else:
-        kind, said = _scalar(value)
-    shown, is_cut = _cut(said)
+        kind, rendered = _scalar(value)
+    shown, is_cut = _cut(rendered)
     return Branch(
         name=_cut(name)[0] if name is not None else None,
         kind=kind,
@@ -91,9 +91,9 @@ def _scalar(value: Json) -> tuple[str, str]:
     return "number", str(value)
 
 
-def _cut(said: str) -> tuple[str, bool]:
-    is_cut = len(said) > VALUE_CHARACTERS_MAX
-    return text.shown(said[:VALUE_CHARACTERS_MAX]) + ("…" if is_cut else ""), is_cut
+def _cut(rendered: str) -> tuple[str, bool]:
+    is_cut = len(rendered) > VALUE_CHARACTERS_MAX
+    return text.shown(rendered[:VALUE_CHARACTERS_MAX]) + ("…" if is_cut else ""), is_cut
 
 
 def _count(count: int, what: str) -> str:

@@ -30,11 +30,11 @@ from hookmill.web.dashboard.access import managing, viewing
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.chart import SERIES, chart
 from hookmill.web.dashboard.home import dropped_in_words
-from hookmill.web.dashboard.page_context import Form, PageContext
+from hookmill.web.dashboard.page_context import PageContext, SubmittedForm
 
 RECENT: Final = 10
 
-pages.SAID.update(
+pages.FLASH_MESSAGES.update(
     {
         "webhook-enabled": "Webhook enabled. It accepts deliveries now.",
         "webhook-disabled": "Webhook disabled. Senders receive 404.",
@@ -84,7 +84,7 @@ class AtField(Exception):
 
 
 def new(context: PageContext, may: MayManage) -> Response:
-    return _form(context, may, Form((("mode", "token"), ("secret_from", "generate"))))
+    return _form(context, may, SubmittedForm((("mode", "token"), ("secret_from", "generate"))))
 
 
 def create(context: PageContext, may: MayManage) -> Response:
@@ -92,10 +92,10 @@ def create(context: PageContext, may: MayManage) -> Response:
         # Where no script does it, a button asks for the provider's help.
         return _form(context, may, context.form)
     try:
-        made = _created(context, may)
+        created = _created(context, may)
     except AtField as problem:
         return _form(context, may, context.form, problem=str(problem), field=problem.field)
-    return _once(context, made, is_new=True, was_given=context.form["secret_from"] != "generate")
+    return _once(context, created, is_new=True, was_supplied=context.form["secret_from"] != "generate")
 
 
 def scheme_help(context: PageContext, _may: MayView) -> Response:
@@ -112,7 +112,7 @@ def _created(context: PageContext, may: MayManage) -> WebhookWithSecret:
         mode = _mode(form["mode"])
     # What the script hides, or the mode has no use for, may have been filled in before.
     is_signed = mode is AuthMode.SIGNATURE
-    scheme_name = form.given("scheme") if is_signed else None
+    scheme_name = form.optional("scheme") if is_signed else None
     is_generic = scheme_name == GENERIC
     with _at("options"):
         options = _options(form["options"]) if is_generic else None
@@ -122,10 +122,10 @@ def _created(context: PageContext, may: MayManage) -> WebhookWithSecret:
         handshakes = form.is_checked("handshakes") and is_signed
         scheme = compatibility.usable_scheme(mode, scheme_name, options, handshakes)
     with _at("delivery_id_header"):
-        header = compatibility.usable_header(scheme, form.given("delivery_id_header"))
+        header = compatibility.usable_header(scheme, form.optional("delivery_id_header"))
     with _at("event_header"):
-        event_header = compatibility.usable_event_header(scheme, scheme_name, form.given("event_header"))
-    secret, secret_name = None, form.given("secret_name")
+        event_header = compatibility.usable_event_header(scheme, scheme_name, form.optional("event_header"))
+    secret, secret_name = None, form.optional("secret_name")
     if form["secret_from"] == "given":
         with _at("secret"):
             secret = form["secret"]
@@ -136,7 +136,7 @@ def _created(context: PageContext, may: MayManage) -> WebhookWithSecret:
     elif secret_name is not None:
         with _at("secret_name"):
             usable_secret_name(secret_name)
-            if any(known.name == secret_name for known in management.secrets.all(may)):
+            if any(each.name == secret_name for each in management.secrets.all(may)):
                 raise Conflict(f"Team secret {secret_name} already exists. Select it, or choose another name.")
     with _at("team_secret" if form["secret_from"] == "team" else ""):
         return management.webhooks.create(
@@ -153,7 +153,7 @@ def _created(context: PageContext, may: MayManage) -> WebhookWithSecret:
         )
 
 
-def _form(context: PageContext, may: MayManage, form: Form, *, problem: str = "", field: str = "") -> Response:
+def _form(context: PageContext, may: MayManage, form: SubmittedForm, *, problem: str = "", field: str = "") -> Response:
     management = context.management
     return context.page(
         "webhook-new.html",
@@ -172,18 +172,18 @@ def _form(context: PageContext, may: MayManage, form: Form, *, problem: str = ""
     )
 
 
-def _once(context: PageContext, made: WebhookWithSecret, *, is_new: bool, was_given: bool) -> Response:
+def _once(context: PageContext, created: WebhookWithSecret, *, is_new: bool, was_supplied: bool) -> Response:
     """The one moment when a secret that was made here is shown, with the complete URL."""
-    webhook = made.webhook
-    is_shown = made.secret is not None and not was_given
+    webhook = created.webhook
+    is_shown = created.secret is not None and not was_supplied
     return context.page(
         "webhook-once.html",
         webhook=webhook,
         is_new=is_new,
         # Whoever gave a secret knows it; a page that shows it needlessly is one more place where it stood.
-        url_shown=made.url if is_shown else context.management.webhooks.url(webhook),
-        secret=made.reveal() if is_shown else None,
-        curl=curl_line(made.webhook.auth_mode, made.url, made.reveal()) if is_shown else None,
+        url_shown=created.url if is_shown else context.management.webhooks.url(webhook),
+        secret=created.reveal() if is_shown else None,
+        curl=curl_line(created.webhook.auth_mode, created.url, created.reveal()) if is_shown else None,
         help=_help(webhook.signature_scheme or ""),
     )
 
@@ -240,7 +240,7 @@ def rename(context: PageContext, may: MayManage) -> Response:
 
 
 def change_header(context: PageContext, may: MayManage) -> Response:
-    header = context.form.given("delivery_id_header")
+    header = context.form.optional("delivery_id_header")
 
     def change(uid: str) -> Webhook:
         return _webhooks(context).change(may, uid, delivery_id_header=header)
@@ -249,7 +249,7 @@ def change_header(context: PageContext, may: MayManage) -> Response:
 
 
 def change_event_header(context: PageContext, may: MayManage) -> Response:
-    header = context.form.given("event_header")
+    header = context.form.optional("event_header")
 
     def change(uid: str) -> Webhook:
         return _webhooks(context).change(may, uid, event_header=header)
@@ -274,12 +274,12 @@ def supply(context: PageContext, may: MayManage) -> Response:
 
 def rotate(context: PageContext, may: MayManage) -> Response:
     webhook = _webhooks(context).get(may, context.parameters["uid"])
-    given = context.form["secret"] if context.form["secret_from"] == "given" else None
+    own_secret = context.form["secret"] if context.form["secret_from"] == "given" else None
     try:
-        made = _webhooks(context).rotate(may, webhook.uid, given)
+        created = _webhooks(context).rotate(may, webhook.uid, own_secret)
     except (Invalid, Conflict, Forbidden) as error:
         return _show(context, may, webhook, problem=str(error), at="rotate")
-    return _once(context, made, is_new=False, was_given=given is not None)
+    return _once(context, created, is_new=False, was_supplied=own_secret is not None)
 
 
 def delete(context: PageContext, may: MayManage) -> Response:
@@ -288,17 +288,17 @@ def delete(context: PageContext, may: MayManage) -> Response:
         _webhooks(context).delete(may, webhook.uid)
     except Conflict as error:
         return _show(context, may, webhook, problem=str(error), at="delete")
-    return context.go("f", may.factory.name, said="webhook-deleted")
+    return context.go("f", may.factory.name, flash="webhook-deleted")
 
 
-def _change(context: PageContext, may: MayManage, at: str, said: str, change: Callable[[str], Webhook]) -> Response:
+def _change(context: PageContext, may: MayManage, at: str, flash: str, change: Callable[[str], Webhook]) -> Response:
     """Do it and show the webhook; what can't be done is said at the part of the page that asked for it."""
     webhook = _webhooks(context).get(may, context.parameters["uid"])
     try:
         change(webhook.uid)
     except (Invalid, Conflict, Forbidden) as error:
         return _show(context, may, webhook, problem=str(error), at=at)
-    return context.go("f", may.factory.name, "webhooks", webhook.uid, said=said)
+    return context.go("f", may.factory.name, "webhooks", webhook.uid, flash=flash)
 
 
 def _webhooks(context: PageContext) -> Webhooks:
@@ -316,16 +316,16 @@ def _at(field: str) -> Iterator[None]:
         raise AtField("" if isinstance(error, LimitReached) else field, str(error)) from error
 
 
-def _mode(given: str) -> AuthMode:
+def _mode(mode: str) -> AuthMode:
     try:
-        return AuthMode(given)
+        return AuthMode(mode)
     except ValueError:
         raise Invalid("Choose an authentication mode: token, url_token or signature.") from None
 
 
-def _options(given: str) -> dict[str, Any]:
+def _options(typed: str) -> dict[str, Any]:
     try:
-        read = json.loads(given or "null")
+        read = json.loads(typed or "null")
     except (ValueError, RecursionError):
         read = None
     if not isinstance(read, dict):
@@ -366,10 +366,10 @@ def _help(name: str) -> SchemeHelp | None:
 
 def _facts(scheme: Scheme, name: str) -> list[str]:
     """Here a box to tick says what an option of the command line says there."""
-    said = [fact for fact in facts(scheme, name) if "--handshakes" not in fact]
+    lines = [fact for fact in facts(scheme, name) if "--handshakes" not in fact]
     if scheme.handshake is not None:
-        said.append("It sends signed challenges. Hookmill answers them if you enable this for the webhook.")
-    return said
+        lines.append("It sends signed challenges. Hookmill answers them if you enable this for the webhook.")
+    return lines
 
 
 def _is_made_here(scheme: Scheme, name: str) -> bool:
@@ -380,8 +380,8 @@ def _is_made_here(scheme: Scheme, name: str) -> bool:
 def _known_event(webhook: Webhook) -> Markup | None:
     """Where the webhook's scheme says that the event's type is."""
     scheme = compatibility.scheme_of(webhook)
-    said = event_in_words(scheme, webhook.signature_scheme) if scheme is not None else None
-    return _with_code(said) if said is not None else None
+    phrase = event_in_words(scheme, webhook.signature_scheme) if scheme is not None else None
+    return _with_code(phrase) if phrase is not None else None
 
 
 def _makes_secret_here(webhook: Webhook) -> bool:

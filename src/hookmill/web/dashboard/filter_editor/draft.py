@@ -69,7 +69,7 @@ class Outcome:
 
 
 def outcome(
-    management: Management, may: MayView, reading: Reading, sample: Sample | None, known: Mapping[WebhookUid, Any]
+    management: Management, may: MayView, reading: Reading, sample: Sample | None, webhooks: Mapping[WebhookUid, Any]
 ) -> Outcome | None:
     """What the draft would do, by the evaluator that triggers use. None while it can't be read."""
     if not reading.is_usable:
@@ -80,7 +80,7 @@ def outcome(
         if sample is not None:
             chosen = sample.delivery.webhook_uid in trigger.webhook_ids
             test = evaluate_filter(trigger, sample.raw, event=sample.delivery.event, webhook_check=chosen)
-        uids = [uid for uid in trigger.webhook_ids if uid in known]
+        uids = [uid for uid in trigger.webhook_ids if uid in webhooks]
         backtest = _backtest(management, may, trigger, uids) if uids else None
         judged.append(TriggerOutcome(test=test, backtest=backtest))
     return Outcome(triggers=tuple(judged))

@@ -6,12 +6,12 @@
   const body = document.getElementById("log");
   const button = document.getElementById("live-pause");
   const state = document.getElementById("live-state");
-  const said = document.getElementById("live-said");
+  const status = document.getElementById("live-status");
   const older = document.getElementById("older");
   const ROWS_MAX = 50;
   const waiting = new Map();
   let isPaused = false;
-  let unsaid = 0;
+  let unannounced = 0;
 
   function rows() {
     return body.querySelectorAll("tr[data-key]");
@@ -43,7 +43,7 @@
     document.getElementById("log-table").hidden = false;
     const empty = document.getElementById("log-empty");
     if (empty) empty.remove();
-    unsaid += 1;
+    unannounced += 1;
   }
 
   function show() {
@@ -84,8 +84,8 @@
 
   // Who listens to the page is told how many came, and not more often than they can hear.
   setInterval(() => {
-    if (unsaid) said.textContent = unsaid === 1 ? "1 new delivery" : `${unsaid} new deliveries`;
-    unsaid = 0;
+    if (unannounced) status.textContent = unannounced === 1 ? "1 new delivery" : `${unannounced} new deliveries`;
+    unannounced = 0;
   }, 5000);
   live.hidden = false;
 })();
