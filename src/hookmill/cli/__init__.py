@@ -26,7 +26,7 @@ from hookmill.cli import (
     service,
     webhook,
 )
-from hookmill.cli.output import complain, line
+from hookmill.cli.output import print_error, print_line
 from hookmill.domain.errors import HookmillError, StoreUnavailable
 from hookmill.domain.text import shown
 
@@ -45,9 +45,9 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
-        line(f"hookmill {__version__}")
+def _print_version(requested: bool) -> None:
+    if requested:
+        print_line(f"hookmill {__version__}")
         raise typer.Exit
 
 
@@ -95,28 +95,28 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if isinstance(stream, TextIOWrapper):
             # A terminal that lacks a character gets its number instead of our traceback.
             stream.reconfigure(errors="backslashreplace")
-    given = sys.argv[1:] if arguments is None else arguments
-    _refuse_what_is_no_text(given)
+    words = sys.argv[1:] if arguments is None else arguments
+    _refuse_invalid_utf8(words)
     try:
-        _command()(given, prog_name="hookmill")
+        _command()(words, prog_name="hookmill")
     except StoreUnavailable as error:
-        complain(
+        print_error(
             f"The database can't be used now: {error}\nCheck that it runs, that its disk has room, and the settings."
         )
     except HookmillError as error:
-        complain(str(error))
+        print_error(str(error))
     except OSError as error:
         place = f": {shown(str(error.filename))}" if error.filename is not None else ""
-        complain(f"The system refused: {error.strerror or error}{place}.")
+        print_error(f"The system refused: {error.strerror or error}{place}.")
     sys.exit(FAILED)
 
 
-def _refuse_what_is_no_text(arguments: Sequence[str]) -> None:
+def _refuse_invalid_utf8(arguments: Sequence[str]) -> None:
     """End the process where an argument has bytes that are not UTF-8, which Python hands over as half surrogates.
 
     No store, no request and no JSON can hold them.
     """
     for argument in arguments:
         if any("\ud800" <= character <= "\udfff" for character in argument):
-            complain(f"An argument is not UTF-8: '{shown(argument[:100])}'.")
+            print_error(f"An argument is not UTF-8: '{shown(argument[:100])}'.")
             sys.exit(FAILED if arguments[0] in definitions.COMMANDS else WRONG_USAGE)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookmill.cli import options
-from hookmill.cli.output import Column, as_json, call, json_line, line, table, utc
-from hookmill.cli.session import session, team_session
+from hookmill.cli.output import Column, command_line, json_line, print_json, print_line, print_table, utc
+from hookmill.cli.session import factory_session, team_session
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import audit_entry_id
 from hookmill.domain.text import shown
@@ -40,28 +40,28 @@ def list_entries(
     json: options.AsJson = False,
 ) -> None:
     """List what was changed, newest first. Nothing is ever taken off this list."""
-    after = _key(before) if before is not None else None
-    found: Sequence[AuditEntry]
+    after = _entry_key(before) if before is not None else None
+    entries: Sequence[AuditEntry]
     if team:
-        with team_session() as whole:
-            found = whole.management.audit.of_team(whole.may, before=after, limit=limit)
+        with team_session() as session:
+            entries = session.management.audit.of_team(session.may, before=after, limit=limit)
     else:
-        with session(factory) as here:
-            found = here.management.audit.of_factory(here.may, before=after, limit=limit)
+        with factory_session(factory) as session:
+            entries = session.management.audit.of_factory(session.may, before=after, limit=limit)
     if json:
-        as_json({"entries": [AuditEntryView.of(entry) for entry in found]})
+        print_json({"entries": [AuditEntryView.of(entry) for entry in entries]})
         return
-    if not found:
-        line("Nothing older was changed." if before is not None else "Nothing was changed yet.")
+    if not entries:
+        print_line("Nothing older was changed." if before is not None else "Nothing was changed yet.")
         return
-    _print_entries(found, team)
-    if len(found) == limit:
-        kept = {"limit": limit if limit != options.PAGE else None, "before": audit_entry_id(found[-1].key)}
-        line(f"Older ones: {call('audit list' + (' --team' if team else ''), factory, **kept)}")
+    _print_entries(entries, team)
+    if len(entries) == limit:
+        same_options = {"limit": limit if limit != options.PAGE else None, "before": audit_entry_id(entries[-1].key)}
+        print_line(f"Older ones: {command_line('audit list' + (' --team' if team else ''), factory, **same_options)}")
 
 
 def _print_entries(entries: Sequence[AuditEntry], team: bool) -> None:
-    table(
+    print_table(
         [
             Column("WHEN (UTC)", whole=True),
             Column("WHO"),
@@ -101,7 +101,7 @@ def _detail(name: str, value: Any) -> str:
     return value if isinstance(value, str) else json_line(value)
 
 
-def _key(entry_id: str) -> bytes:
+def _entry_key(entry_id: str) -> bytes:
     if not re.fullmatch(r"aud_[0-9a-f]{32}", entry_id):
         raise Invalid(f"{shown(entry_id[:80])!r} is not an entry's id. `audit list --json` shows them: aud_0192f0c1….")
     return bytes.fromhex(entry_id.removeprefix("aud_"))

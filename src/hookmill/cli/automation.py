@@ -8,9 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookmill.cli import given, options
-from hookmill.cli.output import Column, as_json, call, complain, confirmed, fields, json_line, line, table, utc
-from hookmill.cli.session import session
+from hookmill.cli import inputs, options
+from hookmill.cli.output import (
+    Column,
+    command_line,
+    confirm,
+    json_line,
+    print_error,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+    utc,
+)
+from hookmill.cli.session import factory_session
 from hookmill.domain.automation import EVENT, PROVIDER, Automation, Trigger
 from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import WebhookUid
@@ -20,11 +31,11 @@ from hookmill.presentation.automation import AutomationInListView, AutomationVie
 from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
-    from hookmill.cli.session import Session
+    from hookmill.cli.session import FactorySession
 
 commands = typer.Typer(no_args_is_help=True, help="Automations: the prompts that deliveries start.")
 
-Name = Annotated[str, typer.Argument(metavar="AUTOMATION", help="Its name or id.", show_default=False)]
+AutomationArgument = Annotated[str, typer.Argument(metavar="AUTOMATION", help="Its name or id.", show_default=False)]
 EventTypes = Annotated[
     list[str] | None,
     typer.Option("--event", metavar="TYPE", help="Only events of this type. May be repeated: any of these."),
@@ -48,7 +59,7 @@ def create(
     prompt_file: Annotated[
         str | None, typer.Option(metavar="FILE", help="The file that says what a run should do; - for standard input.")
     ] = None,
-    chosen: Annotated[
+    filter_json: Annotated[
         str | None, typer.Option("--filter", metavar="JSON", help="Only deliveries whose payload matches.")
     ] = None,
     filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="The payload filter, in a file.")] = None,
@@ -60,75 +71,82 @@ def create(
     json: options.AsJson = False,
 ) -> None:
     """Create an automation. It is a prompt, and the deliveries that start a run of it."""
-    given.exactly_one(prompt=prompt, prompt_file=prompt_file)
-    given.exactly_one(webhook=webhook or None, triggers_file=triggers_file)
-    given.at_most_one(filter=chosen, filter_file=filter_file, triggers_file=triggers_file)
-    given.at_most_one(event=event or None, triggers_file=triggers_file)
-    text = _prompt_in(prompt, prompt_file)
-    payload_filter = given.filter_in(chosen, filter_file)
-    triggers = _triggers_in(triggers_file)
-    with session(factory) as here:
+    inputs.require_exactly_one(prompt=prompt, prompt_file=prompt_file)
+    inputs.require_exactly_one(webhook=webhook or None, triggers_file=triggers_file)
+    inputs.require_at_most_one(filter=filter_json, filter_file=filter_file, triggers_file=triggers_file)
+    inputs.require_at_most_one(event=event or None, triggers_file=triggers_file)
+    text = _read_prompt(prompt, prompt_file)
+    payload_filter = inputs.read_filter(filter_json, filter_file)
+    triggers = _read_triggers(triggers_file)
+    with factory_session(factory) as session:
         if triggers is None:
-            selected: dict[str, Any] = {"webhook_ids": [_uid(here, named) for named in webhook or ()]}
+            selected: dict[str, Any] = {"webhook_ids": [_uid(session, name_or_uid) for name_or_uid in webhook or ()]}
             if event:
                 selected["event"] = event
             if payload_filter is not None:
                 selected["payload"] = payload_filter
             triggers = [_trigger(selected)]
-        automation = here.management.automations.create(
-            here.may,
+        automation = session.management.automations.create(
+            session.may,
             name,
             prompt=str(text),
             triggers=triggers,
             runner=runner,
             enabled=not disabled,
         )
-        warnings = here.management.automations.warnings(here.may, automation)
+        warnings = session.management.automations.warnings(session.may, automation)
     if json:
-        as_json(AutomationView.of(automation, warnings))
+        print_json(AutomationView.of(automation, warnings))
         return
     state = "enabled" if automation.enabled else "disabled"
-    line(f"Automation {shown(automation.name)} ({automation.id}) is ready and {state}.")
-    _complain_of(warnings)
+    print_line(f"Automation {shown(automation.name)} ({automation.id}) is ready and {state}.")
+    _print_warnings(warnings)
 
 
 @commands.command("list")
 def list_automations(factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """List the factory's automations and what starts them."""
-    with session(factory) as here:
-        found = here.management.automations.all(here.may)
-        known = _known_webhooks(here)
+    with factory_session(factory) as session:
+        automations = session.management.automations.all(session.may)
+        webhooks_by_uid = _webhooks_by_uid(session)
         if json:
-            warnings = here.management.automations.warnings
-            as_json({"automations": [AutomationInListView.of(each, warnings(here.may, each)) for each in found]})
+            warnings = session.management.automations.warnings
+            print_json(
+                {
+                    "automations": [
+                        AutomationInListView.of(automation, warnings(session.may, automation))
+                        for automation in automations
+                    ]
+                }
+            )
             return
-    if not found:
-        how = call("automation create NAME --prompt TEXT --webhook WEBHOOK", factory)
-        line(f"Factory {shown(factory)} has no automations yet. Create one: {how}")
+    if not automations:
+        create_command = command_line("automation create NAME --prompt TEXT --webhook WEBHOOK", factory)
+        print_line(f"Factory {shown(factory)} has no automations yet. Create one: {create_command}")
         return
-    table(
+    print_table(
         [Column("NAME"), Column("STATE", whole=True), Column("RUNNER"), Column("WEBHOOKS")],
         [
             (
                 automation.name,
                 _state(automation),
                 automation.runner,
-                ", ".join(_described(uid, known) for uid in sorted(automation.selected_webhooks())),
+                ", ".join(_webhook_label(uid, webhooks_by_uid) for uid in sorted(automation.selected_webhooks())),
             )
-            for automation in found
+            for automation in automations
         ],
     )
 
 
 @commands.command()
-def show(name: Name, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def show(name: AutomationArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Show one automation, and what keeps it from firing."""
-    with session(factory) as here:
-        automation = here.management.automations.get(here.may, name)
-        warnings = here.management.automations.warnings(here.may, automation)
-        known = _known_webhooks(here)
+    with factory_session(factory) as session:
+        automation = session.management.automations.get(session.may, name)
+        warnings = session.management.automations.warnings(session.may, automation)
+        webhooks_by_uid = _webhooks_by_uid(session)
     if json:
-        as_json(AutomationView.of(automation, warnings))
+        print_json(AutomationView.of(automation, warnings))
         return
     pairs = [
         ("Automation", shown(automation.name)),
@@ -138,20 +156,20 @@ def show(name: Name, factory: options.FactoryName = "default", json: options.AsJ
         ("Version", f"{automation.version}, of {utc(automation.updated_at)}"),
     ]
     for trigger in automation.triggers:
-        pairs.append(("Trigger", ", ".join(shown(_described(uid, known)) for uid in trigger.webhook_ids)))
+        pairs.append(("Trigger", ", ".join(shown(_webhook_label(uid, webhooks_by_uid)) for uid in trigger.webhook_ids)))
         if trigger.event_types:
             pairs.append(("  events", ", ".join(map(shown, trigger.event_types))))
         pairs.append(("  filter", json_line(trigger.payload.source) if trigger.payload else _no_filter(trigger)))
-    pairs += [("Trigger", f"can't be read: {json_line(each.as_json())}") for each in automation.unreadable]
-    fields(pairs)
-    line()
-    line(shown_lines(automation.prompt))
-    _complain_of(warnings)
+    pairs += [("Trigger", f"can't be read: {json_line(trigger.as_json())}") for trigger in automation.unreadable]
+    print_fields(pairs)
+    print_line()
+    print_line(shown_lines(automation.prompt))
+    _print_warnings(warnings)
 
 
 @commands.command()
 def change(
-    name: Name,
+    name: AutomationArgument,
     new_name: Annotated[str | None, typer.Option("--name", metavar="NEW", help="What it is called now.")] = None,
     prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="What a run should do.")] = None,
     prompt_file: Annotated[
@@ -161,7 +179,7 @@ def change(
         list[str] | None,
         typer.Option(metavar="WEBHOOK", help="The webhooks that start it, instead of those before. May be repeated."),
     ] = None,
-    chosen: Annotated[
+    filter_json: Annotated[
         str | None, typer.Option("--filter", metavar="JSON", help="Only deliveries whose payload matches.")
     ] = None,
     filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="The payload filter, in a file.")] = None,
@@ -174,97 +192,101 @@ def change(
     json: options.AsJson = False,
 ) -> None:
     """Change an automation: its next version. What is not given stays; runs under way keep to theirs."""
-    given.at_most_one(prompt=prompt, prompt_file=prompt_file)
-    given.at_most_one(filter=chosen, filter_file=filter_file, no_filter=no_filter or None, triggers_file=triggers_file)
-    given.at_most_one(webhook=webhook or None, triggers_file=triggers_file)
-    given.at_most_one(event=event or None, any_event=any_event or None, triggers_file=triggers_file)
-    text = _prompt_in(prompt, prompt_file)
-    payload_filter = given.filter_in(chosen, filter_file)
-    triggers = _triggers_in(triggers_file)
+    inputs.require_at_most_one(prompt=prompt, prompt_file=prompt_file)
+    inputs.require_at_most_one(
+        filter=filter_json, filter_file=filter_file, no_filter=no_filter or None, triggers_file=triggers_file
+    )
+    inputs.require_at_most_one(webhook=webhook or None, triggers_file=triggers_file)
+    inputs.require_at_most_one(event=event or None, any_event=any_event or None, triggers_file=triggers_file)
+    text = _read_prompt(prompt, prompt_file)
+    payload_filter = inputs.read_filter(filter_json, filter_file)
+    triggers = _read_triggers(triggers_file)
     changes_trigger = bool(webhook or event) or payload_filter is not None or no_filter or any_event
     if new_name is None and text is None and triggers is None and runner is None and not changes_trigger:
         raise typer.BadParameter(
             "say what to change: --name, --prompt, --webhook, --filter, --event, --runner and others"
         )
     # Nobody may change the trigger between the look at it and the change of its one part.
-    with session(factory) as here, here.management.together(here.may):
+    with factory_session(factory) as session, session.management.together(session.may):
         if changes_trigger:
-            before = here.management.automations.get(here.may, name)
+            before = session.management.automations.get(session.may, name)
             changes: dict[str, Any] = {}
             if webhook:
-                changes["webhook_ids"] = [_uid(here, named) for named in webhook]
+                changes["webhook_ids"] = [_uid(session, name_or_uid) for name_or_uid in webhook]
             if payload_filter is not None or no_filter:
                 changes["payload"] = payload_filter
             if event or any_event:
                 changes["event"] = event
             triggers = [_changed_trigger(before, changes)]
-        automation = here.management.automations.change(
-            here.may, name, prompt=text, triggers=triggers, runner=runner, new_name=new_name
+        automation = session.management.automations.change(
+            session.may, name, prompt=text, triggers=triggers, runner=runner, new_name=new_name
         )
-        warnings = here.management.automations.warnings(here.may, automation)
+        warnings = session.management.automations.warnings(session.may, automation)
     if json:
-        as_json(AutomationView.of(automation, warnings))
+        print_json(AutomationView.of(automation, warnings))
         return
-    off = "" if automation.enabled else " It is disabled."
-    line(f"Automation {shown(automation.name)} ({automation.id}) is at version {automation.version} now.{off}")
-    _complain_of(warnings)
+    disabled_note = "" if automation.enabled else " It is disabled."
+    print_line(
+        f"Automation {shown(automation.name)} ({automation.id}) is at version {automation.version} now.{disabled_note}"
+    )
+    _print_warnings(warnings)
 
 
 @commands.command()
-def enable(name: Name, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def enable(name: AutomationArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Let deliveries start it again."""
     _set_enabled(name, factory, json, enabled=True)
 
 
 @commands.command()
-def disable(name: Name, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def disable(name: AutomationArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Let nothing start it. Runs under way go on."""
     _set_enabled(name, factory, json, enabled=False)
 
 
 @commands.command()
 def delete(
-    name: Name,
+    name: AutomationArgument,
     yes: options.Yes = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
     """Delete an automation. Its runs stay, and those under way go on."""
-    with session(factory) as here:
-        automation = here.management.automations.get(here.may, name)
+    with factory_session(factory) as session:
+        automation = session.management.automations.get(session.may, name)
         # Unlike a webhook's URL, an automation can be made again as it was: only a person at a terminal is asked.
         if not (yes or json) and sys.stdin.isatty():
-            confirmed(f"Delete automation {automation.name}?")
-        here.management.automations.delete(here.may, automation.id)
+            confirm(f"Delete automation {automation.name}?")
+        session.management.automations.delete(session.may, automation.id)
     if json:
-        as_json(plain(AutomationView.of(automation, ())) | {"enabled": False, "deleted": True})
+        print_json(plain(AutomationView.of(automation, ())) | {"enabled": False, "deleted": True})
         return
-    line(f"Automation {shown(automation.name)} ({automation.id}) is deleted. It starts nothing any more.")
+    print_line(f"Automation {shown(automation.name)} ({automation.id}) is deleted. It starts nothing any more.")
 
 
 def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
-    with session(factory) as here:
-        automation = here.management.automations.set_enabled(here.may, name, enabled)
-        warnings = here.management.automations.warnings(here.may, automation)
+    with factory_session(factory) as session:
+        automation = session.management.automations.set_enabled(session.may, name, enabled)
+        warnings = session.management.automations.warnings(session.may, automation)
     if json:
-        as_json(AutomationView.of(automation, warnings))
+        print_json(AutomationView.of(automation, warnings))
         return
     effect = "Matching deliveries start it." if enabled else "Nothing starts it; runs under way go on."
-    line(f"Automation {shown(automation.name)} ({automation.id}) is {_state(automation)}. {effect}")
+    print_line(f"Automation {shown(automation.name)} ({automation.id}) is {_state(automation)}. {effect}")
     if enabled:
-        _complain_of(warnings)
+        _print_warnings(warnings)
 
 
-def _prompt_in(text: str | None, path: str | None) -> str | None:
-    return given.text_of(path, "The prompt file") if path is not None else text
+def _read_prompt(text: str | None, path: str | None) -> str | None:
+    return inputs.read_text(path, "The prompt file") if path is not None else text
 
 
-def _triggers_in(path: str | None) -> Any:
+def _read_triggers(path: str | None) -> Any:
     """What `--triggers-file` holds; None when there is none."""
     if path is None:
         return None
     what = "The triggers file"
-    return given.json_in(given.text_of(path, what), what)
+    return inputs.parse_json(inputs.read_text(path, what), what)
 
 
 def _trigger(selected: dict[str, Any]) -> dict[str, Any]:
@@ -278,31 +300,33 @@ def _no_filter(trigger: Trigger) -> str:
 def _changed_trigger(automation: Automation, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The automation's only trigger, with the changes in the place of what was there. None takes a condition away."""
     if automation.unreadable or len(automation.triggers) != 1:
-        has = f"{len(automation.triggers)} triggers" if not automation.unreadable else "triggers that can't be read"
+        found_instead = (
+            f"{len(automation.triggers)} triggers" if not automation.unreadable else "triggers that can't be read"
+        )
         raise Conflict(
-            f"Automation {automation.name!r} has {has}, and these options are about one. "
+            f"Automation {automation.name!r} has {found_instead}, and these options are about one. "
             "Give all of them: --triggers-file FILE, with the list that `automation show --json` prints."
         )
     selected = automation.triggers[0].as_json()["filter"] | changes
     return _trigger({name: condition for name, condition in selected.items() if condition is not None})
 
 
-def _uid(here: Session, named: str) -> str:
+def _uid(session: FactorySession, name_or_uid: str) -> str:
     """The uid of the webhook with this name. An unknown uid stays as it is: that is worth a warning, not a refusal."""
     try:
-        return here.management.webhooks.get(here.may, named).uid
+        return session.management.webhooks.get(session.may, name_or_uid).uid
     except NotFound:
-        if named.startswith("wh_"):
-            return named
+        if name_or_uid.startswith("wh_"):
+            return name_or_uid
         raise
 
 
-def _known_webhooks(here: Session) -> dict[WebhookUid, Webhook]:
-    return {webhook.uid: webhook for webhook in here.management.webhooks.all(here.may, with_deleted=True)}
+def _webhooks_by_uid(session: FactorySession) -> dict[WebhookUid, Webhook]:
+    return {webhook.uid: webhook for webhook in session.management.webhooks.all(session.may, with_deleted=True)}
 
 
-def _described(uid: WebhookUid, known: Mapping[WebhookUid, Webhook]) -> str:
-    webhook = known.get(uid)
+def _webhook_label(uid: WebhookUid, webhooks_by_uid: Mapping[WebhookUid, Webhook]) -> str:
+    webhook = webhooks_by_uid.get(uid)
     if webhook is None:
         return f"{uid} (unknown)"
     return webhook.name if webhook.state is WebhookState.ENABLED else f"{webhook.name} ({webhook.state.value})"
@@ -312,6 +336,6 @@ def _state(automation: Automation) -> str:
     return "enabled" if automation.enabled else "disabled"
 
 
-def _complain_of(warnings: Sequence[str]) -> None:
+def _print_warnings(warnings: Sequence[str]) -> None:
     for warning in warnings:
-        complain(f"Warning: {warning}")
+        print_error(f"Warning: {warning}")

@@ -17,13 +17,22 @@ import typer
 from typer.core import TyperCommand
 
 from hookmill.cli import options
-from hookmill.cli.output import Column, as_json, call, complain, count, line, on_terminal, table
-from hookmill.cli.progress import counting
-from hookmill.cli.session import session
+from hookmill.cli.output import (
+    Column,
+    command_line,
+    count,
+    on_terminal,
+    print_error,
+    print_json,
+    print_line,
+    print_table,
+)
+from hookmill.cli.progress import row_counter
+from hookmill.cli.session import factory_session
 from hookmill.domain.text import shown
 
 if TYPE_CHECKING:
-    from hookmill.cli.session import Session
+    from hookmill.cli.session import FactorySession
     from hookmill.definitions import Definitions, Plan, Problem, UnusableDefinitions
     from hookmill.domain.permission import MayManage
     from hookmill.domain.webhook import Webhook
@@ -54,10 +63,10 @@ ContractOnly: TypeAlias = Annotated[
 def register(app: typer.Typer) -> None:
     """Give the application these commands."""
     for command in (validate, plan, apply, export):
-        app.command(cls=_EndsWithOne)(command)
+        app.command(cls=_UsageErrorExitsWithOne)(command)
 
 
-class _EndsWithOne(TyperCommand):
+class _UsageErrorExitsWithOne(TyperCommand):
     """A command whose wrong usage must not look like changes."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -77,14 +86,14 @@ def validate(folder: Folder, contract_only: ContractOnly = False, json: options.
     from hookmill import definitions
 
     # Nothing could have been changed, so nothing is said of it.
-    with _problems_told(json, so=""):
-        found = definitions.validated(Path(folder), contract_only=contract_only)
+    with _problems_reported(json, outcome=""):
+        valid = definitions.validated(Path(folder), contract_only=contract_only)
     if json:
-        counts = {"webhook_count": len(found.webhooks), "automation_count": len(found.automations)}
-        as_json(counts | {"problems": []})
+        counts = {"webhook_count": len(valid.webhooks), "automation_count": len(valid.automations)}
+        print_json(counts | {"problems": []})
         return
-    what = f"{count(len(found.webhooks), 'webhook')} and {count(len(found.automations), 'automation')}"
-    line(f"{shown(folder)} has {what}, and no problem that can be seen without the factory.")
+    counted = f"{count(len(valid.webhooks), 'webhook')} and {count(len(valid.automations), 'automation')}"
+    print_line(f"{shown(folder)} has {counted}, and no problem that can be seen without the factory.")
 
 
 def plan(
@@ -96,15 +105,15 @@ def plan(
     """Say what applying definition files would change. Nothing is changed. Ends with 2 when there are changes."""
     from hookmill import definitions
 
-    with _session(factory) as here, _problems_told(json):
-        may = _permission(here, factory)
-        wanted = definitions.definitions_for(here.management, may, Path(folder))
-        planned = definitions.plan(here.management, may, wanted)
-        webhooks = here.management.webhooks.all(may)
-        warnings = [*planned.warnings, *_tried(here, may, wanted)]
-        _print(here, factory, planned, webhooks, warnings, json, applied=False)
+    with _open_session(factory) as session, _problems_reported(json):
+        may = _permission(session, factory)
+        desired = definitions.definitions_for(session.management, may, Path(folder))
+        planned = definitions.plan(session.management, may, desired)
+        webhooks = session.management.webhooks.all(may)
+        warnings = [*planned.warnings, *_filter_warnings(session, may, desired)]
+        _print_plan(session, factory, planned, webhooks, warnings, json, applied=False)
     if planned.needs_consent is not None and not allow_deletions:
-        complain(f"{planned.needs_consent}\nTo agree to that: {_agreeing(folder, factory)}")
+        print_error(f"{planned.needs_consent}\nTo agree to that: {_consent_command(folder, factory)}")
         raise typer.Exit(FAILED)
     if planned.has_changes:
         raise typer.Exit(CHANGES)
@@ -119,16 +128,16 @@ def apply(
     """Make a factory what definition files say. All of it, or nothing; ends with 2 when something was changed."""
     from hookmill import definitions
 
-    with _session(factory) as here, _problems_told(json):
-        may = _permission(here, factory)
-        wanted = definitions.definitions_for(here.management, may, Path(folder))
+    with _open_session(factory) as session, _problems_reported(json):
+        may = _permission(session, factory)
+        desired = definitions.definitions_for(session.management, may, Path(folder))
         try:
-            applied = definitions.apply(here.management, may, wanted, may_delete=allow_deletions)
+            applied = definitions.apply(session.management, may, desired, may_delete=allow_deletions)
         except definitions.ConsentNeeded as error:
-            complain(f"{error}\nNothing was changed. To agree to that: {_agreeing(folder, factory)}")
+            print_error(f"{error}\nNothing was changed. To agree to that: {_consent_command(folder, factory)}")
             raise typer.Exit(FAILED) from None
-        warnings = [*applied.plan.warnings, *_tried(here, may, wanted)]
-        _print(here, factory, applied.plan, applied.webhooks, warnings, json, applied=True)
+        warnings = [*applied.plan.warnings, *_filter_warnings(session, may, desired)]
+        _print_plan(session, factory, applied.plan, applied.webhooks, warnings, json, applied=True)
     if applied.plan.has_changes:
         raise typer.Exit(CHANGES)
 
@@ -137,31 +146,32 @@ def export(folder: Folder, factory: options.FactoryName = "default", json: optio
     """Write a factory as definition files. Applied, they change no webhook and no automation."""
     from hookmill import definitions
 
-    with _session(factory) as here, _problems_told(json, so=" Nothing was written."):
-        may = _permission(here, factory)
-        files = definitions.export(here.management, may)
+    with _open_session(factory) as session, _problems_reported(json, outcome=" Nothing was written."):
+        may = _permission(session, factory)
+        files = definitions.export(session.management, may)
     definitions.write(Path(folder), files)
     if json:
-        as_json({"folder": folder, "files": sorted(files)})
+        print_json({"folder": folder, "files": sorted(files)})
         return
-    line(f"{count(len(files), 'file')} written to {shown(folder)}. No secret is in them: they name team secrets.")
+    print_line(f"{count(len(files), 'file')} written to {shown(folder)}. No secret is in them: they name team secrets.")
     if not may.factory.defined_by_files:
-        line(f"From the first apply on, the factory changes through them alone: {call(_of('apply', folder), factory)}")
+        apply_command = command_line(_with_folder("apply", folder), factory)
+        print_line(f"From the first apply on, the factory changes through them alone: {apply_command}")
 
 
-def _agreeing(folder: str, factory: str) -> str:
-    return call(f"{_of('apply', folder)} --allow-deletions", factory)
+def _consent_command(folder: str, factory: str) -> str:
+    return command_line(f"{_with_folder('apply', folder)} --allow-deletions", factory)
 
 
-def _of(command: str, folder: str) -> str:
+def _with_folder(command: str, folder: str) -> str:
     return f"{command} {shlex.quote(folder)}"
 
 
 @contextmanager
-def _session(factory: str) -> Iterator[Session]:
+def _open_session(factory: str) -> Iterator[FactorySession]:
     try:
-        with session(factory) as here:
-            yield here
+        with factory_session(factory) as session:
+            yield session
     except typer.Exit as ended:
         if ended.exit_code == CHANGES:
             # Settings that can't be used must not look like changes.
@@ -169,47 +179,47 @@ def _session(factory: str) -> Iterator[Session]:
         raise
 
 
-def _permission(here: Session, factory: str) -> MayManage:
+def _permission(session: FactorySession, factory: str) -> MayManage:
     from hookmill.domain.permission import Channel
 
-    return here.management.access.operator(factory, channel=Channel.FILES)
+    return session.management.access.operator(factory, channel=Channel.FILES)
 
 
 @contextmanager
-def _problems_told(json: bool, so: str = " Nothing was changed.") -> Iterator[None]:
+def _problems_reported(json: bool, outcome: str = " Nothing was changed.") -> Iterator[None]:
     from hookmill.definitions import UnusableDefinitions
 
     try:
         yield
     except UnusableDefinitions as error:
-        _tell(error, json, so)
+        _print_problems(error, json, outcome)
         raise typer.Exit(FAILED) from None
 
 
-def _tell(error: UnusableDefinitions, json: bool, so: str) -> None:
+def _print_problems(error: UnusableDefinitions, json: bool, outcome: str) -> None:
     if json:
-        as_json({"problems": [problem.as_json() for problem in error.problems]})
+        print_json({"problems": [problem.as_json() for problem in error.problems]})
         return
     for problem in error.problems:
-        complain(shown(str(problem)))
-    complain(f"{count(len(error.problems), 'problem')}.{so}")
+        print_error(shown(str(problem)))
+    print_error(f"{count(len(error.problems), 'problem')}.{outcome}")
 
 
-def _tried(here: Session, may: MayManage, wanted: Definitions) -> list[Problem]:
+def _filter_warnings(session: FactorySession, may: MayManage, desired: Definitions) -> list[Problem]:
     """What the filters make of stored deliveries. Their bodies are read for it, which may take its time."""
     from hookmill import definitions
 
     warnings = []
-    with counting("filter", beside_the_rows=False) as advance:
-        for warning in definitions.backtest(here.management, may, wanted):
+    with row_counter("filter", rows_on_terminal=False) as advance:
+        for warning in definitions.backtest(session.management, may, desired):
             advance(1)
             if warning is not None:
                 warnings.append(warning)
     return warnings
 
 
-def _print(
-    here: Session,
+def _print_plan(
+    session: FactorySession,
     factory: str,
     planned: Plan,
     webhooks: Sequence[Webhook],
@@ -219,25 +229,30 @@ def _print(
     applied: bool,
 ) -> None:
     if json:
-        listed = [{"name": one.name, "uid": one.uid, "url": here.management.webhooks.url(one)} for one in webhooks]
-        told: dict[str, Any] = planned.as_json() | {"warnings": [warning.as_json() for warning in sorted(warnings)]}
-        as_json({"factory": factory, "applied": applied} | told | {"problems": [], "webhooks": listed})
+        listed = [
+            {"name": webhook.name, "uid": webhook.uid, "url": session.management.webhooks.url(webhook)}
+            for webhook in webhooks
+        ]
+        plan_fields: dict[str, Any] = planned.as_json() | {
+            "warnings": [warning.as_json() for warning in sorted(warnings)]
+        }
+        print_json({"factory": factory, "applied": applied} | plan_fields | {"problems": [], "webhooks": listed})
         return
     from hookmill.definitions import lines_of_plan, summary_of
 
     _print_diff(lines_of_plan(planned))
-    line(summary_of(planned))
+    print_line(summary_of(planned))
     if planned.takes_over:
         when = "From now on" if applied else "Once applied"
-        line(f"{when}, factory {shown(factory)} changes through its files alone.")
+        print_line(f"{when}, factory {shown(factory)} changes through its files alone.")
     if webhooks:
-        line()
-        table(
+        print_line()
+        print_table(
             [Column("WEBHOOK"), Column("UID", whole=True), Column("URL", whole=True, stacked=True)],
-            [(one.name, one.uid, here.management.webhooks.url(one)) for one in webhooks],
+            [(webhook.name, webhook.uid, session.management.webhooks.url(webhook)) for webhook in webhooks],
         )
     for warning in sorted(warnings):
-        complain(shown(f"Warning: {warning}"))
+        print_error(shown(f"Warning: {warning}"))
 
 
 _STYLES = {"+": "green", "~": "yellow", "-": "red"}
@@ -245,12 +260,12 @@ _STYLES = {"+": "green", "~": "yellow", "-": "red"}
 
 def _print_diff(lines: Iterator[str]) -> None:
     if not on_terminal():
-        for each in lines:
-            line(shown(each))
+        for plan_line in lines:
+            print_line(shown(plan_line))
         return
     from rich.console import Console
     from rich.text import Text
 
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
-    for each in lines:
-        console.print(Text(shown(each), style=_STYLES.get(each.lstrip()[:1], "")))
+    for plan_line in lines:
+        console.print(Text(shown(plan_line), style=_STYLES.get(plan_line.lstrip()[:1], "")))

@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from hookmill.cli import explain, export, given, options
-from hookmill.cli.output import Column, as_json, call, count, fields, line, on_terminal, table, utc
+from hookmill.cli import explain, export, inputs, options
+from hookmill.cli.output import (
+    Column,
+    command_line,
+    count,
+    on_terminal,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+    utc,
+)
 from hookmill.cli.run import print_runs
-from hookmill.cli.session import session
+from hookmill.cli.session import factory_session
 from hookmill.domain.delivery import Label, joined
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import WebhookUid, delivery_id, delivery_key
@@ -28,7 +38,7 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(no_args_is_help=True, help="The delivery log: what came, and what became of it.")
 
-Id = Annotated[str, typer.Argument(metavar="DELIVERY", help="Its id, dlv_….", show_default=False)]
+DeliveryArgument = Annotated[str, typer.Argument(metavar="DELIVERY", help="Its id, dlv_….", show_default=False)]
 
 DROPPED_SHOWN: Final = 5
 
@@ -60,44 +70,46 @@ def list_deliveries(
     json: options.AsJson = False,
 ) -> None:
     """List the log, newest first. Attempts that were dropped without an entry are counted below it."""
-    wanted = _label(label) if label is not None else None
-    begins, ends = given.moment(since, "--since"), given.moment(until, "--until")
-    if begins is not None and ends is not None and begins >= ends:
+    wanted_label = _label(label) if label is not None else None
+    since_us, until_us = inputs.parse_time(since, "--since"), inputs.parse_time(until, "--until")
+    if since_us is not None and until_us is not None and since_us >= until_us:
         raise typer.BadParameter("nothing lies between: --since must be before --until", param_hint="--since")
-    with session(factory) as here:
-        found = here.management.log.newest(
-            here.may,
+    with factory_session(factory) as session:
+        deliveries = session.management.log.newest(
+            session.may,
             webhook=webhook,
-            label=wanted,
-            since=begins,
-            until=ends,
+            label=wanted_label,
+            since=since_us,
+            until=until_us,
             identity=identity,
             event=event,
             before=delivery_key(before) if before is not None else None,
             limit=limit,
         )
         # Dropped attempts have no identity and no event type.
-        counters = here.management.log.dropped_attempts(here.may, webhook) if identity is None and event is None else ()
-        dropped = joined(one for one in counters if _is_within(one, begins, ends))
-        names = {known.uid: known.name for known in here.management.webhooks.all(here.may, with_deleted=True)}
+        counters = (
+            session.management.log.dropped_attempts(session.may, webhook) if identity is None and event is None else ()
+        )
+        dropped = joined(counter for counter in counters if _is_within(counter, since_us, until_us))
+        names = {row.uid: row.name for row in session.management.webhooks.all(session.may, with_deleted=True)}
     if json:
-        as_json(
+        print_json(
             {
-                "deliveries": [DeliveryView.of(delivery) for delivery in found],
+                "deliveries": [DeliveryView.of(delivery) for delivery in deliveries],
                 "dropped_attempts": [DroppedAttemptsView.of(one) for one in dropped],
             }
         )
         return
-    if not found:
+    if not deliveries:
         is_narrowed = any(option is not None for option in (webhook, label, since, until, identity, event))
         older = "older " if before is not None else ""
-        line(f"The log has no {older}deliveries{' that match' if is_narrowed else ''}.")
+        print_line(f"The log has no {older}deliveries{' that match' if is_narrowed else ''}.")
         if not (is_narrowed or before or dropped):
-            line(f"To send a sample: {call('send WEBHOOK', factory)}")
+            print_line(f"To send a sample: {command_line('send WEBHOOK', factory)}")
     else:
-        print_deliveries(found)
-        if len(found) == limit:
-            kept = {
+        print_deliveries(deliveries)
+        if len(deliveries) == limit:
+            same_options = {
                 "webhook": webhook,
                 "label": label,
                 "since": since,
@@ -105,67 +117,69 @@ def list_deliveries(
                 "identity": identity,
                 "event": event,
                 "limit": limit if limit != options.PAGE else None,
-                "before": delivery_id(found[-1].key),
+                "before": delivery_id(deliveries[-1].key),
             }
-            line(f"Older ones: {call('delivery list', factory, **kept)}")
+            print_line(f"Older ones: {command_line('delivery list', factory, **same_options)}")
     _print_dropped(dropped, names)
 
 
 @commands.command()
-def show(delivery: Id, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def show(identifier: DeliveryArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Show one delivery. With what it started, and what each automation makes of it now."""
-    with session(factory) as here:
-        found = here.management.log.get(here.may, delivery)
-        runs = here.management.runs.of_delivery(here.may, delivery)
+    with factory_session(factory) as session:
+        delivery = session.management.log.get(session.may, identifier)
+        runs = session.management.runs.of_delivery(session.may, identifier)
         # Without a payload there is nothing to judge by.
-        judged = here.management.filters.explain(here.may, delivery) if found.label is Label.ACCEPTED else ()
+        matches = (
+            session.management.filters.explain(session.may, identifier) if delivery.label is Label.ACCEPTED else ()
+        )
     if json:
-        as_json(plain(DeliveryWithRunsView.with_runs(found, runs)) | plain(ExplanationView.of(judged)))
+        print_json(plain(DeliveryWithRunsView.with_runs(delivery, runs)) | plain(ExplanationView.of(matches)))
         return
     pairs = [
-        ("Delivery", delivery_id(found.key)),
-        ("Webhook", f"{shown(found.webhook_name)} ({found.webhook_uid})"),
-        ("Received", f"{utc(found.received_at)} UTC"),
-        ("Label", found.label.shown),
+        ("Delivery", delivery_id(delivery.key)),
+        ("Webhook", f"{shown(delivery.webhook_name)} ({delivery.webhook_uid})"),
+        ("Received", f"{utc(delivery.received_at)} UTC"),
+        ("Label", delivery.label.shown),
     ]
-    pairs += [(title, shown(text)) for title, text in details(found)]
-    pairs.append(("Size", f"{found.size:,} bytes"))
-    if found.identity_kind is not None:
-        pairs.append(("Identity", _identity(found)))
-    if found.duplicate_of is not None:
-        pairs.append(("Duplicate of", delivery_id(found.duplicate_of)))
-    fields(pairs)
-    line()
-    if found.label is not Label.ACCEPTED:
-        line("It started no runs: only Accepted deliveries do.")
+    pairs += [(title, shown(text)) for title, text in details(delivery)]
+    pairs.append(("Size", f"{delivery.size:,} bytes"))
+    if delivery.identity_kind is not None:
+        pairs.append(("Identity", _identity(delivery)))
+    if delivery.duplicate_of is not None:
+        pairs.append(("Duplicate of", delivery_id(delivery.duplicate_of)))
+    print_fields(pairs)
+    print_line()
+    if delivery.label is not Label.ACCEPTED:
+        print_line("It started no runs: only Accepted deliveries do.")
         return
     if runs:
-        line("It started:")
+        print_line("It started:")
         print_runs(runs)
     else:
-        line("It started no runs: no enabled automation matched.")
-    _print_judged(judged)
+        print_line("It started no runs: no enabled automation matched.")
+    _print_matches(matches)
 
 
 @commands.command()
 def payload(
-    delivery: Id,
+    identifier: DeliveryArgument,
     output: options.OutputFile = None,
     factory: options.FactoryName = "default",
 ) -> None:
     """Write a delivery's body, byte for byte. It is kept for Accepted deliveries only."""
-    with session(factory) as here:
-        body = here.management.log.payload(here.may, delivery)
+    with factory_session(factory) as session:
+        body = session.management.log.payload(session.may, identifier)
     if output is not None:
         try:
             Path(output).write_bytes(body)
         except OSError as error:
             raise Invalid(f"{shown(output)} can't be written: {error.strerror}.") from None
-        line(f"{len(body):,} bytes written to {shown(output)}.")
+        print_line(f"{len(body):,} bytes written to {shown(output)}.")
         return
     if on_terminal():
         # A terminal obeys what a file merely holds; in JSON the spelled-out form even means the same.
-        line(shown_lines(body.decode("utf-8", "backslashreplace")))
+        print_line(shown_lines(body.decode("utf-8", "backslashreplace")))
         return
     sys.stdout.buffer.write(body)
     sys.stdout.buffer.flush()
@@ -173,7 +187,7 @@ def payload(
 
 @commands.command()
 def replay(
-    delivery: Id,
+    identifier: DeliveryArgument,
     automation: Annotated[
         str | None,
         typer.Option(metavar="AUTOMATION", help="Only this one, instead of every enabled one that it triggers."),
@@ -182,12 +196,12 @@ def replay(
     json: options.AsJson = False,
 ) -> None:
     """Start new runs of a delivery. With the automations as they are now; the log stays as it is."""
-    with session(factory) as here:
-        started = here.management.log.replay(here.may, delivery, automation)
+    with factory_session(factory) as session:
+        started = session.management.log.replay(session.may, identifier, automation)
     if json:
-        as_json(ReplayView.of(started))
+        print_json(ReplayView.of(started))
         return
-    line(f"Started {count(len(started), 'run')}:")
+    print_line(f"Started {count(len(started), 'run')}:")
     print_runs(started)
 
 
@@ -198,10 +212,10 @@ def export_deliveries(
     factory: options.FactoryName = "default",
 ) -> None:
     """Export the whole log as JSON lines, oldest first."""
-    with session(factory) as here:
+    with factory_session(factory) as session:
 
         def page_after(last: Delivery | None) -> Sequence[Delivery]:
-            return here.management.log.oldest(here.may, webhook=webhook, after=last.key if last else None)
+            return session.management.log.oldest(session.may, webhook=webhook, after=last.key if last else None)
 
         pages = ([DeliveryView.of(delivery) for delivery in page] for page in export.all_pages(page_after))
         export.write(pages, output, "delivery")
@@ -209,17 +223,17 @@ def export_deliveries(
 
 def print_deliveries(deliveries: Sequence[Delivery]) -> None:
     # Most deliveries have none of these: a column of blanks would only take room.
-    listed = [
+    list_columns = [
         (detail.title.upper(), detail.listed)
         for detail in DETAILS
         if detail.listed is not None and any(map(detail.listed, deliveries))
     ]
-    table(
+    print_table(
         [
             Column("RECEIVED (UTC)", whole=True),
             Column("DELIVERY", whole=True, stacked=True),
             Column("LABEL"),
-            *(Column(title) for title, _ in listed),
+            *(Column(title) for title, _ in list_columns),
             Column("SIZE", whole=True, right=True),
             Column("WEBHOOK"),
         ],
@@ -228,7 +242,7 @@ def print_deliveries(deliveries: Sequence[Delivery]) -> None:
                 utc(delivery.received_at),
                 delivery_id(delivery.key),
                 delivery.label.shown,
-                *(of(delivery) or "" for _, of in listed),
+                *(cell_of(delivery) or "" for _, cell_of in list_columns),
                 str(delivery.size),
                 delivery.webhook_name,
             )
@@ -237,12 +251,12 @@ def print_deliveries(deliveries: Sequence[Delivery]) -> None:
     )
 
 
-def _label(named: str) -> Label:
+def _label(text: str) -> Label:
     for label in Label:
-        if named.lower() in {label.shown.lower(), label.name.lower()}:
+        if text.lower() in {label.shown.lower(), label.name.lower()}:
             return label
-    known = ", ".join(label.name.lower() for label in Label)
-    raise typer.BadParameter(f"no label is called {shown(named)!r}. The labels are: {known}", param_hint="--label")
+    names = ", ".join(label.name.lower() for label in Label)
+    raise typer.BadParameter(f"no label is called {shown(text)!r}. The labels are: {names}", param_hint="--label")
 
 
 _IDENTITY_FROM: Final = {
@@ -262,51 +276,52 @@ def _identity(delivery: Delivery) -> str:
 # What automations make of it
 
 
-def _print_judged(judged: Sequence[AutomationMatch]) -> None:
-    line()
-    if not judged:
-        line("There are no automations now.")
+def _print_matches(matches: Sequence[AutomationMatch]) -> None:
+    print_line()
+    if not matches:
+        print_line("There are no automations now.")
         return
-    selecting = [one for one in judged if any(test.webhook_check for test in one.triggers)]
-    others = [one for one in judged if one not in selecting]
-    line("As the automations are now:" if selecting else "No automation selects this webhook now:")
-    for one in selecting:
-        off = "" if one.automation.enabled else ": it is disabled"
-        line()
-        line(f"{shown(one.automation.name)}: {explain.verdict(one.would_trigger)}{off}")
-        for test in one.triggers:
+    selecting = [match for match in matches if any(test.webhook_check for test in match.triggers)]
+    others = [match for match in matches if match not in selecting]
+    print_line("As the automations are now:" if selecting else "No automation selects this webhook now:")
+    for match in selecting:
+        disabled_note = "" if match.automation.enabled else ": it is disabled"
+        print_line()
+        print_line(f"{shown(match.automation.name)}: {explain.result(match.would_trigger)}{disabled_note}")
+        for test in match.triggers:
             explain.print_checks(test)
     if others:
-        line()
-    for one in others:
-        line(f"{shown(one.automation.name)}: {explain.verdict(one.would_trigger)}. {explain.webhook_check(held=False)}")
+        print_line()
+    for match in others:
+        reason = explain.webhook_check(held=False)
+        print_line(f"{shown(match.automation.name)}: {explain.result(match.would_trigger)}. {reason}")
 
 
 # Dropped attempts
 
 
-_REFUSED_FOR: Final = {
+_DROP_REASONS: Final = {
     "rate_limited": "over the rate limit",
     "failed_authentications": "over the rate limit of failed authentications",
     "not_found": "the webhook was disabled or deleted",
 }
 
 
-def _is_within(dropped: DroppedAttempts, begins: int | None, ends: int | None) -> bool:
+def _is_within(dropped: DroppedAttempts, since_us: int | None, until_us: int | None) -> bool:
     """Whether they may have been between these times."""
-    return (begins is None or dropped.until > begins) and (ends is None or dropped.since < ends)
+    return (since_us is None or dropped.until > since_us) and (until_us is None or dropped.since < until_us)
 
 
 def _print_dropped(dropped: Sequence[DroppedAttempts], names: Mapping[WebhookUid, str]) -> None:
     if not dropped:
         return
-    line()
-    line("Dropped without an entry (UTC):")
-    for one in dropped[:DROPPED_SHOWN]:
-        since, until = utc(one.since)[:-3], utc(one.until)[:-3]
+    print_line()
+    print_line("Dropped without an entry (UTC):")
+    for time_range in dropped[:DROPPED_SHOWN]:
+        since, until = utc(time_range.since)[:-3], utc(time_range.until)[:-3]
         until = until[-5:] if until[:10] == since[:10] else until
-        cause = _REFUSED_FOR.get(one.kind, one.kind.replace("_", " "))
-        name = shown(names.get(one.webhook_uid, one.webhook_uid))
-        line(f"  {one.count:,} dropped between {since} and {until}: {cause} ({name})")
+        cause = _DROP_REASONS.get(time_range.kind, time_range.kind.replace("_", " "))
+        name = shown(names.get(time_range.webhook_uid, time_range.webhook_uid))
+        print_line(f"  {time_range.count:,} dropped between {since} and {until}: {cause} ({name})")
     if len(dropped) > DROPPED_SHOWN:
-        line(f"  {count(len(dropped) - DROPPED_SHOWN, 'earlier time range')}: --json shows them all")
+        print_line(f"  {count(len(dropped) - DROPPED_SHOWN, 'earlier time range')}: --json shows them all")

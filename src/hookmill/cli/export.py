@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from hookmill.cli import progress
-from hookmill.cli.output import count, json_line, line, on_terminal
+from hookmill.cli.output import count, json_line, on_terminal, print_line
 from hookmill.domain.errors import Invalid
 from hookmill.domain.text import shown
 from hookmill.presentation.view import View
@@ -28,14 +28,14 @@ def all_pages(page_after: Callable[[Row | None], Sequence[Row]]) -> Iterator[Seq
 def write(pages: Iterable[Sequence[View]], output: str | None, noun: str) -> None:
     """Write each row on a line of its own. Raises `Invalid` for a file that can't be written."""
     written = 0
-    beside_the_rows = output is None and on_terminal()
-    with _opened(output) as file, progress.counting(noun, beside_the_rows=beside_the_rows) as advance:
+    rows_on_terminal = output is None and on_terminal()
+    with _opened(output) as file, progress.row_counter(noun, rows_on_terminal=rows_on_terminal) as advance:
         for page in pages:
             file.write("".join(f"{json_line(row)}\n" for row in page))
             written += len(page)
             advance(len(page))
     if output is not None:
-        line(f"{count(written, noun)} written to {shown(output)}.")
+        print_line(f"{count(written, noun)} written to {shown(output)}.")
 
 
 def _opened(output: str | None) -> AbstractContextManager[IO[str]]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hookmill.cli import options
-from hookmill.cli.output import Column, as_json, call, line, table
+from hookmill.cli.output import Column, command_line, print_json, print_line, print_table
 from hookmill.cli.session import team_session
 from hookmill.domain.text import shown
 from hookmill.presentation.factory import FactoryView
@@ -21,23 +21,24 @@ def create(
     json: options.AsJson = False,
 ) -> None:
     """Create a factory. It has nothing in it yet."""
-    with team_session() as here:
-        factory = here.management.factories.create(here.may, name)
+    with team_session() as session:
+        factory = session.management.factories.create(session.may, name)
     if json:
-        as_json(FactoryView.of(factory))
+        print_json(FactoryView.of(factory))
         return
-    line(f"Factory {shown(factory.name)} is ready. Its first webhook: {call('webhook create NAME', factory.name)}")
+    create_command = command_line("webhook create NAME", factory.name)
+    print_line(f"Factory {shown(factory.name)} is ready. Its first webhook: {create_command}")
 
 
 @commands.command("list")
 def list_factories(json: options.AsJson = False) -> None:
     """List the team's factories, and whether files define them."""
-    with team_session() as here:
-        found = here.management.factories.all(here.may)
+    with team_session() as session:
+        factories = session.management.factories.all(session.may)
     if json:
-        as_json({"factories": [FactoryView.of(factory) for factory in found]})
+        print_json({"factories": [FactoryView.of(factory) for factory in factories]})
         return
-    table(
+    print_table(
         [Column("NAME"), Column("DEFINED BY", whole=True)],
-        [(factory.name, "files" if factory.defined_by_files else "hand") for factory in found],
+        [(factory.name, "files" if factory.defined_by_files else "hand") for factory in factories],
     )

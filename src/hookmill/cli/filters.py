@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookmill.cli import explain, given, options, progress
+from hookmill.cli import explain, inputs, options, progress
 from hookmill.cli.delivery import print_deliveries
-from hookmill.cli.output import as_json, call, line
-from hookmill.cli.session import session
+from hookmill.cli.output import command_line, print_json, print_line
+from hookmill.cli.session import factory_session
 from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.limits import BACKTEST_MAX, BODY_BYTES_MAX
 from hookmill.presentation.filter import BacktestView
 
 if TYPE_CHECKING:
-    from hookmill.cli.session import Session
+    from hookmill.cli.session import FactorySession
     from hookmill.management import FilterTest
 
 commands = typer.Typer(no_args_is_help=True, help="Filters: would this one trigger, and why?")
@@ -35,7 +35,9 @@ def would_trigger(
     body: Annotated[
         str | None, typer.Option(metavar="FILE", help="Test on the JSON in this file; - for standard input.")
     ] = None,
-    chosen: Annotated[str | None, typer.Option("--filter", metavar="JSON", help="The payload filter to test.")] = None,
+    filter_json: Annotated[
+        str | None, typer.Option("--filter", metavar="JSON", help="The payload filter to test.")
+    ] = None,
     filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="The payload filter, in a file.")] = None,
     event: EventTypes = None,
     automation: Annotated[
@@ -57,44 +59,46 @@ def would_trigger(
     json: options.AsJson = False,
 ) -> None:
     """Test a filter on a delivery. It may be one of the log, or a body of your own."""
-    given.exactly_one(delivery=delivery, body=body)
-    given.at_most_one(filter=chosen, filter_file=filter_file, automation=automation)
-    given.at_most_one(event=event or None, automation=automation)
-    given.one_or_more(filter=chosen, filter_file=filter_file, event=event or None, automation=automation)
-    given.at_most_one(delivery=delivery, body_event=body_event)
+    inputs.require_exactly_one(delivery=delivery, body=body)
+    inputs.require_at_most_one(filter=filter_json, filter_file=filter_file, automation=automation)
+    inputs.require_at_most_one(event=event or None, automation=automation)
+    inputs.require_at_least_one(filter=filter_json, filter_file=filter_file, event=event or None, automation=automation)
+    inputs.require_at_most_one(delivery=delivery, body_event=body_event)
     if webhook and (delivery is None or automation is not None):
         raise typer.BadParameter("--webhook goes with --delivery and a filter of your own", param_hint="--webhook")
-    webhook_known = delivery is not None
-    payload_filter = given.filter_in(chosen, filter_file)
+    has_webhook = delivery is not None
+    payload_filter = inputs.read_filter(filter_json, filter_file)
     if delivery is None and automation is None:
-        content = given.bytes_of(str(body), "The body file", BODY_BYTES_MAX)
-        tests = [_on_body(payload_filter, event, content, body_event)]
+        content = inputs.read_bytes(str(body), "The body file", BODY_BYTES_MAX)
+        tests = [_test_body(payload_filter, event, content, body_event)]
     else:
-        with session(factory) as here:
-            tests = _in_store(here, delivery, (body, body_event), (payload_filter, event), automation, webhook)
+        with factory_session(factory) as session:
+            tests = _test_in_store(session, delivery, (body, body_event), (payload_filter, event), automation, webhook)
 
     if not tests:
         raise Conflict(
             f"Automation {automation!r} has no trigger that can be read. To see why: hookmill automation show."
         )
     # One trigger that passes is enough; when none does, the first one's reasons are as good as any.
-    deciding = next((one for one in tests if one.would_trigger), tests[0])
+    deciding_test = next((test for test in tests if test.would_trigger), tests[0])
     if json:
-        triggers = [explain.checks_as_json(one, webhook_known=webhook_known) for one in tests]
-        as_json(explain.checks_as_json(deciding, webhook_known=webhook_known) | {"triggers": triggers})
+        triggers = [explain.checks_as_json(test, has_webhook=has_webhook) for test in tests]
+        print_json(explain.checks_as_json(deciding_test, has_webhook=has_webhook) | {"triggers": triggers})
     else:
-        line(explain.verdict(deciding.would_trigger))
-        for number, one in enumerate(tests, 1):
+        print_line(explain.result(deciding_test.would_trigger))
+        for number, test in enumerate(tests, 1):
             if len(tests) > 1:
-                line(f"Trigger {number}: {explain.verdict(one.would_trigger)}")
-            explain.print_checks(one, webhook_known=webhook_known)
-    if exit_code and not deciding.would_trigger:
+                print_line(f"Trigger {number}: {explain.result(test.would_trigger)}")
+            explain.print_checks(test, has_webhook=has_webhook)
+    if exit_code and not deciding_test.would_trigger:
         raise typer.Exit(1)
 
 
 @commands.command()
 def backtest(
-    chosen: Annotated[str | None, typer.Option("--filter", metavar="JSON", help="The payload filter to test.")] = None,
+    filter_json: Annotated[
+        str | None, typer.Option("--filter", metavar="JSON", help="The payload filter to test.")
+    ] = None,
     filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="The payload filter, in a file.")] = None,
     event: EventTypes = None,
     webhook: Annotated[
@@ -106,40 +110,45 @@ def backtest(
     json: options.AsJson = False,
 ) -> None:
     """Test a filter on the last deliveries. Which of them would it have triggered on, and which not?"""
-    given.at_most_one(filter=chosen, filter_file=filter_file)
-    given.one_or_more(filter=chosen, filter_file=filter_file, event=event or None)
-    payload_filter = given.filter_in(chosen, filter_file)
-    with session(factory) as here, progress.waiting("Testing the last deliveries"):
-        found = here.management.filters.backtest(
-            here.may, payload_filter=payload_filter, event_types=event or None, webhook_ids=webhook or None, last=last
+    inputs.require_at_most_one(filter=filter_json, filter_file=filter_file)
+    inputs.require_at_least_one(filter=filter_json, filter_file=filter_file, event=event or None)
+    payload_filter = inputs.read_filter(filter_json, filter_file)
+    with factory_session(factory) as session, progress.activity_bar("Testing the last deliveries"):
+        result = session.management.filters.backtest(
+            session.may,
+            payload_filter=payload_filter,
+            event_types=event or None,
+            webhook_ids=webhook or None,
+            last=last,
         )
     if json:
-        as_json(BacktestView.of(found))
+        print_json(BacktestView.of(result))
         return
-    tested = len(found.matching) + len(found.others)
+    tested = len(result.matching) + len(result.others)
     if not tested:
-        line("There is no Accepted delivery to test on yet.")
+        print_line("There is no Accepted delivery to test on yet.")
         return
-    line(f"Matches {len(found.matching)} of the last {tested} Accepted.")
-    for said, deliveries in (("Matching:", found.matching), ("Not matching:", found.others)):
+    print_line(f"Matches {len(result.matching)} of the last {tested} Accepted.")
+    for heading, deliveries in (("Matching:", result.matching), ("Not matching:", result.others)):
         if deliveries:
-            line()
-            line(said)
+            print_line()
+            print_line(heading)
             print_deliveries(deliveries)
-    if found.others:
-        why = {"filter": chosen, "filter_file": filter_file}
-        line()
-        line(f"Why not: {call('filter test', factory, delivery=delivery_id(found.others[0].key), event=event, **why)}")
+    if result.others:
+        filter_options = {"filter": filter_json, "filter_file": filter_file}
+        print_line()
+        delivery = delivery_id(result.others[0].key)
+        print_line(f"Why not: {command_line('filter test', factory, delivery=delivery, event=event, **filter_options)}")
 
 
-def _on_body(payload_filter: Any, event_types: list[str] | None, body: bytes, event: str | None) -> FilterTest:
+def _test_body(payload_filter: Any, event_types: list[str] | None, body: bytes, event: str | None) -> FilterTest:
     from hookmill.management import draft_filter, evaluate_filter
 
     return evaluate_filter(draft_filter(payload_filter, event_types or None), body, event=event)
 
 
-def _in_store(
-    here: Session,
+def _test_in_store(
+    session: FactorySession,
     delivery: str | None,
     body: tuple[str | None, str | None],
     draft: tuple[Any, list[str] | None],
@@ -152,23 +161,27 @@ def _in_store(
 
     if delivery is None:
         path, event = body
-        content = given.bytes_of(str(path), "The body file", BODY_BYTES_MAX)
-        triggers = here.management.automations.get(here.may, str(automation)).triggers
+        content = inputs.read_bytes(str(path), "The body file", BODY_BYTES_MAX)
+        triggers = session.management.automations.get(session.may, str(automation)).triggers
         return [evaluate_filter(trigger, content, event=event) for trigger in triggers]
     if automation is not None:
         return [
-            here.management.filters.test(
-                here.may,
+            session.management.filters.test(
+                session.may,
                 delivery,
                 payload_filter=trigger.payload.source if trigger.payload is not None else None,
                 event_types=trigger.event_types or None,
                 webhook_ids=trigger.webhook_ids,
             )
-            for trigger in here.management.automations.get(here.may, automation).triggers
+            for trigger in session.management.automations.get(session.may, automation).triggers
         ]
-    uids = [here.management.webhooks.get(here.may, named).uid for named in selected] if selected else None
-    payload_filter, event_types = draft
-    tested = here.management.filters.test(
-        here.may, delivery, payload_filter=payload_filter, event_types=event_types or None, webhook_ids=uids
+    uids = (
+        [session.management.webhooks.get(session.may, name_or_uid).uid for name_or_uid in selected]
+        if selected
+        else None
     )
-    return [tested]
+    payload_filter, event_types = draft
+    test = session.management.filters.test(
+        session.may, delivery, payload_filter=payload_filter, event_types=event_types or None, webhook_ids=uids
+    )
+    return [test]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from hookmill.cli import given, options
-from hookmill.cli.output import Column, as_json, call, confirmed, fields, line, table, utc
+from hookmill.cli import inputs, options
+from hookmill.cli.output import Column, command_line, confirm, print_fields, print_json, print_line, print_table, utc
 from hookmill.cli.session import team_session
 from hookmill.domain.errors import Conflict
 from hookmill.domain.permission import Role
@@ -50,36 +50,36 @@ def create(
     if factory is None and role is not Role.ADMIN:
         factory = "default"
     expires_at = time.time_ns() // 1000 + expires_in_days * DAY_US if expires_in_days is not None else None
-    with team_session() as here:
-        made = here.management.keys.create(here.may, name, role, factory=factory, expires_at=expires_at)
-        base = here.settings.public_url()
-    token = made.token.reveal()
+    with team_session() as session:
+        created = session.management.keys.create(session.may, name, role, factory=factory, expires_at=expires_at)
+        base = session.settings.public_url()
+    token = created.token.reveal()
     if json:
-        as_json(KeyWithTokenView.once(made))
+        print_json(KeyWithTokenView.once(created))
         return
     until = f"until {utc(expires_at)} UTC" if expires_at is not None else "until it is revoked"
-    line(f"API key {shown(made.key.name)} is ready. It opens {_opens(made.key)}, {until}.")
-    line()
-    fields([("ID", made.key.id), ("Token", token)])
-    line()
-    line("Keep the token now: it is not shown again. To try it:")
-    line()
-    line(shlex.join(["curl", "-H", f"Authorization: Bearer {token}", f"{base}/api/v1/me"]))
+    print_line(f"API key {shown(created.key.name)} is ready. It opens {_scope(created.key)}, {until}.")
+    print_line()
+    print_fields([("ID", created.key.id), ("Token", token)])
+    print_line()
+    print_line("Keep the token now: it is not shown again. To try it:")
+    print_line()
+    print_line(shlex.join(["curl", "-H", f"Authorization: Bearer {token}", f"{base}/api/v1/me"]))
 
 
 @commands.command("list")
 def list_keys(json: options.AsJson = False) -> None:
     """List the API keys, newest first. Revoked and expired ones too."""
-    with team_session() as here:
-        found = here.management.keys.all(here.may)
+    with team_session() as session:
+        keys = session.management.keys.all(session.may)
     if json:
-        as_json({"keys": [KeyView.of(key) for key in found]})
+        print_json({"keys": [KeyView.of(key) for key in keys]})
         return
-    if not found:
-        line(f"There are no API keys yet. Create one: {call('key create NAME --role viewer')}")
+    if not keys:
+        print_line(f"There are no API keys yet. Create one: {command_line('key create NAME --role viewer')}")
         return
     now = time.time_ns() // 1000
-    table(
+    print_table(
         [
             Column("KEY", whole=True),
             Column("NAME", stacked=True),
@@ -87,45 +87,45 @@ def list_keys(json: options.AsJson = False) -> None:
             Column("STATE", whole=True),
             Column("LAST USED", whole=True),
         ],
-        [(key.id, key.name, _opens(key), _state(key, now), utc(key.last_used_at)[:10]) for key in found],
+        [(key.id, key.name, _scope(key), _state(key, now), utc(key.last_used_at)[:10]) for key in keys],
     )
 
 
 @commands.command()
 def revoke(
-    key: Annotated[
+    name_or_id: Annotated[
         str, typer.Argument(metavar="KEY", help="Its id, key_…, or a name that no other has.", show_default=False)
     ],
     yes: options.Yes = False,
     json: options.AsJson = False,
 ) -> None:
     """End an API key for ever. Programs that use it get 401 from now on."""
-    given.agreed_beforehand(json, yes)
-    with team_session() as here:
-        meant = _meant(here.management.keys.all(here.may), key)
+    inputs.require_yes_with_json(json, yes)
+    with team_session() as session:
+        key = _find_key(session.management.keys.all(session.may), name_or_id)
         # One that is unknown, or revoked before, is refused anyway: nobody should have to answer for that.
-        if meant is not None and meant.revoked_at is None and not yes:
-            confirmed(f"Revoke API key {meant.name} ({meant.id})? Programs that use it get 401 for ever.")
-        revoked = here.management.keys.revoke(here.may, meant.id if meant is not None else key)
+        if key is not None and key.revoked_at is None and not yes:
+            confirm(f"Revoke API key {key.name} ({key.id})? Programs that use it get 401 for ever.")
+        revoked = session.management.keys.revoke(session.may, key.id if key is not None else name_or_id)
     if json:
-        as_json(KeyView.of(revoked))
+        print_json(KeyView.of(revoked))
         return
-    line(f"API key {shown(revoked.name)} ({revoked.id}) is revoked, and opens nothing any more.")
+    print_line(f"API key {shown(revoked.name)} ({revoked.id}) is revoked, and opens nothing any more.")
 
 
-def _meant(every: Sequence[ApiKey], named: str) -> ApiKey | None:
+def _find_key(keys: Sequence[ApiKey], name_or_id: str) -> ApiKey | None:
     """The key with this id, or the one with this name. Raises `Conflict` where several that are not revoked have it."""
-    if (known := next((key for key in every if key.id == named), None)) is not None:
-        return known
-    of_that_name = [key for key in every if key.name == named]
-    standing = [key for key in of_that_name if key.revoked_at is None]
-    if len(standing) > 1:
-        ids = ", ".join(key.id for key in standing)
-        raise Conflict(f"{len(standing)} keys are named {named!r}. Give the id of the one that you mean: {ids}.")
-    return next(iter([*standing, *of_that_name]), None)
+    if (key := next((key for key in keys if key.id == name_or_id), None)) is not None:
+        return key
+    same_name = [key for key in keys if key.name == name_or_id]
+    active = [key for key in same_name if key.revoked_at is None]
+    if len(active) > 1:
+        ids = ", ".join(key.id for key in active)
+        raise Conflict(f"{len(active)} keys are named {name_or_id!r}. Give the id of the one that you mean: {ids}.")
+    return next(iter([*active, *same_name]), None)
 
 
-def _opens(key: ApiKey) -> str:
+def _scope(key: ApiKey) -> str:
     if key.factory_name is None:
         return "everything, as admin"
     return f"factory {shown(key.factory_name)}, as {key.role.value}"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from hookmill.cli import options
-from hookmill.cli.output import Column, as_json, complain, count, how_to_call, line, table
-from hookmill.cli.session import settings_in_force
+from hookmill.cli.output import Column, count, print_error, print_json, print_line, print_table, program
+from hookmill.cli.session import effective_settings
 from hookmill.domain.text import shown
 
 if TYPE_CHECKING:
@@ -28,32 +28,32 @@ ROWS_NAMED = 20
 @commands.command("show")
 def show(json: options.AsJson = False) -> None:
     """Show the keys by their ids. Which one seals, and how many rows each has sealed."""
-    settings = settings_in_force()
+    settings = effective_settings()
 
     from hookmill import app
 
     store = app.open_store(settings)
     try:
-        found = app.keys.list_keys(settings, store.database)
+        key_list = app.keys.list_keys(settings, store.database)
     finally:
         store.close()
-    states = _states(found)
+    states = _states(key_list)
     if json:
         described = [{"id": key_id, "state": state, "rows": rows} for key_id, state, rows in states]
-        as_json({"keys": described, "rotating": found.is_rotating, "file": _path(found.file)})
+        print_json({"keys": described, "rotating": key_list.is_rotating, "file": _path_text(key_list.file)})
         return
-    table(
+    print_table(
         [Column("KEY", whole=True), Column("STATE", whole=True), Column("ROWS", whole=True, right=True)],
         [(key_id, state, f"{rows:,}") for key_id, state, rows in states],
     )
-    if found.is_rotating:
-        line(f"A rotation is unfinished. To finish it: {how_to_call()} keys rotate")
+    if key_list.is_rotating:
+        print_line(f"A rotation is unfinished. To finish it: {program()} keys rotate")
 
 
 @commands.command("add")
 def add(json: options.AsJson = False) -> None:
     """Put a new key into master.key, for the next rotation. A service on several machines needs it."""
-    settings = settings_in_force()
+    settings = effective_settings()
 
     from hookmill import app
 
@@ -63,51 +63,55 @@ def add(json: options.AsJson = False) -> None:
     finally:
         store.close()
     if json:
-        as_json({"id": new.id, "file": _path(file), "added": is_new})
+        print_json({"id": new.id, "file": _path_text(file), "added": is_new})
         return
-    line(f"Master key {new.id} {'is now' if is_new else 'is already'} in {shown(str(file.path))}, and not used yet.")
-    line("Copy the file to every machine that runs Hookmill with this database; nothing has to be restarted. Then:")
-    line(f"  {how_to_call()} keys rotate")
+    print_line(
+        f"Master key {new.id} {'is now' if is_new else 'is already'} in {shown(str(file.path))}, and not used yet."
+    )
+    print_line(
+        "Copy the file to every machine that runs Hookmill with this database; nothing has to be restarted. Then:"
+    )
+    print_line(f"  {program()} keys rotate")
 
 
 @commands.command("rotate")
 def rotate(yes: options.Yes = False, json: options.AsJson = False) -> None:
     """Seal every secret with a new key, under the running service. What was cut off is finished by the next call."""
-    settings = settings_in_force()
+    settings = effective_settings()
 
     from hookmill import app
 
     store = app.open_store(settings)
     try:
-        with _progress() as seen:
+        with _progress_bar() as report_rows:
             rotated = app.keys.rotate(
                 settings,
                 store.database,
                 app.management(settings, store),
-                confirm_new_key=lambda: _ask(settings, yes),
-                report_progress=seen,
+                confirm_new_key=lambda: _confirm_new_key(settings, yes),
+                report_progress=report_rows,
             )
     finally:
         store.close()
     _print_rotated(rotated, app.keys.key_file(settings), json)
 
 
-def _states(found: MasterKeyList) -> list[tuple[str, str, int]]:
+def _states(key_list: MasterKeyList) -> list[tuple[str, str, int]]:
     """Id, state and rows of each key: those at hand, newest first, then those that only rows know of."""
-    place = found.available.index(found.sealing)
+    sealing_position = key_list.available.index(key_list.sealing)
     states = []
-    for key_id in dict.fromkeys([*found.available, *found.rows]):
-        if key_id == found.sealing:
+    for key_id in dict.fromkeys([*key_list.available, *key_list.rows]):
+        if key_id == key_list.sealing:
             state = "seals"
-        elif key_id not in found.available:
+        elif key_id not in key_list.available:
             state = "missing"
         else:
-            state = "waits" if found.available.index(key_id) < place else "opens"
-        states.append((key_id, state, found.rows.get(key_id, 0)))
+            state = "waits" if key_list.available.index(key_id) < sealing_position else "opens"
+        states.append((key_id, state, key_list.rows.get(key_id, 0)))
     return states
 
 
-def _ask(settings: Settings, yes: bool) -> None:
+def _confirm_new_key(settings: Settings, yes: bool) -> None:
     """On PostgreSQL other machines may have key files of their own."""
     if yes or not settings.on_postgres:
         return
@@ -116,11 +120,11 @@ def _ask(settings: Settings, yes: bool) -> None:
         "Does every Hookmill process that uses this database read that file?"
     )
     try:
-        agreed = typer.confirm(shown(question), err=True)
+        is_yes = typer.confirm(shown(question), err=True)
     except typer.Abort:
-        agreed = False
-    if not agreed:
-        complain(
+        is_yes = False
+    if not is_yes:
+        print_error(
             "Nothing was changed. If other machines have key files of their own, run `hookmill keys add` first, and "
             "copy the file to them. If all read this one, add --yes."
         )
@@ -129,7 +133,7 @@ def _ask(settings: Settings, yes: bool) -> None:
 
 def _print_rotated(rotated: RotationResult, file: KeyFile | None, json: bool) -> None:
     if json:
-        as_json(
+        print_json(
             {
                 "key": rotated.key_id,
                 "began": rotated.began,
@@ -140,24 +144,24 @@ def _print_rotated(rotated: RotationResult, file: KeyFile | None, json: bool) ->
             }
         )
     else:
-        for said in _said(rotated, file):
-            line(said)
+        for text in _rotation_lines(rotated, file):
+            print_line(text)
     if rotated.unreadable:
-        named = [f"  {row}" for row in rotated.unreadable[:ROWS_NAMED]]
+        rows = [f"  {row}" for row in rotated.unreadable[:ROWS_NAMED]]
         if len(rotated.unreadable) > ROWS_NAMED:
-            named.append(f"  and {len(rotated.unreadable) - ROWS_NAMED} more")
-        complain(
+            rows.append(f"  and {len(rotated.unreadable) - ROWS_NAMED} more")
+        print_error(
             "\n".join(
                 [
                     "No key at hand opens these rows. They were unusable before, and were left as they are:",
-                    *named,
+                    *rows,
                     "Restore them from a backup, or give their secrets new values with `hookmill webhook rotate`.",
                 ]
             )
         )
 
 
-def _said(rotated: RotationResult, file: KeyFile | None) -> Iterator[str]:
+def _rotation_lines(rotated: RotationResult, file: KeyFile | None) -> Iterator[str]:
     if rotated.began:
         yield f"Master key {rotated.key_id} now seals every secret. Sealed again: {count(rotated.sealed_again, 'row')}."
     else:
@@ -176,12 +180,12 @@ def _said(rotated: RotationResult, file: KeyFile | None) -> Iterator[str]:
         yield "Backups from before still need it: keep that file with them, then delete it here."
 
 
-def _path(file: KeyFile | None) -> str | None:
+def _path_text(file: KeyFile | None) -> str | None:
     return str(file.path.absolute()) if file is not None else None
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
+def _progress_bar() -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal's standard error, once there is something to show."""
     if not sys.stderr.isatty():
         yield lambda _rows, _total: None
@@ -192,12 +196,12 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
     progress = Progress(console=Console(stderr=True), transient=True)
     task = progress.add_task("sealing", total=None)
 
-    def seen(rows: int, total: int) -> None:
+    def report_rows(rows: int, total: int) -> None:
         # A bar that is drawn would overwrite a question.
         progress.start()
         progress.update(task, advance=rows, total=total)
 
     try:
-        yield seen
+        yield report_rows
     finally:
         progress.stop()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hookmill.cli import given, options
-from hookmill.cli.output import Column, as_json, call, confirmed, line, table
+from hookmill.cli import inputs, options
+from hookmill.cli.output import Column, command_line, confirm, print_json, print_line, print_table
 from hookmill.cli.session import team_session
 from hookmill.domain.permission import Role
 from hookmill.domain.text import shown
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(no_args_is_help=True, help="Members: the team's people, and what each may do.")
 
-Who = Annotated[str, typer.Argument(metavar="EMAIL", help="Their address, or the member's id.", show_default=False)]
+MemberArgument = Annotated[
+    str, typer.Argument(metavar="EMAIL", help="Their address, or the member's id.", show_default=False)
+]
 
 
 class RoleOrNone(StrEnum):
@@ -44,103 +46,104 @@ def add(
     json: options.AsJson = False,
 ) -> None:
     """Add somebody to the team. Nothing is sent to them."""
-    with team_session() as here:
-        member = here.management.members.add(here.may, email, name, is_admin=admin)
+    with team_session() as session:
+        member = session.management.members.add(session.may, email, name, is_admin=admin)
     if json:
-        as_json(MemberView.of(member))
+        print_json(MemberView.of(member))
         return
     if member.is_admin:
-        line(f"{_called(member)} is a member now, and an admin: they may do everything, in every factory.")
-    else:
-        line(f"{_called(member)} is a member now, with no role yet. To give one in a factory:")
-        line(
-            f"  {call(f'member role {shlex.quote(member.email)} viewer')}  # or manager; --factory NAME for another one"
+        print_line(
+            f"{_name_and_email(member)} is a member now, and an admin: they may do everything, in every factory."
         )
-    line("To let them sign in to the dashboard:")
-    line(f"  {call(f'member link {shlex.quote(member.email)}')}")
+    else:
+        role_command = command_line(f"member role {shlex.quote(member.email)} viewer")
+        print_line(f"{_name_and_email(member)} is a member now, with no role yet. To give one in a factory:")
+        print_line(f"  {role_command}  # or manager; --factory NAME for another one")
+    print_line("To let them sign in to the dashboard:")
+    print_line(f"  {command_line(f'member link {shlex.quote(member.email)}')}")
 
 
 @commands.command("list")
 def list_members(json: options.AsJson = False) -> None:
     """List the team's people and their roles."""
-    with team_session() as here:
-        found = here.management.members.all(here.may)
+    with team_session() as session:
+        members = session.management.members.all(session.may)
     if json:
-        as_json({"members": [MemberView.of(member) for member in found]})
+        print_json({"members": [MemberView.of(member) for member in members]})
         return
-    if not found:
-        line(f"The team has no members yet. Add one: {call('member add EMAIL --name NAME')}")
+    if not members:
+        print_line(f"The team has no members yet. Add one: {command_line('member add EMAIL --name NAME')}")
         return
-    table(
+    print_table(
         [Column("EMAIL"), Column("NAME"), Column("MAY")],
-        [(member.email, member.name, _may(member)) for member in found],
+        [(member.email, member.name, _permissions(member)) for member in members],
     )
 
 
 @commands.command("role")
 def set_role(
-    email: Who,
+    email: MemberArgument,
     role: Annotated[RoleOrNone, typer.Argument(help="none takes it away.", show_default=False)],
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
     """Set somebody's role in one factory. A viewer looks, a manager changes things too."""
-    wanted = Role(role.value) if role is not RoleOrNone.NONE else None
-    with team_session() as here:
-        member = here.management.members.set_role(here.may, email, factory, wanted)
+    new_role = Role(role.value) if role is not RoleOrNone.NONE else None
+    with team_session() as session:
+        member = session.management.members.set_role(session.may, email, factory, new_role)
     if json:
-        as_json(MemberView.of(member))
+        print_json(MemberView.of(member))
         return
-    what = f"{_article(wanted)} in" if wanted is not None else "without a role in"
-    still = " They are an admin, who may do everything anyway." if member.is_admin else ""
-    line(f"{_called(member)} is now {what} factory {shown(factory)}.{still}")
+    membership = f"{_article(new_role)} in" if new_role is not None else "without a role in"
+    admin_note = " They are an admin, who may do everything anyway." if member.is_admin else ""
+    print_line(f"{_name_and_email(member)} is now {membership} factory {shown(factory)}.{admin_note}")
 
 
 @commands.command("admin")
 def set_admin(
-    email: Who,
+    email: MemberArgument,
     state: Annotated[OnOrOff, typer.Argument(help="Whether they are one.", show_default=False)],
     json: options.AsJson = False,
 ) -> None:
     """Make somebody an admin of the team, or end that. An admin may do everything."""
-    with team_session() as here:
-        member = here.management.members.set_admin(here.may, email, state is OnOrOff.ON)
+    with team_session() as session:
+        member = session.management.members.set_admin(session.may, email, state is OnOrOff.ON)
     if json:
-        as_json(MemberView.of(member))
+        print_json(MemberView.of(member))
         return
     if member.is_admin:
-        line(f"{_called(member)} is an admin: they may do everything, in every factory.")
+        print_line(f"{_name_and_email(member)} is an admin: they may do everything, in every factory.")
         return
-    line(f"{_called(member)} is no admin. They may: {_may(member)}.")
+    print_line(f"{_name_and_email(member)} is no admin. They may: {_permissions(member)}.")
 
 
 @commands.command()
-def link(email: Who, json: options.AsJson = False) -> None:
+def link(email: MemberArgument, json: options.AsJson = False) -> None:
     """Make a link for choosing a password for the dashboard. Their first, or a new one; it is shown once."""
-    with team_session() as here:
-        member = here.management.members.get(here.may, email)
-        url = sign_in_url(here.settings.public_url(), here.management.sessions.link_for(here.may, member.id))
+    with team_session() as session:
+        member = session.management.members.get(session.may, email)
+        url = sign_in_url(session.settings.public_url(), session.management.sessions.link_for(session.may, member.id))
     if json:
-        as_json({"member_id": member.id, "url": url})
+        print_json({"member_id": member.id, "url": url})
         return
-    line(f"Hand this to {_called(member)}. It works once, for a day, and replaces the one before:")
-    line()
-    line(url)
+    print_line(f"Hand this to {_name_and_email(member)}. It works once, for a day, and replaces the one before:")
+    print_line()
+    print_line(url)
 
 
 @commands.command()
-def remove(email: Who, yes: options.Yes = False, json: options.AsJson = False) -> None:
+def remove(email: MemberArgument, yes: options.Yes = False, json: options.AsJson = False) -> None:
     """Remove somebody from the team. They may do nothing from now on."""
-    given.agreed_beforehand(json, yes)
-    with team_session() as here:
-        member = here.management.members.get(here.may, email)
+    inputs.require_yes_with_json(json, yes)
+    with team_session() as session:
+        member = session.management.members.get(session.may, email)
         if not yes:
-            confirmed(f"Remove {member.name} ({member.email}) from the team?")
-        member = here.management.members.remove(here.may, member.id)
+            confirm(f"Remove {member.name} ({member.email}) from the team?")
+        member = session.management.members.remove(session.may, member.id)
     if json:
-        as_json(plain(MemberView.of(member)) | {"removed": True})
+        print_json(plain(MemberView.of(member)) | {"removed": True})
         return
-    line(f"{_called(member)} is removed, and may do nothing any more.")
+    print_line(f"{_name_and_email(member)} is removed, and may do nothing any more.")
 
 
 def sign_in_url(public_url: str, token: SecretValue) -> str:
@@ -148,11 +151,11 @@ def sign_in_url(public_url: str, token: SecretValue) -> str:
     return f"{public_url}/welcome/{token.reveal()}"
 
 
-def _called(member: Member) -> str:
+def _name_and_email(member: Member) -> str:
     return f"{shown(member.name)} ({shown(member.email)})"
 
 
-def _may(member: Member) -> str:
+def _permissions(member: Member) -> str:
     if member.is_admin:
         return "everything: admin of the team"
     return ", ".join(f"{shown(factory)}: {role.value}" for factory, role in sorted(member.roles.items())) or "nothing"

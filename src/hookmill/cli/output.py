@@ -32,58 +32,58 @@ def utc(at_us: int | None) -> str:
     return "-" if at_us is None else moment.utc(at_us)
 
 
-def line(text: str = "") -> None:
+def print_line(text: str = "") -> None:
     """One line, however long: a terminal folds it, and a copy of it is whole."""
     print(text)
 
 
 def json_line(value: Any) -> str:
     """One line of JSON. Views may stand in the value."""
-    shown = plain(value)
+    plain_value = plain(value)
     # ASCII only: then no terminal can be moved by what a sender wrote, and programs read the same text.
     try:
-        return json.dumps(shown, separators=(", ", ": "))
+        return json.dumps(plain_value, separators=(", ", ": "))
     except (TypeError, ValueError):
-        return _exact_json(shown)
+        return _exact_json(plain_value)
 
 
 def _exact_json(value: Any) -> str:
     """The same for a value with the numbers of a payload filter in it, which are exact and no `float`."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(name)}: {_exact_json(of)}" for name, of in value.items()) + "}"
+        return "{" + ", ".join(f"{json.dumps(name)}: {_exact_json(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_exact_json, value)) + "]"
     return json.dumps(value) if isinstance(value, str) else filter_to_json(value)
 
 
-def as_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """One JSON value, on one line. Views may stand in it."""
     print(json_line(value))
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """To standard error: what happened, to which thing, and what to do."""
     print(shown_lines(text), file=sys.stderr)
 
 
-def confirmed(question: str) -> None:
+def confirm(question: str) -> None:
     """Ask on standard error, and end the command with exit code 1 unless the answer is yes."""
     try:
-        agreed = typer.confirm(shown(question), err=True)
+        is_yes = typer.confirm(shown(question), err=True)
     except typer.Abort:
-        complain("\nNobody answered, so nothing was changed. Add --yes to go ahead without being asked.")
+        print_error("\nNobody answered, so nothing was changed. Add --yes to go ahead without being asked.")
         raise typer.Exit(1) from None
-    if not agreed:
-        complain("Nothing was changed.")
+    if not is_yes:
+        print_error("Nothing was changed.")
         raise typer.Exit(1)
 
 
-def fields(pairs: Iterable[tuple[str, str]]) -> None:
+def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
     """One thing's fields, a line each. Values are one line each, and whole."""
-    known = list(pairs)
-    width = max(len(name) for name, _ in known)
-    for name, value in known:
-        line(f"{name:<{width}}  {value}".rstrip())
+    rows = list(pairs)
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print_line(f"{name:<{width}}  {value}".rstrip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,34 +99,34 @@ class Column:
     stacked: bool = False
 
 
-def table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
+def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
     """Rows under their headers: folded to the terminal's width, or each on a line of its own when piped."""
     from rich.console import Console
 
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
     cells = [tuple(shown(cell) for cell in row) for row in rows]
     headers = tuple(column.header for column in columns)
-    drawn = _drawn(columns, headers, cells)
+    rich_table = _rich_table(columns, headers, cells)
     unlimited = console.options.update(max_width=_UNLIMITED)
     if not console.is_terminal:
-        console.width = console.measure(drawn, options=unlimited).maximum
-    elif console.measure(drawn, options=unlimited).maximum > console.width:
+        console.width = console.measure(rich_table, options=unlimited).maximum
+    elif console.measure(rich_table, options=unlimited).maximum > console.width:
         first, *others = [column for column in columns if not column.stacked]
         holds_whole = first.whole or any(column.whole for column in columns if column.stacked)
-        beside = [replace(first, whole=holds_whole), *others]
+        unstacked = [replace(first, whole=holds_whole), *others]
         stacked = [_stack(columns, row) for row in cells]
-        drawn = _drawn(beside, _stack(columns, headers), stacked)
+        rich_table = _rich_table(unstacked, _stack(columns, headers), stacked)
         # Narrower than its ids: the terminal folds the lines itself, and nothing is cut.
         narrow = [
-            tuple(cell if column.whole else cell[:_NARROW] for column, cell in zip(beside, row, strict=True))
+            tuple(cell if column.whole else cell[:_NARROW] for column, cell in zip(unstacked, row, strict=True))
             for row in stacked
         ]
-        least = _drawn(beside, _stack(columns, headers), narrow)
+        least = _rich_table(unstacked, _stack(columns, headers), narrow)
         console.width = max(console.width, console.measure(least, options=unlimited).maximum)
     with console.capture() as captured:
-        console.print(drawn)
-    for drawn_line in captured.get().splitlines():
-        line(drawn_line.rstrip())
+        console.print(rich_table)
+    for text_line in captured.get().splitlines():
+        print_line(text_line.rstrip())
 
 
 _UNLIMITED: Final = 100_000
@@ -134,24 +134,24 @@ _NARROW: Final = 10
 """How narrow a column that may be folded gets before lines are longer than the terminal."""
 
 
-def _drawn(columns: Sequence[Column], headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+def _rich_table(columns: Sequence[Column], headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+    rich_table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     for column, header in zip(columns, headers, strict=True):
         justify: Literal["left", "right"] = "right" if column.right else "left"
-        drawn.add_column(Text(header), no_wrap=column.whole, overflow="fold", justify=justify)
+        rich_table.add_column(Text(header), no_wrap=column.whole, overflow="fold", justify=justify)
     for row in rows:
-        drawn.add_row(*(Text(cell) for cell in row))
-    return drawn
+        rich_table.add_row(*(Text(cell) for cell in row))
+    return rich_table
 
 
 def _stack(columns: Sequence[Column], cells: Sequence[str]) -> tuple[str, ...]:
     """The cells of one row, the stacked ones under the first."""
-    under = [cell for column, cell in zip(columns, cells, strict=True) if column.stacked]
-    beside = [cell for column, cell in zip(columns, cells, strict=True) if not column.stacked]
-    return ("\n".join([beside[0], *under]), *beside[1:])
+    stacked = [cell for column, cell in zip(columns, cells, strict=True) if column.stacked]
+    others = [cell for column, cell in zip(columns, cells, strict=True) if not column.stacked]
+    return ("\n".join([others[0], *stacked]), *others[1:])
 
 
 def on_terminal() -> bool:
@@ -170,23 +170,23 @@ def plural(noun: str) -> str:
     return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
 
 
-def call(command: str, factory: str = DEFAULT_FACTORY, **options: str | int | list[str] | None) -> str:
+def command_line(command: str, factory: str = DEFAULT_FACTORY, **options: str | int | list[str] | None) -> str:
     """A command to be copied as it is, in the same factory. Options that are None are left out."""
-    given = {**options, "factory": factory if factory != DEFAULT_FACTORY else None}
-    spelled = [
-        f"--{name.replace('_', '-')} {shlex.quote(str(one))}"
-        for name, value in given.items()
-        for one in (value if isinstance(value, list) else [value])
-        if one is not None
+    all_options = {**options, "factory": factory if factory != DEFAULT_FACTORY else None}
+    flags = [
+        f"--{name.replace('_', '-')} {shlex.quote(str(item))}"
+        for name, value in all_options.items()
+        for item in (value if isinstance(value, list) else [value])
+        if item is not None
     ]
-    return shown(" ".join([how_to_call(), command, *spelled]))
+    return shown(" ".join([program(), command, *flags]))
 
 
-def how_to_call() -> str:
+def program() -> str:
     """How this person calls the command, so that the lines we offer can be copied as they are."""
     if shutil.which("hookmill"):
         return "hookmill"
-    called = Path(sys.argv[0])
-    if called.name == "__main__.py":
+    script = Path(sys.argv[0])
+    if script.name == "__main__.py":
         return f"{shlex.quote(sys.executable)} -m hookmill"
-    return shlex.quote(str(called)) if called.name == "hookmill" else "hookmill"
+    return shlex.quote(str(script)) if script.name == "hookmill" else "hookmill"

@@ -10,9 +10,9 @@ from hookmill.cli.output import plural
 
 
 @contextmanager
-def counting(noun: str, *, beside_the_rows: bool) -> Iterator[Callable[[int], None]]:
+def row_counter(noun: str, *, rows_on_terminal: bool) -> Iterator[Callable[[int], None]]:
     """A bar that counts rows of which nobody knows how many there are, unless they run over the same terminal."""
-    if beside_the_rows or not sys.stderr.isatty():
+    if rows_on_terminal or not sys.stderr.isatty():
         yield lambda _rows: None
         return
     from rich.console import Console
@@ -26,7 +26,7 @@ def counting(noun: str, *, beside_the_rows: bool) -> Iterator[Callable[[int], No
 
 
 @contextmanager
-def waiting(what: str) -> Iterator[None]:
+def activity_bar(description: str) -> Iterator[None]:
     """A bar that moves for as long as one operation lasts."""
     if not sys.stderr.isatty():
         yield
@@ -36,5 +36,5 @@ def waiting(what: str) -> Iterator[None]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        progress.add_task(what, total=None)
+        progress.add_task(description, total=None)
         yield

@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from hookmill.cli import export, options
-from hookmill.cli.output import Column, as_json, call, complain, fields, line, on_terminal, table, utc
-from hookmill.cli.session import session
+from hookmill.cli.output import (
+    Column,
+    command_line,
+    on_terminal,
+    print_error,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+    utc,
+)
+from hookmill.cli.session import factory_session
 from hookmill.domain.ids import delivery_id, run_id, run_key
 from hookmill.domain.run import Run, RunState
 from hookmill.domain.text import shown, shown_lines
@@ -29,7 +39,7 @@ FILES_SHOWN: Final = 20
 LOG_BYTES_MAX: Final = 1_048_576
 """How much of the output JSON holds: its last part."""
 
-Id = Annotated[str, typer.Argument(metavar="RUN", help="Its id, run_….", show_default=False)]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Its id, run_….", show_default=False)]
 
 
 @commands.command("list")
@@ -45,9 +55,9 @@ def list_runs(
     json: options.AsJson = False,
 ) -> None:
     """List runs, newest first."""
-    with session(factory) as here:
-        found = here.management.runs.newest(
-            here.may,
+    with factory_session(factory) as session:
+        runs = session.management.runs.newest(
+            session.may,
             webhook=webhook,
             automation=automation,
             state=state,
@@ -55,122 +65,122 @@ def list_runs(
             limit=limit,
         )
     if json:
-        as_json({"runs": [RunView.of(run) for run in found]})
+        print_json({"runs": [RunView.of(run) for run in runs]})
         return
-    if not found:
+    if not runs:
         matching = " that match" if webhook or automation or state or before else " yet"
-        line(f"There are no runs{matching}. A delivery starts one when an automation selects it.")
+        print_line(f"There are no runs{matching}. A delivery starts one when an automation selects it.")
         return
-    print_runs(found)
-    if len(found) == limit:
-        kept = {
+    print_runs(runs)
+    if len(runs) == limit:
+        same_options = {
             "webhook": webhook,
             "automation": automation,
             "state": state.value if state is not None else None,
             "limit": limit if limit != options.PAGE else None,
-            "before": run_id(found[-1].id),
+            "before": run_id(runs[-1].id),
         }
-        line(f"Older ones: {call('run list', factory, **kept)}")
+        print_line(f"Older ones: {command_line('run list', factory, **same_options)}")
 
 
 @commands.command()
-def show(run: Id, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def show(identifier: RunArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Show one run, and where its package is."""
-    with session(factory) as here:
-        found = here.management.runs.get(here.may, run)
-        packages = _packages(here.settings)
+    with factory_session(factory) as session:
+        run = session.management.runs.get(session.may, identifier)
+        packages_directory = _packages_directory(session.settings)
 
     from hookmill.runs.package import directory_of, list_files
 
-    directory = directory_of(packages, found)
-    files, has_more = list_files(packages, found)
+    directory = directory_of(packages_directory, run)
+    files, has_more = list_files(packages_directory, run)
     if json:
-        listed = [{"name": name, "size": size} for name, size in files]
-        as_json(
-            plain(RunWithOutputView.of(found)) | {"package": str(directory), "files": listed, "more_files": has_more}
+        file_fields = [{"name": name, "size": size} for name, size in files]
+        print_json(
+            plain(RunWithOutputView.of(run)) | {"package": str(directory), "files": file_fields, "more_files": has_more}
         )
         return
     pairs = [
-        ("Run", run_id(found.id)),
-        ("State", _state(found)),
-        ("Automation", f"{shown(found.automation_name)}, version {found.automation_version}"),
-        ("Runner", found.runner),
-        ("Delivery", delivery_id(found.delivery_id) + (f" (replay {found.replay} of it)" if found.replay else "")),
-        ("Webhook", f"{shown(found.webhook_name)} ({found.webhook_uid})"),
-        ("Attempt", str(found.attempt)),
-        ("Created", utc(found.created_at)),
-        ("Started", utc(found.started_at)),
-        ("Finished", utc(found.finished_at)),
+        ("Run", run_id(run.id)),
+        ("State", _state(run)),
+        ("Automation", f"{shown(run.automation_name)}, version {run.automation_version}"),
+        ("Runner", run.runner),
+        ("Delivery", delivery_id(run.delivery_id) + (f" (replay {run.replay} of it)" if run.replay else "")),
+        ("Webhook", f"{shown(run.webhook_name)} ({run.webhook_uid})"),
+        ("Attempt", str(run.attempt)),
+        ("Created", utc(run.created_at)),
+        ("Started", utc(run.started_at)),
+        ("Finished", utc(run.finished_at)),
     ]
-    if found.exit_status is not None:
-        pairs.append(("Exit status", str(found.exit_status)))
-    if found.reason is not None:
-        pairs.append(("Reason", shown(found.reason)))
+    if run.exit_status is not None:
+        pairs.append(("Exit status", str(run.exit_status)))
+    if run.reason is not None:
+        pairs.append(("Reason", shown(run.reason)))
     pairs.append(("Package", str(directory) if files else f"{directory} (not there now)"))
     pairs += [("", f"{shown(name)} ({size:,} bytes)") for name, size in files[:FILES_SHOWN]]
     if len(files) > FILES_SHOWN:
         pairs.append(("", f"and {'more than ' if has_more else ''}{len(files) - FILES_SHOWN} more"))
-    fields(pairs)
+    print_fields(pairs)
 
 
 @commands.command()
-def log(run: Id, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def log(identifier: RunArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Print what a run's command printed. All that is kept of it, or else its last part."""
-    with session(factory) as here:
-        found = here.management.runs.get(here.may, run)
-        packages = _packages(here.settings)
+    with factory_session(factory) as session:
+        run = session.management.runs.get(session.may, identifier)
+        packages_directory = _packages_directory(session.settings)
 
     from hookmill.runs.package import directory_of, open_file, read_chunks, read_tail
     from hookmill.runs.runners.guard import OUTPUT_FILE
 
     try:
-        opened = open_file(packages, found, OUTPUT_FILE)
+        output_file = open_file(packages_directory, run, OUTPUT_FILE)
     except OSError:
-        _print_kept(found, json)
+        _print_stored_output(run, json)
         return
     if json:
-        end, size = read_tail(opened, LOG_BYTES_MAX)
-        file = str(directory_of(packages, found) / OUTPUT_FILE)
-        _print_log(found, file, end.decode("utf-8", "backslashreplace"), size, is_cut=size > LOG_BYTES_MAX)
+        end, size = read_tail(output_file, LOG_BYTES_MAX)
+        file = str(directory_of(packages_directory, run) / OUTPUT_FILE)
+        _print_log(run, file, end.decode("utf-8", "backslashreplace"), size, is_cut=size > LOG_BYTES_MAX)
         return
     if not on_terminal():
-        for piece in read_chunks(opened):
-            sys.stdout.buffer.write(piece)
+        for chunk in read_chunks(output_file):
+            sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
         return
     # Whatever text a run repeats may come from a sender, and a terminal would obey it.
     decoder = getincrementaldecoder("utf-8")("backslashreplace")
-    for piece in chain(read_chunks(opened), [b""]):
-        sys.stdout.write(shown_lines(decoder.decode(piece, final=not piece)))
+    for chunk in chain(read_chunks(output_file), [b""]):
+        sys.stdout.write(shown_lines(decoder.decode(chunk, final=not chunk)))
 
 
-def _print_kept(run: Run, json: bool) -> None:
+def _print_stored_output(run: Run, json: bool) -> None:
     """What the store has of the output of a run whose file is not here."""
-    kept = run.output_tail
+    output_tail = run.output_tail
     if json:
-        _print_log(run, None, kept, len((kept or "").encode("utf-8", "surrogatepass")), is_cut=False)
-    elif kept:
-        line(shown_lines(kept))
+        _print_log(run, None, output_tail, len((output_tail or "").encode("utf-8", "surrogatepass")), is_cut=False)
+    elif output_tail:
+        print_line(shown_lines(output_tail))
     else:
-        complain(f"Run {run_id(run.id)} has printed nothing{'' if run.state.is_final else ' yet'}.")
+        print_error(f"Run {run_id(run.id)} has printed nothing{'' if run.state.is_final else ' yet'}.")
 
 
 def _print_log(run: Run, file: str | None, output: str | None, size: int, *, is_cut: bool) -> None:
-    as_json({"run_id": run_id(run.id), "file": file, "output": output, "size": size, "is_cut": is_cut})
+    print_json({"run_id": run_id(run.id), "file": file, "output": output, "size": size, "is_cut": is_cut})
 
 
 @commands.command()
-def cancel(run: Id, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def cancel(identifier: RunArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Cancel a run. A queued one ends at once, a running one as soon as its process has ended."""
-    with session(factory) as here:
-        found = here.management.runs.cancel(here.may, run)
+    with factory_session(factory) as session:
+        run = session.management.runs.cancel(session.may, identifier)
     if json:
-        as_json(RunView.of(found))
+        print_json(RunView.of(run))
         return
-    if found.state is RunState.CANCELLED:
-        line(f"Run {run_id(found.id)} is cancelled.")
+    if run.state is RunState.CANCELLED:
+        print_line(f"Run {run_id(run.id)} is cancelled.")
         return
-    line(f"Run {run_id(found.id)} is told to stop. See: {call(f'run show {run_id(found.id)}', factory)}")
+    print_line(f"Run {run_id(run.id)} is told to stop. See: {command_line(f'run show {run_id(run.id)}', factory)}")
 
 
 @commands.command("export")
@@ -180,17 +190,17 @@ def export_runs(
     factory: options.FactoryName = "default",
 ) -> None:
     """Export every run as JSON lines, oldest first."""
-    with session(factory) as here:
+    with factory_session(factory) as session:
 
         def page_after(last: Run | None) -> Sequence[Run]:
-            return here.management.runs.oldest(here.may, webhook=webhook, after=last.id if last else None)
+            return session.management.runs.oldest(session.may, webhook=webhook, after=last.id if last else None)
 
         pages = ([RunView.of(run) for run in page] for page in export.all_pages(page_after))
         export.write(pages, output, "run")
 
 
 def print_runs(runs: Sequence[Run]) -> None:
-    table(
+    print_table(
         [
             Column("CREATED (UTC)", whole=True),
             Column("RUN", whole=True, stacked=True),
@@ -211,5 +221,5 @@ def _automation(run: Run) -> str:
     return f"{run.automation_name} (replay {run.replay})" if run.replay else run.automation_name
 
 
-def _packages(settings: Settings) -> Path:
+def _packages_directory(settings: Settings) -> Path:
     return (settings.data_dir / "runs").absolute()

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hookmill.cli import options
-from hookmill.cli.output import Column, as_json, call, fields, line, table
+from hookmill.cli.output import Column, command_line, print_fields, print_json, print_line, print_table
 from hookmill.presentation.scheme import SchemeView
 
 commands = typer.Typer(no_args_is_help=True, help="Signature schemes: the providers that can be verified.")
@@ -18,21 +18,21 @@ def list_schemes(json: options.AsJson = False) -> None:
     """List every scheme. One whose proof is none is experimental: built from its description alone."""
     from hookmill.domain.signatures.catalogue import schemes
 
-    found = schemes()
+    all_schemes = schemes()
     if json:
-        as_json({"schemes": [SchemeView.of(scheme) for scheme in found]})
+        print_json({"schemes": [SchemeView.of(scheme) for scheme in all_schemes]})
         return
-    table(
+    print_table(
         [
             Column("NAME", whole=True),
             Column("PROVIDER"),
             Column("SIGNED WITH", whole=True),
             Column("PROOF", whole=True),
         ],
-        [(one.name, one.title, one.algorithm.value, one.proof.kind.value) for one in found],
+        [(scheme.name, scheme.title, scheme.algorithm.value, scheme.proof.kind.value) for scheme in all_schemes],
     )
-    line()
-    line(f"Any other sender that signs with an HMAC: scheme hmac ({call('scheme show hmac')}).")
+    print_line()
+    print_line(f"Any other sender that signs with an HMAC: scheme hmac ({command_line('scheme show hmac')}).")
 
 
 @commands.command()
@@ -46,20 +46,20 @@ def show(
     from hookmill.domain.signatures.generic import GENERIC, GenericHmac
 
     if name == GENERIC:
-        known = list(GenericHmac.__struct_fields__)
+        option_names = list(GenericHmac.__struct_fields__)
         if json:
-            as_json({"name": GENERIC, "options": known})
+            print_json({"name": GENERIC, "options": option_names})
             return
-        line("The scheme that you fill in, for senders that sign with an HMAC in a header. Its options, as JSON:")
-        line(f"  {', '.join(known)}")
-        line("For example:")
-        line("""  --signature '{"header": "X-Signature", "prefix": "sha256=", "encoding": "hex"}'""")
+        print_line("The scheme that you fill in, for senders that sign with an HMAC in a header. Its options, as JSON:")
+        print_line(f"  {', '.join(option_names)}")
+        print_line("For example:")
+        print_line("""  --signature '{"header": "X-Signature", "prefix": "sha256=", "encoding": "hex"}'""")
         return
     scheme = find(name)
     if json:
-        as_json(SchemeView.of(scheme, name))
+        print_json(SchemeView.of(scheme, name))
         return
-    fields(
+    print_fields(
         [
             ("Scheme", scheme.name + (" (experimental)" if scheme.experimental else "")),
             ("Provider", scheme.title),
@@ -68,11 +68,13 @@ def show(
         ]
     )
     for fact in facts(scheme, name):
-        line(f"- {fact}")
-    line()
-    line("To set it up:")
+        print_line(f"- {fact}")
+    print_line()
+    print_line("To set it up:")
     for number, step in enumerate(scheme.setup, 1):
-        line(f"{number}. {step}")
+        print_line(f"{number}. {step}")
     if any("paste" in step for step in scheme.setup):
-        line()
-        line(f"To paste it here, once the webhook is made: {call('webhook rotate NAME --secret-from-stdin')}")
+        print_line()
+        print_line(
+            f"To paste it here, once the webhook is made: {command_line('webhook rotate NAME --secret-from-stdin')}"
+        )

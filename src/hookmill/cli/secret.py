@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hookmill.cli import given, options
-from hookmill.cli.output import Column, as_json, call, confirmed, fields, line, table, utc
-from hookmill.cli.session import session
+from hookmill.cli import inputs, options
+from hookmill.cli.output import Column, command_line, confirm, print_fields, print_json, print_line, print_table, utc
+from hookmill.cli.session import factory_session
 from hookmill.domain.text import shown
 from hookmill.domain.webhook import WebhookState
 from hookmill.presentation.secret import SecretView, SecretWithValueView
 from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
-    from hookmill.cli.session import Session
+    from hookmill.cli.session import FactorySession
     from hookmill.domain.webhook import Webhook
     from hookmill.management import TeamSecret
 
 commands = typer.Typer(no_args_is_help=True, help="Team secrets: what senders prove themselves with.")
 
-Name = Annotated[str, typer.Argument(metavar="SECRET", help="Its name.", show_default=False)]
+SecretArgument = Annotated[str, typer.Argument(metavar="SECRET", help="Its name.", show_default=False)]
 
 
 @commands.command()
@@ -35,51 +35,52 @@ def create(
     json: options.AsJson = False,
 ) -> None:
     """Create a team secret. A value that is generated is printed now, and never again."""
-    value = given.secret_from_standard_input() if from_stdin else None
-    with session(factory) as here:
-        kept = here.management.secrets.create(here.may, name, value)
-        made = here.management.secrets.get(here.may, name)
-        by_files = here.may.factory.defined_by_files
-    generated = kept.reveal() if value is None else None
+    value = inputs.read_secret() if from_stdin else None
+    with factory_session(factory) as session:
+        stored_value = session.management.secrets.create(session.may, name, value)
+        secret = session.management.secrets.get(session.may, name)
+        defined_by_files = session.may.factory.defined_by_files
+    generated = stored_value.reveal() if value is None else None
     if json:
-        as_json(SecretWithValueView.once(made, generated))
+        print_json(SecretWithValueView.once(secret, generated))
         return
-    line(f"Team secret {made.name} is created.")
+    print_line(f"Team secret {secret.name} is created.")
     _print_generated(generated)
-    if by_files:
-        line(f"For a webhook, in its file: secretName: {made.name}")
+    if defined_by_files:
+        print_line(f"For a webhook, in its file: secretName: {secret.name}")
         return
-    line(f"For a new webhook: {call('webhook create NAME', factory, secret_name=made.name)}")
-    line(f"Or, in its definition file: secretName: {made.name}")
+    print_line(f"For a new webhook: {command_line('webhook create NAME', factory, secret_name=secret.name)}")
+    print_line(f"Or, in its definition file: secretName: {secret.name}")
 
 
 @commands.command("list")
 def list_secrets(factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """List the team's secrets, without their values, and who uses them."""
-    with session(factory) as here:
-        found = here.management.secrets.all(here.may)
+    with factory_session(factory) as session:
+        secrets = session.management.secrets.all(session.may)
     if json:
-        as_json({"secrets": [SecretView.of(secret) for secret in found]})
+        print_json({"secrets": [SecretView.of(secret) for secret in secrets]})
         return
-    if not found:
-        line(f"There are no team secrets yet. A webhook brings its own, or: {call('secret create NAME', factory)}")
+    if not secrets:
+        create_command = command_line("secret create NAME", factory)
+        print_line(f"There are no team secrets yet. A webhook brings its own, or: {create_command}")
         return
-    table(
+    print_table(
         [Column("NAME"), Column("CHANGED (UTC)", whole=True), Column("USED BY")],
-        [(secret.name, _changed(secret), _used_by(secret)) for secret in found],
+        [(secret.name, _changed(secret), _used_by(secret)) for secret in secrets],
     )
 
 
 @commands.command()
-def show(name: Name, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def show(name: SecretArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Show who uses a team secret. Its value is never shown."""
-    with session(factory) as here:
-        secret = here.management.secrets.get(here.may, name)
-        waiting = unsynced(here, name)
+    with factory_session(factory) as session:
+        secret = session.management.secrets.get(session.may, name)
+        not_synced = unsynced(session, name)
     if json:
-        as_json(plain(SecretView.of(secret)) | {"not_synced": [webhook.name for webhook in waiting]})
+        print_json(plain(SecretView.of(secret)) | {"not_synced": [webhook.name for webhook in not_synced]})
         return
-    fields(
+    print_fields(
         [
             ("Secret", secret.name),
             ("Value", "never shown" if secret.has_value else "none yet"),
@@ -88,79 +89,79 @@ def show(name: Name, factory: options.FactoryName = "default", json: options.AsJ
             ("Used by", _used_by(secret)),
         ]
     )
-    print_unsynced(waiting, factory)
+    print_unsynced(not_synced, factory)
 
 
 @commands.command()
 def replace(
-    name: Name,
+    name: SecretArgument,
     from_stdin: options.FromStdin = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
     """Give a team secret a new value. Each webhook keeps to the old one until its next sync."""
-    value = given.secret_from_standard_input() if from_stdin else None
-    with session(factory) as here:
-        kept = here.management.secrets.replace(here.may, name, value)
-        secret = here.management.secrets.get(here.may, name)
-        waiting = unsynced(here, name)
-    generated = kept.reveal() if value is None else None
+    value = inputs.read_secret() if from_stdin else None
+    with factory_session(factory) as session:
+        stored_value = session.management.secrets.replace(session.may, name, value)
+        secret = session.management.secrets.get(session.may, name)
+        webhooks_not_synced = unsynced(session, name)
+    generated = stored_value.reveal() if value is None else None
     if json:
-        not_synced = {"not_synced": [webhook.name for webhook in waiting]}
-        as_json(plain(SecretWithValueView.once(secret, generated)) | not_synced)
+        not_synced = {"not_synced": [webhook.name for webhook in webhooks_not_synced]}
+        print_json(plain(SecretWithValueView.once(secret, generated)) | not_synced)
         return
-    line(f"Team secret {secret.name} has a new value.")
+    print_line(f"Team secret {secret.name} has a new value.")
     _print_generated(generated)
-    print_unsynced(waiting, factory)
+    print_unsynced(webhooks_not_synced, factory)
     if secret.used_elsewhere:
-        line("Webhooks of other factories use it too, and keep to the old value until they are synced.")
+        print_line("Webhooks of other factories use it too, and keep to the old value until they are synced.")
 
 
 @commands.command()
 def delete(
-    name: Name,
+    name: SecretArgument,
     yes: options.Yes = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
     """Delete a team secret that no webhook uses, with its value."""
-    given.agreed_beforehand(json, yes)
-    with session(factory) as here:
-        secret = here.management.secrets.get(here.may, name)
+    inputs.require_yes_with_json(json, yes)
+    with factory_session(factory) as session:
+        secret = session.management.secrets.get(session.may, name)
         # One that is in use is refused anyway, and nobody should have to answer for that.
         if not (yes or secret.used_by or secret.used_elsewhere):
-            confirmed(f"Delete team secret {secret.name}? Its value is kept nowhere else.")
-        here.management.secrets.delete(here.may, name)
+            confirm(f"Delete team secret {secret.name}? Its value is kept nowhere else.")
+        session.management.secrets.delete(session.may, name)
     if json:
-        as_json(plain(SecretView.of(secret)) | {"deleted": True})
+        print_json(plain(SecretView.of(secret)) | {"deleted": True})
         return
-    line(f"Team secret {secret.name} is deleted.")
+    print_line(f"Team secret {secret.name} is deleted.")
 
 
-def unsynced(here: Session, secret_name: str) -> list[Webhook]:
+def unsynced(session: FactorySession, secret_name: str) -> list[Webhook]:
     """The factory's webhooks that use another value of the team secret than its newest."""
-    every = here.management.webhooks.all(here.may)
-    return [webhook for webhook in every if webhook.secret_name == secret_name and not webhook.secret_is_current]
+    webhooks = session.management.webhooks.all(session.may)
+    return [webhook for webhook in webhooks if webhook.secret_name == secret_name and not webhook.secret_is_current]
 
 
-def print_unsynced(waiting: Sequence[Webhook], factory: str) -> None:
+def print_unsynced(webhooks: Sequence[Webhook], factory: str) -> None:
     """Which webhooks have yet to take the new value, and how they do."""
-    if not waiting:
+    if not webhooks:
         return
-    line("Still with the old value, until each is synced:")
-    for webhook in waiting:
-        off = "" if webhook.state is WebhookState.ENABLED else f", {webhook.state.value}"
-        line(f"  {call(f'webhook sync {webhook.uid}', factory)}  # {shown(webhook.name)}{off}")
+    print_line("Still with the old value, until each is synced:")
+    for webhook in webhooks:
+        state = "" if webhook.state is WebhookState.ENABLED else f", {webhook.state.value}"
+        print_line(f"  {command_line(f'webhook sync {webhook.uid}', factory)}  # {shown(webhook.name)}{state}")
 
 
 def _print_generated(generated: str | None) -> None:
     # Whoever gave a value knows it, and a terminal remembers what it has shown.
     if generated is None:
         return
-    line()
-    fields([("Value", generated)])
-    line()
-    line("Keep it now: it is not shown again.")
+    print_line()
+    print_fields([("Value", generated)])
+    print_line()
+    print_line("Keep it now: it is not shown again.")
 
 
 def _changed(secret: TeamSecret) -> str:

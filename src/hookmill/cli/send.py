@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 import typer
 
-from hookmill.cli import given, options
-from hookmill.cli.output import as_json, call, line
-from hookmill.cli.session import session
+from hookmill.cli import inputs, options
+from hookmill.cli.output import command_line, print_json, print_line
+from hookmill.cli.session import factory_session
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.moment import iso
 from hookmill.domain.text import shown
@@ -88,36 +88,36 @@ def send(
     json: options.AsJson = False,
 ) -> None:
     """Post a sample delivery to a webhook. It bears the webhook's secret or is signed with it, as a sender's would."""
-    given.at_most_one(body=body, data=data)
-    content = given.bytes_of(body, "The body file", SENT_BYTES_MAX) if body is not None else None
+    inputs.require_at_most_one(body=body, data=data)
+    content = inputs.read_bytes(body, "The body file", SENT_BYTES_MAX) if body is not None else None
     if data is not None:
         content = data.encode()
-    with session(factory) as here:
-        target = here.management.webhooks.secret_for_sending(here.may, webhook)
+    with factory_session(factory) as session:
+        target = session.management.webhooks.secret_for_sending(session.may, webhook)
         path = target.webhook.ingress_path()
-        base = url if url is not None else here.management.webhooks.url(target.webhook).removesuffix(path)
-        placed = (_event_place(target.webhook, scheme), event) if event is not None else None
-        signer = _signer(target, scheme, clock_skew, signing_key, placed)
+        base = url if url is not None else session.management.webhooks.url(target.webhook).removesuffix(path)
+        event_at = (_event_location(target.webhook, scheme), event) if event is not None else None
+        signer = _signer(target, scheme, clock_skew, signing_key, event_at)
 
-    sender = Sender(base, target, event_id, signer, placed)
+    sender = Sender(base, target, event_id, signer, event_at)
     answers = []
     if not json:
-        line(f"To {sender.shown_url} (webhook {shown(target.webhook.name)}):")
+        print_line(f"To {sender.shown_url} (webhook {shown(target.webhook.name)}):")
     try:
         for number in range(1, times + 1):
             answer = sender.post(content if content is not None else _sample(number))
             answers.append(answer)
             if not json:
-                line(_said(answer))
+                print_line(_answer_line(answer))
     finally:
         sender.close()
     if json:
         described = [_answer_fields(answer) for answer in answers]
         posted_to = {"url": sender.shown_url}
-        as_json(described[0] | posted_to if times == 1 else {"sent": described} | posted_to)
+        print_json(described[0] | posted_to if times == 1 else {"sent": described} | posted_to)
     elif any(answer.status == UNAUTHENTICATED for answer in answers):
-        listed = call("delivery list", factory, webhook=target.webhook.uid)
-        line(f"Why: {listed}, then delivery show with its id.")
+        list_command = command_line("delivery list", factory, webhook=target.webhook.uid)
+        print_line(f"Why: {list_command}, then delivery show with its id.")
     if any(answer.status != ACCEPTED for answer in answers):
         raise typer.Exit(1)
 
@@ -141,11 +141,11 @@ class Signer:
         return sign(self.scheme, self.secret, body, self.url, at_us, event_id, self.event)
 
 
-def _event_place(webhook: Webhook, scheme: str | None) -> str:
+def _event_location(webhook: Webhook, scheme: str | None) -> str:
     """Where the type of an event stands in deliveries to the webhook: `header:NAME` or `json:PATH`."""
     name = scheme or webhook.signature_scheme
-    if name is not None and (known := _chosen_scheme(webhook, scheme).event_for(name)) is not None:
-        return known.source
+    if name is not None and (event_rule := _chosen_scheme(webhook, scheme).event_for(name)) is not None:
+        return event_rule.source
     if webhook.event_header is None:
         raise Invalid(f"Deliveries of webhook {webhook.name!r} have no event type: it names no event header.")
     return f"header:{webhook.event_header}"
@@ -172,17 +172,17 @@ def _signer(
         if scheme is not None or clock_skew or signing_key is not None:
             raise Invalid(f"Webhook {webhook.name!r} takes no signatures: leave out --scheme and what belongs to it.")
         return None
-    chosen = _chosen_scheme(webhook, scheme)
+    signing_scheme = _chosen_scheme(webhook, scheme)
     if signing_key is not None:
-        secret = given.text_of(signing_key, "The signing key", given.SECRET_BYTES_MAX)
-    elif chosen.algorithm.uses_public_key:
+        secret = inputs.read_text(signing_key, "The signing key", inputs.SECRET_BYTES_MAX)
+    elif signing_scheme.algorithm.uses_public_key:
         raise Invalid(
-            f"{chosen.title} signs with a private key, and the webhook holds only the public one. "
+            f"{signing_scheme.title} signs with a private key, and the webhook holds only the public one. "
             "Give the private one: --signing-key FILE"
         )
     else:
         secret = target.reveal()
-    return Signer(chosen, secret, target.url, clock_skew, event)
+    return Signer(signing_scheme, secret, target.url, clock_skew, event)
 
 
 class Sender:
@@ -222,8 +222,8 @@ class Sender:
             self._headers[target.webhook.delivery_id_header or "X-Service-Delivery-Id"] = event_id.encode()
         if event is not None and signer is None:
             self._headers[event[0].removeprefix("header:")] = event[1].encode()
-        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._connection = kind(host, port, timeout=ANSWER_SECONDS)
+        connection_class = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        self._connection = connection_class(host, port, timeout=ANSWER_SECONDS)
 
     def post(self, body: bytes) -> Answer:
         """Send one delivery and wait for the answer. Raises `Conflict` when there is none, never naming the secret."""
@@ -232,20 +232,22 @@ class Sender:
             signed = self._signer(body, self._event_id)
             body = signed.body
             headers = {**headers, **{name: value.encode() for name, value in signed.headers}}
-            _, question, query = signed.url.partition("?")
-            path += question + query
+            _, separator, query = signed.url.partition("?")
+            path += separator + query
         try:
             # A body that is too large may be refused before it was taken whole: the answer is there all the same.
             with suppress(BrokenPipeError, ConnectionResetError):
                 self._connection.request("POST", path, body, headers)
             response = self._connection.getresponse()
-            answered = response.read(ANSWER_BYTES_MAX)
+            answer_body = response.read(ANSWER_BYTES_MAX)
         except ValueError:
             raise Invalid(
                 "The secret, the event's id or its type holds a character that no request can carry."
             ) from None
         except ConnectionRefusedError:
-            raise Conflict(f"Nothing listens at {self._shown_base}. Start the service: {call('serve')}") from None
+            raise Conflict(
+                f"Nothing listens at {self._shown_base}. Start the service: {command_line('serve')}"
+            ) from None
         except TimeoutError:
             raise Conflict(f"{self._shown_base} did not answer within {ANSWER_SECONDS} seconds.") from None
         except ssl.SSLError as error:
@@ -253,13 +255,13 @@ class Sender:
         except socket.gaierror:
             raise Conflict(f"The host of {self._shown_base} is not known here. Check its name.") from None
         except (OSError, HTTPException) as error:
-            why = error.strerror if isinstance(error, OSError) else type(error).__name__
-            raise Conflict(f"{self._shown_base} broke off: {why or type(error).__name__}.") from None
-        said = _object(answered)
+            reason = error.strerror if isinstance(error, OSError) else type(error).__name__
+            raise Conflict(f"{self._shown_base} broke off: {reason or type(error).__name__}.") from None
+        problem = _json_object(answer_body)
         return Answer(
             status=response.status,
-            delivery_id=_text(said.get("delivery_id")),
-            title=_text(said.get("title")) or response.reason,
+            delivery_id=_short_text(problem.get("delivery_id")),
+            title=_short_text(problem.get("title")) or response.reason,
             retry_after=response.getheader("Retry-After"),
         )
 
@@ -273,19 +275,19 @@ def _sample(number: int) -> bytes:
     return json_text.dumps(sample).encode()
 
 
-def _object(answered: bytes) -> dict[str, Any]:
+def _json_object(answer_body: bytes) -> dict[str, Any]:
     try:
-        said = json_text.loads(answered)
+        value = json_text.loads(answer_body)
     except ValueError:
         return {}
-    return said if isinstance(said, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def _text(value: Any) -> str | None:
+def _short_text(value: Any) -> str | None:
     return value[:200] if isinstance(value, str) else None
 
 
-def _said(answer: Answer) -> str:
+def _answer_line(answer: Answer) -> str:
     if answer.delivery_id is not None:
         return f"{answer.status} {shown(answer.delivery_id)}"
     wait = f", again in {shown(answer.retry_after)} s" if answer.retry_after is not None else ""

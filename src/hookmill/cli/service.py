@@ -13,8 +13,8 @@ import typer
 
 from hookmill.cli import options
 from hookmill.cli.member import sign_in_url
-from hookmill.cli.output import as_json, count, fields, how_to_call, line
-from hookmill.cli.session import settings_in_force
+from hookmill.cli.output import count, print_fields, print_json, print_line, program
+from hookmill.cli.session import effective_settings
 from hookmill.domain.errors import Conflict
 from hookmill.domain.run import PAYLOAD_FILE
 from hookmill.domain.sample import FIRST, FIRST_PROMPT, curl_line
@@ -51,7 +51,7 @@ def serve(
         data_dir=str(Path(data_dir).absolute()) if data_dir is not None else None,
         processes=processes,
     )
-    settings = settings_in_force()
+    settings = effective_settings()
 
     from hookmill import app
     from hookmill.app.open_files import raise_limit
@@ -64,24 +64,24 @@ def serve(
     with hold_port(settings.host, settings.port):
         store = app.open_store(settings, create=True)
         try:
-            found = _set_up(app.management(settings, store), settings)
+            setup = _set_up(app.management(settings, store), settings)
         finally:
             store.close()
         if settings.performs_runs:
             grant_accounts_access(settings)
 
         def announce() -> None:
-            _announce(found, settings, " ".join([*_found_by(settings), how_to_call()]), json)
+            _announce(setup, settings, " ".join([*_environment_assignments(settings), program()]), json)
             sys.stdout.flush()
 
-        from hookmill.app.serve import serve as serve_until_told
+        from hookmill.app.serve import serve as serve_until_stopped
 
-        serve_until_told(settings, announce)
+        serve_until_stopped(settings, announce)
 
 
 def worker(json: options.AsJson = False) -> None:
     """Perform runs in a process of its own, beside `hookmill serve`. Needs PostgreSQL."""
-    settings = settings_in_force()
+    settings = effective_settings()
     if not settings.on_postgres:
         raise Conflict(
             "A worker of its own needs PostgreSQL: on SQLite `hookmill serve` performs the runs itself. "
@@ -100,53 +100,59 @@ def worker(json: options.AsJson = False) -> None:
     grant_accounts_access(settings)
 
     if json:
-        as_json({"runs_at_once": settings.runs_at_once, "data_dir": str(settings.data_dir.absolute())})
+        print_json({"runs_at_once": settings.runs_at_once, "data_dir": str(settings.data_dir.absolute())})
     else:
-        line(f"Performing up to {count(settings.runs_at_once, 'run')} at a time. Ctrl-C stops it.")
+        print_line(f"Performing up to {count(settings.runs_at_once, 'run')} at a time. Ctrl-C stops it.")
     sys.stdout.flush()
     work_until_signalled()
 
 
 def migrate(json: options.AsJson = False) -> None:
     """Bring the database to this version's schema. `hookmill serve` does so too."""
-    settings = settings_in_force()
+    settings = effective_settings()
 
     from hookmill.app.first_start import refuse_lost_database
     from hookmill.store.database import open_database
-    from hookmill.store.migrate import migrate as bring_up_to_date
+    from hookmill.store.migrate import migrate as migrate_database
 
     with open_database(settings.store_url()) as database:
         refuse_lost_database(settings, database)
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        changed = bring_up_to_date(database, performs_runs=settings.performs_runs)
+        changed = migrate_database(database, performs_runs=settings.performs_runs)
     if json:
-        as_json({"changed": changed})
+        print_json({"changed": changed})
         return
-    line(
+    print_line(
         "The database is now at this version's schema."
         if changed
         else "The database is at this version's schema already."
     )
 
 
-def _override(**given: str | int | None) -> None:
+def _override(**options: str | int | None) -> None:
     """What an option says stands in the environment from here on, as if it had been said there."""
-    os.environ.update({f"HOOKMILL_{name.upper()}": str(value) for name, value in given.items() if value is not None})
+    os.environ.update({f"HOOKMILL_{name.upper()}": str(value) for name, value in options.items() if value is not None})
 
 
-_OPEN: Final = ("HOOKMILL_HOST", "HOOKMILL_PORT", "HOOKMILL_DATA_DIR", "HOOKMILL_CONFIG", "HOOKMILL_BASE_URL")
-_SECRET: Final = ("HOOKMILL_DATABASE_URL", "HOOKMILL_MASTER_KEY", "HOOKMILL_MASTER_KEY_PREVIOUS")
+_SHOWN_VARIABLES: Final = (
+    "HOOKMILL_HOST",
+    "HOOKMILL_PORT",
+    "HOOKMILL_DATA_DIR",
+    "HOOKMILL_CONFIG",
+    "HOOKMILL_BASE_URL",
+)
+_SECRET_VARIABLES: Final = ("HOOKMILL_DATABASE_URL", "HOOKMILL_MASTER_KEY", "HOOKMILL_MASTER_KEY_PREVIOUS")
 """These hold passwords and keys, so they are named, and not shown."""
 
 
-def _found_by(settings: Settings) -> list[str]:
+def _environment_assignments(settings: Settings) -> list[str]:
     """Assignments for a shell: what the environment says that other commands need to find this service, anywhere."""
-    said = {name: value for name in _OPEN if (value := os.environ.get(name))}
-    if "HOOKMILL_DATA_DIR" in said:
-        said["HOOKMILL_DATA_DIR"] = str(settings.data_dir.absolute())
-    if "HOOKMILL_CONFIG" in said:
-        said["HOOKMILL_CONFIG"] = str(Path(said["HOOKMILL_CONFIG"]).absolute())
-    return [f"{variable}={shlex.quote(value)}" for variable, value in said.items()]
+    variables = {name: value for name in _SHOWN_VARIABLES if (value := os.environ.get(name))}
+    if "HOOKMILL_DATA_DIR" in variables:
+        variables["HOOKMILL_DATA_DIR"] = str(settings.data_dir.absolute())
+    if "HOOKMILL_CONFIG" in variables:
+        variables["HOOKMILL_CONFIG"] = str(Path(variables["HOOKMILL_CONFIG"]).absolute())
+    return [f"{variable}={shlex.quote(value)}" for variable, value in variables.items()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,115 +173,121 @@ class SetUp:
 def _set_up(management: Management, settings: Settings) -> SetUp:
     factory, is_new = management.factories.set_up()
     may = management.access.operator(factory.name)
-    made = _make_first(management, may, settings) if is_new else None
+    created = _create_first(management, may, settings) if is_new else None
     token = management.sessions.first_link()
-    every = management.factories.all(management.access.operator_of_team())
+    factories = management.factories.all(management.access.operator_of_team())
     return SetUp(
         webhooks=management.webhooks.all(may),
         automations=management.automations.all(may),
-        other_factories=[each.name for each in every if each.name != factory.name],
-        first=made,
-        view=WebhookWithSecretView.once(management, made, generated=True) if made is not None else None,
+        other_factories=[other.name for other in factories if other.name != factory.name],
+        first=created,
+        view=WebhookWithSecretView.once(management, created, generated=True) if created is not None else None,
         sign_in_link=sign_in_url(settings.public_url(), token) if token is not None else None,
     )
 
 
-def _make_first(management: Management, may: MayManage, settings: Settings) -> WebhookWithSecret:
-    made = management.webhooks.create(may, FIRST)
+def _create_first(management: Management, may: MayManage, settings: Settings) -> WebhookWithSecret:
+    created = management.webhooks.create(may, FIRST)
     management.automations.create(
         may,
         FIRST,
         prompt=FIRST_PROMPT,
-        triggers=[{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}],
+        triggers=[{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [created.webhook.uid]}}],
         runner=settings.default_runner,
     )
-    return made
+    return created
 
 
-def _announce(found: SetUp, settings: Settings, call: str, json: bool) -> None:
+def _announce(setup: SetUp, settings: Settings, call: str, json: bool) -> None:
     """What a person needs next, once the service answers. `call` is how to call the command for this service."""
     shown_host = f"[{settings.host}]" if ":" in settings.host else settings.host
     listening = f"http://{shown_host}:{settings.port}"
     data_dir = settings.data_dir.absolute()
     if json:
-        described = {
+        message = {
             "listening": listening,
             "base_url": settings.public_url(),
             "data_dir": str(data_dir),
-            "first_start": found.first is not None,
+            "first_start": setup.first is not None,
             "dashboard": {
-                "url": found.sign_in_link or settings.public_url(),
-                "signs_in_once": found.sign_in_link is not None,
+                "url": setup.sign_in_link or settings.public_url(),
+                "signs_in_once": setup.sign_in_link is not None,
             },
         }
-        as_json(described | _announced(found))
+        print_json(message | _announcement_fields(setup))
         return
-    line(f"Hookmill is ready at {listening}")
-    line()
-    if found.first is not None:
-        _announce_first(found.first, settings)
+    print_line(f"Hookmill is ready at {listening}")
+    print_line()
+    if setup.first is not None:
+        _announce_first(setup.first, settings)
     else:
-        _announce_known(found, call)
-    line()
-    if found.sign_in_link is not None:
-        line("Open the dashboard, and choose your password there. The link works once, for a day:")
-        line()
-        line(found.sign_in_link)
-        line()
-    unsaid = [name for name in _SECRET if os.environ.get(name)]
-    fields(
+        _announce_existing(setup, call)
+    print_line()
+    if setup.sign_in_link is not None:
+        print_line("Open the dashboard, and choose your password there. The link works once, for a day:")
+        print_line()
+        print_line(setup.sign_in_link)
+        print_line()
+    secret_variables = [name for name in _SECRET_VARIABLES if os.environ.get(name)]
+    print_fields(
         [
-            *([("Dashboard:", settings.public_url())] if found.sign_in_link is None else []),
+            *([("Dashboard:", settings.public_url())] if setup.sign_in_link is None else []),
             ("What came in:", f"{call} delivery list"),
             ("What it started:", f"{call} run list"),
-            *([("Both need:", f"{', '.join(unsaid)} in the environment, as here")] if unsaid else []),
+            *(
+                [("Both need:", f"{', '.join(secret_variables)} in the environment, as here")]
+                if secret_variables
+                else []
+            ),
             ("Data:", str(data_dir)),
         ]
     )
 
 
-def _announce_first(made: WebhookWithSecret, settings: Settings) -> None:
-    line(f"A webhook and an automation, both named {FIRST}, are there to be tried. Post a delivery:")
-    line()
-    line(str(curl_line(made.webhook.auth_mode, made.url, made.reveal())))
-    line()
-    line("It starts a run, whose package appears in")
-    line(f"  {settings.data_dir.absolute() / 'runs' / '<run_id>' / PAYLOAD_FILE}")
-    line("It can be pasted again: the time in its body makes it another event. The token above is not shown again.")
+def _announce_first(created: WebhookWithSecret, settings: Settings) -> None:
+    print_line(f"A webhook and an automation, both named {FIRST}, are there to be tried. Post a delivery:")
+    print_line()
+    print_line(str(curl_line(created.webhook.auth_mode, created.url, created.reveal())))
+    print_line()
+    print_line("It starts a run, whose package appears in")
+    print_line(f"  {settings.data_dir.absolute() / 'runs' / '<run_id>' / PAYLOAD_FILE}")
+    print_line(
+        "It can be pasted again: the time in its body makes it another event. The token above is not shown again."
+    )
 
 
-def _announce_known(found: SetUp, call: str) -> None:
-    here = f"{_counted(found.webhooks, 'webhook')}, {_counted(found.automations, 'automation')}"
-    if found.other_factories:
-        here += f"; {count(len(found.other_factories), 'more factory')}: {_named(found.other_factories)}"
-    line(f"Here already: {here}.")
-    if not found.webhooks:
-        line(f"To create a webhook: {call} webhook create NAME")
+def _announce_existing(setup: SetUp, call: str) -> None:
+    existing = f"{_count_and_names(setup.webhooks, 'webhook')}, {_count_and_names(setup.automations, 'automation')}"
+    if setup.other_factories:
+        existing += f"; {count(len(setup.other_factories), 'more factory')}: {_name_list(setup.other_factories)}"
+    print_line(f"Here already: {existing}.")
+    if not setup.webhooks:
+        print_line(f"To create a webhook: {call} webhook create NAME")
         return
-    line("Secrets are not shown again. For a new one, which ends the old:")
+    print_line("Secrets are not shown again. For a new one, which ends the old:")
     # A line that can be pasted must not end a sender's secret by accident.
-    line(f"  {call} webhook rotate NAME")
+    print_line(f"  {call} webhook rotate NAME")
 
 
-def _counted(things: Sequence[Webhook] | Sequence[Automation], noun: str) -> str:
-    names = _named([thing.name for thing in things])
+def _count_and_names(things: Sequence[Webhook] | Sequence[Automation], noun: str) -> str:
+    names = _name_list([thing.name for thing in things])
     return f"{count(len(things), noun)} ({names})" if names else count(0, noun)
 
 
-def _named(names: Sequence[str]) -> str:
+def _name_list(names: Sequence[str]) -> str:
     some = [shown(name) for name in names[:NAMES_SHOWN]]
     if len(names) > NAMES_SHOWN:
         some.append(f"{len(names) - NAMES_SHOWN} more")
     return ", ".join(some)
 
 
-def _announced(found: SetUp) -> dict[str, Any]:
-    if found.first is not None:
+def _announcement_fields(setup: SetUp) -> dict[str, Any]:
+    if setup.first is not None:
         return {
-            "webhook": found.view,
-            "curl": curl_line(found.first.webhook.auth_mode, found.first.url, found.first.reveal()),
+            "webhook": setup.view,
+            "curl": curl_line(setup.first.webhook.auth_mode, setup.first.url, setup.first.reveal()),
         }
     return {
-        "webhooks": [webhook.name for webhook in found.webhooks],
-        "automations": [automation.name for automation in found.automations],
+        "webhooks": [webhook.name for webhook in setup.webhooks],
+        "automations": [automation.name for automation in setup.automations],
     }

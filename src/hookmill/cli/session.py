@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hookmill.cli.output import complain
+from hookmill.cli.output import print_error
 from hookmill.domain.errors import Invalid
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ UNUSABLE_SETTINGS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class FactorySession:
     """For commands about one factory."""
 
     settings: Settings
@@ -39,36 +39,36 @@ class TeamSession:
     may: MayAdminister
 
 
-def settings_in_force() -> Settings:
+def effective_settings() -> Settings:
     """The settings; when they can't be used, every problem is printed and the command ends with exit code 2."""
     from hookmill.settings import read_settings
 
     try:
         return read_settings()
     except Invalid as error:
-        complain(str(error))
+        print_error(str(error))
         raise typer.Exit(UNUSABLE_SETTINGS) from None
 
 
 @contextmanager
-def session(factory: str) -> Iterator[Session]:
+def factory_session(factory: str) -> Iterator[FactorySession]:
     """Open what the settings name, for one command. Raises `NotFound` for an unknown factory."""
-    with _opened() as (settings, management):
-        yield Session(settings=settings, management=management, may=management.access.operator(factory))
+    with _open_management() as (settings, management):
+        yield FactorySession(settings=settings, management=management, may=management.access.operator(factory))
 
 
 @contextmanager
 def team_session() -> Iterator[TeamSession]:
-    """As `session`, over the team. Raises `NotFound` before the first start."""
-    with _opened() as (settings, management):
+    """As `factory_session`, for the whole team. Raises `NotFound` before the first start."""
+    with _open_management() as (settings, management):
         yield TeamSession(settings=settings, management=management, may=management.access.operator_of_team())
 
 
 @contextmanager
-def _opened() -> Iterator[tuple[Settings, Management]]:
+def _open_management() -> Iterator[tuple[Settings, Management]]:
     from hookmill import app
 
-    settings = settings_in_force()
+    settings = effective_settings()
     store = app.open_store(settings)
     try:
         yield settings, app.management(settings, store)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, assert_never
 
 import typer
 
-from hookmill.cli import given, options
-from hookmill.cli.output import Column, as_json, call, confirmed, fields, line, table, utc
+from hookmill.cli import inputs, options
+from hookmill.cli.output import Column, command_line, confirm, print_fields, print_json, print_line, print_table, utc
 from hookmill.cli.secret import print_unsynced, unsynced
-from hookmill.cli.session import session
+from hookmill.cli.session import factory_session
 from hookmill.domain.sample import curl_line
 from hookmill.domain.text import shown
 from hookmill.domain.webhook import TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookState
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(no_args_is_help=True, help="Webhooks: the URLs that senders post to.")
 
-Name = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Its name or uid.", show_default=False)]
+WebhookArgument = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Its name or uid.", show_default=False)]
 
 
 @commands.command()
@@ -59,14 +59,14 @@ def create(
     json: options.AsJson = False,
 ) -> None:
     """Create a webhook. A secret that is generated for it is printed now, and never again."""
-    secret = given.secret_from_standard_input() if secret_from_stdin else None
-    with session(factory) as here:
-        made = here.management.webhooks.create(
-            here.may,
+    secret = inputs.read_secret() if secret_from_stdin else None
+    with factory_session(factory) as session:
+        created = session.management.webhooks.create(
+            session.may,
             name,
             auth_mode=mode,
             signature_scheme=scheme,
-            signature_options=given.json_in(signature, "--signature") if signature is not None else None,
+            signature_options=inputs.parse_json(signature, "--signature") if signature is not None else None,
             answers_handshakes=handshakes,
             secret=secret,
             secret_name=secret_name,
@@ -74,25 +74,25 @@ def create(
             event_header=event_header,
             enabled=not disabled,
         )
-        view = WebhookWithSecretView.once(here.management, made, generated=secret is None)
-        url = here.management.webhooks.url(made.webhook)
-    webhook = made.webhook
+        view = WebhookWithSecretView.once(session.management, created, generated=secret is None)
+        url = session.management.webhooks.url(created.webhook)
+    webhook = created.webhook
     if json:
-        as_json(view)
+        print_json(view)
         return
     if not webhook.has_secret:
-        _print_awaiting(made, factory)
+        _print_without_secret(created, factory)
         return
     state = "ready" if webhook.state is WebhookState.ENABLED else "created, and disabled: senders get 404"
-    line(f"Webhook {shown(webhook.name)} is {state}.")
-    line()
-    if secret is None and made.secret is not None:
-        _print_with_secret(made)
+    print_line(f"Webhook {shown(webhook.name)} is {state}.")
+    print_line()
+    if secret is None and created.secret is not None:
+        _print_with_secret(created)
     else:
-        _print_with_known_secret(webhook, url, was_given=secret is not None)
-        line(f"To send a sample from here: {call(f'send {webhook.uid}', factory)}")
+        _print_with_known_secret(webhook, url, from_input=secret is not None)
+        print_line(f"To send a sample from here: {command_line(f'send {webhook.uid}', factory)}")
     if webhook.state is WebhookState.DISABLED:
-        line(f"To accept deliveries: {call(f'webhook enable {webhook.uid}', factory)}")
+        print_line(f"To accept deliveries: {command_line(f'webhook enable {webhook.uid}', factory)}")
 
 
 @commands.command("list")
@@ -102,38 +102,40 @@ def list_webhooks(
     json: options.AsJson = False,
 ) -> None:
     """List the factory's webhooks."""
-    with session(factory) as here:
-        found = here.management.webhooks.all(here.may, with_deleted=deleted)
+    with factory_session(factory) as session:
+        webhooks = session.management.webhooks.all(session.may, with_deleted=deleted)
         if json:
-            as_json({"webhooks": [WebhookView.of(here.management, webhook) for webhook in found]})
+            print_json({"webhooks": [WebhookView.of(session.management, webhook) for webhook in webhooks]})
             return
-    if not found:
-        line(f"Factory {shown(factory)} has no webhooks yet. Create one: {call('webhook create NAME', factory)}")
+    if not webhooks:
+        print_line(
+            f"Factory {shown(factory)} has no webhooks yet. Create one: {command_line('webhook create NAME', factory)}"
+        )
         return
-    table(
+    print_table(
         [
             Column("NAME"),
             Column("UID", whole=True, stacked=True),
             Column("MODE", whole=True),
             Column("STATE", whole=True),
         ],
-        [(webhook.name, webhook.uid, webhook.auth_mode.value, _state(webhook)) for webhook in found],
+        [(webhook.name, webhook.uid, webhook.auth_mode.value, _state(webhook)) for webhook in webhooks],
     )
 
 
 @commands.command()
-def show(name: Name, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def show(name: WebhookArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Show one webhook, and which automations select it."""
-    with session(factory) as here:
-        webhook = here.management.webhooks.get(here.may, name)
+    with factory_session(factory) as session:
+        webhook = session.management.webhooks.get(session.may, name)
         selecting = [
             automation
-            for automation in here.management.automations.all(here.may)
+            for automation in session.management.automations.all(session.may)
             if webhook.uid in automation.selected_webhooks()
         ]
-        view = WebhookView.of(here.management, webhook)
+        view = WebhookView.of(session.management, webhook)
     if json:
-        as_json(plain(view) | {"automations": [automation.name for automation in selecting]})
+        print_json(plain(view) | {"automations": [automation.name for automation in selecting]})
         return
     pairs = [
         ("Webhook", shown(webhook.name)),
@@ -141,7 +143,7 @@ def show(name: Name, factory: options.FactoryName = "default", json: options.AsJ
         ("State", _state(webhook)),
         ("Mode", webhook.auth_mode.value),
         ("URL", view.url),
-        ("Secret", f"{webhook.secret_name} ({_of_secret(webhook, factory)})"),
+        ("Secret", f"{webhook.secret_name} ({_secret_state(webhook, factory)})"),
     ]
     if webhook.signature_scheme is not None:
         pairs.append(("Scheme", webhook.signature_scheme))
@@ -151,169 +153,177 @@ def show(name: Name, factory: options.FactoryName = "default", json: options.AsJ
     if webhook.event_header is not None:
         pairs.append(("Event type in", webhook.event_header))
     pairs.append(("Created", utc(webhook.created_at)))
-    pairs.append(("Automations", ", ".join(_named(automation) for automation in selecting) or "none selects it"))
-    fields(pairs)
+    pairs.append(
+        ("Automations", ", ".join(_automation_label(automation) for automation in selecting) or "none selects it")
+    )
+    print_fields(pairs)
 
 
 @commands.command()
-def enable(name: Name, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def enable(name: WebhookArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Accept deliveries again."""
     _set_enabled(name, factory, json, enabled=True)
 
 
 @commands.command()
-def disable(name: Name, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def disable(name: WebhookArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Stop accepting deliveries. Senders get 404 from now on."""
     _set_enabled(name, factory, json, enabled=False)
 
 
 @commands.command()
 def rename(
-    name: Name,
+    name: WebhookArgument,
     new_name: Annotated[str, typer.Argument(metavar="NEW", help="What it is called from now on.", show_default=False)],
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
     """Give a webhook another name. Its uid, URL, secret and log stay."""
-    with session(factory) as here:
-        before = here.management.webhooks.get(here.may, name)
-        webhook = here.management.webhooks.rename(here.may, before.uid, new_name)
-        view = WebhookView.of(here.management, webhook)
+    with factory_session(factory) as session:
+        before = session.management.webhooks.get(session.may, name)
+        webhook = session.management.webhooks.rename(session.may, before.uid, new_name)
+        view = WebhookView.of(session.management, webhook)
     if json:
-        as_json(view)
+        print_json(view)
         return
-    line(f"Webhook {shown(before.name)} ({webhook.uid}) is now called {shown(webhook.name)}. Its URL is the same.")
+    print_line(
+        f"Webhook {shown(before.name)} ({webhook.uid}) is now called {shown(webhook.name)}. Its URL is the same."
+    )
 
 
 @commands.command()
-def sync(name: Name, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
+def sync(name: WebhookArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Use the newest value of its team secret. The one before stops working at once."""
-    with session(factory) as here:
-        before = here.management.webhooks.get(here.may, name)
-        webhook = here.management.webhooks.sync(here.may, before.uid)
-        view = WebhookView.of(here.management, webhook)
+    with factory_session(factory) as session:
+        before = session.management.webhooks.get(session.may, name)
+        webhook = session.management.webhooks.sync(session.may, before.uid)
+        view = WebhookView.of(session.management, webhook)
     if json:
-        as_json(view)
+        print_json(view)
         return
     if before.secret_is_current:
-        line(f"Webhook {shown(webhook.name)} used the newest value of team secret {webhook.secret_name} already.")
+        print_line(f"Webhook {shown(webhook.name)} used the newest value of team secret {webhook.secret_name} already.")
         return
-    line(f"Webhook {shown(webhook.name)} now uses the newest value of team secret {webhook.secret_name}, and no other.")
+    print_line(
+        f"Webhook {shown(webhook.name)} now uses the newest value of team secret {webhook.secret_name}, and no other."
+    )
     if webhook.state is WebhookState.DISABLED:
-        line(f"To accept deliveries: {call(f'webhook enable {webhook.uid}', factory)}")
+        print_line(f"To accept deliveries: {command_line(f'webhook enable {webhook.uid}', factory)}")
 
 
 @commands.command()
 def rotate(
-    name: Name,
+    name: WebhookArgument,
     secret_from_stdin: options.SecretFromStdin = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
     """Replace the secret. The old one stops working at once; one that is generated is printed now, and never again."""
-    secret = given.secret_from_standard_input() if secret_from_stdin else None
-    with session(factory) as here:
-        had_one = here.management.webhooks.get(here.may, name).has_secret
-        rotated = here.management.webhooks.rotate(here.may, name, secret)
-        view = WebhookWithSecretView.once(here.management, rotated, generated=secret is None)
-        others = unsynced(here, rotated.webhook.secret_name)
+    secret = inputs.read_secret() if secret_from_stdin else None
+    with factory_session(factory) as session:
+        had_secret = session.management.webhooks.get(session.may, name).has_secret
+        rotated = session.management.webhooks.rotate(session.may, name, secret)
+        view = WebhookWithSecretView.once(session.management, rotated, generated=secret is None)
+        others = unsynced(session, rotated.webhook.secret_name)
     webhook = rotated.webhook
     if json:
-        as_json(view)
+        print_json(view)
         return
-    if had_one:
-        line(f"Webhook {shown(webhook.name)} has a new secret. The old one works no more.")
+    if had_secret:
+        print_line(f"Webhook {shown(webhook.name)} has a new secret. The old one works no more.")
     else:
-        line(f"Webhook {shown(webhook.name)} has its secret now.")
+        print_line(f"Webhook {shown(webhook.name)} has its secret now.")
     if secret is None:
-        line()
+        print_line()
         _print_with_secret(rotated)
     if webhook.state is WebhookState.DISABLED:
-        line(f"To accept deliveries: {call(f'webhook enable {webhook.uid}', factory)}")
+        print_line(f"To accept deliveries: {command_line(f'webhook enable {webhook.uid}', factory)}")
     if others:
-        line(f"Other webhooks use team secret {webhook.secret_name} too.")
+        print_line(f"Other webhooks use team secret {webhook.secret_name} too.")
         print_unsynced(others, factory)
 
 
 @commands.command()
 def delete(
-    name: Name,
+    name: WebhookArgument,
     yes: options.Yes = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
     """Delete a webhook. Its URL answers 404 for ever; its log stays until retention takes it."""
-    given.agreed_beforehand(json, yes)
-    with session(factory) as here:
-        webhook = here.management.webhooks.get(here.may, name)
+    inputs.require_yes_with_json(json, yes)
+    with factory_session(factory) as session:
+        webhook = session.management.webhooks.get(session.may, name)
         if not yes and webhook.state is not WebhookState.DELETED:
-            confirmed(f"Delete webhook {webhook.name} ({webhook.uid})? Its URL dies for ever.")
-        webhook = here.management.webhooks.delete(here.may, webhook.uid)
-        view = WebhookView.of(here.management, webhook)
+            confirm(f"Delete webhook {webhook.name} ({webhook.uid})? Its URL dies for ever.")
+        webhook = session.management.webhooks.delete(session.may, webhook.uid)
+        view = WebhookView.of(session.management, webhook)
     if json:
-        as_json(view)
+        print_json(view)
         return
-    line(f"Webhook {shown(webhook.name)} ({webhook.uid}) is deleted. Senders get 404.")
+    print_line(f"Webhook {shown(webhook.name)} ({webhook.uid}) is deleted. Senders get 404.")
 
 
 def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
-    with session(factory) as here:
-        webhook = here.management.webhooks.set_enabled(here.may, name, enabled)
-        view = WebhookView.of(here.management, webhook)
+    with factory_session(factory) as session:
+        webhook = session.management.webhooks.set_enabled(session.may, name, enabled)
+        view = WebhookView.of(session.management, webhook)
     if json:
-        as_json(view)
+        print_json(view)
         return
     effect = "Deliveries are accepted." if enabled else "Senders get 404; its log and automations stay."
-    line(f"Webhook {shown(webhook.name)} ({webhook.uid}) is {webhook.state.value}. {effect}")
+    print_line(f"Webhook {shown(webhook.name)} ({webhook.uid}) is {webhook.state.value}. {effect}")
 
 
-def _print_with_secret(made: WebhookWithSecret) -> None:
+def _print_with_secret(created: WebhookWithSecret) -> None:
     """The one moment when the secret and the complete URL are shown."""
-    fields([("UID", made.webhook.uid), ("URL", made.url), ("Secret", made.reveal())])
-    line()
-    line(f"Keep the secret now: it is not shown again. It is stored as team secret {made.webhook.secret_name}.")
-    if (sample := curl_line(made.webhook.auth_mode, made.url, made.reveal())) is not None:
-        enabled = made.webhook.state is WebhookState.ENABLED
-        line("A sample delivery:" if enabled else "A sample delivery, once it is enabled:")
-        line()
-        line(sample)
+    print_fields([("UID", created.webhook.uid), ("URL", created.url), ("Secret", created.reveal())])
+    print_line()
+    print_line(
+        f"Keep the secret now: it is not shown again. It is stored as team secret {created.webhook.secret_name}."
+    )
+    if (sample := curl_line(created.webhook.auth_mode, created.url, created.reveal())) is not None:
+        enabled = created.webhook.state is WebhookState.ENABLED
+        print_line("A sample delivery:" if enabled else "A sample delivery, once it is enabled:")
+        print_line()
+        print_line(sample)
 
 
-def _print_with_known_secret(webhook: Webhook, url: str, *, was_given: bool) -> None:
+def _print_with_known_secret(webhook: Webhook, url: str, *, from_input: bool) -> None:
     """The secret is one that somebody knows already, and nobody is shown."""
-    whose = "the one you gave, kept as team secret" if was_given else "the value that is in team secret"
-    fields([("UID", webhook.uid), ("URL", url), ("Secret", f"{whose} {webhook.secret_name}; it is not shown")])
-    line()
+    origin = "the one you gave, kept as team secret" if from_input else "the value that is in team secret"
+    print_fields([("UID", webhook.uid), ("URL", url), ("Secret", f"{origin} {webhook.secret_name}; it is not shown")])
+    print_line()
     match webhook.auth_mode:
         case AuthMode.TOKEN:
-            line("Senders put that secret into a header of each delivery, Authorization: Bearer SECRET.")
+            print_line("Senders put that secret into a header of each delivery, Authorization: Bearer SECRET.")
         case AuthMode.URL_TOKEN:
-            line(f"Senders post to the URL with that secret in the place of {TOKEN_PLACEHOLDER}.")
+            print_line(f"Senders post to the URL with that secret in the place of {TOKEN_PLACEHOLDER}.")
         case AuthMode.SIGNATURE:
-            line("Senders sign each delivery with that secret.")
+            print_line("Senders sign each delivery with that secret.")
         case _:
             assert_never(webhook.auth_mode)
 
 
-def _print_awaiting(made: WebhookWithSecret, factory: str) -> None:
+def _print_without_secret(created: WebhookWithSecret, factory: str) -> None:
     """Only the provider can make the secret, and it wants the URL first."""
-    webhook = made.webhook
-    line(f"Webhook {shown(webhook.name)} is created, and disabled until it has the provider's secret.")
-    line()
-    fields([("UID", webhook.uid), ("URL", made.url)])
-    line()
-    line(f"How to set the provider up: {call(f'scheme show {webhook.signature_scheme}')}")
-    line("Give it the URL, hand its signing secret over here (it is asked for, or piped in), and then enable:")
-    line()
-    line(f"  {call(f'webhook rotate {webhook.uid} --secret-from-stdin', factory)}")
-    line(f"  {call(f'webhook enable {webhook.uid}', factory)}")
+    webhook = created.webhook
+    print_line(f"Webhook {shown(webhook.name)} is created, and disabled until it has the provider's secret.")
+    print_line()
+    print_fields([("UID", webhook.uid), ("URL", created.url)])
+    print_line()
+    print_line(f"How to set the provider up: {command_line(f'scheme show {webhook.signature_scheme}')}")
+    print_line("Give it the URL, hand its signing secret over here (it is asked for, or piped in), and then enable:")
+    print_line()
+    print_line(f"  {command_line(f'webhook rotate {webhook.uid} --secret-from-stdin', factory)}")
+    print_line(f"  {command_line(f'webhook enable {webhook.uid}', factory)}")
 
 
-def _of_secret(webhook: Webhook, factory: str) -> str:
+def _secret_state(webhook: Webhook, factory: str) -> str:
     if not webhook.secret_is_current:
-        return f"it has a newer value; to use that: {call(f'webhook sync {webhook.uid}', factory)}"
+        return f"it has a newer value; to use that: {command_line(f'webhook sync {webhook.uid}', factory)}"
     if not webhook.has_secret:
-        give = call(f"webhook rotate {webhook.uid} --secret-from-stdin", factory)
+        give = command_line(f"webhook rotate {webhook.uid} --secret-from-stdin", factory)
         return f"no value yet; to supply the provider's: {give}"
     return "never shown; rotate it for a new one"
 
@@ -326,5 +336,5 @@ def _state(webhook: Webhook) -> str:
     return f"{webhook.state.value}, secret changed and not yet synced"
 
 
-def _named(automation: Automation) -> str:
+def _automation_label(automation: Automation) -> str:
     return shown(automation.name) if automation.enabled else f"{shown(automation.name)} (disabled)"

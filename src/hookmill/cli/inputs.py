@@ -25,33 +25,33 @@ _AGO: Final = re.compile(r"([0-9]{1,6})([smhdw])\Z")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
-def exactly_one(**options: object) -> None:
+def require_exactly_one(**options: object) -> None:
     """Wrong usage unless one of these options was given, and no other."""
     if sum(value is not None for value in options.values()) != 1:
-        known = ", ".join("--" + name.replace("_", "-") for name in options)
-        raise typer.BadParameter(f"give exactly one of {known}")
+        names = ", ".join("--" + name.replace("_", "-") for name in options)
+        raise typer.BadParameter(f"give exactly one of {names}")
 
 
-def at_most_one(**options: object) -> None:
+def require_at_most_one(**options: object) -> None:
     """Wrong usage when several of these options were given."""
     if any(value is not None for value in options.values()):
-        exactly_one(**options)
+        require_exactly_one(**options)
 
 
-def one_or_more(**options: object) -> None:
+def require_at_least_one(**options: object) -> None:
     """Wrong usage unless at least one of these options was given."""
     if all(value is None for value in options.values()):
-        known = ", ".join("--" + name.replace("_", "-") for name in options)
-        raise typer.BadParameter(f"give one of {known}")
+        names = ", ".join("--" + name.replace("_", "-") for name in options)
+        raise typer.BadParameter(f"give one of {names}")
 
 
-def agreed_beforehand(json: bool, yes: bool) -> None:
+def require_yes_with_json(json: bool, yes: bool) -> None:
     """Wrong usage where a program wants JSON and nobody could be asked."""
     if json and not yes:
         raise typer.BadParameter("--json can't ask for confirmation; give --yes as well")
 
 
-def moment(text: str | None, option: str) -> int | None:
+def parse_time(text: str | None, option: str) -> int | None:
     """A time as people write it, as µs since 1970: `2026-11-21 09:12`, UTC unless it says otherwise, or `2h`, ago."""
     if text is None:
         return None
@@ -67,20 +67,20 @@ def moment(text: str | None, option: str) -> int | None:
         ) from None
 
 
-def filter_in(text: str | None, path: str | None) -> Any:
+def read_filter(text: str | None, path: str | None) -> Any:
     """The payload filter of `--filter` or `--filter-file`; None when there is none."""
-    at_most_one(filter=text, filter_file=path)
+    require_at_most_one(filter=text, filter_file=path)
     if path is not None:
-        text = text_of(path, "The filter file")
+        text = read_text(path, "The filter file")
     if text is None:
         return None
-    chosen = json_in(text, "The payload filter")
-    if chosen is None:
+    payload_filter = parse_json(text, "The payload filter")
+    if payload_filter is None:
         raise Invalid("The payload filter is null. Leave it out to select every payload.")
-    return chosen
+    return payload_filter
 
 
-def bytes_of(path: str, what: str, bytes_max: int) -> bytes:
+def read_bytes(path: str, label: str, bytes_max: int) -> bytes:
     """The bytes of a file or a pipe, or standard input's for `-`. Raises `Invalid` for none, and for too many."""
     try:
         if path == STANDARD_INPUT:
@@ -89,43 +89,43 @@ def bytes_of(path: str, what: str, bytes_max: int) -> bytes:
             mode = Path(path).stat().st_mode
             # A shell's `<(…)` is a pipe. A device may be endless.
             if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
-                raise Invalid(f"{what} {shown(path)} is no file. Name a file or a pipe, or - for standard input.")
+                raise Invalid(f"{label} {shown(path)} is no file. Name a file or a pipe, or - for standard input.")
             with Path(path).open("rb") as file:
                 content = file.read(bytes_max + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "no file can have this name"
-        raise Invalid(f"{what} {shown(path)} can't be read: {reason}.") from None
+        raise Invalid(f"{label} {shown(path)} can't be read: {reason}.") from None
     if len(content) > bytes_max:
-        raise Invalid(f"{what} {shown(path)} has more than {bytes_max:,} bytes, the most that is read. Shorten it.")
+        raise Invalid(f"{label} {shown(path)} has more than {bytes_max:,} bytes, the most that is read. Shorten it.")
     return content
 
 
-def text_of(path: str, what: str, bytes_max: int = TEXT_BYTES_MAX) -> str:
+def read_text(path: str, label: str, bytes_max: int = TEXT_BYTES_MAX) -> str:
     """A file's text, or standard input's for `-`. Raises `Invalid` unless it is UTF-8, and not too long."""
     try:
-        return bytes_of(path, what, bytes_max).decode()
+        return read_bytes(path, label, bytes_max).decode()
     except UnicodeDecodeError as error:
-        raise Invalid(f"{what} {shown(path)} is not UTF-8: byte {error.start + 1} can't be read.") from None
+        raise Invalid(f"{label} {shown(path)} is not UTF-8: byte {error.start + 1} can't be read.") from None
 
 
-def json_in(text: str, what: str) -> Any:
+def parse_json(text: str, label: str) -> Any:
     """The JSON value that the text spells. Raises `Invalid` with the place of the fault."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise Invalid(f"{what} is not JSON: {error.msg} at {place}.") from None
+        raise Invalid(f"{label} is not JSON: {error.msg} at {place}.") from None
     except (RecursionError, ValueError):
         raise Invalid(
-            f"{what} is not usable JSON: it is nested too deep, or holds a number of too many digits."
+            f"{label} is not usable JSON: it is nested too deep, or holds a number of too many digits."
         ) from None
 
 
-def secret_from_standard_input() -> str:
+def read_secret() -> str:
     """What is piped in. At a terminal it is asked for, and not echoed."""
     if sys.stdin.isatty():
         return str(typer.prompt("Secret", hide_input=True, err=True))
     try:
-        return bytes_of(STANDARD_INPUT, "The secret on standard input", SECRET_BYTES_MAX).decode()
+        return read_bytes(STANDARD_INPUT, "The secret on standard input", SECRET_BYTES_MAX).decode()
     except UnicodeDecodeError:
         raise Invalid("The secret on standard input is not UTF-8. Pipe in the text itself.") from None

@@ -11,7 +11,7 @@ import pytest
 import time_machine
 import typer
 
-from hookmill.cli import given
+from hookmill.cli import inputs
 from hookmill.domain.errors import Invalid
 from tests.cli.conftest import START_US, Hookmill
 
@@ -36,7 +36,7 @@ SECOND_US = 1_000_000
 )
 @time_machine.travel(START_US / SECOND_US, tick=False)
 def test_a_time_is_utc_unless_it_says_otherwise_or_so_long_ago(written: str, meant: int):
-    assert given.moment(written, "--since") == meant
+    assert inputs.parse_time(written, "--since") == meant
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def test_a_time_is_utc_unless_it_says_otherwise_or_so_long_ago(written: str, mea
 )
 def test_time_outside_the_calendar_is_refused(written: str):
     with pytest.raises(typer.BadParameter, match="years 1 to 9999"):
-        given.moment(written, "--since")
+        inputs.parse_time(written, "--since")
 
 
 @pytest.mark.parametrize("written", ["", "yesterday", "09:12", "2026-13-01", "2 h", "-2h", "1.5h", "2h\u001b[31m"])
 def test_what_is_no_time_is_refused_with_how_to_write_one(written: str):
     with pytest.raises(typer.BadParameter, match="is no time") as refused:
-        given.moment(written, "--since")
+        inputs.parse_time(written, "--since")
 
     assert "\x1b" not in str(refused.value)
 
@@ -69,8 +69,8 @@ def through_a_pipe(content: bytes) -> str:
 def test_file_at_its_limit_is_read_whole(tmp_path: Path):
     (tmp_path / "file").write_bytes(b"x" * 10)
 
-    assert given.bytes_of(str(tmp_path / "file"), "The file", 10) == b"x" * 10
-    assert given.bytes_of(through_a_pipe(b"x" * 10), "The file", 10) == b"x" * 10
+    assert inputs.read_bytes(str(tmp_path / "file"), "The file", 10) == b"x" * 10
+    assert inputs.read_bytes(through_a_pipe(b"x" * 10), "The file", 10) == b"x" * 10
 
 
 def test_input_over_its_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -79,13 +79,13 @@ def test_input_over_its_limit_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
 
     for path in (str(tmp_path / "file"), through_a_pipe(b"x" * 11), "-"):
         with pytest.raises(Invalid, match="more than 10 bytes"):
-            given.bytes_of(path, "The file", 10)
+            inputs.read_bytes(path, "The file", 10)
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "/"])
 def test_device_or_directory_is_no_file(path: str):
     with pytest.raises(Invalid, match="is no file"):
-        given.bytes_of(path, "The file", 10)
+        inputs.read_bytes(path, "The file", 10)
 
 
 @pytest.mark.parametrize(
