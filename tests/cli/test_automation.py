@@ -294,7 +294,7 @@ def test_unreadable_trigger_is_reported_and_kept(automation: Any, log: Log, hook
     refused = hookmill("automation", "change", "triage", "--no-filter", ends=1)
 
     assert "Trigger     can't be read: {" in shown.out
-    assert "Warning: This version can't read one of its triggers" in shown.err
+    assert "Warning: A trigger that can't be read starts no runs" in shown.err
     assert described["triggers"] == [*automation["triggers"], of_a_later_version]
     assert "has triggers that can't be read" in refused.err
 
