@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hookmill import definitions
-from hookmill.definitions import Act, Applied, Plan
+from hookmill.definitions import Applied, Plan, PlannedAction
 from hookmill.domain.errors import Conflict
 from hookmill.domain.permission import Channel, MayManage
 from hookmill.domain.webhook import Webhook, WebhookState
@@ -126,8 +126,8 @@ def test_a_whole_repository_applies_and_applies_again_without_a_change(repositor
 
     again = repository.apply()
 
-    assert [step.act for step in first.plan.steps] == [Act.CREATE] * 12
-    assert [(step.act, step.kind.value) for step in second.plan.steps] == [(Act.CREATE, "automation")] * 12
+    assert [step.action for step in first.plan.steps] == [PlannedAction.CREATE] * 12
+    assert [(step.action, step.kind.value) for step in second.plan.steps] == [(PlannedAction.CREATE, "automation")] * 12
     assert again.plan.steps == ()
     assert again.plan.unchanged == 24
     assert repository.everything() == before
@@ -375,7 +375,10 @@ def test_a_full_factory_may_exchange_a_webhook(repository: Repository):
 
     applied = repository.apply(may_delete=True)
 
-    assert [(step.act, step.name) for step in applied.plan.steps] == [(Act.REMOVE, "w0"), (Act.CREATE, "new")]
+    assert [(step.action, step.name) for step in applied.plan.steps] == [
+        (PlannedAction.REMOVE, "w0"),
+        (PlannedAction.CREATE, "new"),
+    ]
 
 
 # Toggles
@@ -424,7 +427,7 @@ def test_an_automation_without_a_file_is_deleted(applied_repository: Repository)
 
     (step,) = applied_repository.apply().plan.steps
 
-    assert (step.act, step.name) == (Act.REMOVE, "triage")
+    assert (step.action, step.name) == (PlannedAction.REMOVE, "triage")
     assert list(applied_repository.world.management.automations.all(applied_repository.may)) == []
 
 

@@ -22,7 +22,7 @@ HARMLESS = {
     ("secrets.py", "webhook.secret_name == secret.name"): "the same",
     ("live.py", "delivery.identity_digest in self.identities"): "events' ids, which the log shows",
     ("planning.py", "change.key != WebhookKey.SECRET_NAME"): "keys of a definition file",
-    ("telling.py", "WebhookKey.SIGNATURE_SCHEME in settings"): "the same",
+    ("rendering.py", "WebhookKey.SIGNATURE_SCHEME in settings"): "the same",
     ("secret.py", "value.reveal() not in {'.', '..'}"): "a secret at the moment when it is made",
 }
 """Comparisons of what only sounds secret, each with the reason why its time tells nothing."""

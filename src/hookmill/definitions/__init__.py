@@ -3,12 +3,12 @@
     folder.py     which files of a folder are definitions; nothing outside it is opened
     text.py       from bytes to text; unresolved merges, front matter
     nodes.py      the part of YAML that they may use, each value with its line and column
-    form.py       mappings whose keys are known
+    mapping.py    mappings whose keys are known
     keys.py       those keys, and the fields that they stand for
     reading.py    from bytes to definitions, or to everything that is wrong with them
     planning.py   what applying them would change; pure
     applying.py   the plan, proven and taken: all of it or nothing
-    telling.py    a plan in words
+    rendering.py  a plan in words
     exporting.py  the way back: a factory as files
     schemas/      JSON Schemas, for editors
 
@@ -28,10 +28,10 @@ from hookmill.definitions.applying import (
     validated,
 )
 from hookmill.definitions.exporting import export, write
-from hookmill.definitions.planning import Act, Change, Kind, Plan, Step
+from hookmill.definitions.planning import Kind, Plan, PlannedAction, PlannedChange, Step
 from hookmill.definitions.problem import Place, Problem, UnusableDefinitions
 from hookmill.definitions.reading import AutomationDefinition, Definitions, WebhookDefinition
-from hookmill.definitions.telling import lines_of_plan, summary_of
+from hookmill.definitions.rendering import lines_of_plan, summary_of
 from hookmill.domain.errors import NotFound
 
 SCHEMAS = ("webhook", "automation")
@@ -46,15 +46,15 @@ def schema(kind: str) -> bytes:
 
 __all__ = [
     "SCHEMAS",
-    "Act",
     "Applied",
     "AutomationDefinition",
-    "Change",
     "ConsentNeeded",
     "Definitions",
     "Kind",
     "Place",
     "Plan",
+    "PlannedAction",
+    "PlannedChange",
     "Problem",
     "Step",
     "UnusableDefinitions",

@@ -15,18 +15,18 @@ from hookmill.definitions.keys import WebhookKey
 from hookmill.definitions.planning import (
     BACKTESTED,
     SYNC,
-    Act,
     Kind,
     Plan,
+    PlannedAction,
     State,
     Step,
-    filters_to_try,
+    backtest_warning,
+    filters_to_backtest,
     plan_of,
-    warning_of,
 )
 from hookmill.definitions.problem import Problem, UnusableDefinitions
 from hookmill.definitions.reading import AutomationDefinition, Definitions, WebhookDefinition, beyond_contract, read
-from hookmill.definitions.telling import lines_of_plan, summary_of
+from hookmill.definitions.rendering import lines_of_plan, summary_of
 from hookmill.domain.errors import Conflict, HookmillError, Invalid, NotFound, StoreUnavailable
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.webhook import Webhook, WebhookState
@@ -52,7 +52,7 @@ def validated(folder: Path, *, contract_only: bool = False) -> Definitions:
 
     With `contract_only`, filters that use other operators than the contract's are problems too.
     """
-    definitions = _usable(read(read_folder(folder)))
+    definitions = _require_usable(read(read_folder(folder)))
     if contract_only and (problems := beyond_contract(definitions)):
         raise UnusableDefinitions(problems)
     return definitions
@@ -81,13 +81,13 @@ def plan(management: Management, may: MayManage, definitions: Definitions) -> Pl
     from hookmill.management import DefinitionAct
 
     try:
-        with _refusal_noted(management, may, DefinitionAct.PLAN), management.together(may):
-            raise _Undone(_taken(management, may, definitions))
-    except _Undone as undone:
+        with _refusal_recorded(management, may, DefinitionAct.PLAN), management.together(may):
+            raise _Rollback(_plan_and_apply_steps(management, may, definitions))
+    except _Rollback as rollback:
         # A disk that is full keeps nobody from planning.
         with suppress(StoreUnavailable):
-            _note_done(management, may, DefinitionAct.PLAN, undone.plan)
-        return undone.plan
+            _record_success(management, may, DefinitionAct.PLAN, rollback.plan)
+        return rollback.plan
 
 
 def apply(management: Management, may: MayManage, definitions: Definitions, *, may_delete: bool = False) -> Applied:
@@ -97,18 +97,18 @@ def apply(management: Management, may: MayManage, definitions: Definitions, *, m
     """
     from hookmill.management import DefinitionAct
 
-    with _refusal_noted(management, may, DefinitionAct.APPLY), management.together(may):
-        done = _taken(management, may, definitions)
-        if done.needs_consent is not None and not may_delete:
-            raise ConsentNeeded(done.needs_consent)
+    with _refusal_recorded(management, may, DefinitionAct.APPLY), management.together(may):
+        applied_plan = _plan_and_apply_steps(management, may, definitions)
+        if applied_plan.needs_consent is not None and not may_delete:
+            raise ConsentNeeded(applied_plan.needs_consent)
         management.factories.take_by_files(may)
         webhooks = tuple(management.webhooks.all(may))
-        _note_done(management, may, DefinitionAct.APPLY, done)
-    return Applied(done, webhooks)
+        _record_success(management, may, DefinitionAct.APPLY, applied_plan)
+    return Applied(applied_plan, webhooks)
 
 
 @contextmanager
-def _refusal_noted(management: Management, may: MayManage, act: DefinitionAct) -> Iterator[None]:
+def _refusal_recorded(management: Management, may: MayManage, action: DefinitionAct) -> Iterator[None]:
     """Keep what was wrong with the files, for those who look at the factory."""
     from hookmill.management import DefinitionOutcome
 
@@ -118,38 +118,38 @@ def _refusal_noted(management: Management, may: MayManage, act: DefinitionAct) -
         problems = [str(problem) for problem in error.problems] if isinstance(error, UnusableDefinitions) else []
         summary = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}." if problems else str(error)
         with suppress(StoreUnavailable):
-            management.definition_runs.note(may, act, DefinitionOutcome.REFUSED, summary, problems)
+            management.definition_runs.note(may, action, DefinitionOutcome.REFUSED, summary, problems)
         raise
 
 
-def _note_done(management: Management, may: MayManage, act: DefinitionAct, plan: Plan) -> None:
+def _record_success(management: Management, may: MayManage, action: DefinitionAct, plan: Plan) -> None:
     from hookmill.management import DefinitionOutcome
 
-    management.definition_runs.note(may, act, DefinitionOutcome.DONE, summary_of(plan), lines_of_plan(plan))
+    management.definition_runs.note(may, action, DefinitionOutcome.DONE, summary_of(plan), lines_of_plan(plan))
 
 
 def backtest(management: Management, may: MayView, definitions: Definitions) -> Iterator[Problem | None]:
     """Try every filter on what was stored last from its webhooks: a warning for each that matches nothing of
     it. Yields once per filter, because each may take long."""
-    live = {one.uid for one in management.webhooks.all(may) if one.state is not WebhookState.DELETED}
-    for automation, number in filters_to_try(definitions):
+    live_uids = {webhook.uid for webhook in management.webhooks.all(may) if webhook.state is not WebhookState.DELETED}
+    for automation, number in filters_to_backtest(definitions):
         trigger = automation.triggers[number]
-        uids = [uid for uid in trigger.webhook_ids if uid in live]
+        uids = [uid for uid in trigger.webhook_ids if uid in live_uids]
         if not uids:
             yield None
             continue
-        tried = management.filters.backtest(
+        result = management.filters.backtest(
             may,
             payload_filter=trigger.payload.source if trigger.payload is not None else None,
             event_types=trigger.event_types or None,
             webhook_ids=uids,
             last=BACKTESTED,
         )
-        matched = len(tried.matching)
-        yield warning_of(automation, number, matched, matched + len(tried.others))
+        matched = len(result.matching)
+        yield backtest_warning(automation, number, matched, matched + len(result.others))
 
 
-class _Undone(Exception):
+class _Rollback(Exception):
     """Ends a trial: leaving the transaction by an exception undoes what was done in it."""
 
     def __init__(self, plan: Plan) -> None:
@@ -157,53 +157,53 @@ class _Undone(Exception):
         self.plan = plan
 
 
-def _taken(management: Management, may: MayManage, definitions: Definitions) -> Plan:
+def _plan_and_apply_steps(management: Management, may: MayManage, definitions: Definitions) -> Plan:
     """The plan, its steps taken in the transaction under way. Raises `UnusableDefinitions` with every problem."""
-    found = plan_of(definitions, state_of(management, may))
-    problems = list(found.problems)
+    planned = plan_of(definitions, state_of(management, may))
+    problems = list(planned.problems)
     # With a file that can't be read, its webhook would look like one that was taken away.
     if not definitions.problems:
-        at_fault = {problem.file for problem in problems}
-        for step in found.steps:
-            if step.definition is None or step.definition.file not in at_fault:
-                problems += _take(management, may, step)
+        files_with_problems = {problem.file for problem in problems}
+        for step in planned.steps:
+            if step.definition is None or step.definition.file not in files_with_problems:
+                problems += _apply_step(management, may, step)
     if problems:
         raise UnusableDefinitions(problems)
-    return found
+    return planned
 
 
-def _take(management: Management, may: MayManage, step: Step) -> list[Problem]:
+def _apply_step(management: Management, may: MayManage, step: Step) -> list[Problem]:
     """Take one step. What the operations say against it is told at its place in the file."""
     try:
-        match step.kind, step.act:
-            case Kind.WEBHOOK, Act.REMOVE:
+        match step.kind, step.action:
+            case Kind.WEBHOOK, PlannedAction.REMOVE:
                 management.webhooks.delete(may, str(step.id))
-            case Kind.AUTOMATION, Act.REMOVE:
+            case Kind.AUTOMATION, PlannedAction.REMOVE:
                 management.automations.delete(may, str(step.id))
             case Kind.WEBHOOK, _:
-                _take_webhook(management, may, step)
+                _apply_webhook(management, may, step)
             case Kind.AUTOMATION, _:
-                _take_automation(management, may, step)
+                _apply_automation(management, may, step)
     except (Invalid, Conflict, NotFound) as error:
-        return _told(step, error)
+        return _problems_of(step, error)
     return []
 
 
-def _take_webhook(management: Management, may: MayManage, step: Step) -> None:
-    wanted = step.definition
-    assert isinstance(wanted, WebhookDefinition), "what is made or changed is defined"
-    if step.act is Act.CREATE:
+def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
+    definition = step.definition
+    assert isinstance(definition, WebhookDefinition), "what is made or changed is defined"
+    if step.action is PlannedAction.CREATE:
         management.webhooks.create(
             may,
-            wanted.name,
-            auth_mode=wanted.auth_mode,
-            signature_scheme=wanted.signature_scheme,
-            signature_options=wanted.signature_options,
-            answers_handshakes=wanted.answers_handshakes,
-            secret_name=wanted.secret_name,
-            delivery_id_header=wanted.delivery_id_header,
-            event_header=wanted.event_header,
-            enabled=wanted.enabled is not False,
+            definition.name,
+            auth_mode=definition.auth_mode,
+            signature_scheme=definition.signature_scheme,
+            signature_options=definition.signature_options,
+            answers_handshakes=definition.answers_handshakes,
+            secret_name=definition.secret_name,
+            delivery_id_header=definition.delivery_id_header,
+            event_header=definition.event_header,
+            enabled=definition.enabled is not False,
         )
         return
     uid, keys = str(step.id), {change.key for change in step.changes}
@@ -212,52 +212,52 @@ def _take_webhook(management: Management, may: MayManage, step: Step) -> None:
         management.webhooks.redefine(
             may,
             uid,
-            auth_mode=wanted.auth_mode,
-            signature_scheme=wanted.signature_scheme,
-            signature_options=wanted.signature_options,
-            answers_handshakes=wanted.answers_handshakes,
-            secret_name=wanted.secret_name,
-            delivery_id_header=wanted.delivery_id_header,
-            event_header=wanted.event_header,
+            auth_mode=definition.auth_mode,
+            signature_scheme=definition.signature_scheme,
+            signature_options=definition.signature_options,
+            answers_handshakes=definition.answers_handshakes,
+            secret_name=definition.secret_name,
+            delivery_id_header=definition.delivery_id_header,
+            event_header=definition.event_header,
         )
     elif headers & keys:
         # Unlike a redefinition, this is possible while the provider's secret is still awaited.
         management.webhooks.change(
-            may, uid, delivery_id_header=wanted.delivery_id_header, event_header=wanted.event_header
+            may, uid, delivery_id_header=definition.delivery_id_header, event_header=definition.event_header
         )
     if SYNC in keys:
         management.webhooks.sync(may, uid)
     if WebhookKey.ENABLED in keys:
-        management.webhooks.set_enabled(may, uid, bool(wanted.enabled))
+        management.webhooks.set_enabled(may, uid, bool(definition.enabled))
 
 
-def _take_automation(management: Management, may: MayManage, step: Step) -> None:
-    wanted = step.definition
-    assert isinstance(wanted, AutomationDefinition), "what is made or changed is defined"
-    triggers = [trigger.as_json() for trigger in wanted.triggers]
-    runner = wanted.runner or management.config.default_runner
-    if step.act is Act.CREATE:
+def _apply_automation(management: Management, may: MayManage, step: Step) -> None:
+    definition = step.definition
+    assert isinstance(definition, AutomationDefinition), "what is made or changed is defined"
+    triggers = [trigger.as_json() for trigger in definition.triggers]
+    runner = definition.runner or management.config.default_runner
+    if step.action is PlannedAction.CREATE:
         management.automations.create(
             may,
-            wanted.name,
-            prompt=wanted.prompt,
+            definition.name,
+            prompt=definition.prompt,
             triggers=triggers,
             runner=runner,
-            enabled=wanted.enabled is not False,
+            enabled=definition.enabled is not False,
         )
         return
     keys = {change.key for change in step.changes}
     management.automations.change(
         may,
         str(step.id),
-        prompt=wanted.prompt if "prompt" in keys else None,
+        prompt=definition.prompt if "prompt" in keys else None,
         triggers=triggers if "triggers" in keys else None,
         runner=runner if "runner" in keys else None,
-        enabled=wanted.enabled if "enabled" in keys else None,
+        enabled=definition.enabled if "enabled" in keys else None,
     )
 
 
-def _told(step: Step, error: HookmillError) -> list[Problem]:
+def _problems_of(step: Step, error: HookmillError) -> list[Problem]:
     definition = step.definition
     if definition is None:
         raise error
@@ -268,13 +268,15 @@ def _told(step: Step, error: HookmillError) -> list[Problem]:
     return [definition.problem(f"/{WebhookKey.SECRET_NAME}" if about_secret else "", str(error))]
 
 
-def _usable(definitions: Definitions) -> Definitions:
+def _require_usable(definitions: Definitions) -> Definitions:
     if definitions.problems:
         raise UnusableDefinitions(definitions.problems)
     return definitions
 
 
-def without_changes(plan: Plan) -> bool:
+def changes_nothing(plan: Plan) -> bool:
     """Whether the plan says that nothing is to be done, but for secrets to be taken up."""
-    left = [replace(step, changes=tuple(one for one in step.changes if one.key != SYNC)) for step in plan.steps]
-    return all(step.act is Act.CHANGE and not step.changes for step in left)
+    steps = [
+        replace(step, changes=tuple(change for change in step.changes if change.key != SYNC)) for step in plan.steps
+    ]
+    return all(step.action is PlannedAction.CHANGE and not step.changes for step in steps)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookmill.definitions.applying import state_of, without_changes
+from hookmill.definitions.applying import changes_nothing, state_of
 from hookmill.definitions.folder import (
     AUTOMATION_BYTES_MAX,
     AUTOMATION_FILE,
@@ -45,15 +45,15 @@ def export(management: Management, may: MayManage) -> dict[str, str]:
 
 def files_of(state: State, *, schema_url: str) -> dict[str, str]:
     """The definition files of what there is. Pure."""
-    names: dict[str, str] = {one.uid: one.name for one in state.webhooks}
+    names_by_uid: dict[str, str] = {item.uid: item.name for item in state.webhooks}
     live = state.live()
     files = {}
     for stem, name in _stems(live).items():
         files[f"{WEBHOOKS}/{stem}{WEBHOOK_SUFFIX}"] = _webhook_file(live[name], stem, schema_url)
-    automations = {one.name: one for one in state.automations}
+    automations = {item.name: item for item in state.automations}
     for stem, name in _stems(automations).items():
         path = f"{AUTOMATIONS}/{stem}/{AUTOMATION_FILE}"
-        files[path] = _automation_file(automations[name], stem, names, state.default_runner)
+        files[path] = _automation_file(automations[name], stem, names_by_uid, state.default_runner)
     return files
 
 
@@ -74,22 +74,25 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def _webhook_file(webhook: Webhook, stem: str, schema_url: str) -> str:
-    said: dict[str, Any] = {"name": webhook.name} if webhook.name != stem else {}
-    said |= {key: value for key, value in webhook_settings(webhook).items() if value}
+    content: dict[str, Any] = {"name": webhook.name} if webhook.name != stem else {}
+    content |= {key: value for key, value in webhook_settings(webhook).items() if value}
     if webhook.state is WebhookState.DISABLED:
-        said["enabled"] = False
-    return _text([f"# yaml-language-server: $schema={schema_url}", *lines_of(said)])
+        content["enabled"] = False
+    return _text([f"# yaml-language-server: $schema={schema_url}", *lines_of(content)])
 
 
-def _automation_file(automation: Automation, stem: str, names: Mapping[str, str], default_runner: str) -> str:
-    said: dict[str, Any] = {"name": automation.name} if automation.name != stem else {}
+def _automation_file(automation: Automation, stem: str, names_by_uid: Mapping[str, str], default_runner: str) -> str:
+    content: dict[str, Any] = {"name": automation.name} if automation.name != stem else {}
     if not automation.enabled:
-        said["enabled"] = False
+        content["enabled"] = False
     if automation.runner != default_runner:
-        said["runner"] = automation.runner
-    said["triggers"] = [trigger.as_json() for trigger in automation.every_trigger]
-    notes = {uid: "".join(one if one.isprintable() else "?" for one in name) for uid, name in names.items()}
-    return _text(["---", *lines_of(said, notes=notes), "---", "", prompt_of(automation.prompt)])
+        content["runner"] = automation.runner
+    content["triggers"] = [trigger.as_json() for trigger in automation.every_trigger]
+    notes = {
+        uid: "".join(character if character.isprintable() else "?" for character in name)
+        for uid, name in names_by_uid.items()
+    }
+    return _text(["---", *lines_of(content, notes=notes), "---", "", prompt_of(automation.prompt)])
 
 
 def _text(lines: Iterable[str]) -> str:
@@ -102,11 +105,11 @@ def _stems(names: Iterable[str]) -> dict[str, str]:
     for name in sorted(names):
         if name in stems:
             continue
-        like = slug(name) or "unnamed"
-        stem, number = like, 1
+        base = slug(name) or "unnamed"
+        stem, number = base, 1
         while stem in stems:
             number += 1
-            stem = f"{like[:58]}-{number}"
+            stem = f"{base[:58]}-{number}"
         stems[stem] = name
     return stems
 
@@ -118,9 +121,9 @@ def _refuse_unfaithful(files: Mapping[str, str], state: State) -> None:
     automations = {path: text for path, text in content.items() if path not in webhooks}
     problems = [
         Problem(path, START, "This would be a larger file than is read. Shorten its prompt or its filters.")
-        for part, most in ((webhooks, WEBHOOK_BYTES_MAX), (automations, AUTOMATION_BYTES_MAX))
+        for part, limit in ((webhooks, WEBHOOK_BYTES_MAX), (automations, AUTOMATION_BYTES_MAX))
         for path, text in part.items()
-        if len(text) > most
+        if len(text) > limit
     ]
     definitions = read(Files(webhooks, automations))
     problems += definitions.problems
@@ -128,4 +131,4 @@ def _refuse_unfaithful(files: Mapping[str, str], state: State) -> None:
     problems += plan.problems
     if problems:
         raise UnusableDefinitions(problems)
-    assert without_changes(plan), f"an export says what there is: {[step.name for step in plan.steps]}"
+    assert changes_nothing(plan), f"an export says what there is: {[step.name for step in plan.steps]}"

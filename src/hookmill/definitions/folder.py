@@ -31,8 +31,8 @@ AUTOMATION_BYTES_MAX: Final = 524_288
 ENTRIES_MAX: Final = 1_000
 """Files and folders in one place. Far more than a factory may have webhooks."""
 
-_BESIDE: Final = re.compile(r"\..*|README(?:\.[a-z]+)?\Z", re.IGNORECASE | re.DOTALL)
-_NAMES_ARE: Final = "Names have lower-case letters, digits and dashes (63 at most, no dash in front)"
+_IGNORED: Final = re.compile(r"\..*|README(?:\.[a-z]+)?\Z", re.IGNORECASE | re.DOTALL)
+_NAME_RULE: Final = "Names have lower-case letters, digits and dashes (63 at most, no dash in front)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +52,18 @@ def stem_of(file: str) -> str:
 
 def read_folder(folder: Path) -> Files:
     """Every definition file, and every problem with what else is there. Raises `NotFound` for no folder."""
-    search = _Search(webhooks={}, automations={}, problems=[])
+    reader = _FolderReader(webhooks={}, automations={}, problems=[])
     with _opened(_open(folder)) as root:
-        known = [name for name in (WEBHOOKS, AUTOMATIONS) if _is_there(root, name)]
-        if not known:
+        present = [name for name in (WEBHOOKS, AUTOMATIONS) if _exists(root, name)]
+        if not present:
             where = "here" if folder == Path() else f"in {shown_path(str(folder))}"
-            what = f"There is neither a folder {WEBHOOKS} nor a folder {AUTOMATIONS} {where}."
-            search.problems.append(Problem(".", NOWHERE, f"{what} Name the one that holds them."))
-        if WEBHOOKS in known:
-            search.webhook_files(root)
-        if AUTOMATIONS in known:
-            search.automation_files(root)
-    return Files(search.webhooks, search.automations, tuple(search.problems))
+            message = f"There is neither a folder {WEBHOOKS} nor a folder {AUTOMATIONS} {where}."
+            reader.problems.append(Problem(".", NOWHERE, f"{message} Name the one that holds them."))
+        if WEBHOOKS in present:
+            reader.webhook_files(root)
+        if AUTOMATIONS in present:
+            reader.automation_files(root)
+    return Files(reader.webhooks, reader.automations, tuple(reader.problems))
 
 
 # A name that became a link, or a pipe nobody writes to, between two looks must not be followed or waited for.
@@ -82,7 +82,7 @@ def _open(folder: Path) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _FolderEntry:
     """What stands in an open folder under one name. It is no link."""
 
     folder: int
@@ -92,87 +92,94 @@ class _Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _FolderReader:
     webhooks: dict[str, bytes]
     automations: dict[str, bytes]
     problems: list[Problem]
 
-    def refuse(self, path: str, message: str) -> None:
+    def report(self, path: str, message: str) -> None:
         self.problems.append(Problem(shown_path(path), START, message))
 
     def webhook_files(self, root: int) -> None:
         for entry in self._entries(root, WEBHOOKS, WEBHOOKS):
             stem = entry.name.removesuffix(WEBHOOK_SUFFIX)
             if entry.is_folder:
-                self.refuse(entry.path, f"A folder. Webhooks are files: {WEBHOOKS}/<name>{WEBHOOK_SUFFIX}.")
+                self.report(entry.path, f"A folder. Webhooks are files: {WEBHOOKS}/<name>{WEBHOOK_SUFFIX}.")
             elif entry.name.endswith(".yml"):
-                self.refuse(entry.path, f"Webhooks end in {WEBHOOK_SUFFIX}. Rename it.")
+                self.report(entry.path, f"Webhooks end in {WEBHOOK_SUFFIX}. Rename it.")
             elif stem == entry.name:
-                self.refuse(entry.path, f"Not a webhook: those end in {WEBHOOK_SUFFIX}. Take it elsewhere.")
+                self.report(entry.path, f"Not a webhook: those end in {WEBHOOK_SUFFIX}. Take it elsewhere.")
             elif self._may_be_named(entry.path, stem):
-                self._keep(self.webhooks, entry, WEBHOOK_BYTES_MAX)
+                self._read_file(self.webhooks, entry, WEBHOOK_BYTES_MAX)
 
     def automation_files(self, root: int) -> None:
         for entry in self._entries(root, AUTOMATIONS, AUTOMATIONS):
             if not entry.is_folder:
-                self.refuse(entry.path, f"Not a folder. An automation is {AUTOMATIONS}/<name>/{AUTOMATION_FILE}.")
+                self.report(entry.path, f"Not a folder. An automation is {AUTOMATIONS}/<name>/{AUTOMATION_FILE}.")
             elif self._may_be_named(entry.path, entry.name):
                 self._one_automation(entry)
 
-    def _one_automation(self, entry: _Entry) -> None:
+    def _one_automation(self, entry: _FolderEntry) -> None:
         problems = len(self.problems)
-        found = False
+        has_definition = False
         for inner in self._entries(entry.folder, entry.name, entry.path):
             if inner.name == AUTOMATION_FILE and not inner.is_folder:
-                found = True
-                self._keep(self.automations, inner, AUTOMATION_BYTES_MAX)
+                has_definition = True
+                self._read_file(self.automations, inner, AUTOMATION_BYTES_MAX)
             else:
-                self.refuse(inner.path, f"Only {AUTOMATION_FILE} and a README belong here. Take it elsewhere.")
-        if not found and len(self.problems) == problems:
-            self.refuse(entry.path, f"There is no file {AUTOMATION_FILE} in it. Add it, or remove the folder.")
+                self.report(inner.path, f"Only {AUTOMATION_FILE} and a README belong here. Take it elsewhere.")
+        if not has_definition and len(self.problems) == problems:
+            self.report(entry.path, f"There is no file {AUTOMATION_FILE} in it. Add it, or remove the folder.")
 
-    def _entries(self, parent: int, name: str, path: str) -> Iterator[_Entry]:
+    def _entries(self, parent: int, name: str, path: str) -> Iterator[_FolderEntry]:
         """What is in a folder and must be a definition. What can't be opened, and links, are refused."""
         try:
             number = os.open(name, _INNER_FOLDER_FLAGS, dir_fd=parent)
         except OSError as error:
-            self.refuse(path, _unreadable(parent, name, error))
+            self.report(path, _unreadable(parent, name, error))
             return
         with _opened(number) as folder:
             with os.scandir(folder) as scanned:
-                entries = sorted((one for one in scanned if not _BESIDE.match(one.name)), key=lambda one: one.name)
+                entries = sorted(
+                    (dir_entry for dir_entry in scanned if not _IGNORED.match(dir_entry.name)),
+                    key=lambda dir_entry: dir_entry.name,
+                )
             if len(entries) > ENTRIES_MAX:
-                most = f"at most {ENTRIES_MAX:,} are read"
-                self.refuse(path, f"{len(entries):,} entries, and {most}. Is it the right folder?")
+                limit = f"at most {ENTRIES_MAX:,} are read"
+                self.report(path, f"{len(entries):,} entries, and {limit}. Is it the right folder?")
                 return
-            for one in entries:
-                if one.is_symlink():
-                    self.refuse(f"{path}/{one.name}", _IS_A_LINK)
+            for dir_entry in entries:
+                if dir_entry.is_symlink():
+                    self.report(f"{path}/{dir_entry.name}", _IS_A_LINK)
                 else:
-                    yield _Entry(folder, one.name, f"{path}/{one.name}", one.is_dir(follow_symlinks=False))
+                    yield _FolderEntry(
+                        folder, dir_entry.name, f"{path}/{dir_entry.name}", dir_entry.is_dir(follow_symlinks=False)
+                    )
 
     def _may_be_named(self, path: str, name: str) -> bool:
         if NAME.match(name):
             return True
-        like = slug(name)
-        meant = f" Name it {like}, and keep the name that is shown with a line name: in it." if like else ""
-        self.refuse(path, f"{_NAMES_ARE}.{meant}")
+        suggested = slug(name)
+        suggestion = (
+            f" Name it {suggested}, and keep the name that is shown with a line name: in it." if suggested else ""
+        )
+        self.report(path, f"{_NAME_RULE}.{suggestion}")
         return False
 
-    def _keep(self, kept: dict[str, bytes], entry: _Entry, most: int) -> None:
+    def _read_file(self, files: dict[str, bytes], entry: _FolderEntry, limit: int) -> None:
         try:
             with _opened(os.open(entry.name, _FILE_FLAGS, dir_fd=entry.folder)) as file:
                 if not stat.S_ISREG(os.fstat(file).st_mode):
-                    self.refuse(entry.path, "Not a regular file. Definitions are plain files.")
+                    self.report(entry.path, "Not a regular file. Definitions are plain files.")
                     return
-                content = _up_to(file, most + 1)
+                content = _read_at_most(file, limit + 1)
         except OSError as error:
-            self.refuse(entry.path, _unreadable(entry.folder, entry.name, error))
+            self.report(entry.path, _unreadable(entry.folder, entry.name, error))
             return
-        if len(content) > most:
-            self.refuse(entry.path, f"Larger than {most // 1024} KB. Nothing that is meant for it needs so much.")
+        if len(content) > limit:
+            self.report(entry.path, f"Larger than {limit // 1024} KB. Nothing that is meant for it needs so much.")
             return
-        kept[entry.path] = content
+        files[entry.path] = content
 
 
 _IS_A_LINK: Final = "A symbolic link, and none is followed. Put the file itself here."
@@ -195,7 +202,7 @@ def _opened(number: int) -> Iterator[int]:
         os.close(number)
 
 
-def _is_there(root: int, name: str) -> bool:
+def _exists(root: int, name: str) -> bool:
     try:
         os.stat(name, dir_fd=root, follow_symlinks=False)
     except FileNotFoundError:
@@ -203,10 +210,10 @@ def _is_there(root: int, name: str) -> bool:
     return True
 
 
-def _up_to(file: int, most: int) -> bytes:
+def _read_at_most(file: int, limit: int) -> bytes:
     content = b""
-    while len(content) < most and (piece := os.read(file, most - len(content))):
-        content += piece
+    while len(content) < limit and (chunk := os.read(file, limit - len(content))):
+        content += chunk
     return content
 
 
@@ -217,4 +224,7 @@ def slug(name: str) -> str:
 
 def shown_path(path: str) -> str:
     """A path as one harmless line: its names are anybody's words."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape", "replace").decode() for one in path)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape", "replace").decode()
+        for character in path
+    )

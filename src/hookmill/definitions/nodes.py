@@ -20,7 +20,7 @@ from hookmill.domain.payload import Json
 DEPTH_MAX: Final = 32
 """Levels of mappings and lists inside each other; a filter of the deepest kind needs fewer."""
 
-Refuse: TypeAlias = Callable[[Place, str], None]
+ReportProblem: TypeAlias = Callable[[Place, str], None]
 """Notes a problem. Reading goes on, so that the other problems are found too."""
 
 
@@ -39,7 +39,7 @@ class ListNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MappingEntry:
     """A key's place, and its value."""
 
     place: Place
@@ -49,7 +49,7 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class MappingNode:
     place: Place
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, MappingEntry]
 
 
 Node: TypeAlias = ScalarNode | ListNode | MappingNode
@@ -69,14 +69,14 @@ def to_json(node: Node) -> Json:
 def place_at(node: Node, pointer: str) -> Place:
     """Where the value at a JSON pointer stands, or the nearest one around it that is there."""
     for step in pointer.split("/")[1:]:
-        inner = _step(node, step.replace("~1", "/").replace("~0", "~"))
+        inner = _child(node, step.replace("~1", "/").replace("~0", "~"))
         if inner is None:
             break
         node = inner
     return node.place
 
 
-def _step(node: Node, step: str) -> Node | None:
+def _child(node: Node, step: str) -> Node | None:
     if isinstance(node, MappingNode):
         entry = node.entries.get(step)
         return entry.value if entry is not None else None
@@ -85,18 +85,18 @@ def _step(node: Node, step: str) -> Node | None:
     return None
 
 
-def compose(text: str, refuse: Refuse, *, first_line: int = 1) -> Node | None:
+def compose(text: str, report: ReportProblem, *, first_line: int = 1) -> Node | None:
     """The one document in the text; None when there is none, or once the problem that ended the reading is noted.
 
     `first_line` is the number of the text's first line in its file. Lines end with a line feed.
     """
-    composer = _Composer(text, refuse, first_line)
+    composer = _Composer(text, report, first_line)
     try:
         return composer.document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = composer.place(mark) if mark is not None else Place(first_line, 1)
-        refuse(place, _in_plain_words(error))
+        report(place, _readable_error(error))
     except _TooDeep:
         pass
     return None
@@ -109,9 +109,9 @@ class _TooDeep(Exception):
 class _Composer:
     """Puts the parser's events together. The parser itself neither recurses nor makes anything of what it reads."""
 
-    def __init__(self, text: str, refuse: Refuse, first_line: int) -> None:
+    def __init__(self, text: str, report: ReportProblem, first_line: int) -> None:
         self._lines = text.split("\n")
-        self._refuse = refuse
+        self._report = report
         self._first_line = first_line
         self._events: Iterator[yaml.Event] = yaml.parse(text, Loader=yaml.SafeLoader)
 
@@ -125,13 +125,13 @@ class _Composer:
             return None
         place = self.place(start.start_mark)
         if self._lines[place.line - self._first_line].startswith("%"):
-            self._refuse(place, "Directives (%) are not supported. Drop this line.")
+            self._report(place, "Directives (%) are not supported. Drop this line.")
         node = self._node(next(self._events), depth=0)
         next(self._events)
         after = next(self._events)
         if isinstance(after, yaml.DocumentStartEvent):
             place = self.place(after.start_mark)
-            self._refuse(
+            self._report(
                 place, "A second document begins here. A file holds one: drop the line ---, or make two files."
             )
         return node
@@ -139,22 +139,22 @@ class _Composer:
     def _node(self, event: yaml.Event, depth: int) -> Node:
         place = self.place(event.start_mark)
         if depth > DEPTH_MAX:
-            self._refuse(place, f"More than {DEPTH_MAX} levels inside each other.")
+            self._report(place, f"More than {DEPTH_MAX} levels inside each other.")
             raise _TooDeep
         if isinstance(event, yaml.AliasEvent):
-            self._refuse(place, "Aliases (*) are not supported. Write the value out, or put text in quotes.")
+            self._report(place, "Aliases (*) are not supported. Write the value out, or put text in quotes.")
             return ScalarNode(place, "", "")
         assert isinstance(event, yaml.NodeEvent)
         if event.anchor is not None:
-            self._refuse(place, "Anchors (&) are not supported. Drop it, or put text in quotes.")
+            self._report(place, "Anchors (&) are not supported. Drop it, or put text in quotes.")
         match event:
             case yaml.ScalarEvent():
                 return self._scalar(event, place)
             case yaml.SequenceStartEvent():
-                self._refuse_tag(event.tag, place)
+                self._report_tag(event.tag, place)
                 return ListNode(place, tuple(self._items(depth)))
             case yaml.MappingStartEvent():
-                self._refuse_tag(event.tag, place)
+                self._report_tag(event.tag, place)
                 return MappingNode(place, self._entries(depth))
         raise AssertionError(f"the parser has no other nodes: {event}")
 
@@ -162,42 +162,42 @@ class _Composer:
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
             yield self._node(event, depth + 1)
 
-    def _entries(self, depth: int) -> Mapping[str, Entry]:
-        entries: dict[str, Entry] = {}
+    def _entries(self, depth: int) -> Mapping[str, MappingEntry]:
+        entries: dict[str, MappingEntry] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             is_merge = isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.implicit[0]
             key = self._node(event, depth + 1)
             value = self._node(next(self._events), depth + 1)
             if is_merge:
-                self._refuse(key.place, "Merge keys (<<) are not supported. Write the keys out.")
+                self._report(key.place, "Merge keys (<<) are not supported. Write the keys out.")
             elif not isinstance(key, ScalarNode):
-                self._refuse(key.place, "A key is one word or text, not a list or a mapping.")
+                self._report(key.place, "A key is one word or text, not a list or a mapping.")
             elif type(key.value) is not str:
-                self._refuse(key.place, f"Keys are text. Put {key.spelled[:40] or 'this empty key'} in quotes.")
+                self._report(key.place, f"Keys are text. Put {key.spelled[:40] or 'this empty key'} in quotes.")
             elif key.value in entries:
                 line = entries[key.value].place.line
-                self._refuse(key.place, f"{_cut(key.value)} is here a second time (first in line {line}). Drop one.")
+                self._report(key.place, f"{_cut(key.value)} is here a second time (first in line {line}). Drop one.")
             else:
-                entries[key.value] = Entry(key.place, value)
+                entries[key.value] = MappingEntry(key.place, value)
         return entries
 
     def _scalar(self, event: yaml.ScalarEvent, place: Place) -> ScalarNode:
-        self._refuse_tag(event.tag, place)
+        self._report_tag(event.tag, place)
         if event.tag is not None or not event.implicit[0]:
             return ScalarNode(place, event.value, event.value)
-        meaning = _meaning(event.value)
-        if isinstance(meaning, _Doubtful):
-            self._refuse(place, meaning.message)
+        meaning = _resolve_plain(event.value)
+        if isinstance(meaning, _Ambiguous):
+            self._report(place, meaning.message)
             return ScalarNode(place, event.value, event.value)
         return ScalarNode(place, meaning, event.value)
 
-    def _refuse_tag(self, tag: str | None, place: Place) -> None:
+    def _report_tag(self, tag: str | None, place: Place) -> None:
         if tag is not None:
-            self._refuse(place, "Tags (!) are not supported. Drop it, or put text in quotes.")
+            self._report(place, "Tags (!) are not supported. Drop it, or put text in quotes.")
 
 
 @dataclass(frozen=True, slots=True)
-class _Doubtful:
+class _Ambiguous:
     """A plain word that YAML's versions, or its readers, take for different things. It is not repeated: it may be a
     misplaced secret."""
 
@@ -214,33 +214,33 @@ _NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[
 _DIGITS_MAX: Final = 640
 _NOT_EXACT: Final = "This number can't be kept exactly. Write it with fewer digits, or put it in quotes if it is text."
 _NO_JSON_NUMBER: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-_SEVERAL_READINGS: Final = re.compile(
+_AMBIGUOUS_NUMBER: Final = re.compile(
     r"[-+]?0(?:[0-9][0-9_]*|[xX][0-9a-fA-F_]+|[oO][0-7_]+|[bB][01_]+)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"
 )
 
 
-def _meaning(word: str) -> Json | _Doubtful:
+def _resolve_plain(word: str) -> Json | _Ambiguous:
     """What YAML 1.2's core schema says that a plain word is."""
     if word in _WORDS:
         return _WORDS[word]
     if _NO_JSON_NUMBER.fullmatch(word):
-        return _Doubtful("JSON has no such number. Put it in quotes if it is text.")
-    if _SEVERAL_READINGS.fullmatch(word):
-        return _Doubtful("Text to some, a number to others. Put it in quotes, or write it without 0 in front.")
+        return _Ambiguous("JSON has no such number. Put it in quotes if it is text.")
+    if _AMBIGUOUS_NUMBER.fullmatch(word):
+        return _Ambiguous("Text to some, a number to others. Put it in quotes, or write it without 0 in front.")
     if _INTEGER.fullmatch(word):
-        return int(word) if len(word) <= _DIGITS_MAX else _Doubtful(_NOT_EXACT)
+        return int(word) if len(word) <= _DIGITS_MAX else _Ambiguous(_NOT_EXACT)
     if not _NUMBER.fullmatch(word):
         return word
     # Numbers are kept as the API keeps them. One that would be another number then is refused.
-    kept = float(word)
+    number = float(word)
     try:
-        is_exact = math.isfinite(kept) and Decimal(repr(kept)) == Decimal(word)
+        is_exact = math.isfinite(number) and Decimal(repr(number)) == Decimal(word)
     except InvalidOperation:
         is_exact = False
-    return kept if is_exact else _Doubtful(_NOT_EXACT)
+    return number if is_exact else _Ambiguous(_NOT_EXACT)
 
 
-def _in_plain_words(error: yaml.MarkedYAMLError) -> str:
+def _readable_error(error: yaml.MarkedYAMLError) -> str:
     problem = str(error.problem or "it can't be read")
     if "'\\t'" in problem:
         return "This is not YAML: a tab where only spaces may stand. Indent with spaces."

@@ -20,7 +20,7 @@ from hookmill.domain.ids import WebhookUid
 from hookmill.domain.webhook import Webhook, WebhookState
 
 
-class Act(StrEnum):
+class PlannedAction(StrEnum):
     CREATE = "create"
     CHANGE = "change"
     REMOVE = "remove"
@@ -32,7 +32,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlannedChange:
     """One key's value before and after. `concerns_senders`: who sends must do something, or is shut out."""
 
     key: str
@@ -49,21 +49,26 @@ SYNC: Final = "secret"
 class Step:
     """One thing that is made, changed or removed."""
 
-    act: Act
+    action: PlannedAction
     kind: Kind
     name: str
     id: str | None
     """The uid, or the automation's id; None for what is yet to be made."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[PlannedChange, ...] = ()
     definition: Definition | None = field(default=None, compare=False, repr=False)
 
     def as_json(self) -> dict[str, Any]:
         changes = [
-            {"key": one.key, "before": one.before, "after": one.after, "concerns_senders": one.concerns_senders}
-            for one in self.changes
+            {
+                "key": change.key,
+                "before": change.before,
+                "after": change.after,
+                "concerns_senders": change.concerns_senders,
+            }
+            for change in self.changes
         ]
         return {
-            "act": self.act.value,
+            "act": self.action.value,
             "kind": self.kind.value,
             "name": self.name,
             "id": self.id,
@@ -86,7 +91,7 @@ class State:
     default_runner: str
 
     def live(self) -> dict[str, Webhook]:
-        return {one.name: one for one in self.webhooks if one.state is not WebhookState.DELETED}
+        return {webhook.name: webhook for webhook in self.webhooks if webhook.state is not WebhookState.DELETED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,12 +128,14 @@ class Plan:
 def plan_of(definitions: Definitions, state: State) -> Plan:
     """The way from what there is to what the files say. Whether it can be gone is for the operations to say."""
     live = state.live()
-    automations = {one.name: one for one in state.automations}
-    webhook_steps = [_webhook_step(one, live.get(one.name)) for one in definitions.webhooks]
-    automation_steps = [_automation_step(one, automations.get(one.name), state) for one in definitions.automations]
-    removed_webhooks = _removed(Kind.WEBHOOK, definitions.webhooks, {name: one.uid for name, one in live.items()})
-    removed_automations = _removed(
-        Kind.AUTOMATION, definitions.automations, {name: one.id for name, one in automations.items()}
+    automations = {item.name: item for item in state.automations}
+    webhook_steps = [_webhook_step(item, live.get(item.name)) for item in definitions.webhooks]
+    automation_steps = [_automation_step(item, automations.get(item.name), state) for item in definitions.automations]
+    removed_webhooks = _removal_steps(
+        Kind.WEBHOOK, definitions.webhooks, {name: item.uid for name, item in live.items()}
+    )
+    removed_automations = _removal_steps(
+        Kind.AUTOMATION, definitions.automations, {name: item.id for name, item in automations.items()}
     )
     wanted = [step for step in (*webhook_steps, *automation_steps) if step is not None]
     # What goes makes room first: for names, and for the number of webhooks that a factory may have.
@@ -139,37 +146,44 @@ def plan_of(definitions: Definitions, state: State) -> Plan:
         steps=steps,
         unchanged=len(definitions.webhooks) + len(definitions.automations) - len(wanted),
         takes_over=takes_over,
-        problems=tuple(sorted((*definitions.problems, *_unmet_secrets(definitions, state, live)))),
+        problems=tuple(sorted((*definitions.problems, *_missing_secrets(definitions, state, live)))),
         warnings=tuple(sorted(_warnings(definitions, state, live, removed_webhooks))),
-        needs_consent=_consent(definitions, state, steps, takes_over=takes_over),
+        needs_consent=_consent_reason(definitions, state, steps, takes_over=takes_over),
     )
 
 
 # Steps
 
 
-def _webhook_step(wanted: WebhookDefinition, known: Webhook | None) -> Step | None:
-    if known is None:
-        settings = [Change(key, None, value) for key, value in webhook_settings(wanted).items() if value]
-        settings.append(Change(WebhookKey.ENABLED, None, wanted.enabled is not False))
+def _webhook_step(definition: WebhookDefinition, existing: Webhook | None) -> Step | None:
+    if existing is None:
+        settings = [PlannedChange(key, None, value) for key, value in webhook_settings(definition).items() if value]
+        settings.append(PlannedChange(WebhookKey.ENABLED, None, definition.enabled is not False))
         return Step(
-            act=Act.CREATE, kind=Kind.WEBHOOK, name=wanted.name, id=None, changes=tuple(settings), definition=wanted
+            action=PlannedAction.CREATE,
+            kind=Kind.WEBHOOK,
+            name=definition.name,
+            id=None,
+            changes=tuple(settings),
+            definition=definition,
         )
     changes = [
-        Change(key, before, after, key in _PROOFS)
-        for (key, before), after in zip(webhook_settings(known).items(), webhook_settings(wanted).values(), strict=True)
+        PlannedChange(key, before, after, key in _AUTHENTICATION_KEYS)
+        for (key, before), after in zip(
+            webhook_settings(existing).items(), webhook_settings(definition).values(), strict=True
+        )
         if before != after
     ]
-    if not known.secret_is_current and all(change.key != WebhookKey.SECRET_NAME for change in changes):
-        what = "the value last synced" if known.has_secret else "none yet"
-        changes.append(Change(SYNC, what, "the newest value", known.has_secret))
-    was_enabled = known.state is WebhookState.ENABLED
-    if wanted.enabled is not None and wanted.enabled != was_enabled:
-        changes.append(Change(WebhookKey.ENABLED, was_enabled, wanted.enabled, was_enabled))
-    return _change(Kind.WEBHOOK, known.uid, wanted, changes)
+    if not existing.secret_is_current and all(change.key != WebhookKey.SECRET_NAME for change in changes):
+        current_value = "the value last synced" if existing.has_secret else "none yet"
+        changes.append(PlannedChange(SYNC, current_value, "the newest value", existing.has_secret))
+    was_enabled = existing.state is WebhookState.ENABLED
+    if definition.enabled is not None and definition.enabled != was_enabled:
+        changes.append(PlannedChange(WebhookKey.ENABLED, was_enabled, definition.enabled, was_enabled))
+    return _change_step(Kind.WEBHOOK, existing.uid, definition, changes)
 
 
-_PROOFS: Final = {
+_AUTHENTICATION_KEYS: Final = {
     WebhookKey.AUTH_MODE,
     WebhookKey.SIGNATURE_SCHEME,
     WebhookKey.SIGNATURE_OPTIONS,
@@ -179,108 +193,117 @@ _PROOFS: Final = {
 
 def webhook_settings(webhook: Webhook | WebhookDefinition) -> dict[str, Any]:
     """What a file says of a webhook but its name and its toggle, by key."""
-    return {key: getattr(webhook, key.field) for key in WebhookKey if key not in _NO_SETTINGS}
+    return {key: getattr(webhook, key.field) for key in WebhookKey if key not in _NOT_SETTINGS}
 
 
-_NO_SETTINGS: Final = {WebhookKey.NAME, WebhookKey.ENABLED}
+_NOT_SETTINGS: Final = {WebhookKey.NAME, WebhookKey.ENABLED}
 
 
-def _automation_step(wanted: AutomationDefinition, known: Automation | None, state: State) -> Step | None:
-    runner = wanted.runner or state.default_runner
-    triggers = [trigger.as_json() for trigger in wanted.triggers]
-    if known is None:
+def _automation_step(definition: AutomationDefinition, existing: Automation | None, state: State) -> Step | None:
+    runner = definition.runner or state.default_runner
+    triggers = [trigger.as_json() for trigger in definition.triggers]
+    if existing is None:
         return Step(
-            act=Act.CREATE,
+            action=PlannedAction.CREATE,
             kind=Kind.AUTOMATION,
-            name=wanted.name,
+            name=definition.name,
             id=None,
             changes=(
-                Change("runner", None, runner),
-                Change("triggers", None, triggers),
-                Change("prompt", None, wanted.prompt),
-                Change("enabled", None, wanted.enabled is not False),
+                PlannedChange("runner", None, runner),
+                PlannedChange("triggers", None, triggers),
+                PlannedChange("prompt", None, definition.prompt),
+                PlannedChange("enabled", None, definition.enabled is not False),
             ),
-            definition=wanted,
+            definition=definition,
         )
     changes = []
-    if known.runner != runner:
-        changes.append(Change("runner", known.runner, runner))
-    if known.every_trigger != wanted.triggers:
-        changes.append(Change("triggers", [trigger.as_json() for trigger in known.every_trigger], triggers))
-    if prompt_of(known.prompt) != wanted.prompt:
-        changes.append(Change("prompt", known.prompt, wanted.prompt))
-    if wanted.enabled is not None and wanted.enabled != known.enabled:
-        changes.append(Change("enabled", known.enabled, wanted.enabled))
-    return _change(Kind.AUTOMATION, known.id, wanted, changes)
+    if existing.runner != runner:
+        changes.append(PlannedChange("runner", existing.runner, runner))
+    if existing.every_trigger != definition.triggers:
+        changes.append(PlannedChange("triggers", [trigger.as_json() for trigger in existing.every_trigger], triggers))
+    if prompt_of(existing.prompt) != definition.prompt:
+        changes.append(PlannedChange("prompt", existing.prompt, definition.prompt))
+    if definition.enabled is not None and definition.enabled != existing.enabled:
+        changes.append(PlannedChange("enabled", existing.enabled, definition.enabled))
+    return _change_step(Kind.AUTOMATION, existing.id, definition, changes)
 
 
-def _change(kind: Kind, known_as: str, wanted: Definition, changes: list[Change]) -> Step | None:
+def _change_step(kind: Kind, item_id: str, definition: Definition, changes: list[PlannedChange]) -> Step | None:
     if not changes:
         return None
-    return Step(act=Act.CHANGE, kind=kind, name=wanted.name, id=known_as, changes=tuple(changes), definition=wanted)
+    return Step(
+        action=PlannedAction.CHANGE,
+        kind=kind,
+        name=definition.name,
+        id=item_id,
+        changes=tuple(changes),
+        definition=definition,
+    )
 
 
-def _removed(kind: Kind, wanted: Iterable[Definition], known: Mapping[str, str]) -> list[Step]:
-    kept = {one.name for one in wanted}
+def _removal_steps(kind: Kind, definitions: Iterable[Definition], existing_ids: Mapping[str, str]) -> list[Step]:
+    defined = {definition.name for definition in definitions}
     return [
-        Step(act=Act.REMOVE, kind=kind, name=name, id=known_as)
-        for name, known_as in sorted(known.items())
-        if name not in kept
+        Step(action=PlannedAction.REMOVE, kind=kind, name=name, id=item_id)
+        for name, item_id in sorted(existing_ids.items())
+        if name not in defined
     ]
 
 
 # What stands in the way
 
 
-def _unmet_secrets(definitions: Definitions, state: State, live: Mapping[str, Webhook]) -> Iterable[Problem]:
-    for wanted in definitions.webhooks:
-        name, known = wanted.secret_name, live.get(wanted.name)
+def _missing_secrets(definitions: Definitions, state: State, live: Mapping[str, Webhook]) -> Iterable[Problem]:
+    for definition in definitions.webhooks:
+        name, existing = definition.secret_name, live.get(definition.name)
         has_value = state.secrets.get(name)
         # One that still awaits its provider's secret may go on waiting.
-        waits = known is not None and not known.has_secret and wanted.enabled is not True
+        may_wait = existing is not None and not existing.has_secret and definition.enabled is not True
         if has_value is None:
-            close = get_close_matches(name, state.secrets, n=1)
-            meant = f", or did you mean {close[0]}?" if close else "."
-            message = f"No team secret is named {name}. Create it first: hookmill secret create {name}{meant}"
-            yield wanted.problem(f"/{WebhookKey.SECRET_NAME}", message)
-        elif not has_value and not waits:
+            matches = get_close_matches(name, state.secrets, n=1)
+            suggestion = f", or did you mean {matches[0]}?" if matches else "."
+            message = f"No team secret is named {name}. Create it first: hookmill secret create {name}{suggestion}"
+            yield definition.problem(f"/{WebhookKey.SECRET_NAME}", message)
+        elif not has_value and not may_wait:
             message = f"Team secret {name} has no value yet. Give it one: hookmill secret replace {name}"
-            yield wanted.problem(f"/{WebhookKey.SECRET_NAME}", message)
+            yield definition.problem(f"/{WebhookKey.SECRET_NAME}", message)
 
 
-def _consent(definitions: Definitions, state: State, steps: Iterable[Step], *, takes_over: bool) -> str | None:
+def _consent_reason(definitions: Definitions, state: State, steps: Iterable[Step], *, takes_over: bool) -> str | None:
     """URLs die for ever. What was made by hand and is in no file is nowhere else."""
-    removed = [step for step in steps if step.act is Act.REMOVE]
+    removed = [step for step in steps if step.action is PlannedAction.REMOVE]
     webhooks = [step.name for step in removed if step.kind is Kind.WEBHOOK]
     automations = [step.name for step in removed if step.kind is Kind.AUTOMATION] if takes_over else []
     if not webhooks and not automations:
         return None
-    loses = f"Factory {state.factory_name!r} would lose"
-    said = []
+    subject = f"Factory {state.factory_name!r} would lose"
+    sentences = []
     if webhooks:
-        said.append(f"{loses} {_several('webhook', webhooks)}: senders get 404, and the URL never comes back.")
+        sentences.append(
+            f"{subject} {_counted_names('webhook', webhooks)}: senders get 404, and the URL never comes back."
+        )
     if automations:
-        said.append(f"{loses} {_several('automation', automations)}, whose prompt is in no file.")
-    said.append("If these files are another factory's: --factory NAME.")
+        sentences.append(f"{subject} {_counted_names('automation', automations)}, whose prompt is in no file.")
+    sentences.append("If these files are another factory's: --factory NAME.")
     if takes_over:
-        said.append("It was made by hand so far: `hookmill export DIR` writes it as files.")
-    said += _renamed(definitions, state, webhooks)
-    return " ".join(said)
+        sentences.append("It was made by hand so far: `hookmill export DIR` writes it as files.")
+    sentences += _rename_hints(definitions, state, webhooks)
+    return " ".join(sentences)
 
 
-def _renamed(definitions: Definitions, state: State, removed: Iterable[str]) -> list[str]:
+def _rename_hints(definitions: Definitions, state: State, removed: Iterable[str]) -> list[str]:
     """A file that was renamed looks like one webhook removed and another made."""
     live = state.live()
-    new = [wanted for wanted in definitions.webhooks if wanted.name not in live]
+    new = [definition for definition in definitions.webhooks if definition.name not in live]
     return [
-        f"If {wanted.file} is {name!r} renamed, write name: {name} in it: the webhook and its URL stay."
+        f"If {definition.file} is {name!r} renamed, write name: {name} in it: the webhook and its URL stay."
         for name in removed
-        for wanted in new
-        if webhook_settings(wanted) == webhook_settings(live[name])
+        for definition in new
+        if webhook_settings(definition) == webhook_settings(live[name])
     ]
 
 
-def _several(noun: str, names: list[str]) -> str:
+def _counted_names(noun: str, names: list[str]) -> str:
     shown = ", ".join(map(repr, names))
     return f"{noun} {shown}" if len(names) == 1 else f"{len(names)} {noun}s ({shown})"
 
@@ -292,36 +315,39 @@ def _warnings(
     definitions: Definitions, state: State, live: Mapping[str, Webhook], removed: Iterable[Step]
 ) -> Iterable[Problem]:
     """Why an automation will not fire although it is there."""
-    toggles = {live[one.name].uid: one.enabled for one in definitions.webhooks if one.name in live}
-    gone = {step.id for step in removed}
-    known = {webhook.uid: webhook for webhook in state.webhooks}
+    enabled_by_uid = {
+        live[definition.name].uid: definition.enabled for definition in definitions.webhooks if definition.name in live
+    }
+    removed_ids = {step.id for step in removed}
+    webhooks_by_uid = {webhook.uid: webhook for webhook in state.webhooks}
     for automation in definitions.automations:
         for number, trigger in enumerate(automation.triggers):
             for uid in trigger.webhook_ids:
-                if (what := _silence(uid, known.get(uid), gone, toggles, state)) is not None:
-                    yield automation.problem(_place_of(automation, number, uid), what)
+                reason = _inactive_reason(uid, webhooks_by_uid.get(uid), removed_ids, enabled_by_uid, state)
+                if reason is not None:
+                    yield automation.problem(_pointer_to(automation, number, uid), reason)
 
 
-def _silence(
+def _inactive_reason(
     uid: WebhookUid,
     webhook: Webhook | None,
-    gone: set[str | None],
-    toggles: Mapping[WebhookUid, bool | None],
+    removed_ids: set[str | None],
+    enabled_by_uid: Mapping[WebhookUid, bool | None],
     state: State,
 ) -> str | None:
     if webhook is None:
         return f"{uid} is not a webhook of factory {state.factory_name!r}, so it starts no runs."
     if webhook.state is WebhookState.DELETED:
         return f"{webhook.name!r} ({uid}) is deleted, so it starts no runs."
-    if uid in gone:
+    if uid in removed_ids:
         return f"{webhook.name!r} ({uid}) is in no file: it is deleted, and nothing will come from it."
-    toggle = toggles.get(uid)
-    if not (toggle if toggle is not None else webhook.state is WebhookState.ENABLED):
+    enabled = enabled_by_uid.get(uid)
+    if not (enabled if enabled is not None else webhook.state is WebhookState.ENABLED):
         return f"{webhook.name!r} ({uid}) is disabled, so it starts no runs until it is enabled."
     return None
 
 
-def _place_of(automation: AutomationDefinition, number: int, uid: WebhookUid) -> str:
+def _pointer_to(automation: AutomationDefinition, number: int, uid: WebhookUid) -> str:
     index = automation.triggers[number].webhook_ids.index(uid)
     return f"/triggers/{number}/filter/webhook_ids/{index}"
 
@@ -333,7 +359,7 @@ Backtest = Callable[[Trigger, list[WebhookUid]], tuple[int, int]]
 """Of the last stored deliveries of these webhooks, how many the trigger would have matched; and how many there are."""
 
 
-def filters_to_try(definitions: Definitions) -> list[tuple[AutomationDefinition, int]]:
+def filters_to_backtest(definitions: Definitions) -> list[tuple[AutomationDefinition, int]]:
     """The triggers whose filter can be tried on stored deliveries."""
     return [
         (automation, number)
@@ -343,15 +369,15 @@ def filters_to_try(definitions: Definitions) -> list[tuple[AutomationDefinition,
     ]
 
 
-def warning_of(automation: AutomationDefinition, number: int, matched: int, tried: int) -> Problem | None:
+def backtest_warning(automation: AutomationDefinition, number: int, matched: int, tried: int) -> Problem | None:
     """What to say of a filter that was tried. Nothing where there was nothing to try it on."""
     if matched or not tried:
         return None
-    what = (
+    comparison = (
         f"would have matched none of the last {tried} deliveries"
         if tried > 1
         else "would not have matched the one delivery"
     )
-    message = f"This filter {what} stored from its webhooks. `hookmill filter test` shows why."
+    message = f"This filter {comparison} stored from its webhooks. `hookmill filter test` shows why."
     part = "payload" if automation.triggers[number].payload is not None else "event"
     return automation.problem(f"/triggers/{number}/filter/{part}", message)

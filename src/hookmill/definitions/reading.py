@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hookmill.definitions.folder import Files, stem_of
-from hookmill.definitions.form import Form, Notes, form_of
 from hookmill.definitions.keys import AUTOMATION_KEYS, WebhookKey
+from hookmill.definitions.mapping import MappingReader, ProblemReporter, mapping_reader
 from hookmill.definitions.nodes import ListNode, Node, ScalarNode, compose, place_at, to_json
 from hookmill.definitions.problem import START, Place, Problem
-from hookmill.definitions.text import is_visible, parts_of, refuse_conflict, text_of
+from hookmill.definitions.text import is_visible, parts_of, report_conflict, text_of
 from hookmill.domain.automation import (
     EVENT,
     PROMPT_CHARACTERS_MAX,
@@ -123,45 +123,45 @@ def prompt_of(text: str) -> str:
 
 
 def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefinition | None:
-    notes = Notes(file, problems)
-    text = text_of(content, notes)
-    if text is None or refuse_conflict(text, notes) or not is_visible(text, notes):
+    reporter = ProblemReporter(file, problems)
+    text = text_of(content, reporter)
+    if text is None or report_conflict(text, reporter) or not is_visible(text, reporter):
         return None
-    node = compose(text, notes.refuse)
-    if node is None and not notes.count:
-        notes.refuse(START, f"The file is empty. A webhook needs at least a line {WebhookKey.SECRET_NAME}: NAME.")
-    form = form_of(node, "A webhook", tuple(WebhookKey), notes, misplaced=_MISPLACED_IN_WEBHOOKS)
-    if form is None:
+    node = compose(text, reporter.report)
+    if node is None and not reporter.count:
+        reporter.report(START, f"The file is empty. A webhook needs at least a line {WebhookKey.SECRET_NAME}: NAME.")
+    mapping = mapping_reader(node, "A webhook", tuple(WebhookKey), reporter, misplaced=_MISPLACED_IN_WEBHOOKS)
+    if mapping is None:
         return None
-    mode = _auth_mode(form)
-    scheme_name, options, handshakes = _signing(form, mode)
-    scheme = _scheme(form, scheme_name, options) if mode is AuthMode.SIGNATURE else None
+    mode = _auth_mode(mapping)
+    scheme_name, options, handshakes = _signing(mapping, mode)
+    scheme = _scheme(mapping, scheme_name, options) if mode is AuthMode.SIGNATURE else None
     if handshakes and scheme is not None and scheme.handshake is None:
-        form.refuse(WebhookKey.ANSWERS_HANDSHAKES, f"{scheme.title} sends no signed challenge. Drop this line.")
-    secret_name = form.required(WebhookKey.SECRET_NAME, "Name the team secret that holds the webhook's secret")
-    if secret_name is not None and not _names_a_secret(secret_name):
-        form.refuse(WebhookKey.SECRET_NAME, _NO_SECRET_NAME)
-    header = form.text(WebhookKey.DELIVERY_ID_HEADER)
+        mapping.report(WebhookKey.ANSWERS_HANDSHAKES, f"{scheme.title} sends no signed challenge. Drop this line.")
+    secret_name = mapping.required(WebhookKey.SECRET_NAME, "Name the team secret that holds the webhook's secret")
+    if secret_name is not None and not _is_secret_name(secret_name):
+        mapping.report(WebhookKey.SECRET_NAME, _NOT_A_SECRET_NAME)
+    header = mapping.text(WebhookKey.DELIVERY_ID_HEADER)
     if header is not None:
-        form.attempt(WebhookKey.DELIVERY_ID_HEADER, lambda: usable_delivery_id_header(header))
+        mapping.check_value(WebhookKey.DELIVERY_ID_HEADER, lambda: usable_delivery_id_header(header))
         if scheme is not None and header.lower().encode() in signing_headers(scheme):
             message = (
                 f"{header} contains {scheme.title}'s proof, but delivery ids are stored and shown. Choose another."
             )
-            form.refuse(WebhookKey.DELIVERY_ID_HEADER, message)
-    event_header = form.text(WebhookKey.EVENT_HEADER)
+            mapping.report(WebhookKey.DELIVERY_ID_HEADER, message)
+    event_header = mapping.text(WebhookKey.EVENT_HEADER)
     if event_header is not None:
-        form.attempt(WebhookKey.EVENT_HEADER, lambda: usable_event_header(event_header))
+        mapping.check_value(WebhookKey.EVENT_HEADER, lambda: usable_event_header(event_header))
         if scheme is not None:
-            form.attempt(WebhookKey.EVENT_HEADER, lambda: event_header_of(scheme, scheme_name, event_header))
-    name, enabled = _name(form, "webhook", file), form.flag("enabled")
-    if notes.count or secret_name is None:
+            mapping.check_value(WebhookKey.EVENT_HEADER, lambda: event_header_of(scheme, scheme_name, event_header))
+    name, enabled = _name(mapping, "webhook", file), mapping.boolean("enabled")
+    if reporter.count or secret_name is None:
         return None
     return WebhookDefinition(
         file=file,
         name=name,
         enabled=enabled,
-        node=form.node,
+        node=mapping.node,
         auth_mode=mode,
         signature_scheme=scheme_name,
         signature_options=options,
@@ -173,38 +173,38 @@ def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefin
 
 
 def _automation(file: str, content: bytes, hints: "_UidHints", problems: list[Problem]) -> AutomationDefinition | None:
-    notes = Notes(file, problems)
-    text = text_of(content, notes)
-    parts = parts_of(text, notes) if text is not None else None
+    reporter = ProblemReporter(file, problems)
+    text = text_of(content, reporter)
+    parts = parts_of(text, reporter) if text is not None else None
     if parts is None:
         return None
     front, body, body_line = parts
-    if refuse_conflict(front, notes, first_line=2) or not is_visible(front, notes, first_line=2):
+    if report_conflict(front, reporter, first_line=2) or not is_visible(front, reporter, first_line=2):
         return None
-    if refuse_conflict(body, notes, first_line=body_line, only_whole=True):
+    if report_conflict(body, reporter, first_line=body_line, only_whole=True):
         return None
-    node = compose(front, notes.refuse, first_line=2)
-    if node is None and not notes.count:
-        notes.refuse(Place(2, 1), "The front matter is empty. An automation needs at least triggers.")
-    prompt = _prompt(body, body_line, notes)
-    form = form_of(node, "The front matter", AUTOMATION_KEYS, notes, misplaced=_MISPLACED_IN_AUTOMATIONS)
-    if form is None:
+    node = compose(front, reporter.report, first_line=2)
+    if node is None and not reporter.count:
+        reporter.report(Place(2, 1), "The front matter is empty. An automation needs at least triggers.")
+    prompt = _prompt(body, body_line, reporter)
+    mapping = mapping_reader(node, "The front matter", AUTOMATION_KEYS, reporter, misplaced=_MISPLACED_IN_AUTOMATIONS)
+    if mapping is None:
         return None
-    name, enabled, runner = _name(form, "automation", file), form.flag("enabled"), form.text("runner")
-    triggers = _triggers(form, hints)
-    if notes.count:
+    name, enabled, runner = _name(mapping, "automation", file), mapping.boolean("enabled"), mapping.text("runner")
+    triggers = _triggers(mapping, hints)
+    if reporter.count:
         return None
     return AutomationDefinition(
-        file=file, name=name, enabled=enabled, node=form.node, prompt=prompt, runner=runner, triggers=triggers
+        file=file, name=name, enabled=enabled, node=mapping.node, prompt=prompt, runner=runner, triggers=triggers
     )
 
 
-def _prompt(body: str, line: int, notes: Notes) -> str:
+def _prompt(body: str, line: int, reporter: ProblemReporter) -> str:
     prompt = prompt_of(body)
     if not prompt.strip():
-        notes.refuse(Place(line - 1, 1), "No prompt follows. Say below this line what a run should do.")
+        reporter.report(Place(line - 1, 1), "No prompt follows. Say below this line what a run should do.")
     elif len(prompt) > PROMPT_CHARACTERS_MAX:
-        notes.refuse(Place(line, 1), f"The prompt is longer than {PROMPT_CHARACTERS_MAX:,} characters. Shorten it.")
+        reporter.report(Place(line, 1), f"The prompt is longer than {PROMPT_CHARACTERS_MAX:,} characters. Shorten it.")
     return prompt
 
 
@@ -215,7 +215,7 @@ _SECRET_IN_A_FILE: Final = (
     f"Store it with `hookmill secret create`, and write {WebhookKey.SECRET_NAME}."
 )
 # It is not repeated: it may be the secret itself.
-_NO_SECRET_NAME: Final = (
+_NOT_A_SECRET_NAME: Final = (
     "This can't name a team secret: those have a letter, then letters, digits and _ (64 at most). "
     "The secret's value has no place in a file."
 )
@@ -232,67 +232,69 @@ _MISPLACED_IN_AUTOMATIONS: Final = {
 }
 
 
-def _name(form: Form, kind: str, file: str) -> str:
+def _name(mapping: MappingReader, kind: str, file: str) -> str:
     stem = stem_of(file)
-    given = form.text("name")
-    if given is not None and form.attempt("name", lambda: usable_name(kind, given)):
-        return usable_name(kind, given)
+    name = mapping.text("name")
+    if name is not None and mapping.check_value("name", lambda: usable_name(kind, name)):
+        return usable_name(kind, name)
     return stem
 
 
 def _refuse_same_names(kind: str, definitions: Sequence[Definition], problems: list[Problem]) -> None:
     first: dict[str, Definition] = {}
-    for one in definitions:
-        if (other := first.setdefault(one.name, one)) is not one:
+    for definition in definitions:
+        if (other := first.setdefault(definition.name, definition)) is not definition:
             problems.append(
-                one.problem("/name", f"{other.file} is a {kind} of the same name, {one.name!r}. Rename one.")
+                definition.problem(
+                    "/name", f"{other.file} is a {kind} of the same name, {definition.name!r}. Rename one."
+                )
             )
 
 
-def _names_a_secret(given: str) -> bool:
+def _is_secret_name(text: str) -> bool:
     try:
-        usable_secret_name(given)
+        usable_secret_name(text)
     except Invalid:
         return False
     return True
 
 
-def _auth_mode(form: Form) -> AuthMode:
-    given = form.text(WebhookKey.AUTH_MODE)
-    if given in {mode.value for mode in AuthMode}:
-        return AuthMode(given)
-    if given is None and WebhookKey.AUTH_MODE not in form.meant:
+def _auth_mode(mapping: MappingReader) -> AuthMode:
+    mode_name = mapping.text(WebhookKey.AUTH_MODE)
+    if mode_name in {mode.value for mode in AuthMode}:
+        return AuthMode(mode_name)
+    if mode_name is None and WebhookKey.AUTH_MODE not in mapping.intended:
         return AuthMode.TOKEN
-    if given is not None:
-        form.refuse(WebhookKey.AUTH_MODE, f"{given[:40]!r} is none of {', '.join(AuthMode)}.")
+    if mode_name is not None:
+        mapping.report(WebhookKey.AUTH_MODE, f"{mode_name[:40]!r} is none of {', '.join(AuthMode)}.")
     # The mode that was meant is not known, and the other keys may well belong to it.
-    return AuthMode.SIGNATURE if form.given(WebhookKey.SIGNATURE_SCHEME) is not None else AuthMode.TOKEN
+    return AuthMode.SIGNATURE if mapping.value_node(WebhookKey.SIGNATURE_SCHEME) is not None else AuthMode.TOKEN
 
 
-_OF_SIGNATURES: Final = (WebhookKey.SIGNATURE_SCHEME, WebhookKey.SIGNATURE_OPTIONS, WebhookKey.ANSWERS_HANDSHAKES)
+_SIGNATURE_KEYS: Final = (WebhookKey.SIGNATURE_SCHEME, WebhookKey.SIGNATURE_OPTIONS, WebhookKey.ANSWERS_HANDSHAKES)
 
 
-def _signing(form: Form, mode: AuthMode) -> tuple[str | None, dict[str, Any] | None, bool]:
+def _signing(mapping: MappingReader, mode: AuthMode) -> tuple[str | None, dict[str, Any] | None, bool]:
     """The scheme's name and options, and whether handshakes are answered."""
     if mode is not AuthMode.SIGNATURE:
-        for key in _OF_SIGNATURES:
-            if form.given(key) is not None:
+        for key in _SIGNATURE_KEYS:
+            if mapping.value_node(key) is not None:
                 mode_line = f"{WebhookKey.AUTH_MODE}: {AuthMode.SIGNATURE}"
-                form.refuse(key, f"{key} goes with {mode_line}. Drop the line, or choose that mode.")
+                mapping.report(key, f"{key} goes with {mode_line}. Drop the line, or choose that mode.")
         return None, None, False
-    if form.given(WebhookKey.SIGNATURE_SCHEME) is None:
-        form.lacks(WebhookKey.SIGNATURE_SCHEME, "`hookmill scheme list` shows the providers")
-    options = form.given(WebhookKey.SIGNATURE_OPTIONS)
+    if mapping.value_node(WebhookKey.SIGNATURE_SCHEME) is None:
+        mapping.report_missing(WebhookKey.SIGNATURE_SCHEME, "`hookmill scheme list` shows the providers")
+    options = mapping.value_node(WebhookKey.SIGNATURE_OPTIONS)
     if options is not None:
         keys = GenericHmac.__struct_fields__
-        form_of(options, WebhookKey.SIGNATURE_OPTIONS, keys, form.notes)
-    answers_handshakes = bool(form.flag(WebhookKey.ANSWERS_HANDSHAKES))
-    return form.text(WebhookKey.SIGNATURE_SCHEME), to_json(options) if options else None, answers_handshakes
+        mapping_reader(options, WebhookKey.SIGNATURE_OPTIONS, keys, mapping.reporter)
+    answers_handshakes = bool(mapping.boolean(WebhookKey.ANSWERS_HANDSHAKES))
+    return mapping.text(WebhookKey.SIGNATURE_SCHEME), to_json(options) if options else None, answers_handshakes
 
 
-def _scheme(form: Form, name: str | None, options: dict[str, Any] | None) -> Scheme | None:
+def _scheme(mapping: MappingReader, name: str | None, options: dict[str, Any] | None) -> Scheme | None:
     """The scheme, None once what is wrong with it is noted."""
-    if name is None or form.notes.count:
+    if name is None or mapping.reporter.count:
         return None
     try:
         return scheme_named(name, options)
@@ -302,11 +304,11 @@ def _scheme(form: Form, name: str | None, options: dict[str, Any] | None) -> Sch
         path = re.search(r"`\$\.(\w+)`", message)
         option = path[1] if path else message.partition(" ")[0]
         if name == GENERIC:
-            place = place_at(form.node, f"/{WebhookKey.SIGNATURE_OPTIONS}/{option}")
+            place = place_at(mapping.node, f"/{WebhookKey.SIGNATURE_OPTIONS}/{option}")
         else:
             key = WebhookKey.SIGNATURE_OPTIONS if options is not None else WebhookKey.SIGNATURE_SCHEME
-            place = place_at(form.node, f"/{key}")
-        form.notes.refuse(place, message)
+            place = place_at(mapping.node, f"/{key}")
+        mapping.reporter.report(place, message)
         return None
 
 
@@ -320,44 +322,44 @@ class _UidHints:
     files: set[str]
     uids: Mapping[str, str] | None
 
-    def instead_of(self, given: str) -> str:
-        if self.uids is not None and given in self.uids:
-            return f"Write its uid: {self.uids[given]}."
-        if given in self.files:
+    def hint_for(self, text: str) -> str:
+        if self.uids is not None and text in self.uids:
+            return f"Write its uid: {self.uids[text]}."
+        if text in self.files:
             return (
                 "A webhook gets its uid when it is first applied. Apply it, and write here the uid that apply prints."
             )
         return "`hookmill webhook list` shows the uids."
 
 
-def _triggers(form: Form, hints: _UidHints) -> tuple[Trigger, ...]:
-    node = form.given("triggers")
+def _triggers(mapping: MappingReader, hints: _UidHints) -> tuple[Trigger, ...]:
+    node = mapping.value_node("triggers")
     if node is None:
-        form.lacks("triggers", "List at least one")
+        mapping.report_missing("triggers", "List at least one")
         return ()
     if not isinstance(node, ListNode) or not node.items:
-        form.refuse("triggers", "triggers is a list of one or more. Begin each with a dash and provider: webhook.")
+        mapping.report("triggers", "triggers is a list of one or more. Begin each with a dash and provider: webhook.")
         return ()
     if len(node.items) > TRIGGERS_MAX:
-        form.refuse("triggers", f"{len(node.items)} triggers; an automation has at most {TRIGGERS_MAX}.")
+        mapping.report("triggers", f"{len(node.items)} triggers; an automation has at most {TRIGGERS_MAX}.")
         return ()
-    read = [_trigger(item, hints, form.notes) for item in node.items]
-    return tuple(trigger for trigger in read if trigger is not None)
+    triggers = [_trigger(item, hints, mapping.reporter) for item in node.items]
+    return tuple(trigger for trigger in triggers if trigger is not None)
 
 
-def _trigger(node: Node, hints: _UidHints, notes: Notes) -> Trigger | None:
-    form = form_of(node, "A trigger", ("provider", "event", "filter"), notes)
-    if form is None:
+def _trigger(node: Node, hints: _UidHints, reporter: ProblemReporter) -> Trigger | None:
+    mapping = mapping_reader(node, "A trigger", ("provider", "event", "filter"), reporter)
+    if mapping is None:
         return None
-    for key, only in (("provider", PROVIDER), ("event", EVENT)):
-        given = form.required(key, f"Write {key}: {only}")
-        if given is not None and given != only:
-            form.refuse(key, f"{given[:40]!r} is not known. The one {key} there is: {only}.")
-    chosen = form.given("filter")
-    if chosen is None:
-        form.lacks("filter", "Write filter: and in it webhook_ids")
+    for key, supported in (("provider", PROVIDER), ("event", EVENT)):
+        value = mapping.required(key, f"Write {key}: {supported}")
+        if value is not None and value != supported:
+            mapping.report(key, f"{value[:40]!r} is not known. The one {key} there is: {supported}.")
+    filter_node = mapping.value_node("filter")
+    if filter_node is None:
+        mapping.report_missing("filter", "Write filter: and in it webhook_ids")
         return None
-    selection = form_of(chosen, "filter", ("webhook_ids", "event", "payload"), notes)
+    selection = mapping_reader(filter_node, "filter", ("webhook_ids", "event", "payload"), reporter)
     if selection is None:
         return None
     return Trigger(
@@ -365,43 +367,45 @@ def _trigger(node: Node, hints: _UidHints, notes: Notes) -> Trigger | None:
     )
 
 
-def _webhook_ids(form: Form, hints: _UidHints) -> tuple[WebhookUid, ...]:
-    node = form.given("webhook_ids")
+def _webhook_ids(mapping: MappingReader, hints: _UidHints) -> tuple[WebhookUid, ...]:
+    node = mapping.value_node("webhook_ids")
     if node is None:
-        form.lacks("webhook_ids", "List the uids of the webhooks that start a run")
+        mapping.report_missing("webhook_ids", "List the uids of the webhooks that start a run")
         return ()
     if not isinstance(node, ListNode) or not node.items:
-        form.refuse("webhook_ids", "webhook_ids is a list of one or more uids, such as [wh_…].")
+        mapping.report("webhook_ids", "webhook_ids is a list of one or more uids, such as [wh_…].")
         return ()
     if len(node.items) > WEBHOOKS_PER_TRIGGER_MAX:
-        form.refuse("webhook_ids", f"{len(node.items)} webhooks; a trigger selects at most {WEBHOOKS_PER_TRIGGER_MAX}.")
+        mapping.report(
+            "webhook_ids", f"{len(node.items)} webhooks; a trigger selects at most {WEBHOOKS_PER_TRIGGER_MAX}."
+        )
         return ()
     uids: dict[WebhookUid, None] = {}
     for item in node.items:
-        given = item.value if isinstance(item, ScalarNode) else None
-        if type(given) is str and given.startswith("wh_") and len(given) <= 100:
-            uids[WebhookUid(given)] = None
+        uid = item.value if isinstance(item, ScalarNode) else None
+        if type(uid) is str and uid.startswith("wh_") and len(uid) <= 100:
+            uids[WebhookUid(uid)] = None
         else:
-            said = f"{item.spelled[:40]!r} is" if isinstance(item, ScalarNode) else "This is"
-            hint = hints.instead_of(given) if type(given) is str else hints.instead_of("")
-            form.notes.refuse(item.place, f"{said} not a webhook's uid (wh_…). {hint}")
+            subject = f"{item.spelled[:40]!r} is" if isinstance(item, ScalarNode) else "This is"
+            hint = hints.hint_for(uid) if type(uid) is str else hints.hint_for("")
+            mapping.reporter.report(item.place, f"{subject} not a webhook's uid (wh_…). {hint}")
     return tuple(uids)
 
 
-def _event_types(form: Form) -> tuple[str, ...]:
-    node = form.given("event")
+def _event_types(mapping: MappingReader) -> tuple[str, ...]:
+    node = mapping.value_node("event")
     if node is None:
         return ()
-    read = read_event_types(to_json(node))
-    if isinstance(read, tuple):
-        return read
-    for fault in read:
-        form.notes.refuse(place_at(node, fault.pointer), fault.message)
+    event_types = read_event_types(to_json(node))
+    if isinstance(event_types, tuple):
+        return event_types
+    for fault in event_types:
+        mapping.reporter.report(place_at(node, fault.pointer), fault.message)
     return ()
 
 
-def _payload(form: Form) -> CompiledFilter | None:
-    node = form.given("payload")
+def _payload(mapping: MappingReader) -> CompiledFilter | None:
+    node = mapping.value_node("payload")
     if node is None:
         return None
     compiled = compile_filter(to_json(node))
@@ -409,5 +413,5 @@ def _payload(form: Form) -> CompiledFilter | None:
         return compiled
     for fault in compiled:
         place = place_at(node, fault.pointer)
-        form.notes.refuse(place, f"{fault.pointer}: {fault.message}" if fault.pointer else fault.message)
+        mapping.reporter.report(place, f"{fault.pointer}: {fault.message}" if fault.pointer else fault.message)
     return None

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from hookmill.definitions.form import Notes
+from hookmill.definitions.mapping import ProblemReporter
 from hookmill.definitions.problem import START, Place
 
 _ENCODINGS: Final = (
@@ -14,21 +14,23 @@ _ENCODINGS: Final = (
 )
 
 
-def text_of(content: bytes, notes: Notes) -> str | None:
+def text_of(content: bytes, reporter: ProblemReporter) -> str | None:
     """The file's text, its lines ended by line feeds."""
     for mark, message in _ENCODINGS:
         if content.startswith(mark):
-            notes.refuse(START, message)
+            reporter.report(START, message)
             return None
     try:
         text = content.decode()
     except UnicodeDecodeError as fault:
         before = content[: fault.start].decode().replace("\r\n", "\n")
-        notes.refuse(_after(before), "It is not UTF-8 from here on. Save it as UTF-8; a binary file is no definition.")
+        reporter.report(
+            _after(before), "It is not UTF-8 from here on. Save it as UTF-8; a binary file is no definition."
+        )
         return None
     text = text.replace("\r\n", "\n")
     if "\0" in text:
-        notes.refuse(_after(text.partition("\0")[0]), "A NUL. It is not text, or UTF-16: save it as UTF-8.")
+        reporter.report(_after(text.partition("\0")[0]), "A NUL. It is not text, or UTF-16: save it as UTF-8.")
         return None
     return text
 
@@ -37,17 +39,19 @@ def _after(before: str) -> Place:
     return Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
 
 
-_UNSEEN: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_INVISIBLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
-def is_visible(text: str, notes: Notes, first_line: int = 1) -> bool:
+def is_visible(text: str, reporter: ProblemReporter, first_line: int = 1) -> bool:
     """Whether the YAML has no character that readers skip, or take for the end of a line."""
-    found = _UNSEEN.search(text)
-    if found is None:
+    match = _INVISIBLE.search(text)
+    if match is None:
         return True
-    line, column = _after(text[: found.start()])
-    code = f"U+{ord(found[0]):04X}"
-    notes.refuse(Place(line + first_line - 1, column), f"The unseen character {code}. Drop it, or escape it in quotes.")
+    line, column = _after(text[: match.start()])
+    code = f"U+{ord(match[0]):04X}"
+    reporter.report(
+        Place(line + first_line - 1, column), f"The unseen character {code}. Drop it, or escape it in quotes."
+    )
     return False
 
 
@@ -55,7 +59,7 @@ _OUTER_MARKS: Final = ("<<<<<<<", ">>>>>>>")
 _MARKS: Final = ("<<<<<<<", "=======", ">>>>>>>")
 
 
-def refuse_conflict(text: str, notes: Notes, *, first_line: int = 1, only_whole: bool = False) -> bool:
+def report_conflict(text: str, reporter: ProblemReporter, *, first_line: int = 1, only_whole: bool = False) -> bool:
     """Whether a merge was left unresolved here, which is noted at its first mark.
 
     `only_whole` is for prompts, which may speak of conflicts: there, all three marks must stand in their order.
@@ -66,27 +70,27 @@ def refuse_conflict(text: str, notes: Notes, *, first_line: int = 1, only_whole:
     if not outer or (only_whole and not _holds_in_order((mark for mark, _ in marks), _MARKS)):
         return False
     message = "A merge was left unresolved here. Choose one side, and drop the lines <<<<<<<, ======= and >>>>>>>."
-    notes.refuse(Place(outer[0], 1), message)
+    reporter.report(Place(outer[0], 1), message)
     return True
 
 
-def _holds_in_order(found: Iterable[str], wanted: Iterable[str]) -> bool:
-    rest = iter(found)
-    return all(one in rest for one in wanted)
+def _holds_in_order(values: Iterable[str], expected: Iterable[str]) -> bool:
+    remaining = iter(values)
+    return all(value in remaining for value in expected)
 
 
-def parts_of(text: str, notes: Notes) -> tuple[str, str, int] | None:
+def parts_of(text: str, reporter: ProblemReporter) -> tuple[str, str, int] | None:
     """The front matter, the body, and the body's first line."""
     lines = text.split("\n")
     if lines[0].rstrip() != "---":
-        if not refuse_conflict(text, notes, only_whole=True):
-            what = (
+        if not report_conflict(text, reporter, only_whole=True):
+            message = (
                 "The file does not begin with its front matter. Write a line ---, the triggers, a line ---, the prompt."
             )
-            notes.refuse(START, what)
+            reporter.report(START, message)
         return None
     for number, line in enumerate(lines[1:], 1):
         if line.rstrip() == "---":
             return "\n".join(lines[1:number]), "\n".join(lines[number + 1 :]), number + 2
-    notes.refuse(START, "The front matter that begins here has no end. Put a line --- between it and the prompt.")
+    reporter.report(START, "The front matter that begins here has no end. Put a line --- between it and the prompt.")
     return None

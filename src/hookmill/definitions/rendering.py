@@ -6,10 +6,10 @@ from difflib import unified_diff
 from typing import Any, Final
 
 from hookmill.definitions.keys import WebhookKey
-from hookmill.definitions.planning import SYNC, Act, Change, Kind, Plan, Step
+from hookmill.definitions.planning import SYNC, Kind, Plan, PlannedAction, PlannedChange, Step
 from hookmill.definitions.writing import lines_of
 
-_SIGNS: Final = {Act.CREATE: "+", Act.CHANGE: "~", Act.REMOVE: "-"}
+_SIGNS: Final = {PlannedAction.CREATE: "+", PlannedAction.CHANGE: "~", PlannedAction.REMOVE: "-"}
 _DIFF_LINES_MAX: Final = 2_000
 """Lines of both texts beyond which a diff would take longer to make than anybody reads."""
 
@@ -19,37 +19,40 @@ def lines_of_plan(plan: Plan) -> Iterator[str]:
     if plan.takes_over:
         yield f"~ factory {plan.factory_name}: defined by files from now on"
     for step in plan.steps:
-        yield f"{_SIGNS[step.act]} {step.kind.value} {step.name}{_said_of(step)}"
-        if step.act is Act.CHANGE:
+        yield f"{_SIGNS[step.action]} {step.kind.value} {step.name}{_step_details(step)}"
+        if step.action is PlannedAction.CHANGE:
             for change in step.changes:
                 if change.key in _TEXTS:
-                    yield from _diff(change)
+                    yield from _diff_lines(change)
 
 
 def summary_of(plan: Plan) -> str:
     """How much there is to do, in one line."""
     if not plan.has_changes:
         return f"Nothing to do: {plan.unchanged} of {plan.unchanged} are as the files say."
-    counts = [sum(step.act is act for step in plan.steps) for act in (Act.CREATE, Act.CHANGE, Act.REMOVE)]
-    said = "{} to create, {} to change, {} to remove, {} unchanged".format(*counts, plan.unchanged)
-    return f"{said}; files take the factory over." if plan.takes_over else f"{said}."
+    counts = [
+        sum(step.action is action for step in plan.steps)
+        for action in (PlannedAction.CREATE, PlannedAction.CHANGE, PlannedAction.REMOVE)
+    ]
+    summary = "{} to create, {} to change, {} to remove, {} unchanged".format(*counts, plan.unchanged)
+    return f"{summary}; files take the factory over." if plan.takes_over else f"{summary}."
 
 
 _TEXTS: Final = {"prompt", "triggers"}
 
 
-def _said_of(step: Step) -> str:
-    match step.kind, step.act:
-        case Kind.WEBHOOK, Act.REMOVE:
+def _step_details(step: Step) -> str:
+    match step.kind, step.action:
+        case Kind.WEBHOOK, PlannedAction.REMOVE:
             return f" ({step.id}): its URL dies"
-        case Kind.AUTOMATION, Act.REMOVE:
+        case Kind.AUTOMATION, PlannedAction.REMOVE:
             return ""
-        case Kind.WEBHOOK, Act.CREATE:
+        case Kind.WEBHOOK, PlannedAction.CREATE:
             return ": " + ", ".join(_new_webhook({change.key: change.after for change in step.changes}))
-        case Kind.AUTOMATION, Act.CREATE:
+        case Kind.AUTOMATION, PlannedAction.CREATE:
             return ": " + ", ".join(_new_automation({change.key: change.after for change in step.changes}))
         case _:
-            return ": " + ", ".join(map(_change, step.changes))
+            return ": " + ", ".join(map(_change_text, step.changes))
 
 
 def _new_webhook(settings: dict[str, Any]) -> Iterator[str]:
@@ -73,7 +76,7 @@ def _new_automation(settings: dict[str, Any]) -> Iterator[str]:
         yield "disabled"
 
 
-def _change(change: Change) -> str:
+def _change_text(change: PlannedChange) -> str:
     senders = " (senders must follow)" if change.concerns_senders else ""
     match change.key:
         case "prompt" | "triggers":
@@ -92,7 +95,7 @@ def _value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _diff(change: Change) -> Iterator[str]:
+def _diff_lines(change: PlannedChange) -> Iterator[str]:
     before, after = _text_lines(change.key, change.before), _text_lines(change.key, change.after)
     if len(before) + len(after) > _DIFF_LINES_MAX:
         yield f"    {change.key}: {len(before):,} lines → {len(after):,} lines"

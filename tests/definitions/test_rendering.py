@@ -8,7 +8,7 @@ import pytest
 from hookmill.definitions.folder import Files
 from hookmill.definitions.planning import State, plan_of
 from hookmill.definitions.reading import read
-from hookmill.definitions.telling import lines_of_plan, summary_of
+from hookmill.definitions.rendering import lines_of_plan, summary_of
 from hookmill.domain.automation import Automation, triggers_from_json
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.webhook import AuthMode, Webhook, WebhookState

@@ -1,0 +1,126 @@
+"""A mapping whose keys are known: its values by kind, and every problem with them at its place."""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hookmill.definitions.nodes import MappingNode, Node, ScalarNode
+from hookmill.definitions.problem import Place, Problem
+from hookmill.domain.errors import Invalid
+
+
+class ProblemReporter:
+    """The problems of one file."""
+
+    def __init__(self, file: str, problems: list[Problem]) -> None:
+        self._file = file
+        self._problems = problems
+        self.count = 0
+
+    def report(self, place: Place, message: str) -> None:
+        self.count += 1
+        self._problems.append(Problem(self._file, place, message))
+
+
+@dataclass(frozen=True, slots=True)
+class MappingReader:
+    """A mapping whose keys are known, and where to note what is wrong with them."""
+
+    node: MappingNode
+    reporter: ProblemReporter
+    intended: frozenset[str] = frozenset()
+    """Keys that somebody tried to write: what was written instead is noted."""
+
+    def report(self, key: str, message: str) -> None:
+        entry = self.node.entries.get(key)
+        self.reporter.report(entry.value.place if entry is not None else self.node.place, message)
+
+    def value_node(self, key: str) -> Node | None:
+        entry = self.node.entries.get(key)
+        return entry.value if entry is not None else None
+
+    def text(self, key: str) -> str | None:
+        node = self.value_node(key)
+        if node is None:
+            return None
+        if isinstance(node, ScalarNode):
+            if type(node.value) is str and node.value:
+                return node.value
+            if node.value is None or node.value == "":
+                self.report(key, f"{key} has no value. Write one, or drop the line.")
+                return None
+            self.report(key, f"{key} is text, and this is not. Put it in quotes.")
+            return None
+        self.report(key, f"{key} is text, not a list or a mapping.")
+        return None
+
+    def required(self, key: str, what: str) -> str | None:
+        if self.value_node(key) is None:
+            self.report_missing(key, what)
+            return None
+        return self.text(key)
+
+    def report_missing(self, key: str, what: str) -> None:
+        """Note that the key is missing, unless what was meant to be it is noted already."""
+        if key not in self.intended:
+            self.reporter.report(self.node.place, f"{key} is missing. {what}.")
+
+    def boolean(self, key: str) -> bool | None:
+        node = self.value_node(key)
+        if node is None:
+            return None
+        if isinstance(node, ScalarNode) and type(node.value) is bool:
+            return node.value
+        spelling = node.spelled[:40] if isinstance(node, ScalarNode) else ""
+        remark = f" ({spelling} is text.)" if spelling.lower() in _YES_AND_NO else ""
+        self.report(key, f"{key} is true or false.{remark}")
+        return None
+
+    def check_value(self, key: str, check: Callable[[], object]) -> bool:
+        """Whether the domain takes the value; what it says against it is noted."""
+        try:
+            check()
+        except Invalid as error:
+            self.report(key, str(error))
+            return False
+        return True
+
+
+_YES_AND_NO: Final = {"yes", "no", "on", "off", "y", "n"}
+
+
+def mapping_reader(
+    node: Node | None,
+    what: str,
+    keys: Sequence[str],
+    reporter: ProblemReporter,
+    *,
+    misplaced: Mapping[str, str] | None = None,
+) -> MappingReader | None:
+    """The mapping, its unknown keys noted; None where there is no mapping."""
+    if node is None:
+        return None
+    if not isinstance(node, MappingNode):
+        reporter.report(node.place, f"{what} is a mapping with the keys {', '.join(keys)}.")
+        return None
+    intended: set[str] = set()
+    for key, entry in node.entries.items():
+        if key in keys:
+            continue
+        if (hint := (misplaced or {}).get(key)) is not None:
+            intended.update(re.findall(r"\w+", hint))
+            reporter.report(entry.place, hint)
+        elif (suggestion := _closest_key(key, keys)) is not None:
+            intended.add(suggestion)
+            reporter.report(entry.place, f"Unknown key {key[:40]!r}. Did you mean {suggestion}?")
+        else:
+            reporter.report(entry.place, f"Unknown key {key[:40]!r}. Known here: {', '.join(keys)}.")
+    return MappingReader(node, reporter, frozenset(intended.intersection(keys)))
+
+
+def _closest_key(key: str, keys: Sequence[str]) -> str | None:
+    normalized = {candidate.lower().replace("_", ""): candidate for candidate in keys}
+    matches = difflib.get_close_matches(key.lower().replace("_", "").replace("-", "")[:40], normalized, n=1)
+    return normalized[matches[0]] if matches else None
