@@ -54,7 +54,7 @@ def test_only_the_teams_list_has_what_belongs_to_no_factory(webhook: Any, hookmi
 def test_another_factorys_acts_are_not_in_the_list(webhook: Any, hookmill: Hookmill):
     hookmill("factory", "create", "payments")
 
-    assert hookmill("audit", "list", "--factory", "payments").out == "Nothing was changed yet.\n"
+    assert hookmill("audit", "list", "--factory", "payments").out == "The audit log has no entries yet.\n"
 
 
 def test_pages_follow_on_each_other_by_the_line_that_is_offered(webhook: Any, hookmill: Hookmill):

@@ -162,8 +162,8 @@ def test_a_change_says_which_version_is_next(automation: Any, hookmill: Hookmill
     unchanged = hookmill("automation", "change", "triage", "--runner", "package").out
     changed = hookmill("automation", "change", "triage", "--prompt", "Look twice.").out
 
-    assert unchanged == f"Automation triage ({automation['automation_id']}) is at version 1 now.\n"
-    assert changed == f"Automation triage ({automation['automation_id']}) is at version 2 now.\n"
+    assert unchanged == f"Automation triage ({automation['automation_id']}) is now at version 1.\n"
+    assert changed == f"Automation triage ({automation['automation_id']}) is now at version 2.\n"
 
 
 def test_a_new_filter_keeps_the_webhooks_and_new_webhooks_keep_the_filter(
@@ -221,7 +221,7 @@ def test_one_of_several_triggers_is_not_guessed(automation: Any, hookmill: Hookm
 
     printed = hookmill("automation", "change", "triage", "--no-filter", ends=1)
 
-    assert printed.err.startswith("Automation 'triage' has 2 triggers, and these options are about one.")
+    assert printed.err.startswith("Automation 'triage' has 2 triggers, but these options change a single trigger.")
     assert "--triggers-file FILE" in printed.err
 
 
@@ -234,7 +234,7 @@ def test_a_change_that_is_refused_changes_nothing(automation: Any, hookmill: Hoo
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "say what to change"),
+        ([], "give at least one change"),
         (["--prompt", "a", "--prompt-file", "b"], "--prompt, --prompt-file"),
         (["--filter", "{}", "--no-filter"], "--filter, --filter-file, --no-filter, --triggers-file"),
         (["--webhook", "w", "--triggers-file", "f"], "--webhook, --triggers-file"),
@@ -307,4 +307,4 @@ def test_filter_of_an_automation_without_a_readable_trigger_is_not_tested(
 
     refused = hookmill("filter", "test", "--automation", "triage", "--body", "-", stdin=b"{}", ends=1)
 
-    assert refused.err == "Automation 'triage' has no trigger that can be read. To see why: hookmill automation show.\n"
+    assert refused.err == "Automation 'triage' has no readable trigger. `hookmill automation show` says why.\n"

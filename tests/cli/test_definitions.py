@@ -125,7 +125,7 @@ def test_an_apply_says_what_it_did(files: Wrote, hookmill: Hookmill):
         "~ factory default: defined by files from now on",
         "+ webhook source: token, secret TOKEN",
         "1 to create, 0 to change, 0 to remove, 0 unchanged; files take the factory over.",
-        "From now on, factory default changes through its files alone.",
+        "From now on, only files can change factory default.",
     ]
     assert lines[6].startswith("source   wh_")
 
@@ -252,7 +252,7 @@ def test_files_are_checked_without_an_installation(hookmill: Hookmill, tmp_path:
     write(tmp_path / "ops", SOURCE | triage(NEW))
 
     assert hookmill("validate", "ops").out == (
-        "ops has 1 webhook and 1 automation, and no problem that can be seen without the factory.\n"
+        "ops has 1 webhook and 1 automation, and no problem that can be detected without the factory.\n"
     )
     assert hookmill("validate", "ops", "--json").json == {
         "webhook_count": 1,
@@ -300,9 +300,9 @@ def test_an_export_says_what_the_first_apply_does_until_it_is_done(webhook: Any,
     hookmill("apply", "ops", ends=2)
     by_files = hookmill("export", "again").out
 
-    assert by_hand.startswith("1 file written to ops. No secret is in them")
-    assert "From the first apply on" in by_hand
-    assert by_files == "1 file written to again. No secret is in them: they name team secrets.\n"
+    assert by_hand.startswith("Wrote 1 file to ops. They contain names of secrets, never values.")
+    assert "After the first apply" in by_hand
+    assert by_files == "Wrote 1 file to again. They contain names of secrets, never values.\n"
 
 
 def test_an_export_in_json(webhook: Any, hookmill: Hookmill):

@@ -164,8 +164,8 @@ def test_the_list_can_be_narrowed_to_one_event(webhook: Any, log: Log, hookmill:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--since", "yesterday"], "Invalid value for --since: 'yesterday' is no time."),
-        (["--until", "soon"], "Invalid value for --until: 'soon' is no time."),
+        (["--since", "yesterday"], "Invalid value for --since: 'yesterday' is not a time."),
+        (["--until", "soon"], "Invalid value for --until: 'soon' is not a time."),
         (["--since", "2h", "--until", "3h"], "--since must be before --until"),
     ],
 )
@@ -205,7 +205,7 @@ def test_attempts_without_an_entry_are_counted_below_the_log(webhook: Any, log: 
     assert hookmill("delivery", "list").out.splitlines()[3:] == [
         "Dropped without an entry (UTC):",
         "  1 dropped between 2026-11-21 09:09 and 09:10: over the rate limit (source)",
-        "  7,000 dropped between 2026-11-21 09:03 and 09:04: over the rate limit of failed authentications (source)",
+        "  7,000 dropped between 2026-11-21 09:03 and 09:04: over the rate limit for failed authentications (source)",
         "  14 dropped between 2026-11-21 09:02 and 09:04: over the rate limit (source)",
     ]
 
@@ -368,7 +368,7 @@ def test_a_payload_is_written_to_a_file_byte_for_byte(webhook: Any, log: Log, ho
     printed = hookmill("delivery", "payload", delivery, "--output", "body.json")
 
     assert (tmp_path / "body.json").read_bytes() == b"[1]\n"
-    assert printed.out == "4 bytes written to body.json.\n"
+    assert printed.out == "Wrote 4 bytes to body.json.\n"
 
 
 def test_a_file_that_cannot_be_written_is_named(webhook: Any, log: Log, hookmill: Hookmill):
@@ -415,7 +415,7 @@ def test_an_export_can_be_of_one_webhook_and_into_a_file(webhook: Any, log: Log,
 
     lines = (tmp_path / "log.jsonl").read_text().splitlines()
     assert [line.split('"')[3] for line in lines] == wanted
-    assert printed.out == "2 deliveries written to log.jsonl.\n"
+    assert printed.out == "Wrote 2 deliveries to log.jsonl.\n"
 
 
 def test_an_export_of_an_empty_log_is_empty(log: Log, hookmill: Hookmill):

@@ -15,7 +15,7 @@ def test_a_filter_is_tested_on_a_body_without_any_installation(hookmill: Hookmil
 
     assert printed.splitlines() == [
         "Would trigger",
-        "  Webhook check: none, as a body alone comes from no webhook",
+        "  Webhook check: none, because a body has no webhook",
         "  Payload check: passed",
         "  HELD  FIELD  CONDITION  FOUND",
         "  yes   /a     in [1]     1.0",
@@ -89,9 +89,9 @@ def test_event_types_are_tested_on_a_delivery_with_what_it_has(webhook: Any, log
     none = hookmill("filter", "test", "--delivery", plain, *wanted, "--exit-code", ends=1).out
     printed = hookmill("filter", "test", "--delivery", pushed, *wanted, "--json").json
 
-    assert passes.startswith("Would trigger\n  Webhook check: passed\n  Event check: passed; push is the event type")
-    assert "  Event check: failed; push is the event type, and ping is asked for\n" in fails
-    assert "  Event check: failed; the delivery has no event type, and push, ping is asked for\n" in none
+    assert passes.startswith("Would trigger\n  Webhook check: passed\n  Event check: passed; the event type is push")
+    assert "  Event check: failed; the event type is push, expected ping\n" in fails
+    assert "  Event check: failed; the delivery has no event type, expected push, ping\n" in none
     assert (printed["event_check"], printed["event_types"], printed["event"]) == (True, ["push", "ping"], "push")
 
 
@@ -109,7 +109,7 @@ def test_a_body_comes_with_the_event_type_that_is_named(automation: Any, hookmil
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--delivery", "dlv_1"], "give one of --filter, --filter-file, --event, --automation"),
+        (["--delivery", "dlv_1"], "give at least one of --filter, --filter-file, --event, --automation"),
         (["--delivery", "dlv_1", "--event", "a", "--automation", "x"], "exactly one of --event, --automation"),
         (["--delivery", "dlv_1", "--event", "a", "--body-event", "x"], "exactly one of --delivery, --body-event"),
     ],
@@ -166,7 +166,8 @@ def test_a_trigger_without_a_filter_passes_every_payload(automation: Any, webhoo
     printed = hookmill("filter", "test", "--delivery", delivery, "--automation", "triage").out
 
     assert (
-        printed == "Would trigger\n  Webhook check: passed\n  Payload check: passed; no filter, so every payload does\n"
+        printed
+        == "Would trigger\n  Webhook check: passed\n  Payload check: passed; without a filter, every payload passes\n"
     )
 
 
@@ -216,7 +217,7 @@ def stored(webhook: Any, log: Log) -> list[str]:
 def test_a_backtest_lists_matching_and_other_deliveries(stored: list[str], hookmill: Hookmill):
     printed = hookmill("filter", "backtest", "--filter", OPENED).out.splitlines()
 
-    assert printed[0] == "Matches 2 of the last 4 Accepted."
+    assert printed[0] == "2 of the last 4 Accepted deliveries match."
     matching, others = printed.index("Matching:"), printed.index("Not matching:")
     assert [row.split()[2] for row in printed[matching + 2 : others - 1]] == [stored[2], stored[0]]
     assert [row.split()[2] for row in printed[others + 2 : -2]] == [stored[3], stored[1]]
@@ -244,7 +245,7 @@ def test_a_backtest_can_be_narrowed_to_webhooks(stored: list[str], hookmill: Hoo
 
     printed = hookmill("filter", "backtest", "--filter", OPENED, "--webhook", "other").out
 
-    assert printed == "There is no Accepted delivery to test on yet.\n"
+    assert printed == "There are no Accepted deliveries to test yet.\n"
 
 
 def test_a_backtest_on_a_terminal_shows_that_it_goes_on(stored: list[str]):
@@ -252,6 +253,6 @@ def test_a_backtest_on_a_terminal_shows_that_it_goes_on(stored: list[str]):
 
 
 def test_a_backtest_needs_one_filter(hookmill: Hookmill):
-    assert "give one of --filter, --filter-file, --event" in hookmill("filter", "backtest", ends=2).err
+    assert "give at least one of --filter, --filter-file, --event" in hookmill("filter", "backtest", ends=2).err
     twice = hookmill("filter", "backtest", "--filter", "{}", "--filter-file", "x", ends=2).err
     assert "exactly one of --filter, --filter-file" in twice

@@ -49,7 +49,7 @@ def test_time_outside_the_calendar_is_refused(written: str):
 
 @pytest.mark.parametrize("written", ["", "yesterday", "09:12", "2026-13-01", "2 h", "-2h", "1.5h", "2h\u001b[31m"])
 def test_what_is_no_time_is_refused_with_how_to_write_one(written: str):
-    with pytest.raises(typer.BadParameter, match="is no time") as refused:
+    with pytest.raises(typer.BadParameter, match="is not a time") as refused:
         inputs.parse_time(written, "--since")
 
     assert "\x1b" not in str(refused.value)
@@ -84,7 +84,7 @@ def test_input_over_its_limit_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "/"])
 def test_device_or_directory_is_no_file(path: str):
-    with pytest.raises(Invalid, match="is no file"):
+    with pytest.raises(Invalid, match="is not a file"):
         inputs.read_bytes(path, "The file", 10)
 
 
@@ -101,7 +101,7 @@ def test_device_or_directory_is_no_file(path: str):
     ],
 )
 def test_command_that_reads_an_endless_file_ends(automation: Any, hookmill: Hookmill, command: str):
-    assert "is no file" in hookmill(*command.split(), ends=1).err
+    assert "is not a file" in hookmill(*command.split(), ends=1).err
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,9 @@ def test_creation_prints_the_token_once_and_a_curl_line_to_try_it(
     (token,) = [line.split()[1] for line in printed.splitlines() if line.startswith("Token")]
     (curl,) = [line for line in printed.splitlines() if line.startswith("curl ")]
 
-    assert printed.startswith("API key ci is ready. It opens factory default, as manager, until it is revoked.\n")
+    assert printed.startswith(
+        "API key ci is ready. It gives access to factory default, as manager, until it is revoked.\n"
+    )
     assert shlex.split(curl) == ["curl", "-H", f"Authorization: Bearer {token}", "https://hooks.example.com/api/v1/me"]
     assert token not in hookmill("key", "list").out + hookmill("key", "list", "--json").out
 
@@ -88,7 +90,7 @@ def test_the_list_says_what_each_opens_and_whether_it_still_does(key: Any, hookm
 
     assert rows[key["key_id"]].split()[1:] == ["ci", "factory", "default,", "as", "viewer", "revoked", "-"]
     assert "expired 2026-11-22" in rows[gone["key_id"]]
-    assert rows[late["key_id"]].split()[2:] == ["everything,", "as", "admin", "until", "2026-12-22", "-"]
+    assert rows[late["key_id"]].split()[2:] == ["all", "factories,", "as", "admin", "until", "2026-12-22", "-"]
 
 
 def test_an_empty_list_says_how_to_create_one(log: Log, hookmill: Hookmill):
@@ -98,7 +100,7 @@ def test_an_empty_list_says_how_to_create_one(log: Log, hookmill: Hookmill):
 def test_a_revoked_key_opens_nothing(key: Any, hookmill: Hookmill):
     said = hookmill("key", "revoke", key["key_id"], "--yes").out
 
-    assert said == f"API key ci ({key['key_id']}) is revoked, and opens nothing any more.\n"
+    assert said == f"API key ci ({key['key_id']}) is revoked. Its requests get 401.\n"
     assert caller(key["token"]) is None
     assert "is already revoked" in hookmill("key", "revoke", key["key_id"], ends=1).err
 
@@ -106,7 +108,7 @@ def test_a_revoked_key_opens_nothing(key: Any, hookmill: Hookmill):
 def test_revoking_asks_and_takes_no_for_an_answer(key: Any, hookmill: Hookmill):
     printed = hookmill("key", "revoke", key["key_id"], stdin=b"n\n", ends=1)
 
-    assert f"Revoke API key ci ({key['key_id']})? Programs that use it get 401 for ever." in printed.err
+    assert f"Revoke API key ci ({key['key_id']})? Its requests get 401 permanently." in printed.err
     assert caller(key["token"]) is not None
 
 
@@ -132,7 +134,7 @@ def test_a_name_that_several_keys_have_is_refused_with_their_ids(key: Any, hookm
 
     printed = hookmill("key", "revoke", "ci", "--yes", ends=1)
 
-    assert printed.err.startswith("2 keys are named 'ci'. Give the id of the one that you mean: ")
+    assert printed.err.startswith("2 keys are named 'ci'. Give the id of one of them: ")
     assert key["key_id"] in printed.err
     assert other["key_id"] in printed.err
 

@@ -48,8 +48,8 @@ def test_a_rotation_says_what_it_did_and_where_the_old_key_is(webhook: Any, data
     [new] = [key["id"] for key in hookmill("keys", "show", "--json").json["keys"]]
     assert printed.out.splitlines() == [
         f"Master key {new} now seals every secret. Sealed again: 1 row.",
-        f"The key before it ({old}) is no longer used, and stands in {data_dir / 'master.key.retired'}.",
-        "Backups from before still need it: keep that file with them, then delete it here.",
+        f"The previous key ({old}) is no longer used. It was moved to {data_dir / 'master.key.retired'}.",
+        "Older backups still need it: store that file with them, then delete it here.",
     ]
     assert printed.err == "", "a bar is for a terminal"
 
@@ -103,7 +103,7 @@ def test_what_was_cut_off_is_finished_and_called_so(webhook: Any, data_dir: Path
 
     printed = hookmill("keys", "rotate")
 
-    assert "was in use already; what was left to do is done. Sealed again: no rows." in printed.out
+    assert "was already in use. The interrupted rotation is finished. Sealed again: no rows." in printed.out
     assert len(key_lines(data_dir / "master.key")) == 1
 
 
@@ -124,7 +124,7 @@ def test_a_key_that_is_added_is_named_with_what_to_do_next(webhook: Any, data_di
     printed = hookmill("keys", "add")
 
     [new, _] = [key["id"] for key in hookmill("keys", "show", "--json").json["keys"]]
-    assert printed.out.startswith(f"Master key {new} is now in {data_dir / 'master.key'}, and not used yet.")
+    assert printed.out.startswith(f"Master key {new} is now in {data_dir / 'master.key'}. It is not used yet.")
     assert "keys rotate" in printed.out
     assert hookmill("keys", "add", "--json").json == {
         "id": new,

@@ -29,7 +29,7 @@ def test_somebody_new_has_no_role_yet(ada: Any):
 def test_adding_somebody_says_how_to_give_them_a_role(log: Log, hookmill: Hookmill):
     printed = hookmill("member", "add", "ada@example.com", "--name", "Ada").out
 
-    assert "with no role yet" in printed
+    assert "is now a member without a role" in printed
     assert "member role ada@example.com viewer" in printed
 
 
@@ -40,9 +40,9 @@ def test_the_list_says_what_each_may_do(ada: Any, hookmill: Hookmill):
     hookmill("member", "role", ada["member_id"], "viewer", "--factory", "payments")
 
     assert hookmill("member", "list").out.splitlines() == [
-        "EMAIL            NAME  MAY",
+        "EMAIL            NAME  ROLES",
         "ada@example.com  Ada   default: manager, payments: viewer",
-        "bob@example.com  Bob   everything: admin of the team",
+        "bob@example.com  Bob   admin of the team",
     ]
     (described, _) = hookmill("member", "list", "--json").json["members"]
     assert described["roles"] == {"default": "manager", "payments": "viewer"}
@@ -71,7 +71,7 @@ def test_somebody_becomes_an_admin_and_is_one_no_more(ada: Any, hookmill: Hookmi
     said = hookmill("member", "admin", "ada@example.com", "on").out
     ended = hookmill("member", "admin", "ada@example.com", "off", "--json").json
 
-    assert said == "Ada (ada@example.com) is an admin: they may do everything, in every factory.\n"
+    assert said == "Ada (ada@example.com) is an admin, who may do everything in every factory.\n"
     assert ended["is_admin"] is False
 
 
@@ -98,7 +98,7 @@ def test_somebody_who_was_removed_is_gone(ada: Any, hookmill: Hookmill):
 def test_a_name_is_printed_as_text_whatever_it_holds(log: Log, hookmill: Hookmill):
     said = hookmill("member", "add", "ada@example.com", "--name", HOSTILE).out
 
-    assert said.startswith("Ada[red]\\u00a0L (ada@example.com) is a member now")
+    assert said.startswith("Ada[red]\\u00a0L (ada@example.com) is now a member")
     assert "Ada[red]\\u00a0L" in hookmill("member", "list").out
 
 

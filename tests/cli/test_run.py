@@ -133,7 +133,7 @@ def test_show_says_where_the_package_will_be(
 ):
     run = log.run(delivery, automation["automation_id"])
 
-    assert f"Package     {data_dir / 'runs' / run} (not there now)\n" in hookmill("run", "show", run).out
+    assert f"Package     {data_dir / 'runs' / run} (does not exist now)\n" in hookmill("run", "show", run).out
 
 
 def test_the_log_is_the_output_byte_for_byte_in_a_pipe(
@@ -241,7 +241,7 @@ def test_a_queued_run_is_cancelled_at_once(automation: Any, delivery: str, log: 
 def test_a_running_run_is_asked_to_stop(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
     run = log.run(delivery, automation["automation_id"], RunState.RUNNING, attempt=1)
 
-    assert hookmill("run", "cancel", run).out.startswith(f"Run {run} is told to stop.")
+    assert hookmill("run", "cancel", run).out.startswith(f"Run {run} has been told to stop.")
     assert "running, told to stop" in hookmill("run", "list").out
 
 

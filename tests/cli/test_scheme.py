@@ -134,7 +134,7 @@ def test_a_private_key_is_needed_where_the_webhook_has_the_public_one(log: Log, 
 
 
 def test_a_signature_is_nothing_for_a_webhook_with_a_token(webhook: Any, hookmill: Hookmill):
-    assert "takes no signatures" in hookmill("send", "source", "--scheme", "github", ends=1).err
+    assert "does not verify signatures" in hookmill("send", "source", "--scheme", "github", ends=1).err
 
 
 def test_a_description_of_a_sender_is_read_as_json(log: Log, hookmill: Hookmill):

@@ -21,9 +21,9 @@ def test_a_value_that_is_generated_is_printed_once(log: Log, hookmill: Hookmill)
     (value,) = [line.split()[1] for line in printed.splitlines() if line.startswith("Value")]
 
     assert len(value) >= 43
-    assert "Keep it now: it is not shown again.\n" in printed
+    assert "Save it now: it is not shown again.\n" in printed
     assert "webhook create NAME --secret-name STRIPE\n" in printed
-    assert printed.endswith("Or, in its definition file: secretName: STRIPE\n")
+    assert printed.endswith("Or write in a definition file: secretName: STRIPE\n")
     for again in (["show", "STRIPE"], ["show", "STRIPE", "--json"], ["list"], ["list", "--json"]):
         assert value not in hookmill("secret", *again).out
 
@@ -118,7 +118,7 @@ def test_where_files_define_the_factory_a_secret_is_for_a_file(shared: Any, hook
 
     printed = hookmill("secret", "create", "STRIPE").out
 
-    assert printed.endswith("For a webhook, in its file: secretName: STRIPE\n")
+    assert printed.endswith("To use it, write in a webhook's file: secretName: STRIPE\n")
     assert "webhook create" not in printed
 
 

@@ -100,7 +100,7 @@ def test_a_refusal_is_printed_with_its_reason_and_fails(webhook: Any, hookmill: 
 
     printed = hookmill("send", "source", "--url", receiver.url, ends=1)
 
-    assert printed.out.splitlines()[1:] == ["429 Too many deliveries for now., again in 7 s"]
+    assert printed.out.splitlines()[1:] == ["429 Too many deliveries for now., retry in 7 s"]
 
 
 def test_an_answer_cannot_take_over_the_terminal(webhook: Any, hookmill: Hookmill, receiver: Receiver):
@@ -139,7 +139,7 @@ def test_where_nothing_listens_the_error_says_so(webhook: Any, hookmill: Hookmil
 
 @pytest.mark.parametrize("url", ["localhost:8420", "ftp://x", "http://", "http://[", "http://x:99999", "http://x/a b"])
 def test_an_address_that_cannot_be_one_is_refused(webhook: Any, hookmill: Hookmill, url: str):
-    assert f"{url} is no address of a service" in hookmill("send", "source", "--url", url, ends=1).err
+    assert f"{url} is not the URL of a service" in hookmill("send", "source", "--url", url, ends=1).err
 
 
 def test_a_secret_that_no_header_can_carry_is_not_repeated(log: Log, hookmill: Hookmill, receiver: Receiver):
@@ -147,7 +147,7 @@ def test_a_secret_that_no_header_can_carry_is_not_repeated(log: Log, hookmill: H
 
     printed = hookmill("send", "a", "--url", receiver.url, ends=1)
 
-    assert printed.err == "The secret, the event's id or its type holds a character that no request can carry.\n"
+    assert printed.err == "The secret, the event id or the event type has a character that a request can't contain.\n"
 
 
 def test_a_deleted_webhook_is_not_sent_to(webhook: Any, hookmill: Hookmill):

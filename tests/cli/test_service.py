@@ -147,7 +147,7 @@ def test_a_second_start_says_what_is_there_and_no_secret(data_dir: Path, hookmil
 
     assert first["first_start"] is True
     assert first["webhook"]["url"] == f"http://127.0.0.1:{port}/webhooks/w/{first['webhook']['uid']}"
-    assert "Here already: 1 webhook (first), 1 automation (first); 1 more factory: shop.\n" in said
+    assert "Existing: 1 webhook (first), 1 automation (first); 1 more factory: shop.\n" in said
     assert "webhook rotate NAME\n" in said
     assert first["webhook"]["secret"] not in said
 
@@ -184,7 +184,7 @@ def test_printed_commands_find_a_service_set_by_options(
     with started("--port", str(port), "--data-dir", "else where", as_users_do=True) as service:
         said = service.announcement()
         monkeypatch.delenv("HOOKMILL_DATA_DIR")
-        (offered,) = [line.partition(": ")[2] for line in said.splitlines() if line.startswith("What came in:")]
+        (offered,) = [line.partition(": ")[2] for line in said.splitlines() if line.startswith("Deliveries:")]
         listed = subprocess.check_output(["sh", "-c", offered], text=True, cwd="/", timeout=LONG_SECONDS)
 
     assert f"HOOKMILL_PORT={port} HOOKMILL_DATA_DIR='{tmp_path}/else where'" in offered
@@ -203,7 +203,7 @@ def test_printed_commands_find_a_service_set_by_its_environment(
         said = service.announcement()
         for name in ("HOOKMILL_CONFIG", "HOOKMILL_DATA_DIR"):
             monkeypatch.delenv(name)
-        (offered,) = [line.partition(": ")[2] for line in said.splitlines() if line.startswith("What came in:")]
+        (offered,) = [line.partition(": ")[2] for line in said.splitlines() if line.startswith("Deliveries:")]
         listed = called(offered, tmp_path)
 
     assert f"HOOKMILL_DATA_DIR={data_dir} HOOKMILL_CONFIG='{tmp_path}/of ours.toml'" in offered
@@ -393,7 +393,7 @@ def test_migrate_says_whether_there_was_something_to_do(data_dir: Path, hookmill
     second = hookmill("migrate").out
 
     assert first == {"changed": True}
-    assert second == "The database is at this version's schema already.\n"
+    assert second == "The database already has this version's schema.\n"
 
 
 def test_migrate_works_on_postgresql(

@@ -90,14 +90,14 @@ def test_a_team_secret_that_was_there_is_never_displayed(
 @pytest.mark.parametrize(
     ("mode", "said"),
     [
-        ("token", "Senders put that secret into a header of each delivery, Authorization: Bearer SECRET.\n"),
-        ("url_token", "Senders post to the URL with that secret in the place of {token}.\n"),
+        ("token", "Senders send the secret in a header of each delivery: Authorization: Bearer SECRET.\n"),
+        ("url_token", "Senders post to the URL with the secret in place of {token}.\n"),
     ],
 )
 def test_with_a_known_secret_it_says_where_senders_put_that(webhook: Any, hookmill: Hookmill, mode: str, said: str):
     made = hookmill("webhook", "create", "other", "--mode", mode, "--secret-name", "WEBHOOK_SOURCE_SECRET").out
 
-    assert "Secret  the value that is in team secret WEBHOOK_SOURCE_SECRET; it is not shown\n" in made
+    assert "Secret  the value of team secret WEBHOOK_SOURCE_SECRET (not shown)\n" in made
     assert said in made
     assert "curl" not in made
 
@@ -106,7 +106,7 @@ def test_one_can_be_created_disabled_with_the_line_that_enables_it(log: Log, hoo
     made = hookmill("webhook", "create", "orders", "--disabled").out
 
     (offered,) = [line.split() for line in made.splitlines() if "webhook enable" in line]
-    assert made.startswith("Webhook orders is created, and disabled: senders get 404.\n")
+    assert made.startswith("Webhook orders is created, but disabled: senders get 404.\n")
     assert hookmill(*offered[-3:], "--json").json["enabled"] is True
 
 
@@ -119,7 +119,7 @@ def test_a_new_name_changes_nothing_else(webhook: Any, hookmill: Hookmill):
 def test_renaming_prints_the_new_name_and_the_old_one(webhook: Any, hookmill: Hookmill):
     printed = hookmill("webhook", "rename", "source", "orders").out
 
-    assert printed == f"Webhook source ({webhook['uid']}) is now called orders. Its URL is the same.\n"
+    assert printed == f"Webhook source ({webhook['uid']}) is now named orders. Its URL is unchanged.\n"
 
 
 def test_sync_takes_the_newest_value_of_the_team_secret(webhook: Any, hookmill: Hookmill):
@@ -129,10 +129,10 @@ def test_sync_takes_the_newest_value_of_the_team_secret(webhook: Any, hookmill: 
     first = hookmill("webhook", "sync", "source").out
     second = hookmill("webhook", "sync", "source").out
 
-    assert "secret changed and not yet synced" in shown
+    assert "with an older value of its secret" in shown
     assert f"webhook sync {webhook['uid']})" in shown
-    assert first == "Webhook source now uses the newest value of team secret WEBHOOK_SOURCE_SECRET, and no other.\n"
-    assert second == "Webhook source used the newest value of team secret WEBHOOK_SOURCE_SECRET already.\n"
+    assert first == "Webhook source now uses only the newest value of team secret WEBHOOK_SOURCE_SECRET.\n"
+    assert second == "Webhook source already uses the newest value of team secret WEBHOOK_SOURCE_SECRET.\n"
 
 
 def test_rotation_names_the_other_webhooks_with_the_same_secret(webhook: Any, hookmill: Hookmill):
@@ -201,7 +201,7 @@ def test_an_empty_list_says_how_to_create_one(log: Log, hookmill: Hookmill):
 def test_deletion_without_an_answer_deletes_nothing(webhook: Any, hookmill: Hookmill):
     printed = hookmill("webhook", "delete", "source", ends=1)
 
-    assert "nothing was changed" in printed.err
+    assert "Nothing was changed" in printed.err
     assert hookmill("webhook", "show", "source", "--json").json["state"] == "enabled"
 
 

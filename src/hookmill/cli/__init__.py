@@ -1,4 +1,4 @@
-"""The command line: every command, over the same operations as the API."""
+"""The command line. Its commands call the same operations as the API."""
 
 import functools
 import sys
@@ -35,11 +35,11 @@ WRONG_USAGE = 2
 
 app = typer.Typer(
     name="hookmill",
-    help="Webhooks in, runs out.",
+    help="A self-hosted webhook receiver: webhooks in, runs out.",
     no_args_is_help=True,
-    # Plain help: frames would double the time that it takes, and mean nothing in a pipe.
+    # Plain help: rich frames take twice as long to print, and are noise in a pipe.
     rich_markup_mode=None,
-    # An unforeseen error prints the plain traceback: local variables may hold secrets.
+    # An unexpected error prints a plain traceback: local variables may hold secrets.
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -76,7 +76,7 @@ app.add_typer(key.commands, name="key")
 app.add_typer(
     keys.commands,
     name="keys",
-    help="Master keys, which seal the secrets at rest. API keys, for programs, are `hookmill key`.",
+    help="Master keys, which seal secrets. For API keys see `hookmill key`.",
 )
 app.add_typer(audit.commands, name="audit")
 app.command()(send.send)
@@ -85,15 +85,15 @@ definitions.register(app)
 
 @functools.cache
 def _command() -> Callable[..., object]:
-    """The whole tree of commands. It takes longer to build than most commands take."""
+    """All commands. Building them takes longer than most commands run."""
     return typer.main.get_command(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command and end the process: 0 when it did what was asked, 1 when it could not, 2 for wrong usage."""
+    """Run one command and end the process: exit code 0 for success, 1 for failure, 2 for wrong usage."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # A terminal that lacks a character gets its number instead of our traceback.
+            # A terminal that can't show a character gets its escape, not a traceback.
             stream.reconfigure(errors="backslashreplace")
     words = sys.argv[1:] if arguments is None else arguments
     _refuse_invalid_utf8(words)
@@ -101,20 +101,21 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _command()(words, prog_name="hookmill")
     except StoreUnavailable as error:
         print_error(
-            f"The database can't be used now: {error}\nCheck that it runs, that its disk has room, and the settings."
+            f"The database can't be used now: {error}\n"
+            "Check that it runs, that its disk has free space, and that the settings are right."
         )
     except HookmillError as error:
         print_error(str(error))
     except OSError as error:
         place = f": {shown(str(error.filename))}" if error.filename is not None else ""
-        print_error(f"The system refused: {error.strerror or error}{place}.")
+        print_error(f"The operating system reported an error: {error.strerror or error}{place}.")
     sys.exit(FAILED)
 
 
 def _refuse_invalid_utf8(arguments: Sequence[str]) -> None:
-    """End the process where an argument has bytes that are not UTF-8, which Python hands over as half surrogates.
+    """End the process if an argument is not UTF-8. No database, request or JSON can hold such text.
 
-    No store, no request and no JSON can hold them.
+    Python represents its bytes as lone surrogates.
     """
     for argument in arguments:
         if any("\ud800" <= character <= "\udfff" for character in argument):

@@ -1,4 +1,4 @@
-"""`hookmill audit`: every act of management, newest first: who did what, when, and from where."""
+"""`hookmill audit`: the audit log, newest entry first: who changed what, when, and from where."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ commands = typer.Typer(no_args_is_help=True, help="The audit log: who changed wh
 
 @commands.callback()
 def _audit() -> None:
-    """Keeps `list` a command of its own while it is the only one."""
+    """Keep `list` a subcommand: typer runs the only command of a group without its name."""
 
 
 @commands.command("list")
 def list_entries(
     team: Annotated[
-        bool, typer.Option("--team", help="Of all factories, and of what belongs to none: members, keys.")
+        bool, typer.Option("--team", help="All factories, and what belongs to none, such as members and keys.")
     ] = False,
     limit: options.Limit = options.PAGE,
     before: Annotated[
-        str | None, typer.Option(metavar="ENTRY", help="Only older ones than this: the next page.")
+        str | None, typer.Option(metavar="ENTRY", help="Only entries older than this one: the next page.")
     ] = None,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """List what was changed, newest first. Nothing is ever taken off this list."""
+    """List all changes, newest first. Entries are never deleted."""
     after = _entry_key(before) if before is not None else None
     entries: Sequence[AuditEntry]
     if team:
@@ -52,12 +52,14 @@ def list_entries(
         print_json({"entries": [AuditEntryView.of(entry) for entry in entries]})
         return
     if not entries:
-        print_line("Nothing older was changed." if before is not None else "Nothing was changed yet.")
+        print_line("There are no older entries." if before is not None else "The audit log has no entries yet.")
         return
     _print_entries(entries, team)
     if len(entries) == limit:
         same_options = {"limit": limit if limit != options.PAGE else None, "before": audit_entry_id(entries[-1].key)}
-        print_line(f"Older ones: {command_line('audit list' + (' --team' if team else ''), factory, **same_options)}")
+        print_line(
+            f"Older entries: {command_line('audit list' + (' --team' if team else ''), factory, **same_options)}"
+        )
 
 
 def _print_entries(entries: Sequence[AuditEntry], team: bool) -> None:
@@ -87,7 +89,7 @@ def _print_entries(entries: Sequence[AuditEntry], team: bool) -> None:
 
 
 def _details(entry: AuditEntry) -> str:
-    """What is worth a line: nothing that is empty or null."""
+    """The details that are neither empty nor null."""
     return ", ".join(
         f"{name} {_detail(name, value)}" for name, value in entry.details.items() if value is not None and value != []
     )
@@ -97,11 +99,13 @@ def _detail(name: str, value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and name.endswith("_at"):
         return utc(value)
     if isinstance(value, list):
-        return " ".join(_detail(name, each) for each in value)
+        return " ".join(_detail(name, item) for item in value)
     return value if isinstance(value, str) else json_line(value)
 
 
 def _entry_key(entry_id: str) -> bytes:
     if not re.fullmatch(r"aud_[0-9a-f]{32}", entry_id):
-        raise Invalid(f"{shown(entry_id[:80])!r} is not an entry's id. `audit list --json` shows them: aud_0192f0c1….")
+        raise Invalid(
+            f"{shown(entry_id[:80])!r} is not an entry's id, such as aud_0192f0c1…. `audit list --json` shows the ids."
+        )
     return bytes.fromhex(entry_id.removeprefix("aud_"))

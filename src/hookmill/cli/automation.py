@@ -1,4 +1,4 @@
-"""`hookmill automation`: the prompts that deliveries start, and which deliveries those are."""
+"""`hookmill automation`: prompts, and the triggers that select which deliveries start runs of them."""
 
 from __future__ import annotations
 
@@ -33,44 +33,46 @@ from hookmill.presentation.view import plain
 if TYPE_CHECKING:
     from hookmill.cli.session import FactorySession
 
-commands = typer.Typer(no_args_is_help=True, help="Automations: the prompts that deliveries start.")
+commands = typer.Typer(no_args_is_help=True, help="Automations: prompts that deliveries start.")
 
-AutomationArgument = Annotated[str, typer.Argument(metavar="AUTOMATION", help="Its name or id.", show_default=False)]
+AutomationArgument = Annotated[
+    str, typer.Argument(metavar="AUTOMATION", help="The automation's name or id.", show_default=False)
+]
 EventTypes = Annotated[
     list[str] | None,
-    typer.Option("--event", metavar="TYPE", help="Only events of this type. May be repeated: any of these."),
+    typer.Option("--event", metavar="TYPE", help="Only events of this type. May be repeated."),
 ]
 TriggersFile = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="All triggers, as the JSON list that `automation show --json` prints."),
+    typer.Option(metavar="FILE", help="A file with all triggers: the list that `automation show --json` prints."),
 ]
 
 
 @commands.command()
 def create(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="What it is called, in this factory.", show_default=False)
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name, unique in the factory.", show_default=False)],
     webhook: Annotated[
         list[str] | None,
-        typer.Option(metavar="WEBHOOK", help="A webhook whose deliveries start it (name or uid). May be repeated."),
+        typer.Option(metavar="WEBHOOK", help="A webhook that starts it (name or uid). May be repeated."),
     ] = None,
     prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="What a run should do.")] = None,
     prompt_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The file that says what a run should do; - for standard input.")
+        str | None, typer.Option(metavar="FILE", help="A file with the prompt; - for standard input.")
     ] = None,
     filter_json: Annotated[
-        str | None, typer.Option("--filter", metavar="JSON", help="Only deliveries whose payload matches.")
+        str | None, typer.Option("--filter", metavar="JSON", help="Only deliveries whose payload matches this filter.")
     ] = None,
-    filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="The payload filter, in a file.")] = None,
+    filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="A file with the payload filter.")] = None,
     event: EventTypes = None,
     triggers_file: TriggersFile = None,
-    runner: Annotated[str | None, typer.Option(metavar="RUNNER", help="Which configured runner performs it.")] = None,
-    disabled: Annotated[bool, typer.Option("--disabled", help="Leave it disabled for now.")] = False,
+    runner: Annotated[
+        str | None, typer.Option(metavar="RUNNER", help="The configured runner that performs its runs.")
+    ] = None,
+    disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Create an automation. It is a prompt, and the deliveries that start a run of it."""
+    """Create an automation. Each matching delivery starts a run with its prompt."""
     inputs.require_exactly_one(prompt=prompt, prompt_file=prompt_file)
     inputs.require_exactly_one(webhook=webhook or None, triggers_file=triggers_file)
     inputs.require_at_most_one(filter=filter_json, filter_file=filter_file, triggers_file=triggers_file)
@@ -105,7 +107,7 @@ def create(
 
 @commands.command("list")
 def list_automations(factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """List the factory's automations and what starts them."""
+    """List the automations, with the webhooks that start them."""
     with factory_session(factory) as session:
         automations = session.management.automations.all(session.may)
         webhooks_by_uid = _webhooks_by_uid(session)
@@ -140,7 +142,7 @@ def list_automations(factory: options.FactoryName = "default", json: options.AsJ
 
 @commands.command()
 def show(name: AutomationArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Show one automation, and what keeps it from firing."""
+    """Show one automation. Warnings say what keeps it from starting runs."""
     with factory_session(factory) as session:
         automation = session.management.automations.get(session.may, name)
         warnings = session.management.automations.warnings(session.may, automation)
@@ -170,28 +172,30 @@ def show(name: AutomationArgument, factory: options.FactoryName = "default", jso
 @commands.command()
 def change(
     name: AutomationArgument,
-    new_name: Annotated[str | None, typer.Option("--name", metavar="NEW", help="What it is called now.")] = None,
+    new_name: Annotated[str | None, typer.Option("--name", metavar="NEW", help="The new name.")] = None,
     prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="What a run should do.")] = None,
     prompt_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The file that says what a run should do; - for standard input.")
+        str | None, typer.Option(metavar="FILE", help="A file with the prompt; - for standard input.")
     ] = None,
     webhook: Annotated[
         list[str] | None,
-        typer.Option(metavar="WEBHOOK", help="The webhooks that start it, instead of those before. May be repeated."),
+        typer.Option(metavar="WEBHOOK", help="A webhook that starts it, replacing the previous ones. May be repeated."),
     ] = None,
     filter_json: Annotated[
-        str | None, typer.Option("--filter", metavar="JSON", help="Only deliveries whose payload matches.")
+        str | None, typer.Option("--filter", metavar="JSON", help="Only deliveries whose payload matches this filter.")
     ] = None,
-    filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="The payload filter, in a file.")] = None,
-    no_filter: Annotated[bool, typer.Option("--no-filter", help="Every delivery, whatever its payload.")] = False,
+    filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="A file with the payload filter.")] = None,
+    no_filter: Annotated[bool, typer.Option("--no-filter", help="Remove the payload filter.")] = False,
     event: EventTypes = None,
-    any_event: Annotated[bool, typer.Option("--any-event", help="Every event, whatever its type.")] = False,
+    any_event: Annotated[bool, typer.Option("--any-event", help="Remove the list of event types.")] = False,
     triggers_file: TriggersFile = None,
-    runner: Annotated[str | None, typer.Option(metavar="RUNNER", help="Which configured runner performs it.")] = None,
+    runner: Annotated[
+        str | None, typer.Option(metavar="RUNNER", help="The configured runner that performs its runs.")
+    ] = None,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Change an automation: its next version. What is not given stays; runs under way keep to theirs."""
+    """Change an automation. Omitted options keep their values; unfinished runs keep their version."""
     inputs.require_at_most_one(prompt=prompt, prompt_file=prompt_file)
     inputs.require_at_most_one(
         filter=filter_json, filter_file=filter_file, no_filter=no_filter or None, triggers_file=triggers_file
@@ -204,9 +208,9 @@ def change(
     changes_trigger = bool(webhook or event) or payload_filter is not None or no_filter or any_event
     if new_name is None and text is None and triggers is None and runner is None and not changes_trigger:
         raise typer.BadParameter(
-            "say what to change: --name, --prompt, --webhook, --filter, --event, --runner and others"
+            "give at least one change: --name, --prompt, --webhook, --filter, --event, --runner or another option"
         )
-    # Nobody may change the trigger between the look at it and the change of its one part.
+    # One transaction: nobody may change the trigger between reading it and changing a part of it.
     with factory_session(factory) as session, session.management.together(session.may):
         if changes_trigger:
             before = session.management.automations.get(session.may, name)
@@ -227,20 +231,20 @@ def change(
         return
     disabled_note = "" if automation.enabled else " It is disabled."
     print_line(
-        f"Automation {shown(automation.name)} ({automation.id}) is at version {automation.version} now.{disabled_note}"
+        f"Automation {shown(automation.name)} ({automation.id}) is now at version {automation.version}.{disabled_note}"
     )
     _print_warnings(warnings)
 
 
 @commands.command()
 def enable(name: AutomationArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Let deliveries start it again."""
+    """Enable an automation. Matching deliveries start it again."""
     _set_enabled(name, factory, json, enabled=True)
 
 
 @commands.command()
 def disable(name: AutomationArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Let nothing start it. Runs under way go on."""
+    """Disable an automation. It starts no new runs; unfinished runs continue."""
     _set_enabled(name, factory, json, enabled=False)
 
 
@@ -251,17 +255,17 @@ def delete(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Delete an automation. Its runs stay, and those under way go on."""
+    """Delete an automation. Its runs stay, and unfinished runs continue."""
     with factory_session(factory) as session:
         automation = session.management.automations.get(session.may, name)
-        # Unlike a webhook's URL, an automation can be made again as it was: only a person at a terminal is asked.
+        # An automation can be created again, unlike a webhook's URL. So only a person at a terminal must confirm.
         if not (yes or json) and sys.stdin.isatty():
             confirm(f"Delete automation {automation.name}?")
         session.management.automations.delete(session.may, automation.id)
     if json:
         print_json(plain(AutomationView.of(automation, ())) | {"enabled": False, "deleted": True})
         return
-    print_line(f"Automation {shown(automation.name)} ({automation.id}) is deleted. It starts nothing any more.")
+    print_line(f"Automation {shown(automation.name)} ({automation.id}) is deleted. It no longer starts runs.")
 
 
 def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
@@ -271,7 +275,7 @@ def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
     if json:
         print_json(AutomationView.of(automation, warnings))
         return
-    effect = "Matching deliveries start it." if enabled else "Nothing starts it; runs under way go on."
+    effect = "Matching deliveries start it." if enabled else "It starts no new runs; unfinished runs continue."
     print_line(f"Automation {shown(automation.name)} ({automation.id}) is {_state(automation)}. {effect}")
     if enabled:
         _print_warnings(warnings)
@@ -282,11 +286,11 @@ def _read_prompt(text: str | None, path: str | None) -> str | None:
 
 
 def _read_triggers(path: str | None) -> Any:
-    """What `--triggers-file` holds; None when there is none."""
+    """The content of `--triggers-file`; None without that option."""
     if path is None:
         return None
-    what = "The triggers file"
-    return inputs.parse_json(inputs.read_text(path, what), what)
+    label = "The triggers file"
+    return inputs.parse_json(inputs.read_text(path, label), label)
 
 
 def _trigger(selected: dict[str, Any]) -> dict[str, Any]:
@@ -298,21 +302,19 @@ def _no_filter(trigger: Trigger) -> str:
 
 
 def _changed_trigger(automation: Automation, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The automation's only trigger, with the changes in the place of what was there. None takes a condition away."""
+    """The automation's only trigger after the changes. A change to None removes that condition."""
     if automation.unreadable or len(automation.triggers) != 1:
-        found_instead = (
-            f"{len(automation.triggers)} triggers" if not automation.unreadable else "triggers that can't be read"
-        )
+        current = f"{len(automation.triggers)} triggers" if not automation.unreadable else "triggers that can't be read"
         raise Conflict(
-            f"Automation {automation.name!r} has {found_instead}, and these options are about one. "
-            "Give all of them: --triggers-file FILE, with the list that `automation show --json` prints."
+            f"Automation {automation.name!r} has {current}, but these options change a single trigger. "
+            "Replace all of them with --triggers-file FILE; `automation show --json` prints the present list."
         )
     selected = automation.triggers[0].as_json()["filter"] | changes
     return _trigger({name: condition for name, condition in selected.items() if condition is not None})
 
 
 def _uid(session: FactorySession, name_or_uid: str) -> str:
-    """The uid of the webhook with this name. An unknown uid stays as it is: that is worth a warning, not a refusal."""
+    """The uid of the webhook with this name or uid. An unknown uid is returned too: it causes only a warning."""
     try:
         return session.management.webhooks.get(session.may, name_or_uid).uid
     except NotFound:

@@ -1,7 +1,7 @@
 """`hookmill plan`, `apply`, `validate` and `export`: webhooks and automations as files in git.
 
-Programs read the exit code: 0 when there is nothing to do, 2 when there is something to do or it was done, 1 when it
-could not be. Wrong usage ends with 1 here, because 2 says something else.
+Exit codes, for scripts: 0 without changes, 2 with changes (planned or applied), 1 for failure. Wrong usage ends with 1
+too, because 2 means changes here.
 """
 
 from __future__ import annotations
@@ -42,32 +42,33 @@ FAILED = 1
 CHANGES = 2
 
 Folder: TypeAlias = Annotated[
-    str, typer.Argument(metavar="DIR", help="The folder that holds webhooks and automations.", show_default=False)
+    str, typer.Argument(metavar="DIR", help="The folder with the folders webhooks and automations.", show_default=False)
 ]
 AllowDeletions: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--allow-deletions",
-        help="Agree to delete webhooks that are in no file, whose URLs die; and, at the first apply, automations.",
+        help="Allow deleting webhooks that have no file: their URLs stop working permanently. "
+        "At the first apply, also allow deleting automations that have no file.",
     ),
 ]
 ContractOnly: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--contract-only",
-        help="Refuse payload filters that use other operators than the contract's: in, not_in and exists.",
+        help="Also refuse event types, and payload filter operators other than in, not_in and exists.",
     ),
 ]
 
 
 def register(app: typer.Typer) -> None:
-    """Give the application these commands."""
+    """Add these commands to the application."""
     for command in (validate, plan, apply, export):
         app.command(cls=_UsageErrorExitsWithOne)(command)
 
 
 class _UsageErrorExitsWithOne(TyperCommand):
-    """A command whose wrong usage must not look like changes."""
+    """A command that ends with 1 for wrong usage: 2 would mean changes."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -75,17 +76,17 @@ class _UsageErrorExitsWithOne(TyperCommand):
         except typer.Exit:
             raise
         except Exception as error:
-            # What typer raises for wrong usage has no public name of its own.
+            # typer has no public name for its usage errors.
             if isinstance(getattr(error, "exit_code", None), int):
                 error.exit_code = FAILED  # type: ignore[attr-defined]
             raise
 
 
 def validate(folder: Folder, contract_only: ContractOnly = False, json: options.AsJson = False) -> None:
-    """Check definition files without an installation. Every problem is reported with its line and column."""
+    """Check definition files without an installation. Shows file, line and column of every problem."""
     from hookmill import definitions
 
-    # Nothing could have been changed, so nothing is said of it.
+    # Validation never changes anything, so its message doesn't mention changes.
     with _problems_reported(json, outcome=""):
         valid = definitions.validated(Path(folder), contract_only=contract_only)
     if json:
@@ -93,7 +94,7 @@ def validate(folder: Folder, contract_only: ContractOnly = False, json: options.
         print_json(counts | {"problems": []})
         return
     counted = f"{count(len(valid.webhooks), 'webhook')} and {count(len(valid.automations), 'automation')}"
-    print_line(f"{shown(folder)} has {counted}, and no problem that can be seen without the factory.")
+    print_line(f"{shown(folder)} has {counted}, and no problem that can be detected without the factory.")
 
 
 def plan(
@@ -102,7 +103,7 @@ def plan(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Say what applying definition files would change. Nothing is changed. Ends with 2 when there are changes."""
+    """Show what `apply` would change. Changes nothing. The exit code is 2 if there are changes."""
     from hookmill import definitions
 
     with _open_session(factory) as session, _problems_reported(json):
@@ -113,7 +114,7 @@ def plan(
         warnings = [*planned.warnings, *_filter_warnings(session, may, desired)]
         _print_plan(session, factory, planned, webhooks, warnings, json, applied=False)
     if planned.needs_consent is not None and not allow_deletions:
-        print_error(f"{planned.needs_consent}\nTo agree to that: {_consent_command(folder, factory)}")
+        print_error(f"{planned.needs_consent}\nTo allow this: {_consent_command(folder, factory)}")
         raise typer.Exit(FAILED)
     if planned.has_changes:
         raise typer.Exit(CHANGES)
@@ -125,7 +126,7 @@ def apply(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Make a factory what definition files say. All of it, or nothing; ends with 2 when something was changed."""
+    """Change a factory to match definition files, all or nothing. The exit code is 2 if there were changes."""
     from hookmill import definitions
 
     with _open_session(factory) as session, _problems_reported(json):
@@ -134,7 +135,7 @@ def apply(
         try:
             applied = definitions.apply(session.management, may, desired, may_delete=allow_deletions)
         except definitions.ConsentNeeded as error:
-            print_error(f"{error}\nNothing was changed. To agree to that: {_consent_command(folder, factory)}")
+            print_error(f"{error}\nNothing was changed. To allow this: {_consent_command(folder, factory)}")
             raise typer.Exit(FAILED) from None
         warnings = [*applied.plan.warnings, *_filter_warnings(session, may, desired)]
         _print_plan(session, factory, applied.plan, applied.webhooks, warnings, json, applied=True)
@@ -143,7 +144,7 @@ def apply(
 
 
 def export(folder: Folder, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Write a factory as definition files. Applied, they change no webhook and no automation."""
+    """Write a factory as definition files. Applying them changes no webhook and no automation."""
     from hookmill import definitions
 
     with _open_session(factory) as session, _problems_reported(json, outcome=" Nothing was written."):
@@ -153,10 +154,10 @@ def export(folder: Folder, factory: options.FactoryName = "default", json: optio
     if json:
         print_json({"folder": folder, "files": sorted(files)})
         return
-    print_line(f"{count(len(files), 'file')} written to {shown(folder)}. No secret is in them: they name team secrets.")
+    print_line(f"Wrote {count(len(files), 'file')} to {shown(folder)}. They contain names of secrets, never values.")
     if not may.factory.defined_by_files:
         apply_command = command_line(_with_folder("apply", folder), factory)
-        print_line(f"From the first apply on, the factory changes through them alone: {apply_command}")
+        print_line(f"After the first apply, only files can change the factory: {apply_command}")
 
 
 def _consent_command(folder: str, factory: str) -> str:
@@ -174,7 +175,7 @@ def _open_session(factory: str) -> Iterator[FactorySession]:
             yield session
     except typer.Exit as ended:
         if ended.exit_code == CHANGES:
-            # Settings that can't be used must not look like changes.
+            # Unusable settings end with 2, which would mean changes here.
             raise typer.Exit(FAILED) from None
         raise
 
@@ -206,7 +207,7 @@ def _print_problems(error: UnusableDefinitions, json: bool, outcome: str) -> Non
 
 
 def _filter_warnings(session: FactorySession, may: MayManage, desired: Definitions) -> list[Problem]:
-    """What the filters make of stored deliveries. Their bodies are read for it, which may take its time."""
+    """Warnings about filters that match no stored delivery. Reading the bodies may take long."""
     from hookmill import definitions
 
     warnings = []
@@ -243,8 +244,8 @@ def _print_plan(
     _print_diff(lines_of_plan(planned))
     print_line(summary_of(planned))
     if planned.takes_over:
-        when = "From now on" if applied else "Once applied"
-        print_line(f"{when}, factory {shown(factory)} changes through its files alone.")
+        when = "From now on" if applied else "After the apply"
+        print_line(f"{when}, only files can change factory {shown(factory)}.")
     if webhooks:
         print_line()
         print_table(

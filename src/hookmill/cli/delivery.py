@@ -1,4 +1,4 @@
-"""`hookmill delivery`: the log of what came, and what became of it."""
+"""`hookmill delivery`: the delivery log."""
 
 from __future__ import annotations
 
@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     from hookmill.domain.delivery import Delivery, DroppedAttempts
     from hookmill.management import AutomationMatch
 
-commands = typer.Typer(no_args_is_help=True, help="The delivery log: what came, and what became of it.")
+commands = typer.Typer(no_args_is_help=True, help="The delivery log: received deliveries and their results.")
 
-DeliveryArgument = Annotated[str, typer.Argument(metavar="DELIVERY", help="Its id, dlv_….", show_default=False)]
+DeliveryArgument = Annotated[
+    str, typer.Argument(metavar="DELIVERY", help="The delivery's id, dlv_….", show_default=False)
+]
 
 DROPPED_SHOWN: Final = 5
 
@@ -48,32 +50,32 @@ def list_deliveries(
     webhook: options.WebhookFilter = None,
     label: Annotated[
         str | None,
-        typer.Option(metavar="LABEL", help='Only those with this label, such as accepted or "Rejected (auth)".'),
+        typer.Option(metavar="LABEL", help='Only deliveries with this label, such as accepted or "Rejected (auth)".'),
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help='Only from then on: "2026-11-21 09:12" (UTC), or 2h or 7d ago.'),
+        typer.Option(metavar="TIME", help='Only from this time on: "2026-11-21 09:12" (UTC), or 2h or 7d ago.'),
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only from before then.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only before this time.")] = None,
     identity: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Only this event: its id as the sender gave it, or its body's SHA-256."),
+        typer.Option(metavar="ID", help="Only this event: its id, or the SHA-256 of its body."),
     ] = None,
     event: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="Only those that report an event of this type, such as push.")
+        str | None, typer.Option(metavar="TYPE", help="Only deliveries with this event type, such as push.")
     ] = None,
     limit: options.Limit = options.PAGE,
     before: Annotated[
-        str | None, typer.Option(metavar="DELIVERY", help="Only older ones than this: the next page.")
+        str | None, typer.Option(metavar="DELIVERY", help="Only deliveries older than this one: the next page.")
     ] = None,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """List the log, newest first. Attempts that were dropped without an entry are counted below it."""
+    """List the log, newest first. Below it, count the attempts that were dropped without an entry."""
     wanted_label = _label(label) if label is not None else None
     since_us, until_us = inputs.parse_time(since, "--since"), inputs.parse_time(until, "--until")
     if since_us is not None and until_us is not None and since_us >= until_us:
-        raise typer.BadParameter("nothing lies between: --since must be before --until", param_hint="--since")
+        raise typer.BadParameter("--since must be before --until", param_hint="--since")
     with factory_session(factory) as session:
         deliveries = session.management.log.newest(
             session.may,
@@ -96,7 +98,7 @@ def list_deliveries(
         print_json(
             {
                 "deliveries": [DeliveryView.of(delivery) for delivery in deliveries],
-                "dropped_attempts": [DroppedAttemptsView.of(one) for one in dropped],
+                "dropped_attempts": [DroppedAttemptsView.of(time_range) for time_range in dropped],
             }
         )
         return
@@ -119,17 +121,17 @@ def list_deliveries(
                 "limit": limit if limit != options.PAGE else None,
                 "before": delivery_id(deliveries[-1].key),
             }
-            print_line(f"Older ones: {command_line('delivery list', factory, **same_options)}")
+            print_line(f"Older deliveries: {command_line('delivery list', factory, **same_options)}")
     _print_dropped(dropped, names)
 
 
 @commands.command()
 def show(identifier: DeliveryArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Show one delivery. With what it started, and what each automation makes of it now."""
+    """Show one delivery and its runs. Also shows how each automation evaluates it now."""
     with factory_session(factory) as session:
         delivery = session.management.log.get(session.may, identifier)
         runs = session.management.runs.of_delivery(session.may, identifier)
-        # Without a payload there is nothing to judge by.
+        # Only Accepted deliveries have a payload to evaluate.
         matches = (
             session.management.filters.explain(session.may, identifier) if delivery.label is Label.ACCEPTED else ()
         )
@@ -167,7 +169,7 @@ def payload(
     output: options.OutputFile = None,
     factory: options.FactoryName = "default",
 ) -> None:
-    """Write a delivery's body, byte for byte. It is kept for Accepted deliveries only."""
+    """Write an Accepted delivery's body, byte for byte. The log keeps no other bodies."""
     with factory_session(factory) as session:
         body = session.management.log.payload(session.may, identifier)
     if output is not None:
@@ -175,10 +177,10 @@ def payload(
             Path(output).write_bytes(body)
         except OSError as error:
             raise Invalid(f"{shown(output)} can't be written: {error.strerror}.") from None
-        print_line(f"{len(body):,} bytes written to {shown(output)}.")
+        print_line(f"Wrote {len(body):,} bytes to {shown(output)}.")
         return
     if on_terminal():
-        # A terminal obeys what a file merely holds; in JSON the spelled-out form even means the same.
+        # A terminal would execute control characters. In JSON their escapes even have the same meaning.
         print_line(shown_lines(body.decode("utf-8", "backslashreplace")))
         return
     sys.stdout.buffer.write(body)
@@ -190,12 +192,12 @@ def replay(
     identifier: DeliveryArgument,
     automation: Annotated[
         str | None,
-        typer.Option(metavar="AUTOMATION", help="Only this one, instead of every enabled one that it triggers."),
+        typer.Option(metavar="AUTOMATION", help="Only this automation, not every enabled one that matches."),
     ] = None,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Start new runs of a delivery. With the automations as they are now; the log stays as it is."""
+    """Start new runs of a delivery. It uses the automations that match now; the log does not change."""
     with factory_session(factory) as session:
         started = session.management.log.replay(session.may, identifier, automation)
     if json:
@@ -222,7 +224,7 @@ def export_deliveries(
 
 
 def print_deliveries(deliveries: Sequence[Delivery]) -> None:
-    # Most deliveries have none of these: a column of blanks would only take room.
+    # Most deliveries have none of these: a column without values is omitted.
     list_columns = [
         (detail.title.upper(), detail.listed)
         for detail in DETAILS
@@ -256,7 +258,7 @@ def _label(text: str) -> Label:
         if text.lower() in {label.shown.lower(), label.name.lower()}:
             return label
     names = ", ".join(label.name.lower() for label in Label)
-    raise typer.BadParameter(f"no label is called {shown(text)!r}. The labels are: {names}", param_hint="--label")
+    raise typer.BadParameter(f"there is no label {shown(text)!r}. Labels are: {names}", param_hint="--label")
 
 
 _IDENTITY_FROM: Final = {
@@ -269,11 +271,11 @@ _IDENTITY_FROM: Final = {
 def _identity(delivery: Delivery) -> str:
     kind = delivery.identity_kind.shown if delivery.identity_kind is not None else ""
     if delivery.identity is None:
-        return "the body's SHA-256: the sender gave no id"
+        return "the body's SHA-256, because the sender supplied no id"
     return f"{shown(delivery.identity)} (from {_IDENTITY_FROM.get(kind, kind)})"
 
 
-# What automations make of it
+# How automations evaluate it
 
 
 def _print_matches(matches: Sequence[AutomationMatch]) -> None:
@@ -283,7 +285,7 @@ def _print_matches(matches: Sequence[AutomationMatch]) -> None:
         return
     selecting = [match for match in matches if any(test.webhook_check for test in match.triggers)]
     others = [match for match in matches if match not in selecting]
-    print_line("As the automations are now:" if selecting else "No automation selects this webhook now:")
+    print_line("How the automations evaluate it now:" if selecting else "No automation selects this webhook now:")
     for match in selecting:
         disabled_note = "" if match.automation.enabled else ": it is disabled"
         print_line()
@@ -302,13 +304,13 @@ def _print_matches(matches: Sequence[AutomationMatch]) -> None:
 
 _DROP_REASONS: Final = {
     "rate_limited": "over the rate limit",
-    "failed_authentications": "over the rate limit of failed authentications",
+    "failed_authentications": "over the rate limit for failed authentications",
     "not_found": "the webhook was disabled or deleted",
 }
 
 
 def _is_within(dropped: DroppedAttempts, since_us: int | None, until_us: int | None) -> bool:
-    """Whether they may have been between these times."""
+    """Whether their time range overlaps this one."""
     return (since_us is None or dropped.until > since_us) and (until_us is None or dropped.since < until_us)
 
 

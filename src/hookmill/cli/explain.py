@@ -1,4 +1,4 @@
-"""Why a filter would trigger, or would not: the same words for a filter test and for a delivery of the log."""
+"""Print why a filter would trigger or not, for a filter test and for a delivery of the log."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def webhook_check(*, held: bool) -> str:
 
 
 def print_checks(test: FilterTest, *, has_webhook: bool = True) -> None:
-    """Each check, and each condition with the value that it found."""
+    """Print each check, and each condition with the value that it met."""
     if has_webhook:
         print_line(f"  {webhook_check(held=test.webhook_check)}")
     else:
-        print_line("  Webhook check: none, as a body alone comes from no webhook")
+        print_line("  Webhook check: none, because a body has no webhook")
     if test.event_types:
         print_line(f"  Event check: {_outcome(test.event_check)}; {_event_comparison(test)}")
     if test.explanation is None:
-        print_line("  Payload check: passed; no filter, so every payload does")
+        print_line("  Payload check: passed; without a filter, every payload passes")
         return
     print_line(f"  Payload check: {_outcome(test.payload_check)}")
     if not test.explanation.conditions:
@@ -44,7 +44,7 @@ def print_checks(test: FilterTest, *, has_webhook: bool = True) -> None:
 
 
 def checks_as_json(test: FilterTest, *, has_webhook: bool = True) -> dict[str, Any]:
-    """The same as JSON. `webhook_check` is null where there is no webhook to check."""
+    """The same as JSON. `webhook_check` is null without a webhook."""
     checks: dict[str, Any] = plain(FilterTestView.of(test))
     return checks if has_webhook else checks | {"webhook_check": None}
 
@@ -52,8 +52,8 @@ def checks_as_json(test: FilterTest, *, has_webhook: bool = True) -> dict[str, A
 def _event_comparison(test: FilterTest) -> str:
     expected = ", ".join(map(shown, test.event_types))
     if test.event is None:
-        return f"the delivery has no event type, and {expected} is asked for"
-    return f"{shown(test.event)} is the event type, and {expected} is asked for"
+        return f"the delivery has no event type, expected {expected}"
+    return f"the event type is {shown(test.event)}, expected {expected}"
 
 
 def _outcome(held: bool) -> str:
@@ -61,7 +61,7 @@ def _outcome(held: bool) -> str:
 
 
 def _rows(conditions: Iterable[ConditionOutcome], within: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """A line for each condition. What stands in `$any` or `$not` follows it, and says so."""
+    """A row for each condition. The conditions inside `$any` and `$not` follow it, with their place."""
     for condition in conditions:
         inside = within if condition.alternative is None else f"{within} {condition.alternative}"
         place = f"{inside}: {condition.pointer or '/'}" if inside else condition.pointer or "/"

@@ -1,4 +1,4 @@
-"""Exports: every row, oldest first, one JSON object a line, a page in memory at a time."""
+"""Exports: every row, oldest first, one JSON object per line. Only one page is in memory at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = TypeVar("Row")
 
 
 def all_pages(page_after: Callable[[Row | None], Sequence[Row]]) -> Iterator[Sequence[Row]]:
-    """The pages, each asked for with the last row of the one before, until there is none."""
+    """All pages in order. Each page is requested with the last row of the previous page."""
     page = page_after(None)
     while page:
         yield page
@@ -26,7 +26,7 @@ def all_pages(page_after: Callable[[Row | None], Sequence[Row]]) -> Iterator[Seq
 
 
 def write(pages: Iterable[Sequence[View]], output: str | None, noun: str) -> None:
-    """Write each row on a line of its own. Raises `Invalid` for a file that can't be written."""
+    """Write one row per line. Raises `Invalid` for a file that can't be written."""
     written = 0
     rows_on_terminal = output is None and on_terminal()
     with _opened(output) as file, progress.row_counter(noun, rows_on_terminal=rows_on_terminal) as advance:
@@ -35,7 +35,7 @@ def write(pages: Iterable[Sequence[View]], output: str | None, noun: str) -> Non
             written += len(page)
             advance(len(page))
     if output is not None:
-        print_line(f"{count(written, noun)} written to {shown(output)}.")
+        print_line(f"Wrote {count(written, noun)} to {shown(output)}.")
 
 
 def _opened(output: str | None) -> AbstractContextManager[IO[str]]:

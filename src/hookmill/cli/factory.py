@@ -1,4 +1,4 @@
-"""`hookmill factory`: what owns webhooks and automations."""
+"""`hookmill factory`: factories, which own webhooks and automations."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from hookmill.cli.session import team_session
 from hookmill.domain.text import shown
 from hookmill.presentation.factory import FactoryView
 
-commands = typer.Typer(no_args_is_help=True, help="Factories: what owns webhooks and automations.")
+commands = typer.Typer(no_args_is_help=True, help="Factories, which own webhooks and automations.")
 
 
 @commands.command()
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called, in the team.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name, unique in the team.", show_default=False)],
     json: options.AsJson = False,
 ) -> None:
-    """Create a factory. It has nothing in it yet."""
+    """Create an empty factory."""
     with team_session() as session:
         factory = session.management.factories.create(session.may, name)
     if json:

@@ -1,4 +1,4 @@
-"""`hookmill filter`: would this filter trigger, and why? And what would it have triggered on so far?"""
+"""`hookmill filter`: test a filter on one delivery, or on the last ones."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from hookmill.cli.session import FactorySession
     from hookmill.management import FilterTest
 
-commands = typer.Typer(no_args_is_help=True, help="Filters: would this one trigger, and why?")
+commands = typer.Typer(no_args_is_help=True, help="Filters: test a filter on deliveries.")
 
 EventTypes = Annotated[
     list[str] | None,
-    typer.Option("--event", metavar="TYPE", help="Only events of this type. May be repeated: any of these."),
+    typer.Option("--event", metavar="TYPE", help="Only events of this type. May be repeated."),
 ]
 
 
@@ -38,34 +38,37 @@ def would_trigger(
     filter_json: Annotated[
         str | None, typer.Option("--filter", metavar="JSON", help="The payload filter to test.")
     ] = None,
-    filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="The payload filter, in a file.")] = None,
+    filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="A file with the payload filter.")] = None,
     event: EventTypes = None,
     automation: Annotated[
         str | None, typer.Option(metavar="AUTOMATION", help="Test the triggers of this automation (name or id).")
     ] = None,
     body_event: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="With --body: the event type that comes with it.")
+        str | None, typer.Option(metavar="TYPE", help="With --body: the event type of the body.")
     ] = None,
     webhook: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="WEBHOOK", help="The webhooks that the trigger selects; all, unless given. May be repeated."
+            metavar="WEBHOOK",
+            help="With --delivery: a webhook that the trigger selects. May be repeated; the default is all.",
         ),
     ] = None,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="End with exit code 1 when it would not trigger.")
+        bool, typer.Option("--exit-code", help="End with exit code 1 if the filter would not trigger.")
     ] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Test a filter on a delivery. It may be one of the log, or a body of your own."""
+    """Test a filter on one delivery. Use a delivery of the log, or a body from a file."""
     inputs.require_exactly_one(delivery=delivery, body=body)
     inputs.require_at_most_one(filter=filter_json, filter_file=filter_file, automation=automation)
     inputs.require_at_most_one(event=event or None, automation=automation)
     inputs.require_at_least_one(filter=filter_json, filter_file=filter_file, event=event or None, automation=automation)
     inputs.require_at_most_one(delivery=delivery, body_event=body_event)
     if webhook and (delivery is None or automation is not None):
-        raise typer.BadParameter("--webhook goes with --delivery and a filter of your own", param_hint="--webhook")
+        raise typer.BadParameter(
+            "--webhook needs --delivery, and --filter, --filter-file or --event", param_hint="--webhook"
+        )
     has_webhook = delivery is not None
     payload_filter = inputs.read_filter(filter_json, filter_file)
     if delivery is None and automation is None:
@@ -76,10 +79,8 @@ def would_trigger(
             tests = _test_in_store(session, delivery, (body, body_event), (payload_filter, event), automation, webhook)
 
     if not tests:
-        raise Conflict(
-            f"Automation {automation!r} has no trigger that can be read. To see why: hookmill automation show."
-        )
-    # One trigger that passes is enough; when none does, the first one's reasons are as good as any.
+        raise Conflict(f"Automation {automation!r} has no readable trigger. `hookmill automation show` says why.")
+    # One matching trigger is enough. If none matches, show the reasons of the first one.
     deciding_test = next((test for test in tests if test.would_trigger), tests[0])
     if json:
         triggers = [explain.checks_as_json(test, has_webhook=has_webhook) for test in tests]
@@ -99,17 +100,19 @@ def backtest(
     filter_json: Annotated[
         str | None, typer.Option("--filter", metavar="JSON", help="The payload filter to test.")
     ] = None,
-    filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="The payload filter, in a file.")] = None,
+    filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="A file with the payload filter.")] = None,
     event: EventTypes = None,
     webhook: Annotated[
         list[str] | None,
-        typer.Option(metavar="WEBHOOK", help="Only on deliveries of this webhook (name or uid). May be repeated."),
+        typer.Option(metavar="WEBHOOK", help="Only deliveries of this webhook (name or uid). May be repeated."),
     ] = None,
-    last: Annotated[int, typer.Option(min=1, max=BACKTEST_MAX, metavar="N", help="On how many deliveries.")] = 50,
+    last: Annotated[
+        int, typer.Option(min=1, max=BACKTEST_MAX, metavar="N", help="The number of deliveries to test.")
+    ] = 50,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Test a filter on the last deliveries. Which of them would it have triggered on, and which not?"""
+    """Test a filter on the last deliveries. Lists those that match and those that don't."""
     inputs.require_at_most_one(filter=filter_json, filter_file=filter_file)
     inputs.require_at_least_one(filter=filter_json, filter_file=filter_file, event=event or None)
     payload_filter = inputs.read_filter(filter_json, filter_file)
@@ -126,9 +129,9 @@ def backtest(
         return
     tested = len(result.matching) + len(result.others)
     if not tested:
-        print_line("There is no Accepted delivery to test on yet.")
+        print_line("There are no Accepted deliveries to test yet.")
         return
-    print_line(f"Matches {len(result.matching)} of the last {tested} Accepted.")
+    print_line(f"{len(result.matching)} of the last {tested} Accepted deliveries match.")
     for heading, deliveries in (("Matching:", result.matching), ("Not matching:", result.others)):
         if deliveries:
             print_line()
@@ -155,8 +158,10 @@ def _test_in_store(
     automation: str | None,
     selected: list[str] | None,
 ) -> list[FilterTest]:
-    """The tests that need the store: for the delivery, for the automation, or for both. `body` comes with its event
-    type, and the payload filter of the draft with the event types that it takes."""
+    """Tests that read the store: of a delivery, of an automation's triggers, or of both.
+
+    `body` is a file and an event type. `draft` is a payload filter and the event types to match.
+    """
     from hookmill.management import evaluate_filter
 
     if delivery is None:

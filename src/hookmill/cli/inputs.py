@@ -1,4 +1,4 @@
-"""What a person hands to a command: texts, bodies, JSON and times, from options, files and standard input."""
+"""Input of commands: texts, bodies, JSON and times, from options, files and standard input."""
 
 import json
 import re
@@ -17,42 +17,42 @@ from hookmill.domain.text import shown
 
 STANDARD_INPUT = "-"
 TEXT_BYTES_MAX: Final = 1_048_576
-"""Of a prompt, a filter or triggers, as the API takes them."""
+"""The limit for a prompt, a filter or triggers, as in the API."""
 SECRET_BYTES_MAX: Final = 16_384
-"""Of a secret or a key, with what may stand around it."""
+"""The limit for a secret or a key, including white space around it."""
 
 _AGO: Final = re.compile(r"([0-9]{1,6})([smhdw])\Z")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def require_exactly_one(**options: object) -> None:
-    """Wrong usage unless one of these options was given, and no other."""
+    """Raise a usage error unless exactly one of these options is set."""
     if sum(value is not None for value in options.values()) != 1:
         names = ", ".join("--" + name.replace("_", "-") for name in options)
         raise typer.BadParameter(f"give exactly one of {names}")
 
 
 def require_at_most_one(**options: object) -> None:
-    """Wrong usage when several of these options were given."""
+    """Raise a usage error if more than one of these options is set."""
     if any(value is not None for value in options.values()):
         require_exactly_one(**options)
 
 
 def require_at_least_one(**options: object) -> None:
-    """Wrong usage unless at least one of these options was given."""
+    """Raise a usage error unless at least one of these options is set."""
     if all(value is None for value in options.values()):
         names = ", ".join("--" + name.replace("_", "-") for name in options)
-        raise typer.BadParameter(f"give one of {names}")
+        raise typer.BadParameter(f"give at least one of {names}")
 
 
 def require_yes_with_json(json: bool, yes: bool) -> None:
-    """Wrong usage where a program wants JSON and nobody could be asked."""
+    """Raise a usage error for `--json` without `--yes`: a program can't answer a question."""
     if json and not yes:
         raise typer.BadParameter("--json can't ask for confirmation; give --yes as well")
 
 
 def parse_time(text: str | None, option: str) -> int | None:
-    """A time as people write it, as µs since 1970: `2026-11-21 09:12`, UTC unless it says otherwise, or `2h`, ago."""
+    """The time in µs since 1970. The text is a date such as `2026-11-21 09:12` (in UTC), or an age such as `2h`."""
     if text is None:
         return None
     try:
@@ -61,14 +61,14 @@ def parse_time(text: str | None, option: str) -> int | None:
         return us_of(datetime.fromisoformat(text.strip()))
     except ValueError:
         raise typer.BadParameter(
-            f'{shown(text[:100])!r} is no time. Write it like 2026-11-21T09:12:36Z, "2026-11-21 09:12" or 2026-11-21, '
-            "in UTC and the years 1 to 9999, or as how long ago it was: 30m, 2h, 7d",
+            f'{shown(text[:100])!r} is not a time. Write 2026-11-21T09:12:36Z, "2026-11-21 09:12" or 2026-11-21 '
+            "(UTC, in the years 1 to 9999), or an age: 30m, 2h, 7d",
             param_hint=option,
         ) from None
 
 
 def read_filter(text: str | None, path: str | None) -> Any:
-    """The payload filter of `--filter` or `--filter-file`; None when there is none."""
+    """The payload filter of `--filter` or `--filter-file`; None without these options."""
     require_at_most_one(filter=text, filter_file=path)
     if path is not None:
         text = read_text(path, "The filter file")
@@ -76,32 +76,32 @@ def read_filter(text: str | None, path: str | None) -> Any:
         return None
     payload_filter = parse_json(text, "The payload filter")
     if payload_filter is None:
-        raise Invalid("The payload filter is null. Leave it out to select every payload.")
+        raise Invalid("The payload filter is null. To select every payload, omit the option.")
     return payload_filter
 
 
 def read_bytes(path: str, label: str, bytes_max: int) -> bytes:
-    """The bytes of a file or a pipe, or standard input's for `-`. Raises `Invalid` for none, and for too many."""
+    """The bytes of a file, a pipe, or standard input (`-`). Raises `Invalid` if it can't be read or is too large."""
     try:
         if path == STANDARD_INPUT:
             content = sys.stdin.buffer.read(bytes_max + 1)
         else:
             mode = Path(path).stat().st_mode
-            # A shell's `<(…)` is a pipe. A device may be endless.
+            # A shell's `<(…)` is a pipe. A device may never end.
             if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
-                raise Invalid(f"{label} {shown(path)} is no file. Name a file or a pipe, or - for standard input.")
+                raise Invalid(f"{label} {shown(path)} is not a file. Name a file or a pipe, or - for standard input.")
             with Path(path).open("rb") as file:
                 content = file.read(bytes_max + 1)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no file can have this name"
+        reason = error.strerror if isinstance(error, OSError) else "this is not a valid file name"
         raise Invalid(f"{label} {shown(path)} can't be read: {reason}.") from None
     if len(content) > bytes_max:
-        raise Invalid(f"{label} {shown(path)} has more than {bytes_max:,} bytes, the most that is read. Shorten it.")
+        raise Invalid(f"{label} {shown(path)} has more than {bytes_max:,} bytes, which is the limit.")
     return content
 
 
 def read_text(path: str, label: str, bytes_max: int = TEXT_BYTES_MAX) -> str:
-    """A file's text, or standard input's for `-`. Raises `Invalid` unless it is UTF-8, and not too long."""
+    """The text of a file, or of standard input (`-`). Raises `Invalid` unless it is UTF-8 and within the limit."""
     try:
         return read_bytes(path, label, bytes_max).decode()
     except UnicodeDecodeError as error:
@@ -109,7 +109,7 @@ def read_text(path: str, label: str, bytes_max: int = TEXT_BYTES_MAX) -> str:
 
 
 def parse_json(text: str, label: str) -> Any:
-    """The JSON value that the text spells. Raises `Invalid` with the place of the fault."""
+    """The JSON value of the text. Raises `Invalid` with line and column of an error."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -117,15 +117,15 @@ def parse_json(text: str, label: str) -> Any:
         raise Invalid(f"{label} is not JSON: {error.msg} at {place}.") from None
     except (RecursionError, ValueError):
         raise Invalid(
-            f"{label} is not usable JSON: it is nested too deep, or holds a number of too many digits."
+            f"{label} can't be used as JSON: it is nested too deeply, or a number has too many digits."
         ) from None
 
 
 def read_secret() -> str:
-    """What is piped in. At a terminal it is asked for, and not echoed."""
+    """The secret from a pipe. On a terminal, a prompt asks for it without echo."""
     if sys.stdin.isatty():
         return str(typer.prompt("Secret", hide_input=True, err=True))
     try:
         return read_bytes(STANDARD_INPUT, "The secret on standard input", SECRET_BYTES_MAX).decode()
     except UnicodeDecodeError:
-        raise Invalid("The secret on standard input is not UTF-8. Pipe in the text itself.") from None
+        raise Invalid("The secret on standard input is not UTF-8. Pipe in the text of the secret.") from None

@@ -1,4 +1,4 @@
-"""`hookmill key`: API keys, which programs use the HTTP API with. The master keys are another command, `keys`."""
+"""`hookmill key`: API keys of programs that use the HTTP API. Master keys have another command, `keys`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(
     no_args_is_help=True,
-    help="API keys, for programs that use the HTTP API. The master keys, which seal secrets, are `hookmill keys`.",
+    help="API keys, for programs. For master keys see `hookmill keys`.",
 )
 
 DAY_US: Final = 86_400_000_000
@@ -32,21 +32,22 @@ DAY_US: Final = 86_400_000_000
 @commands.command()
 def create(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="What uses it, for people to know it by.", show_default=False)
+        str, typer.Argument(metavar="NAME", help="The name, such as the program that uses the key.", show_default=False)
     ],
-    role: Annotated[
-        Role, typer.Option(help="viewer looks, manager changes things too, admin may do everything in the team.")
-    ],
+    role: Annotated[Role, typer.Option(help="viewer: read; manager: read and change; admin: everything in the team.")],
     factory: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The one factory it opens; default, unless given. An admin's opens all."),
+        typer.Option(
+            metavar="NAME", help="The key's factory; the default is default. An admin's key is for all factories."
+        ),
     ] = None,
     expires_in_days: Annotated[
-        int | None, typer.Option(min=1, max=3650, metavar="N", help="Let it expire. Without this it never does.")
+        int | None,
+        typer.Option(min=1, max=3650, metavar="N", help="Days until the key expires. By default it never expires."),
     ] = None,
     json: options.AsJson = False,
 ) -> None:
-    """Create an API key. Its token is printed now, and never again."""
+    """Create an API key. Its token is printed only once."""
     if factory is None and role is not Role.ADMIN:
         factory = "default"
     expires_at = time.time_ns() // 1000 + expires_in_days * DAY_US if expires_in_days is not None else None
@@ -58,18 +59,18 @@ def create(
         print_json(KeyWithTokenView.once(created))
         return
     until = f"until {utc(expires_at)} UTC" if expires_at is not None else "until it is revoked"
-    print_line(f"API key {shown(created.key.name)} is ready. It opens {_scope(created.key)}, {until}.")
+    print_line(f"API key {shown(created.key.name)} is ready. It gives access to {_scope(created.key)}, {until}.")
     print_line()
     print_fields([("ID", created.key.id), ("Token", token)])
     print_line()
-    print_line("Keep the token now: it is not shown again. To try it:")
+    print_line("Save the token now: it is not shown again. To try it:")
     print_line()
     print_line(shlex.join(["curl", "-H", f"Authorization: Bearer {token}", f"{base}/api/v1/me"]))
 
 
 @commands.command("list")
 def list_keys(json: options.AsJson = False) -> None:
-    """List the API keys, newest first. Revoked and expired ones too."""
+    """List the API keys, newest first, with revoked and expired ones."""
     with team_session() as session:
         keys = session.management.keys.all(session.may)
     if json:
@@ -83,7 +84,7 @@ def list_keys(json: options.AsJson = False) -> None:
         [
             Column("KEY", whole=True),
             Column("NAME", stacked=True),
-            Column("OPENS"),
+            Column("ACCESS"),
             Column("STATE", whole=True),
             Column("LAST USED", whole=True),
         ],
@@ -94,40 +95,40 @@ def list_keys(json: options.AsJson = False) -> None:
 @commands.command()
 def revoke(
     name_or_id: Annotated[
-        str, typer.Argument(metavar="KEY", help="Its id, key_…, or a name that no other has.", show_default=False)
+        str, typer.Argument(metavar="KEY", help="The key's id, key_…, or its name if it is unique.", show_default=False)
     ],
     yes: options.Yes = False,
     json: options.AsJson = False,
 ) -> None:
-    """End an API key for ever. Programs that use it get 401 from now on."""
+    """Revoke an API key permanently. Its requests get 401 from now on."""
     inputs.require_yes_with_json(json, yes)
     with team_session() as session:
         key = _find_key(session.management.keys.all(session.may), name_or_id)
-        # One that is unknown, or revoked before, is refused anyway: nobody should have to answer for that.
+        # An unknown or revoked key is refused in any case, without a question.
         if key is not None and key.revoked_at is None and not yes:
-            confirm(f"Revoke API key {key.name} ({key.id})? Programs that use it get 401 for ever.")
+            confirm(f"Revoke API key {key.name} ({key.id})? Its requests get 401 permanently.")
         revoked = session.management.keys.revoke(session.may, key.id if key is not None else name_or_id)
     if json:
         print_json(KeyView.of(revoked))
         return
-    print_line(f"API key {shown(revoked.name)} ({revoked.id}) is revoked, and opens nothing any more.")
+    print_line(f"API key {shown(revoked.name)} ({revoked.id}) is revoked. Its requests get 401.")
 
 
 def _find_key(keys: Sequence[ApiKey], name_or_id: str) -> ApiKey | None:
-    """The key with this id, or the one with this name. Raises `Conflict` where several that are not revoked have it."""
+    """The key with this id or name; an active key before revoked ones. Raises `Conflict` if several are active."""
     if (key := next((key for key in keys if key.id == name_or_id), None)) is not None:
         return key
     same_name = [key for key in keys if key.name == name_or_id]
     active = [key for key in same_name if key.revoked_at is None]
     if len(active) > 1:
         ids = ", ".join(key.id for key in active)
-        raise Conflict(f"{len(active)} keys are named {name_or_id!r}. Give the id of the one that you mean: {ids}.")
+        raise Conflict(f"{len(active)} keys are named {name_or_id!r}. Give the id of one of them: {ids}.")
     return next(iter([*active, *same_name]), None)
 
 
 def _scope(key: ApiKey) -> str:
     if key.factory_name is None:
-        return "everything, as admin"
+        return "all factories, as admin"
     return f"factory {shown(key.factory_name)}, as {key.role.value}"
 
 
@@ -135,6 +136,6 @@ def _state(key: ApiKey, now: int) -> str:
     if key.revoked_at is not None:
         return "revoked"
     if key.expires_at is None:
-        return "good"
+        return "active"
     day = utc(key.expires_at)[:10]
     return f"until {day}" if key.is_good(now) else f"expired {day}"

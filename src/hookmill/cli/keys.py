@@ -1,4 +1,4 @@
-"""`hookmill keys`: the master keys, which seal every secret at rest. They are named by their ids, and never shown."""
+"""`hookmill keys`: the master keys, which seal every stored secret. Output has their ids, never the keys."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from hookmill.store.keys.key_file import KeyFile
     from hookmill.store.keys.rotation import RotationResult
 
-commands = typer.Typer(no_args_is_help=True, help="Master keys, which seal the secrets at rest.")
+commands = typer.Typer(no_args_is_help=True, help="Master keys, which seal the stored secrets.")
 
 ROWS_NAMED = 20
 
 
 @commands.command("show")
 def show(json: options.AsJson = False) -> None:
-    """Show the keys by their ids. Which one seals, and how many rows each has sealed."""
+    """Show the ids of the keys. Also shows which key seals, and how many rows each has sealed."""
     settings = effective_settings()
 
     from hookmill import app
@@ -52,7 +52,7 @@ def show(json: options.AsJson = False) -> None:
 
 @commands.command("add")
 def add(json: options.AsJson = False) -> None:
-    """Put a new key into master.key, for the next rotation. A service on several machines needs it."""
+    """Add a new key to master.key for the next rotation. Needed for a service on several machines."""
     settings = effective_settings()
 
     from hookmill import app
@@ -66,17 +66,15 @@ def add(json: options.AsJson = False) -> None:
         print_json({"id": new.id, "file": _path_text(file), "added": is_new})
         return
     print_line(
-        f"Master key {new.id} {'is now' if is_new else 'is already'} in {shown(str(file.path))}, and not used yet."
+        f"Master key {new.id} {'is now' if is_new else 'is already'} in {shown(str(file.path))}. It is not used yet."
     )
-    print_line(
-        "Copy the file to every machine that runs Hookmill with this database; nothing has to be restarted. Then:"
-    )
+    print_line("Copy the file to every machine that runs Hookmill with this database. No restart is needed. Then run:")
     print_line(f"  {program()} keys rotate")
 
 
 @commands.command("rotate")
 def rotate(yes: options.Yes = False, json: options.AsJson = False) -> None:
-    """Seal every secret with a new key, under the running service. What was cut off is finished by the next call."""
+    """Seal every secret with a new key while the service runs. Finishes an interrupted rotation."""
     settings = effective_settings()
 
     from hookmill import app
@@ -97,7 +95,7 @@ def rotate(yes: options.Yes = False, json: options.AsJson = False) -> None:
 
 
 def _states(key_list: MasterKeyList) -> list[tuple[str, str, int]]:
-    """Id, state and rows of each key: those at hand, newest first, then those that only rows know of."""
+    """Id, state and rows of each key: first the available keys, newest first, then the missing ones."""
     sealing_position = key_list.available.index(key_list.sealing)
     states = []
     for key_id in dict.fromkeys([*key_list.available, *key_list.rows]):
@@ -112,11 +110,11 @@ def _states(key_list: MasterKeyList) -> list[tuple[str, str, int]]:
 
 
 def _confirm_new_key(settings: Settings, yes: bool) -> None:
-    """On PostgreSQL other machines may have key files of their own."""
+    """Ask before a new key on PostgreSQL: other machines may have their own key files."""
     if yes or not settings.on_postgres:
         return
     question = (
-        f"A new key will be in {settings.data_dir.absolute() / 'master.key'} alone. "
+        f"A new key will be only in {settings.data_dir.absolute() / 'master.key'}. "
         "Does every Hookmill process that uses this database read that file?"
     )
     try:
@@ -125,8 +123,8 @@ def _confirm_new_key(settings: Settings, yes: bool) -> None:
         is_yes = False
     if not is_yes:
         print_error(
-            "Nothing was changed. If other machines have key files of their own, run `hookmill keys add` first, and "
-            "copy the file to them. If all read this one, add --yes."
+            "Nothing was changed. If other machines have their own key files, first run `hookmill keys add` and "
+            "copy the file to them. If all processes read this file, add --yes."
         )
         raise typer.Exit(1)
 
@@ -153,9 +151,9 @@ def _print_rotated(rotated: RotationResult, file: KeyFile | None, json: bool) ->
         print_error(
             "\n".join(
                 [
-                    "No key at hand opens these rows. They were unusable before, and were left as they are:",
+                    "No available key opens these rows. They were unusable before, and are unchanged:",
                     *rows,
-                    "Restore them from a backup, or give their secrets new values with `hookmill webhook rotate`.",
+                    "Restore them from a backup, or set new secrets with `hookmill webhook rotate`.",
                 ]
             )
         )
@@ -166,18 +164,18 @@ def _rotation_lines(rotated: RotationResult, file: KeyFile | None) -> Iterator[s
         yield f"Master key {rotated.key_id} now seals every secret. Sealed again: {count(rotated.sealed_again, 'row')}."
     else:
         yield (
-            f"Master key {rotated.key_id} was in use already; what was left to do is done. "
+            f"Master key {rotated.key_id} was already in use. The interrupted rotation is finished. "
             f"Sealed again: {count(rotated.sealed_again, 'row')}."
         )
     if not rotated.retired:
         return
     old = ", ".join(rotated.retired)
     if file is None:
-        yield f"HOOKMILL_MASTER_KEY_PREVIOUS ({old}) is no longer needed: take it away."
-        yield "Backups from before still need it, so keep it with them."
+        yield f"HOOKMILL_MASTER_KEY_PREVIOUS ({old}) is no longer needed: unset it."
+        yield "Older backups still need this key: keep it with them."
     else:
-        yield f"The key before it ({old}) is no longer used, and stands in {shown(str(file.retired_path))}."
-        yield "Backups from before still need it: keep that file with them, then delete it here."
+        yield f"The previous key ({old}) is no longer used. It was moved to {shown(str(file.retired_path))}."
+        yield "Older backups still need it: store that file with them, then delete it here."
 
 
 def _path_text(file: KeyFile | None) -> str | None:
@@ -186,7 +184,7 @@ def _path_text(file: KeyFile | None) -> str | None:
 
 @contextmanager
 def _progress_bar() -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal's standard error, once there is something to show."""
+    """A progress bar on a terminal's standard error, from the first sealed row on."""
     if not sys.stderr.isatty():
         yield lambda _rows, _total: None
         return
@@ -197,7 +195,7 @@ def _progress_bar() -> Iterator[Callable[[int, int], None]]:
     task = progress.add_task("sealing", total=None)
 
     def report_rows(rows: int, total: int) -> None:
-        # A bar that is drawn would overwrite a question.
+        # Started late: a bar would overwrite the question.
         progress.start()
         progress.update(task, advance=rows, total=total)
 

@@ -1,4 +1,4 @@
-"""`hookmill member`: the team's people, and what each of them may do."""
+"""`hookmill member`: the members of the team and their roles."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from hookmill.domain.member import Member
     from hookmill.domain.secret import SecretValue
 
-commands = typer.Typer(no_args_is_help=True, help="Members: the team's people, and what each may do.")
+commands = typer.Typer(no_args_is_help=True, help="Members of the team and their roles.")
 
 MemberArgument = Annotated[
-    str, typer.Argument(metavar="EMAIL", help="Their address, or the member's id.", show_default=False)
+    str, typer.Argument(metavar="EMAIL", help="The member's email address or id.", show_default=False)
 ]
 
 
@@ -40,32 +40,32 @@ class OnOrOff(StrEnum):
 
 @commands.command()
 def add(
-    email: Annotated[str, typer.Argument(metavar="EMAIL", help="Their address.", show_default=False)],
-    name: Annotated[str, typer.Option(metavar="NAME", help="What they are called.", show_default=False)],
-    admin: Annotated[bool, typer.Option("--admin", help="They may do everything, in every factory.")] = False,
+    email: Annotated[str, typer.Argument(metavar="EMAIL", help="The email address.", show_default=False)],
+    name: Annotated[str, typer.Option(metavar="NAME", help="The person's name.", show_default=False)],
+    admin: Annotated[
+        bool, typer.Option("--admin", help="Make them an admin, who may do everything in every factory.")
+    ] = False,
     json: options.AsJson = False,
 ) -> None:
-    """Add somebody to the team. Nothing is sent to them."""
+    """Add a member to the team. Sends nothing to them."""
     with team_session() as session:
         member = session.management.members.add(session.may, email, name, is_admin=admin)
     if json:
         print_json(MemberView.of(member))
         return
     if member.is_admin:
-        print_line(
-            f"{_name_and_email(member)} is a member now, and an admin: they may do everything, in every factory."
-        )
+        print_line(f"{_name_and_email(member)} is now an admin of the team, who may do everything in every factory.")
     else:
         role_command = command_line(f"member role {shlex.quote(member.email)} viewer")
-        print_line(f"{_name_and_email(member)} is a member now, with no role yet. To give one in a factory:")
-        print_line(f"  {role_command}  # or manager; --factory NAME for another one")
+        print_line(f"{_name_and_email(member)} is now a member without a role. To give them a role in a factory:")
+        print_line(f"  {role_command}  # or manager; --factory NAME for another factory")
     print_line("To let them sign in to the dashboard:")
     print_line(f"  {command_line(f'member link {shlex.quote(member.email)}')}")
 
 
 @commands.command("list")
 def list_members(json: options.AsJson = False) -> None:
-    """List the team's people and their roles."""
+    """List the members and their roles."""
     with team_session() as session:
         members = session.management.members.all(session.may)
     if json:
@@ -75,7 +75,7 @@ def list_members(json: options.AsJson = False) -> None:
         print_line(f"The team has no members yet. Add one: {command_line('member add EMAIL --name NAME')}")
         return
     print_table(
-        [Column("EMAIL"), Column("NAME"), Column("MAY")],
+        [Column("EMAIL"), Column("NAME"), Column("ROLES")],
         [(member.email, member.name, _permissions(member)) for member in members],
     )
 
@@ -83,11 +83,11 @@ def list_members(json: options.AsJson = False) -> None:
 @commands.command("role")
 def set_role(
     email: MemberArgument,
-    role: Annotated[RoleOrNone, typer.Argument(help="none takes it away.", show_default=False)],
+    role: Annotated[RoleOrNone, typer.Argument(help="The role; none removes it.", show_default=False)],
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Set somebody's role in one factory. A viewer looks, a manager changes things too."""
+    """Set a member's role in one factory. A viewer may read, a manager may also change."""
     new_role = Role(role.value) if role is not RoleOrNone.NONE else None
     with team_session() as session:
         member = session.management.members.set_role(session.may, email, factory, new_role)
@@ -95,45 +95,47 @@ def set_role(
         print_json(MemberView.of(member))
         return
     membership = f"{_article(new_role)} in" if new_role is not None else "without a role in"
-    admin_note = " They are an admin, who may do everything anyway." if member.is_admin else ""
+    admin_note = " As an admin, they may still do everything." if member.is_admin else ""
     print_line(f"{_name_and_email(member)} is now {membership} factory {shown(factory)}.{admin_note}")
 
 
 @commands.command("admin")
 def set_admin(
     email: MemberArgument,
-    state: Annotated[OnOrOff, typer.Argument(help="Whether they are one.", show_default=False)],
+    state: Annotated[OnOrOff, typer.Argument(help="on makes them an admin, off ends it.", show_default=False)],
     json: options.AsJson = False,
 ) -> None:
-    """Make somebody an admin of the team, or end that. An admin may do everything."""
+    """Make a member an admin of the team, or end that. An admin may do everything."""
     with team_session() as session:
         member = session.management.members.set_admin(session.may, email, state is OnOrOff.ON)
     if json:
         print_json(MemberView.of(member))
         return
     if member.is_admin:
-        print_line(f"{_name_and_email(member)} is an admin: they may do everything, in every factory.")
+        print_line(f"{_name_and_email(member)} is an admin, who may do everything in every factory.")
         return
-    print_line(f"{_name_and_email(member)} is no admin. They may: {_permissions(member)}.")
+    print_line(f"{_name_and_email(member)} is not an admin. Their roles: {_permissions(member)}.")
 
 
 @commands.command()
 def link(email: MemberArgument, json: options.AsJson = False) -> None:
-    """Make a link for choosing a password for the dashboard. Their first, or a new one; it is shown once."""
+    """Print a link with which a member sets a password. It is for the dashboard, and is shown once."""
     with team_session() as session:
         member = session.management.members.get(session.may, email)
         url = sign_in_url(session.settings.public_url(), session.management.sessions.link_for(session.may, member.id))
     if json:
         print_json({"member_id": member.id, "url": url})
         return
-    print_line(f"Hand this to {_name_and_email(member)}. It works once, for a day, and replaces the one before:")
+    print_line(
+        f"Send this link to {_name_and_email(member)}. It works once, for a day, and replaces the previous link:"
+    )
     print_line()
     print_line(url)
 
 
 @commands.command()
 def remove(email: MemberArgument, yes: options.Yes = False, json: options.AsJson = False) -> None:
-    """Remove somebody from the team. They may do nothing from now on."""
+    """Remove a member from the team. They lose all access immediately."""
     inputs.require_yes_with_json(json, yes)
     with team_session() as session:
         member = session.management.members.get(session.may, email)
@@ -143,11 +145,11 @@ def remove(email: MemberArgument, yes: options.Yes = False, json: options.AsJson
     if json:
         print_json(plain(MemberView.of(member)) | {"removed": True})
         return
-    print_line(f"{_name_and_email(member)} is removed, and may do nothing any more.")
+    print_line(f"{_name_and_email(member)} is removed from the team, and has no access.")
 
 
 def sign_in_url(public_url: str, token: SecretValue) -> str:
-    """Where the dashboard takes a link's token."""
+    """The URL of the dashboard that takes a link's token."""
     return f"{public_url}/welcome/{token.reveal()}"
 
 
@@ -157,8 +159,8 @@ def _name_and_email(member: Member) -> str:
 
 def _permissions(member: Member) -> str:
     if member.is_admin:
-        return "everything: admin of the team"
-    return ", ".join(f"{shown(factory)}: {role.value}" for factory, role in sorted(member.roles.items())) or "nothing"
+        return "admin of the team"
+    return ", ".join(f"{shown(factory)}: {role.value}" for factory, role in sorted(member.roles.items())) or "none"
 
 
 def _article(role: Role) -> str:

@@ -5,12 +5,12 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 PAGE: Final = 20
-"""How many rows a list shows unless it is told otherwise."""
+"""How many rows a list shows by default."""
 
-FactoryName: TypeAlias = Annotated[str, typer.Option("--factory", metavar="NAME", help="The factory it is about.")]
+FactoryName: TypeAlias = Annotated[str, typer.Option("--factory", metavar="NAME", help="The factory.")]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Limit: TypeAlias = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many at most.")]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Limit: TypeAlias = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="The maximum number of rows.")]
 OutputFile: TypeAlias = Annotated[
     str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of standard output.")
 ]

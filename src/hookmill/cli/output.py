@@ -1,6 +1,6 @@
-"""What a command prints: results on standard output, complaints on standard error.
+"""Output of commands: results go to standard output, errors and warnings to standard error.
 
-Names, identities and payloads are anybody's words: they are printed as text, and no control character gets through.
+Names, identities and payloads come from others. They are printed as text, without control characters.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ DEFAULT_FACTORY: Final = "default"
 
 
 def utc(at_us: int | None) -> str:
-    """µs since 1970 as people read them: `2026-11-21 09:12:36`, always UTC."""
+    """A time in µs since 1970, for people: `2026-11-21 09:12:36`, always UTC."""
     return "-" if at_us is None else moment.utc(at_us)
 
 
 def print_line(text: str = "") -> None:
-    """One line, however long: a terminal folds it, and a copy of it is whole."""
+    """Print one line of any length. The terminal folds it, so that it is copied as one line."""
     print(text)
 
 
 def json_line(value: Any) -> str:
-    """One line of JSON. Views may stand in the value."""
+    """One line of JSON. The value may contain views."""
     plain_value = plain(value)
-    # ASCII only: then no terminal can be moved by what a sender wrote, and programs read the same text.
+    # ASCII only: no text of a sender can control a terminal, and programs read the same value.
     try:
         return json.dumps(plain_value, separators=(", ", ": "))
     except (TypeError, ValueError):
@@ -48,7 +48,7 @@ def json_line(value: Any) -> str:
 
 
 def _exact_json(value: Any) -> str:
-    """The same for a value with the numbers of a payload filter in it, which are exact and no `float`."""
+    """The same for a value with numbers of a payload filter, which are exact decimals."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(name)}: {_exact_json(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -57,12 +57,12 @@ def _exact_json(value: Any) -> str:
 
 
 def print_json(value: Any) -> None:
-    """One JSON value, on one line. Views may stand in it."""
+    """Print one JSON value on one line. It may contain views."""
     print(json_line(value))
 
 
 def print_error(text: str) -> None:
-    """To standard error: what happened, to which thing, and what to do."""
+    """Print to standard error: what happened, to what, and what to do."""
     print(shown_lines(text), file=sys.stderr)
 
 
@@ -71,7 +71,7 @@ def confirm(question: str) -> None:
     try:
         is_yes = typer.confirm(shown(question), err=True)
     except typer.Abort:
-        print_error("\nNobody answered, so nothing was changed. Add --yes to go ahead without being asked.")
+        print_error("\nNothing was changed: there was no answer. Add --yes to skip the question.")
         raise typer.Exit(1) from None
     if not is_yes:
         print_error("Nothing was changed.")
@@ -79,7 +79,7 @@ def confirm(question: str) -> None:
 
 
 def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
-    """One thing's fields, a line each. Values are one line each, and whole."""
+    """Print the fields of one resource, one line each. Values are not folded."""
     rows = list(pairs)
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
@@ -88,9 +88,9 @@ def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A table's column. A `whole` one is never folded: ids and times are there to be copied.
+    """A column of a table. A `whole` column is never folded, so that ids and times can be copied.
 
-    A `stacked` one stands under the first column where the table is too wide for the terminal.
+    A `stacked` column moves below the first column if the table is too wide for the terminal.
     """
 
     header: str
@@ -100,7 +100,7 @@ class Column:
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
-    """Rows under their headers: folded to the terminal's width, or each on a line of its own when piped."""
+    """Print a table: folded to the terminal's width, or one line per row in a pipe."""
     from rich.console import Console
 
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
@@ -116,7 +116,7 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Non
         unstacked = [replace(first, whole=holds_whole), *others]
         stacked = [_stack(columns, row) for row in cells]
         rich_table = _rich_table(unstacked, _stack(columns, headers), stacked)
-        # Narrower than its ids: the terminal folds the lines itself, and nothing is cut.
+        # If the terminal is narrower than the ids, it folds the lines itself. Nothing is cut.
         narrow = [
             tuple(cell if column.whole else cell[:_NARROW] for column, cell in zip(unstacked, row, strict=True))
             for row in stacked
@@ -131,7 +131,7 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Non
 
 _UNLIMITED: Final = 100_000
 _NARROW: Final = 10
-"""How narrow a column that may be folded gets before lines are longer than the terminal."""
+"""The least width of a column that may be folded. Below it, lines get longer than the terminal."""
 
 
 def _rich_table(columns: Sequence[Column], headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
@@ -155,7 +155,7 @@ def _stack(columns: Sequence[Column], cells: Sequence[str]) -> tuple[str, ...]:
 
 
 def on_terminal() -> bool:
-    """Whether a person's terminal shows what is printed."""
+    """Whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
@@ -171,7 +171,7 @@ def plural(noun: str) -> str:
 
 
 def command_line(command: str, factory: str = DEFAULT_FACTORY, **options: str | int | list[str] | None) -> str:
-    """A command to be copied as it is, in the same factory. Options that are None are left out."""
+    """A command for the same factory, ready to copy. Options that are None are left out."""
     all_options = {**options, "factory": factory if factory != DEFAULT_FACTORY else None}
     flags = [
         f"--{name.replace('_', '-')} {shlex.quote(str(item))}"
@@ -183,7 +183,7 @@ def command_line(command: str, factory: str = DEFAULT_FACTORY, **options: str | 
 
 
 def program() -> str:
-    """How this person calls the command, so that the lines we offer can be copied as they are."""
+    """How the caller started this program, so that suggested commands can be copied."""
     if shutil.which("hookmill"):
         return "hookmill"
     script = Path(sys.argv[0])

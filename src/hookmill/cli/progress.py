@@ -1,4 +1,4 @@
-"""What a person at a terminal sees while something takes its time: on standard error, and gone when it is done."""
+"""Progress of slow operations: on a terminal's standard error, and removed at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hookmill.cli.output import plural
 
 @contextmanager
 def row_counter(noun: str, *, rows_on_terminal: bool) -> Iterator[Callable[[int], None]]:
-    """A bar that counts rows of which nobody knows how many there are, unless they run over the same terminal."""
+    """A bar that counts rows of an unknown total. There is none if the rows go to the same terminal."""
     if rows_on_terminal or not sys.stderr.isatty():
         yield lambda _rows: None
         return
@@ -20,14 +20,14 @@ def row_counter(noun: str, *, rows_on_terminal: bool) -> Iterator[Callable[[int]
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        # How many there are is not known: counting them would read the log twice.
+        # Without a total: counting the rows would read the log twice.
         task = progress.add_task(plural(noun), total=None)
         yield lambda rows: progress.advance(task, rows)
 
 
 @contextmanager
 def activity_bar(description: str) -> Iterator[None]:
-    """A bar that moves for as long as one operation lasts."""
+    """A bar that moves while one operation runs."""
     if not sys.stderr.isatty():
         yield
         return

@@ -1,4 +1,4 @@
-"""`hookmill run`: what deliveries started, and how it went."""
+"""`hookmill run`: the runs that deliveries started, and their results."""
 
 from __future__ import annotations
 
@@ -33,24 +33,26 @@ from hookmill.presentation.view import plain
 if TYPE_CHECKING:
     from hookmill.settings import Settings
 
-commands = typer.Typer(no_args_is_help=True, help="Runs: what deliveries started, and how it went.")
+commands = typer.Typer(no_args_is_help=True, help="Runs that deliveries started, and their results.")
 
 FILES_SHOWN: Final = 20
 LOG_BYTES_MAX: Final = 1_048_576
-"""How much of the output JSON holds: its last part."""
+"""The limit for output in JSON, which has its last part."""
 
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Its id, run_….", show_default=False)]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, run_….", show_default=False)]
 
 
 @commands.command("list")
 def list_runs(
     webhook: options.WebhookFilter = None,
     automation: Annotated[
-        str | None, typer.Option(metavar="AUTOMATION", help="Only those of this automation (name or id).")
+        str | None, typer.Option(metavar="AUTOMATION", help="Only runs of this automation (name or id).")
     ] = None,
-    state: Annotated[RunState | None, typer.Option(help="Only those in this state.")] = None,
+    state: Annotated[RunState | None, typer.Option(help="Only runs in this state.")] = None,
     limit: options.Limit = options.PAGE,
-    before: Annotated[str | None, typer.Option(metavar="RUN", help="Only older ones than this: the next page.")] = None,
+    before: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Only runs older than this one: the next page.")
+    ] = None,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
@@ -80,12 +82,12 @@ def list_runs(
             "limit": limit if limit != options.PAGE else None,
             "before": run_id(runs[-1].id),
         }
-        print_line(f"Older ones: {command_line('run list', factory, **same_options)}")
+        print_line(f"Older runs: {command_line('run list', factory, **same_options)}")
 
 
 @commands.command()
 def show(identifier: RunArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Show one run, and where its package is."""
+    """Show one run, its result, and where its package is."""
     with factory_session(factory) as session:
         run = session.management.runs.get(session.may, identifier)
         packages_directory = _packages_directory(session.settings)
@@ -116,7 +118,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
         pairs.append(("Exit status", str(run.exit_status)))
     if run.reason is not None:
         pairs.append(("Reason", shown(run.reason)))
-    pairs.append(("Package", str(directory) if files else f"{directory} (not there now)"))
+    pairs.append(("Package", str(directory) if files else f"{directory} (does not exist now)"))
     pairs += [("", f"{shown(name)} ({size:,} bytes)") for name, size in files[:FILES_SHOWN]]
     if len(files) > FILES_SHOWN:
         pairs.append(("", f"and {'more than ' if has_more else ''}{len(files) - FILES_SHOWN} more"))
@@ -125,7 +127,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
 
 @commands.command()
 def log(identifier: RunArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Print what a run's command printed. All that is kept of it, or else its last part."""
+    """Print the output of a run's command. This is the whole file if it exists, else the last part."""
     with factory_session(factory) as session:
         run = session.management.runs.get(session.may, identifier)
         packages_directory = _packages_directory(session.settings)
@@ -148,14 +150,14 @@ def log(identifier: RunArgument, factory: options.FactoryName = "default", json:
             sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
         return
-    # Whatever text a run repeats may come from a sender, and a terminal would obey it.
+    # The output may repeat text of a sender, whose control characters a terminal would execute.
     decoder = getincrementaldecoder("utf-8")("backslashreplace")
     for chunk in chain(read_chunks(output_file), [b""]):
         sys.stdout.write(shown_lines(decoder.decode(chunk, final=not chunk)))
 
 
 def _print_stored_output(run: Run, json: bool) -> None:
-    """What the store has of the output of a run whose file is not here."""
+    """Print the end of the output from the database: the run's file is not on this host."""
     output_tail = run.output_tail
     if json:
         _print_log(run, None, output_tail, len((output_tail or "").encode("utf-8", "surrogatepass")), is_cut=False)
@@ -171,7 +173,7 @@ def _print_log(run: Run, file: str | None, output: str | None, size: int, *, is_
 
 @commands.command()
 def cancel(identifier: RunArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Cancel a run. A queued one ends at once, a running one as soon as its process has ended."""
+    """Cancel a run. A queued run ends immediately, a running one when its process has ended."""
     with factory_session(factory) as session:
         run = session.management.runs.cancel(session.may, identifier)
     if json:
@@ -180,7 +182,9 @@ def cancel(identifier: RunArgument, factory: options.FactoryName = "default", js
     if run.state is RunState.CANCELLED:
         print_line(f"Run {run_id(run.id)} is cancelled.")
         return
-    print_line(f"Run {run_id(run.id)} is told to stop. See: {command_line(f'run show {run_id(run.id)}', factory)}")
+    print_line(
+        f"Run {run_id(run.id)} has been told to stop. Its state: {command_line(f'run show {run_id(run.id)}', factory)}"
+    )
 
 
 @commands.command("export")

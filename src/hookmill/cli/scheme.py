@@ -1,4 +1,4 @@
-"""`hookmill scheme`: the providers whose signatures can be verified."""
+"""`hookmill scheme`: the providers whose signatures Hookmill verifies."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hookmill.cli import options
 from hookmill.cli.output import Column, command_line, print_fields, print_json, print_line, print_table
 from hookmill.presentation.scheme import SchemeView
 
-commands = typer.Typer(no_args_is_help=True, help="Signature schemes: the providers that can be verified.")
+commands = typer.Typer(no_args_is_help=True, help="Signature schemes of the supported providers.")
 
 
 @commands.command("list")
 def list_schemes(json: options.AsJson = False) -> None:
-    """List every scheme. One whose proof is none is experimental: built from its description alone."""
+    """List every scheme, and what proves it. Proof none means experimental: only its description is known."""
     from hookmill.domain.signatures.catalogue import schemes
 
     all_schemes = schemes()
@@ -32,15 +32,15 @@ def list_schemes(json: options.AsJson = False) -> None:
         [(scheme.name, scheme.title, scheme.algorithm.value, scheme.proof.kind.value) for scheme in all_schemes],
     )
     print_line()
-    print_line(f"Any other sender that signs with an HMAC: scheme hmac ({command_line('scheme show hmac')}).")
+    print_line(f"For any other sender that signs with an HMAC, use scheme hmac ({command_line('scheme show hmac')}).")
 
 
 @commands.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="SCHEME", help="Its name.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="SCHEME", help="The scheme's name.", show_default=False)],
     json: options.AsJson = False,
 ) -> None:
-    """Show how to set a provider up, and what its signature covers."""
+    """Show how to set up a provider, and what its signature covers."""
     from hookmill.domain.signatures.catalogue import find
     from hookmill.domain.signatures.description import facts
     from hookmill.domain.signatures.generic import GENERIC, GenericHmac
@@ -50,7 +50,7 @@ def show(
         if json:
             print_json({"name": GENERIC, "options": option_names})
             return
-        print_line("The scheme that you fill in, for senders that sign with an HMAC in a header. Its options, as JSON:")
+        print_line("The scheme for any sender that signs with an HMAC in a header. Its options, as JSON:")
         print_line(f"  {', '.join(option_names)}")
         print_line("For example:")
         print_line("""  --signature '{"header": "X-Signature", "prefix": "sha256=", "encoding": "hex"}'""")

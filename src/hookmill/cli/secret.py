@@ -1,4 +1,4 @@
-"""`hookmill secret`: the team's secrets. Their values go in, or are shown once when they are generated."""
+"""`hookmill secret`: the team's secrets. A value is printed only once, and only if it was generated."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from hookmill.domain.webhook import Webhook
     from hookmill.management import TeamSecret
 
-commands = typer.Typer(no_args_is_help=True, help="Team secrets: what senders prove themselves with.")
+commands = typer.Typer(no_args_is_help=True, help="Team secrets, with which senders authenticate.")
 
-SecretArgument = Annotated[str, typer.Argument(metavar="SECRET", help="Its name.", show_default=False)]
+SecretArgument = Annotated[str, typer.Argument(metavar="SECRET", help="The secret's name.", show_default=False)]
 
 
 @commands.command()
 def create(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A letter, then letters, digits and _.", show_default=False)
+        str, typer.Argument(metavar="NAME", help="The name: a letter, then letters, digits and _.", show_default=False)
     ],
     from_stdin: options.FromStdin = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Create a team secret. A value that is generated is printed now, and never again."""
+    """Create a team secret. A generated value is printed only once."""
     value = inputs.read_secret() if from_stdin else None
     with factory_session(factory) as session:
         stored_value = session.management.secrets.create(session.may, name, value)
@@ -47,15 +47,15 @@ def create(
     print_line(f"Team secret {secret.name} is created.")
     _print_generated(generated)
     if defined_by_files:
-        print_line(f"For a webhook, in its file: secretName: {secret.name}")
+        print_line(f"To use it, write in a webhook's file: secretName: {secret.name}")
         return
-    print_line(f"For a new webhook: {command_line('webhook create NAME', factory, secret_name=secret.name)}")
-    print_line(f"Or, in its definition file: secretName: {secret.name}")
+    print_line(f"To use it for a new webhook: {command_line('webhook create NAME', factory, secret_name=secret.name)}")
+    print_line(f"Or write in a definition file: secretName: {secret.name}")
 
 
 @commands.command("list")
 def list_secrets(factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """List the team's secrets, without their values, and who uses them."""
+    """List the team's secrets. Shows the webhooks that use them, but no values."""
     with factory_session(factory) as session:
         secrets = session.management.secrets.all(session.may)
     if json:
@@ -63,7 +63,7 @@ def list_secrets(factory: options.FactoryName = "default", json: options.AsJson 
         return
     if not secrets:
         create_command = command_line("secret create NAME", factory)
-        print_line(f"There are no team secrets yet. A webhook brings its own, or: {create_command}")
+        print_line(f"There are no team secrets yet. A new webhook creates its own, or: {create_command}")
         return
     print_table(
         [Column("NAME"), Column("CHANGED (UTC)", whole=True), Column("USED BY")],
@@ -73,7 +73,7 @@ def list_secrets(factory: options.FactoryName = "default", json: options.AsJson 
 
 @commands.command()
 def show(name: SecretArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Show who uses a team secret. Its value is never shown."""
+    """Show which webhooks use a team secret. Its value is never shown."""
     with factory_session(factory) as session:
         secret = session.management.secrets.get(session.may, name)
         not_synced = unsynced(session, name)
@@ -99,7 +99,7 @@ def replace(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Give a team secret a new value. Each webhook keeps to the old one until its next sync."""
+    """Set a new value of a team secret. Each webhook uses the old value until you sync it."""
     value = inputs.read_secret() if from_stdin else None
     with factory_session(factory) as session:
         stored_value = session.management.secrets.replace(session.may, name, value)
@@ -114,7 +114,7 @@ def replace(
     _print_generated(generated)
     print_unsynced(webhooks_not_synced, factory)
     if secret.used_elsewhere:
-        print_line("Webhooks of other factories use it too, and keep to the old value until they are synced.")
+        print_line("Webhooks of other factories use it too. Each keeps the old value until it is synced.")
 
 
 @commands.command()
@@ -124,13 +124,13 @@ def delete(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Delete a team secret that no webhook uses, with its value."""
+    """Delete a team secret and its value. No webhook may use it."""
     inputs.require_yes_with_json(json, yes)
     with factory_session(factory) as session:
         secret = session.management.secrets.get(session.may, name)
-        # One that is in use is refused anyway, and nobody should have to answer for that.
+        # A secret in use is refused in any case, without a question.
         if not (yes or secret.used_by or secret.used_elsewhere):
-            confirm(f"Delete team secret {secret.name}? Its value is kept nowhere else.")
+            confirm(f"Delete team secret {secret.name}? Its value can't be restored.")
         session.management.secrets.delete(session.may, name)
     if json:
         print_json(plain(SecretView.of(secret)) | {"deleted": True})
@@ -139,29 +139,29 @@ def delete(
 
 
 def unsynced(session: FactorySession, secret_name: str) -> list[Webhook]:
-    """The factory's webhooks that use another value of the team secret than its newest."""
+    """The factory's webhooks that use an older value of the team secret."""
     webhooks = session.management.webhooks.all(session.may)
     return [webhook for webhook in webhooks if webhook.secret_name == secret_name and not webhook.secret_is_current]
 
 
 def print_unsynced(webhooks: Sequence[Webhook], factory: str) -> None:
-    """Which webhooks have yet to take the new value, and how they do."""
+    """Print which webhooks use the old value, and the commands that sync them."""
     if not webhooks:
         return
-    print_line("Still with the old value, until each is synced:")
+    print_line("These webhooks keep the old value until you sync each of them:")
     for webhook in webhooks:
         state = "" if webhook.state is WebhookState.ENABLED else f", {webhook.state.value}"
         print_line(f"  {command_line(f'webhook sync {webhook.uid}', factory)}  # {shown(webhook.name)}{state}")
 
 
 def _print_generated(generated: str | None) -> None:
-    # Whoever gave a value knows it, and a terminal remembers what it has shown.
+    # A supplied value is not printed: a terminal keeps its output.
     if generated is None:
         return
     print_line()
     print_fields([("Value", generated)])
     print_line()
-    print_line("Keep it now: it is not shown again.")
+    print_line("Save it now: it is not shown again.")
 
 
 def _changed(secret: TeamSecret) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ANSWER_SECONDS: Final = 15
 ANSWER_BYTES_MAX: Final = 65_536
 SENT_BYTES_MAX: Final = 16_777_216
-"""More than the service takes, so that its refusal can be tried out."""
+"""More than the service accepts, so that you can try its refusal."""
 ACCEPTED: Final = 202
 UNAUTHENTICATED: Final = 401
 CLOCK_SKEW_MAX: Final = 315_360_000
@@ -41,7 +41,7 @@ CLOCK_SKEW_MAX: Final = 315_360_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the service said to one delivery."""
+    """The response of the service to one delivery."""
 
     status: int
     delivery_id: str | None
@@ -50,23 +50,24 @@ class Answer:
 
 
 def send(
-    webhook: Annotated[str, typer.Argument(metavar="WEBHOOK", help="Its name or uid.", show_default=False)],
+    webhook: Annotated[str, typer.Argument(metavar="WEBHOOK", help="The webhook's name or uid.", show_default=False)],
     body: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Send this file's bytes; - for standard input.")
+        str | None, typer.Option(metavar="FILE", help="Send the bytes of this file; - for standard input.")
     ] = None,
     data: Annotated[str | None, typer.Option(metavar="JSON", help="Send this text.")] = None,
     event_id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="The event id: a second delivery with it is a Duplicate.")
+        str | None,
+        typer.Option("--id", metavar="ID", help="The event id. A second delivery with the same id is a Duplicate."),
     ] = None,
     event: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="The event's type, put where the webhook's deliveries have it.")
+        str | None, typer.Option(metavar="TYPE", help="The event type, sent where the webhook expects it.")
     ] = None,
     url: Annotated[
-        str | None, typer.Option(metavar="BASE", help="Send to the service at BASE instead of the configured base_url.")
+        str | None, typer.Option(metavar="BASE", help="Send to the service at this URL instead of base_url.")
     ] = None,
     scheme: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Sign as this provider does, instead of as the webhook expects it."),
+        typer.Option(metavar="NAME", help="Sign as this provider does, not as the webhook expects."),
     ] = None,
     clock_skew: Annotated[
         int,
@@ -74,20 +75,20 @@ def send(
             min=-CLOCK_SKEW_MAX,
             max=CLOCK_SKEW_MAX,
             metavar="SECONDS",
-            help="Sign so far ahead of now, or behind it when negative.",
+            help="Sign with a clock that is ahead, or behind if negative.",
         ),
     ] = 0,
     signing_key: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="The private key, for schemes whose webhook holds a public one."),
+        typer.Option(metavar="FILE", help="The private key, if the webhook has only the public key."),
     ] = None,
     times: Annotated[
-        int, typer.Option(min=1, max=100_000, metavar="N", help="Send so often, one after the other.")
+        int, typer.Option(min=1, max=100_000, metavar="N", help="The number of deliveries, sent one after the other.")
     ] = 1,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Post a sample delivery to a webhook. It bears the webhook's secret or is signed with it, as a sender's would."""
+    """Post a sample delivery to a webhook. It has the token or signature that the webhook expects."""
     inputs.require_at_most_one(body=body, data=data)
     content = inputs.read_bytes(body, "The body file", SENT_BYTES_MAX) if body is not None else None
     if data is not None:
@@ -117,22 +118,22 @@ def send(
         print_json(described[0] | posted_to if times == 1 else {"sent": described} | posted_to)
     elif any(answer.status == UNAUTHENTICATED for answer in answers):
         list_command = command_line("delivery list", factory, webhook=target.webhook.uid)
-        print_line(f"Why: {list_command}, then delivery show with its id.")
+        print_line(f"To see why: {list_command}, then delivery show with the id.")
     if any(answer.status != ACCEPTED for answer in answers):
         raise typer.Exit(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """Signs each delivery, as a provider would at a time so many seconds from now."""
+    """Signs each delivery as a provider does whose clock is ahead by `clock_skew` seconds."""
 
     scheme: Scheme
     secret: str
     url: str
-    """What the provider was given: some sign it."""
+    """The webhook's URL. Some providers sign it."""
     clock_skew: int
     event: tuple[str, str] | None
-    """Its place and its type."""
+    """Where the event type is (`header:NAME` or `json:PATH`), and the type."""
 
     def __call__(self, body: bytes, event_id: str | None) -> Signed:
         from hookmill.domain.signatures.sign import sign
@@ -142,17 +143,17 @@ class Signer:
 
 
 def _event_location(webhook: Webhook, scheme: str | None) -> str:
-    """Where the type of an event stands in deliveries to the webhook: `header:NAME` or `json:PATH`."""
+    """Where deliveries to the webhook have the event type: `header:NAME` or `json:PATH`."""
     name = scheme or webhook.signature_scheme
     if name is not None and (event_rule := _chosen_scheme(webhook, scheme).event_for(name)) is not None:
         return event_rule.source
     if webhook.event_header is None:
-        raise Invalid(f"Deliveries of webhook {webhook.name!r} have no event type: it names no event header.")
+        raise Invalid(f"Deliveries of webhook {webhook.name!r} have no event type: the webhook has no event header.")
     return f"header:{webhook.event_header}"
 
 
 def _chosen_scheme(webhook: Webhook, scheme: str | None) -> Scheme:
-    """The scheme of this name, or else the webhook's own."""
+    """The scheme of this name; without a name, the webhook's scheme."""
     from hookmill.domain.signatures.generic import GENERIC
     from hookmill.domain.signatures.rule import scheme_named
 
@@ -170,15 +171,17 @@ def _signer(
     webhook = target.webhook
     if webhook.auth_mode is not AuthMode.SIGNATURE:
         if scheme is not None or clock_skew or signing_key is not None:
-            raise Invalid(f"Webhook {webhook.name!r} takes no signatures: leave out --scheme and what belongs to it.")
+            raise Invalid(
+                f"Webhook {webhook.name!r} does not verify signatures: omit --scheme, --clock-skew and --signing-key."
+            )
         return None
     signing_scheme = _chosen_scheme(webhook, scheme)
     if signing_key is not None:
         secret = inputs.read_text(signing_key, "The signing key", inputs.SECRET_BYTES_MAX)
     elif signing_scheme.algorithm.uses_public_key:
         raise Invalid(
-            f"{signing_scheme.title} signs with a private key, and the webhook holds only the public one. "
-            "Give the private one: --signing-key FILE"
+            f"{signing_scheme.title} signs with a private key, and the webhook has only the public key. "
+            "Supply the private key with --signing-key FILE."
         )
     else:
         secret = target.reveal()
@@ -186,7 +189,7 @@ def _signer(
 
 
 class Sender:
-    """One connection to the service, and what every delivery to one webhook carries."""
+    """One connection to the service, and the headers that all deliveries to one webhook share."""
 
     def __init__(
         self,
@@ -203,9 +206,9 @@ class Sender:
         except ValueError:
             host, port, parts = None, None, urlsplit("")
         if parts.scheme not in {"http", "https"} or not host or not re.fullmatch(r"[!-~]*", parts.path):
-            raise Invalid(f"{self._shown_base} is no address of a service. Use one such as http://127.0.0.1:8420.")
+            raise Invalid(f"{self._shown_base} is not the URL of a service. Use one such as http://127.0.0.1:8420.")
         self.shown_url = shown(base[:200]).rstrip("/") + target.webhook.ingress_path()
-        """Where deliveries go; a URL token is a placeholder in it."""
+        """The URL of deliveries, with a placeholder for a URL token."""
         secret = target.reveal()
         self._signer = signer
         self._event_id = event_id
@@ -226,7 +229,7 @@ class Sender:
         self._connection = connection_class(host, port, timeout=ANSWER_SECONDS)
 
     def post(self, body: bytes) -> Answer:
-        """Send one delivery and wait for the answer. Raises `Conflict` when there is none, never naming the secret."""
+        """Send one delivery, and wait for its response. Raises `Conflict` without one, never naming the secret."""
         path, headers = self._path, self._headers
         if self._signer is not None:
             signed = self._signer(body, self._event_id)
@@ -235,14 +238,14 @@ class Sender:
             _, separator, query = signed.url.partition("?")
             path += separator + query
         try:
-            # A body that is too large may be refused before it was taken whole: the answer is there all the same.
+            # The service may refuse a large body before it has read it all. Its response arrives nevertheless.
             with suppress(BrokenPipeError, ConnectionResetError):
                 self._connection.request("POST", path, body, headers)
             response = self._connection.getresponse()
             answer_body = response.read(ANSWER_BYTES_MAX)
         except ValueError:
             raise Invalid(
-                "The secret, the event's id or its type holds a character that no request can carry."
+                "The secret, the event id or the event type has a character that a request can't contain."
             ) from None
         except ConnectionRefusedError:
             raise Conflict(
@@ -251,12 +254,12 @@ class Sender:
         except TimeoutError:
             raise Conflict(f"{self._shown_base} did not answer within {ANSWER_SECONDS} seconds.") from None
         except ssl.SSLError as error:
-            raise Conflict(f"{self._shown_base} did not speak TLS as expected: {error.reason}.") from None
+            raise Conflict(f"{self._shown_base} failed the TLS handshake: {error.reason}.") from None
         except socket.gaierror:
-            raise Conflict(f"The host of {self._shown_base} is not known here. Check its name.") from None
+            raise Conflict(f"The host name of {self._shown_base} can't be resolved. Check it.") from None
         except (OSError, HTTPException) as error:
             reason = error.strerror if isinstance(error, OSError) else type(error).__name__
-            raise Conflict(f"{self._shown_base} broke off: {reason or type(error).__name__}.") from None
+            raise Conflict(f"{self._shown_base} closed the connection: {reason or type(error).__name__}.") from None
         problem = _json_object(answer_body)
         return Answer(
             status=response.status,
@@ -270,7 +273,7 @@ class Sender:
 
 
 def _sample(number: int) -> bytes:
-    # A body's hash is its identity: two samples that were equal would be one event.
+    # The identity is the body's hash: two equal samples would be one event.
     sample = {"message": "A sample from hookmill send", "number": number, "sent_at": iso(time.time_ns() // 1000)}
     return json_text.dumps(sample).encode()
 
@@ -290,7 +293,7 @@ def _short_text(value: Any) -> str | None:
 def _answer_line(answer: Answer) -> str:
     if answer.delivery_id is not None:
         return f"{answer.status} {shown(answer.delivery_id)}"
-    wait = f", again in {shown(answer.retry_after)} s" if answer.retry_after is not None else ""
+    wait = f", retry in {shown(answer.retry_after)} s" if answer.retry_after is not None else ""
     return f"{answer.status} {shown(answer.title or '')}{wait}".rstrip()
 
 

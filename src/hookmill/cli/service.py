@@ -1,4 +1,4 @@
-"""`hookmill serve`, `worker` and `migrate`: the service itself."""
+"""`hookmill serve`, `worker` and `migrate`."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def serve(
     host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="The address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(metavar="PORT", help="The port to listen on.")] = None,
     data_dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where the database, the master key and the runs live.")
+        str | None, typer.Option(metavar="DIR", help="The directory of the database, the master key and the runs.")
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(metavar="N", help="Ingress processes. More than one needs PostgreSQL.")
+        int | None, typer.Option(metavar="N", help="The number of ingress processes. More than one needs PostgreSQL.")
     ] = None,
     json: options.AsJson = False,
 ) -> None:
-    """Start the service. The first start makes everything that it needs, and says how to try it."""
+    """Start the service. The first start sets everything up, and prints a curl line to try it."""
     _override(
         host=host,
         port=port,
@@ -80,11 +80,11 @@ def serve(
 
 
 def worker(json: options.AsJson = False) -> None:
-    """Perform runs in a process of its own, beside `hookmill serve`. Needs PostgreSQL."""
+    """Perform runs in a process separate from `hookmill serve`. Needs PostgreSQL."""
     settings = effective_settings()
     if not settings.on_postgres:
         raise Conflict(
-            "A worker of its own needs PostgreSQL: on SQLite `hookmill serve` performs the runs itself. "
+            "A separate worker needs PostgreSQL. On SQLite `hookmill serve` performs the runs itself. "
             "Set HOOKMILL_DATABASE_URL to postgresql://USER:PASSWORD@HOST/NAME."
         )
 
@@ -108,7 +108,7 @@ def worker(json: options.AsJson = False) -> None:
 
 
 def migrate(json: options.AsJson = False) -> None:
-    """Bring the database to this version's schema. `hookmill serve` does so too."""
+    """Upgrade the database to this version's schema. `hookmill serve` does the same."""
     settings = effective_settings()
 
     from hookmill.app.first_start import refuse_lost_database
@@ -123,14 +123,12 @@ def migrate(json: options.AsJson = False) -> None:
         print_json({"changed": changed})
         return
     print_line(
-        "The database is now at this version's schema."
-        if changed
-        else "The database is at this version's schema already."
+        "The database now has this version's schema." if changed else "The database already has this version's schema."
     )
 
 
 def _override(**options: str | int | None) -> None:
-    """What an option says stands in the environment from here on, as if it had been said there."""
+    """Set the environment variables of these options: they override the settings, also in child processes."""
     os.environ.update({f"HOOKMILL_{name.upper()}": str(value) for name, value in options.items() if value is not None})
 
 
@@ -142,11 +140,11 @@ _SHOWN_VARIABLES: Final = (
     "HOOKMILL_BASE_URL",
 )
 _SECRET_VARIABLES: Final = ("HOOKMILL_DATABASE_URL", "HOOKMILL_MASTER_KEY", "HOOKMILL_MASTER_KEY_PREVIOUS")
-"""These hold passwords and keys, so they are named, and not shown."""
+"""Variables with passwords or keys. Only their names are shown."""
 
 
 def _environment_assignments(settings: Settings) -> list[str]:
-    """Assignments for a shell: what the environment says that other commands need to find this service, anywhere."""
+    """Shell assignments of the variables with which other commands find this service from any directory."""
     variables = {name: value for name in _SHOWN_VARIABLES if (value := os.environ.get(name))}
     if "HOOKMILL_DATA_DIR" in variables:
         variables["HOOKMILL_DATA_DIR"] = str(settings.data_dir.absolute())
@@ -157,9 +155,9 @@ def _environment_assignments(settings: Settings) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetUp:
-    """What a start found or made. `first` is there at a first start alone, with the secret that is shown once.
+    """What exists after a start. Only a first start sets `first`, with the secret that is shown once.
 
-    `sign_in_link` is there for as long as nobody can sign in to the dashboard.
+    `sign_in_link` is set while nobody can sign in to the dashboard.
     """
 
     webhooks: Sequence[Webhook]
@@ -199,7 +197,7 @@ def _create_first(management: Management, may: MayManage, settings: Settings) ->
 
 
 def _announce(setup: SetUp, settings: Settings, call: str, json: bool) -> None:
-    """What a person needs next, once the service answers. `call` is how to call the command for this service."""
+    """Print the start message. `call` starts every suggested command: variables and program."""
     shown_host = f"[{settings.host}]" if ":" in settings.host else settings.host
     listening = f"http://{shown_host}:{settings.port}"
     data_dir = settings.data_dir.absolute()
@@ -224,7 +222,7 @@ def _announce(setup: SetUp, settings: Settings, call: str, json: bool) -> None:
         _announce_existing(setup, call)
     print_line()
     if setup.sign_in_link is not None:
-        print_line("Open the dashboard, and choose your password there. The link works once, for a day:")
+        print_line("To choose a password for the dashboard, open this link. It works once, for a day:")
         print_line()
         print_line(setup.sign_in_link)
         print_line()
@@ -232,10 +230,10 @@ def _announce(setup: SetUp, settings: Settings, call: str, json: bool) -> None:
     print_fields(
         [
             *([("Dashboard:", settings.public_url())] if setup.sign_in_link is None else []),
-            ("What came in:", f"{call} delivery list"),
-            ("What it started:", f"{call} run list"),
+            ("Deliveries:", f"{call} delivery list"),
+            ("Runs:", f"{call} run list"),
             *(
-                [("Both need:", f"{', '.join(secret_variables)} in the environment, as here")]
+                [("Commands need:", f"{', '.join(secret_variables)} in the environment, as here")]
                 if secret_variables
                 else []
             ),
@@ -245,14 +243,15 @@ def _announce(setup: SetUp, settings: Settings, call: str, json: bool) -> None:
 
 
 def _announce_first(created: WebhookWithSecret, settings: Settings) -> None:
-    print_line(f"A webhook and an automation, both named {FIRST}, are there to be tried. Post a delivery:")
+    print_line(f"Created a webhook and an automation, both named {FIRST}. To try them, post a delivery:")
     print_line()
     print_line(str(curl_line(created.webhook.auth_mode, created.url, created.reveal())))
     print_line()
-    print_line("It starts a run, whose package appears in")
+    print_line("Each delivery starts a run. Its package appears in")
     print_line(f"  {settings.data_dir.absolute() / 'runs' / '<run_id>' / PAYLOAD_FILE}")
     print_line(
-        "It can be pasted again: the time in its body makes it another event. The token above is not shown again."
+        "You can repeat the command: the time in the body makes each delivery a new event. "
+        "Save the token: it is not shown again."
     )
 
 
@@ -260,12 +259,12 @@ def _announce_existing(setup: SetUp, call: str) -> None:
     existing = f"{_count_and_names(setup.webhooks, 'webhook')}, {_count_and_names(setup.automations, 'automation')}"
     if setup.other_factories:
         existing += f"; {count(len(setup.other_factories), 'more factory')}: {_name_list(setup.other_factories)}"
-    print_line(f"Here already: {existing}.")
+    print_line(f"Existing: {existing}.")
     if not setup.webhooks:
         print_line(f"To create a webhook: {call} webhook create NAME")
         return
-    print_line("Secrets are not shown again. For a new one, which ends the old:")
-    # A line that can be pasted must not end a sender's secret by accident.
+    print_line("Secrets are not shown again. To replace one (the old one stops working immediately):")
+    # NAME is a placeholder: a line that works when pasted could replace a secret by accident.
     print_line(f"  {call} webhook rotate NAME")
 
 

@@ -1,4 +1,4 @@
-"""One command's hold on the installation: its settings, the open store, the operations, and what it may do."""
+"""A session of one command: its settings, its operations on the open store, and its permission."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hookmill.cli.output import print_error
 from hookmill.domain.errors import Invalid
 
 if TYPE_CHECKING:
-    # Types only: what stands behind these names takes longer to import than most commands take to run.
+    # Only for types: importing these modules takes longer than most commands run.
     from hookmill.domain.permission import MayAdminister, MayManage
     from hookmill.management import Management
     from hookmill.settings import Settings
@@ -23,7 +23,7 @@ UNUSABLE_SETTINGS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactorySession:
-    """For commands about one factory."""
+    """The session of a command on one factory."""
 
     settings: Settings
     management: Management
@@ -32,7 +32,7 @@ class FactorySession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeamSession:
-    """For commands about the whole team."""
+    """The session of a command on the whole team."""
 
     settings: Settings
     management: Management
@@ -40,7 +40,7 @@ class TeamSession:
 
 
 def effective_settings() -> Settings:
-    """The settings; when they can't be used, every problem is printed and the command ends with exit code 2."""
+    """The settings. If they are invalid, print every problem and end the command with exit code 2."""
     from hookmill.settings import read_settings
 
     try:
@@ -52,7 +52,7 @@ def effective_settings() -> Settings:
 
 @contextmanager
 def factory_session(factory: str) -> Iterator[FactorySession]:
-    """Open what the settings name, for one command. Raises `NotFound` for an unknown factory."""
+    """Open the installation that the settings name. Raises `NotFound` for an unknown factory."""
     with _open_management() as (settings, management):
         yield FactorySession(settings=settings, management=management, may=management.access.operator(factory))
 

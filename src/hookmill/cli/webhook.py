@@ -1,4 +1,4 @@
-"""`hookmill webhook`: the URLs that senders post to, and the secrets that they prove themselves with."""
+"""`hookmill webhook`: the URLs that senders post to, and their authentication."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(no_args_is_help=True, help="Webhooks: the URLs that senders post to.")
 
-WebhookArgument = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Its name or uid.", show_default=False)]
+WebhookArgument = Annotated[
+    str, typer.Argument(metavar="WEBHOOK", help="The webhook's name or uid.", show_default=False)
+]
 
 
 @commands.command()
 def create(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="What it is called, in this factory.", show_default=False)
-    ],
-    mode: Annotated[AuthMode, typer.Option(help="How senders prove themselves.")] = AuthMode.TOKEN,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name, unique in the factory.", show_default=False)],
+    mode: Annotated[AuthMode, typer.Option(help="How senders authenticate.")] = AuthMode.TOKEN,
     scheme: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="With mode signature: the provider. `hookmill scheme list` shows them."),
+        typer.Option(metavar="NAME", help="With mode signature: the provider. See `hookmill scheme list`."),
     ] = None,
     signature: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help="With scheme hmac: how the sender signs. `hookmill scheme show hmac` says."),
+        typer.Option(metavar="JSON", help="With scheme hmac: how the sender signs. See `hookmill scheme show hmac`."),
     ] = None,
     handshakes: Annotated[
         bool, typer.Option("--handshakes", help="With mode signature: answer the provider's signed challenges.")
@@ -45,20 +45,20 @@ def create(
     secret_from_stdin: options.SecretFromStdin = False,
     secret_name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The team secret that holds the secret: an existing one, or a new name."),
+        typer.Option(metavar="NAME", help="The team secret: an existing one, or the name of a new one."),
     ] = None,
     delivery_id_header: Annotated[
-        str | None, typer.Option(metavar="HEADER", help="The request header that carries the sender's event id.")
+        str | None, typer.Option(metavar="HEADER", help="The request header with the sender's event id.")
     ] = None,
     event_header: Annotated[
         str | None,
-        typer.Option(metavar="HEADER", help="The request header that carries the event's type, where no scheme says."),
+        typer.Option(metavar="HEADER", help="The request header with the event type. Most schemes know it."),
     ] = None,
-    disabled: Annotated[bool, typer.Option("--disabled", help="Leave it disabled for now: senders get 404.")] = False,
+    disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled: senders get 404.")] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Create a webhook. A secret that is generated for it is printed now, and never again."""
+    """Create a webhook. A generated secret is printed only once."""
     secret = inputs.read_secret() if secret_from_stdin else None
     with factory_session(factory) as session:
         created = session.management.webhooks.create(
@@ -83,21 +83,21 @@ def create(
     if not webhook.has_secret:
         _print_without_secret(created, factory)
         return
-    state = "ready" if webhook.state is WebhookState.ENABLED else "created, and disabled: senders get 404"
+    state = "ready" if webhook.state is WebhookState.ENABLED else "created, but disabled: senders get 404"
     print_line(f"Webhook {shown(webhook.name)} is {state}.")
     print_line()
     if secret is None and created.secret is not None:
         _print_with_secret(created)
     else:
         _print_with_known_secret(webhook, url, from_input=secret is not None)
-        print_line(f"To send a sample from here: {command_line(f'send {webhook.uid}', factory)}")
+        print_line(f"To send a sample: {command_line(f'send {webhook.uid}', factory)}")
     if webhook.state is WebhookState.DISABLED:
         print_line(f"To accept deliveries: {command_line(f'webhook enable {webhook.uid}', factory)}")
 
 
 @commands.command("list")
 def list_webhooks(
-    deleted: Annotated[bool, typer.Option("--deleted", help="Deleted ones too.")] = False,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Include deleted webhooks.")] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
@@ -161,24 +161,24 @@ def show(name: WebhookArgument, factory: options.FactoryName = "default", json: 
 
 @commands.command()
 def enable(name: WebhookArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Accept deliveries again."""
+    """Enable a webhook. It accepts deliveries again."""
     _set_enabled(name, factory, json, enabled=True)
 
 
 @commands.command()
 def disable(name: WebhookArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Stop accepting deliveries. Senders get 404 from now on."""
+    """Disable a webhook. Senders get 404 from now on."""
     _set_enabled(name, factory, json, enabled=False)
 
 
 @commands.command()
 def rename(
     name: WebhookArgument,
-    new_name: Annotated[str, typer.Argument(metavar="NEW", help="What it is called from now on.", show_default=False)],
+    new_name: Annotated[str, typer.Argument(metavar="NEW", help="The new name.", show_default=False)],
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Give a webhook another name. Its uid, URL, secret and log stay."""
+    """Rename a webhook. Its uid, URL, secret and log stay."""
     with factory_session(factory) as session:
         before = session.management.webhooks.get(session.may, name)
         webhook = session.management.webhooks.rename(session.may, before.uid, new_name)
@@ -187,13 +187,13 @@ def rename(
         print_json(view)
         return
     print_line(
-        f"Webhook {shown(before.name)} ({webhook.uid}) is now called {shown(webhook.name)}. Its URL is the same."
+        f"Webhook {shown(before.name)} ({webhook.uid}) is now named {shown(webhook.name)}. Its URL is unchanged."
     )
 
 
 @commands.command()
 def sync(name: WebhookArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Use the newest value of its team secret. The one before stops working at once."""
+    """Use the newest value of the team secret. The previous value stops working immediately."""
     with factory_session(factory) as session:
         before = session.management.webhooks.get(session.may, name)
         webhook = session.management.webhooks.sync(session.may, before.uid)
@@ -202,11 +202,9 @@ def sync(name: WebhookArgument, factory: options.FactoryName = "default", json: 
         print_json(view)
         return
     if before.secret_is_current:
-        print_line(f"Webhook {shown(webhook.name)} used the newest value of team secret {webhook.secret_name} already.")
+        print_line(f"Webhook {shown(webhook.name)} already uses the newest value of team secret {webhook.secret_name}.")
         return
-    print_line(
-        f"Webhook {shown(webhook.name)} now uses the newest value of team secret {webhook.secret_name}, and no other."
-    )
+    print_line(f"Webhook {shown(webhook.name)} now uses only the newest value of team secret {webhook.secret_name}.")
     if webhook.state is WebhookState.DISABLED:
         print_line(f"To accept deliveries: {command_line(f'webhook enable {webhook.uid}', factory)}")
 
@@ -218,7 +216,7 @@ def rotate(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Replace the secret. The old one stops working at once; one that is generated is printed now, and never again."""
+    """Replace the secret. The old one stops working immediately. A generated secret is printed only once."""
     secret = inputs.read_secret() if secret_from_stdin else None
     with factory_session(factory) as session:
         had_secret = session.management.webhooks.get(session.may, name).has_secret
@@ -230,9 +228,9 @@ def rotate(
         print_json(view)
         return
     if had_secret:
-        print_line(f"Webhook {shown(webhook.name)} has a new secret. The old one works no more.")
+        print_line(f"Webhook {shown(webhook.name)} has a new secret. The old one no longer works.")
     else:
-        print_line(f"Webhook {shown(webhook.name)} has its secret now.")
+        print_line(f"Webhook {shown(webhook.name)} now has its secret.")
     if secret is None:
         print_line()
         _print_with_secret(rotated)
@@ -250,12 +248,12 @@ def delete(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Delete a webhook. Its URL answers 404 for ever; its log stays until retention takes it."""
+    """Delete a webhook. Its URL answers 404 permanently. Its log stays until retention deletes it."""
     inputs.require_yes_with_json(json, yes)
     with factory_session(factory) as session:
         webhook = session.management.webhooks.get(session.may, name)
         if not yes and webhook.state is not WebhookState.DELETED:
-            confirm(f"Delete webhook {webhook.name} ({webhook.uid})? Its URL dies for ever.")
+            confirm(f"Delete webhook {webhook.name} ({webhook.uid})? Its URL stops working permanently.")
         webhook = session.management.webhooks.delete(session.may, webhook.uid)
         view = WebhookView.of(session.management, webhook)
     if json:
@@ -271,49 +269,52 @@ def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
     if json:
         print_json(view)
         return
-    effect = "Deliveries are accepted." if enabled else "Senders get 404; its log and automations stay."
+    effect = "Deliveries are accepted." if enabled else "Senders get 404. Its log and automations stay."
     print_line(f"Webhook {shown(webhook.name)} ({webhook.uid}) is {webhook.state.value}. {effect}")
 
 
 def _print_with_secret(created: WebhookWithSecret) -> None:
-    """The one moment when the secret and the complete URL are shown."""
+    """Print the secret and the complete URL, which are shown only once."""
     print_fields([("UID", created.webhook.uid), ("URL", created.url), ("Secret", created.reveal())])
     print_line()
     print_line(
-        f"Keep the secret now: it is not shown again. It is stored as team secret {created.webhook.secret_name}."
+        f"Save the secret now: it is not shown again. It is stored as team secret {created.webhook.secret_name}."
     )
     if (sample := curl_line(created.webhook.auth_mode, created.url, created.reveal())) is not None:
         enabled = created.webhook.state is WebhookState.ENABLED
-        print_line("A sample delivery:" if enabled else "A sample delivery, once it is enabled:")
+        print_line("A sample delivery:" if enabled else "A sample delivery, after you enable the webhook:")
         print_line()
         print_line(sample)
 
 
 def _print_with_known_secret(webhook: Webhook, url: str, *, from_input: bool) -> None:
-    """The secret is one that somebody knows already, and nobody is shown."""
-    origin = "the one you gave, kept as team secret" if from_input else "the value that is in team secret"
-    print_fields([("UID", webhook.uid), ("URL", url), ("Secret", f"{origin} {webhook.secret_name}; it is not shown")])
+    """Print a webhook whose secret was supplied or existed before. The secret is not shown."""
+    origin = "the supplied one, stored as team secret" if from_input else "the value of team secret"
+    print_fields([("UID", webhook.uid), ("URL", url), ("Secret", f"{origin} {webhook.secret_name} (not shown)")])
     print_line()
     match webhook.auth_mode:
         case AuthMode.TOKEN:
-            print_line("Senders put that secret into a header of each delivery, Authorization: Bearer SECRET.")
+            print_line("Senders send the secret in a header of each delivery: Authorization: Bearer SECRET.")
         case AuthMode.URL_TOKEN:
-            print_line(f"Senders post to the URL with that secret in the place of {TOKEN_PLACEHOLDER}.")
+            print_line(f"Senders post to the URL with the secret in place of {TOKEN_PLACEHOLDER}.")
         case AuthMode.SIGNATURE:
-            print_line("Senders sign each delivery with that secret.")
+            print_line("Senders sign each delivery with the secret.")
         case _:
             assert_never(webhook.auth_mode)
 
 
 def _print_without_secret(created: WebhookWithSecret, factory: str) -> None:
-    """Only the provider can make the secret, and it wants the URL first."""
+    """Print a webhook that waits for its secret: the provider makes it, and needs the URL first."""
     webhook = created.webhook
-    print_line(f"Webhook {shown(webhook.name)} is created, and disabled until it has the provider's secret.")
+    print_line(f"Webhook {shown(webhook.name)} is created, but disabled until it has the provider's secret.")
     print_line()
     print_fields([("UID", webhook.uid), ("URL", created.url)])
     print_line()
-    print_line(f"How to set the provider up: {command_line(f'scheme show {webhook.signature_scheme}')}")
-    print_line("Give it the URL, hand its signing secret over here (it is asked for, or piped in), and then enable:")
+    print_line(f"How to set up the provider: {command_line(f'scheme show {webhook.signature_scheme}')}")
+    print_line(
+        "Give the URL to the provider. Then supply its signing secret (at a prompt or from a pipe), "
+        "and enable the webhook:"
+    )
     print_line()
     print_line(f"  {command_line(f'webhook rotate {webhook.uid} --secret-from-stdin', factory)}")
     print_line(f"  {command_line(f'webhook enable {webhook.uid}', factory)}")
@@ -321,11 +322,11 @@ def _print_without_secret(created: WebhookWithSecret, factory: str) -> None:
 
 def _secret_state(webhook: Webhook, factory: str) -> str:
     if not webhook.secret_is_current:
-        return f"it has a newer value; to use that: {command_line(f'webhook sync {webhook.uid}', factory)}"
+        return f"it has a newer value; to use it: {command_line(f'webhook sync {webhook.uid}', factory)}"
     if not webhook.has_secret:
-        give = command_line(f"webhook rotate {webhook.uid} --secret-from-stdin", factory)
-        return f"no value yet; to supply the provider's: {give}"
-    return "never shown; rotate it for a new one"
+        rotate_command = command_line(f"webhook rotate {webhook.uid} --secret-from-stdin", factory)
+        return f"no value yet; to supply the provider's secret: {rotate_command}"
+    return "never shown; rotate replaces it"
 
 
 def _state(webhook: Webhook) -> str:
@@ -333,7 +334,7 @@ def _state(webhook: Webhook) -> str:
         return f"{webhook.state.value}, waiting for the provider's secret"
     if webhook.secret_is_current:
         return webhook.state.value
-    return f"{webhook.state.value}, secret changed and not yet synced"
+    return f"{webhook.state.value}, with an older value of its secret"
 
 
 def _automation_label(automation: Automation) -> str:
