@@ -41,7 +41,7 @@ def _filter() -> dict[str, Any]:
     return {
         "payload": {
             "description": "Which payloads start a run: an object that mirrors the body's shape. Every key must match. "
-            "Without it, every delivery does.",
+            "Without a filter, every payload starts a run.",
             "anyOf": [{"$ref": "#/$defs/bodyFields"}, {"$ref": "#/$defs/bodyConditions"}],
         },
         "bodyFields": {
@@ -56,7 +56,7 @@ def _filter() -> dict[str, Any]:
             "properties": of_body,
         },
         "filter": {
-            "description": "A filter that asks for something.",
+            "description": "A filter with at least one condition.",
             "$ref": "#/$defs/payload",
             "minProperties": 1,
         },

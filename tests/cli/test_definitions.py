@@ -72,7 +72,7 @@ def test_a_folder_that_is_not_there_is_an_error(files: Wrote, hookmill: Hookmill
 def test_a_folder_without_definitions_is_reported_without_a_line(hookmill: Hookmill, tmp_path: Path):
     (tmp_path / "empty").mkdir()
 
-    said = "There is neither a folder webhooks nor a folder automations in empty. Name the one that holds them."
+    said = "There is neither a folder webhooks nor a folder automations in empty. Name the folder that contains them."
     assert hookmill("validate", "empty", ends=1).err == f"{said}\n1 problem.\n"
     assert hookmill("validate", "empty", "--json", ends=1).json == {
         "problems": [{"file": ".", "line": None, "column": None, "message": said}]
@@ -87,9 +87,9 @@ def test_taking_a_factory_over_is_a_change_and_then_it_is_none(webhook: Any, aut
     for printed in (planned, applied):
         assert printed.out.startswith(
             "~ factory default: defined by files from now on\n"
-            "0 to create, 0 to change, 0 to remove, 2 unchanged; files take the factory over.\n"
+            "0 to create, 0 to change, 0 to remove, 2 unchanged; afterwards only files can change the factory.\n"
         )
-    assert hookmill("apply", "ops", ends=0).out.startswith("Nothing to do: 2 of 2 are as the files say.\n")
+    assert hookmill("apply", "ops", ends=0).out.startswith("Nothing to do: 2 of 2 match the files.\n")
 
 
 # What is printed
@@ -124,7 +124,7 @@ def test_an_apply_says_what_it_did(files: Wrote, hookmill: Hookmill):
     assert lines[:4] == [
         "~ factory default: defined by files from now on",
         "+ webhook source: token, secret TOKEN",
-        "1 to create, 0 to change, 0 to remove, 0 unchanged; files take the factory over.",
+        "1 to create, 0 to change, 0 to remove, 0 unchanged; afterwards only files can change the factory.",
         "From now on, only files can change factory default.",
     ]
     assert lines[6].startswith("source   wh_")
@@ -134,7 +134,7 @@ def test_nothing_to_do_is_said(files: Wrote, hookmill: Hookmill):
     files(SOURCE)
     hookmill("apply", "ops", ends=2)
 
-    assert hookmill("apply", "ops").out.startswith("Nothing to do: 1 of 1 are as the files say.\n")
+    assert hookmill("apply", "ops").out.startswith("Nothing to do: 1 of 1 match the files.\n")
 
 
 def test_no_output_holds_a_secret(files: Wrote, hookmill: Hookmill):
@@ -153,8 +153,8 @@ def test_problems_are_printed_with_their_places_on_standard_error(files: Wrote, 
         assert printed.out == ""
         assert printed.err == (
             "webhooks/a.yaml:2:1: Unknown key 'authmode'. Did you mean authMode?\n"
-            "webhooks/b.yaml:1:1: A merge was left unresolved here. Choose one side, "
-            "and drop the lines <<<<<<<, ======= and >>>>>>>.\n"
+            "webhooks/b.yaml:1:1: A merge is unresolved here. Choose one side, "
+            "and remove the lines <<<<<<<, ======= and >>>>>>>.\n"
             f"2 problems.{so}\n"
         )
 
@@ -238,8 +238,8 @@ def test_deleting_a_webhook_needs_its_own_option(files: Wrote, hookmill: Hookmil
     assert planned.out.startswith("- webhook source (wh_")
     for printed in (planned, applied):
         assert (
-            "Factory 'default' would lose webhook 'source': senders get 404, and the URL never comes back. "
-            "If these files are another factory's: --factory NAME."
+            "Factory 'default' would lose webhook 'source': senders get 404, and the URL can't be restored. "
+            "If the files are for another factory, use --factory NAME."
         ) in printed.err
         assert "apply ops --allow-deletions" in printed.err
     assert hookmill("webhook", "list", "--json").json == {"webhooks": []}
@@ -287,7 +287,7 @@ def test_files_with_event_types_are_named_as_beyond_the_contract(hookmill: Hookm
 
     refused = hookmill("validate", "ops", "--contract-only", ends=1).err.splitlines()
 
-    assert refused[0].endswith("The contract has no event types in a filter. Ask for a field of the payload instead.")
+    assert refused[0].endswith("The contract has no event types in filters. Use a condition on the payload instead.")
     assert refused[1:] == ["1 problem."]
     hookmill("validate", "ops", ends=0)
 
@@ -312,7 +312,7 @@ def test_an_export_in_json(webhook: Any, hookmill: Hookmill):
 def test_an_export_overwrites_nothing(webhook: Any, hookmill: Hookmill):
     hookmill("export", "ops")
 
-    assert "is there already, and nothing was written." in hookmill("export", "ops", ends=1).err
+    assert "already exists. Nothing was written." in hookmill("export", "ops", ends=1).err
 
 
 def test_an_unknown_factory_is_an_error(files: Wrote, hookmill: Hookmill):

@@ -154,8 +154,8 @@ def test_a_broken_merge_leaves_the_last_good_state_serving(repository: Repositor
     said = repository.refused()
 
     assert said == [
-        "webhooks/cron.yaml:1:1: A merge was left unresolved here. "
-        "Choose one side, and drop the lines <<<<<<<, ======= and >>>>>>>."
+        "webhooks/cron.yaml:1:1: A merge is unresolved here. "
+        "Choose one side, and remove the lines <<<<<<<, ======= and >>>>>>>."
     ]
     assert repository.everything() == before
     assert post(repository, "cron", "cron-token") == 202
@@ -450,7 +450,7 @@ def test_a_webhook_that_will_not_send_is_warned_of_at_its_place(applied_reposito
     at = "automations/triage/automation.md:6"
     assert before == [
         f"{at}:21: 'source' ({source}) is disabled, so it starts no runs until it is enabled.",
-        f"{at}:53: 'gone' ({gone}) is in no file: it is deleted, and nothing will come from it.",
+        f"{at}:53: 'gone' ({gone}) has no file: it is deleted, so it starts no runs.",
         f"{at}:85: wh_nowhere is not a webhook of factory 'default', so it starts no runs.",
     ]
     assert f"{at}:53: 'gone' ({gone}) is deleted, so it starts no runs." in after
@@ -524,10 +524,10 @@ def test_what_was_made_by_hand_is_deleted_with_consent_only(repository: Reposito
     repository.apply(may_delete=True)
 
     assert str(refused.value) == (
-        "Factory 'default' would lose webhook 'by-hand': senders get 404, and the URL never comes back. "
-        "Factory 'default' would lose automation 'its-own', whose prompt is in no file. "
-        "If these files are another factory's: --factory NAME. "
-        "It was made by hand so far: `hookmill export DIR` writes it as files."
+        "Factory 'default' would lose webhook 'by-hand': senders get 404, and the URL can't be restored. "
+        "Factory 'default' would lose automation 'its-own', whose prompt has no file. "
+        "If the files are for another factory, use --factory NAME. "
+        "It was not defined by files so far: `hookmill export DIR` writes it as files."
     )
     assert before == ["by-hand"]
     assert repository.uids() == {}
@@ -553,7 +553,7 @@ def test_a_renamed_file_is_recognised_before_its_webhook_is_deleted(applied_repo
 
     assert consent is not None
     assert consent.endswith(
-        "If webhooks/better.yaml is 'source' renamed, write name: source in it: the webhook and its URL stay."
+        "If webhooks/better.yaml is 'source' renamed, write name: source in it. Then the webhook keeps its URL."
     )
 
 

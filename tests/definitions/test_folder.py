@@ -47,15 +47,15 @@ def test_what_belongs_beside_definitions_is_left_alone(folder: Folder):
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("webhooks/a.yml", "webhooks/a.yml:1:1: Webhooks end in .yaml. Rename it."),
-        ("webhooks/a.yaml.orig", "webhooks/a.yaml.orig:1:1: Not a webhook: those end in .yaml."),
-        ("webhooks/a.yaml~", "webhooks/a.yaml~:1:1: Not a webhook: those end in .yaml."),
-        ("webhooks/a.json", "webhooks/a.json:1:1: Not a webhook: those end in .yaml."),
-        ("webhooks/sub/a.yaml", "webhooks/sub:1:1: A folder. Webhooks are files"),
-        ("automations/triage.md", "automations/triage.md:1:1: Not a folder."),
-        ("automations/x/notes.txt", "automations/x/notes.txt:1:1: Only automation.md and a README belong here."),
-        ("automations/x/automation.md/y", "automations/x/automation.md:1:1: Only automation.md and a README belong"),
-        ("automations/x/.keep", "automations/x:1:1: There is no file automation.md in it."),
+        ("webhooks/a.yml", "webhooks/a.yml:1:1: Files of webhooks end in .yaml. Rename it."),
+        ("webhooks/a.yaml.orig", "webhooks/a.yaml.orig:1:1: This is not a webhook's file: those end in .yaml."),
+        ("webhooks/a.yaml~", "webhooks/a.yaml~:1:1: This is not a webhook's file: those end in .yaml."),
+        ("webhooks/a.json", "webhooks/a.json:1:1: This is not a webhook's file: those end in .yaml."),
+        ("webhooks/sub/a.yaml", "webhooks/sub:1:1: This is a folder. Webhooks are files"),
+        ("automations/triage.md", "automations/triage.md:1:1: This is not a folder."),
+        ("automations/x/notes.txt", "automations/x/notes.txt:1:1: Only automation.md and a README may be here."),
+        ("automations/x/automation.md/y", "automations/x/automation.md:1:1: Only automation.md and a README may be"),
+        ("automations/x/.keep", "automations/x:1:1: The folder has no file automation.md."),
         (
             "webhooks/GitHub main.yaml",
             "webhooks/GitHub main.yaml:1:1: Names have lower-case letters",
@@ -77,7 +77,7 @@ def test_a_file_that_is_no_definition_is_reported(folder: Folder, path: str, pro
 def test_a_bad_name_is_refused_with_a_good_one(folder: Folder):
     (found,) = said(folder({"webhooks/GitHub: main.yaml": WEBHOOK}))
 
-    assert "Name it github-main, and keep the name that is shown with a line name: in it." in found
+    assert "Rename it to github-main, and write a line name: in it to keep the displayed name." in found
 
 
 def test_a_name_that_is_no_text_is_refused(folder: Folder):
@@ -98,7 +98,7 @@ def test_a_link_to_a_file_is_refused_unread(folder: Folder, tmp_path: Path):
     files = read_folder(root)
 
     assert [str(problem) for problem in files.problems] == [
-        "webhooks/a.yaml:1:1: A symbolic link, and none is followed. Put the file itself here."
+        "webhooks/a.yaml:1:1: This is a symbolic link, which is not followed. Put the file itself here."
     ]
     assert files.webhooks == {}
 
@@ -126,7 +126,7 @@ def test_a_pipe_is_not_waited_for(folder: Folder):
     root = folder({})
     os.mkfifo(root / "webhooks" / "a.yaml")
 
-    assert said(root) == ["webhooks/a.yaml:1:1: Not a regular file. Definitions are plain files."]
+    assert said(root) == ["webhooks/a.yaml:1:1: This is not a regular file. Definitions are regular files."]
 
 
 def test_a_folder_without_definitions_is_not_an_empty_factory(tmp_path: Path):
@@ -161,18 +161,18 @@ def test_one_of_the_two_folders_is_enough(tmp_path: Path):
 def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path):
     (tmp_path / "webhooks").write_text("")
 
-    assert said(tmp_path) == ["webhooks:1:1: It can't be read: Not a directory."]
+    assert said(tmp_path) == ["webhooks:1:1: This can't be read: Not a directory."]
 
 
 @pytest.mark.parametrize(("path", "most"), [("webhooks/a.yaml", 65_536), ("automations/x/automation.md", 524_288)])
 def test_a_file_is_read_up_to_its_greatest_size(folder: Folder, path: str, most: int):
     assert said(folder({path: b"x" * most})) == []
     assert said(folder({path: b"x" * (most + 1)})) == [
-        f"{path}:1:1: Larger than {most // 1024} KB. Nothing that is meant for it needs so much."
+        f"{path}:1:1: The file is larger than the limit of {most // 1024} KB."
     ]
 
 
 def test_a_folder_of_very_many_files_is_refused_unread(folder: Folder):
     root = folder({f"webhooks/w{number}.yaml": "" for number in range(1001)})
 
-    assert said(root) == ["webhooks:1:1: 1,001 entries, and at most 1,000 are read. Is it the right folder?"]
+    assert said(root) == ["webhooks:1:1: The folder has 1,001 entries; at most 1,000 are read. Is it the right folder?"]

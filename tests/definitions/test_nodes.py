@@ -64,14 +64,14 @@ def test_plain_words_mean_what_yaml_1_2_says(spelled: str, meant: Any):
 @pytest.mark.parametrize("spelled", ["010", "-010", "00.5", "0x1F", "0o17", "0b1", "0x_ff"])
 def test_a_number_that_readers_disagree_about_is_refused(spelled: str):
     assert refusals(f"key: {spelled}") == [
-        "1:6: Text to some, a number to others. Put it in quotes, or write it without 0 in front."
+        "1:6: Some parsers read this as text, others as a number. Put it in quotes, or write it without leading 0."
     ]
 
 
 @pytest.mark.parametrize("spelled", ["1e400", "-1e400", "0.10000000000000001", "1e-400", "9" * 700, "1e" + "9" * 50])
 def test_a_number_that_would_be_kept_as_another_is_refused(spelled: str):
     assert refusals(f"key: {spelled}") == [
-        "1:6: This number can't be kept exactly. Write it with fewer digits, or put it in quotes if it is text."
+        "1:6: This number can't be stored exactly. Write it with fewer digits, or put it in quotes if it is text."
     ]
 
 
@@ -85,19 +85,19 @@ def test_a_number_that_would_be_kept_as_another_is_refused(spelled: str):
         ("a: &x 1", "1:4: Anchors (&) are not supported."),
         ("b: *x", "1:4: Aliases (*) are not supported."),
         ("a: 1\n<<: {b: 1}", "2:1: Merge keys (<<) are not supported."),
-        ("a: 1\n'b': 2\na: 3", "3:1: a is here a second time (first in line 1)."),
-        ("a:\n  b: 1\n  b: 1", "3:3: b is here a second time (first in line 2)."),
-        ("1: a", "1:1: Keys are text. Put 1 in quotes."),
-        ("true: a", "1:1: Keys are text. Put true in quotes."),
-        ("~: a", "1:1: Keys are text. Put ~ in quotes."),
-        ("? [a]\n: b", "1:3: A key is one word or text, not a list or a mapping."),
+        ("a: 1\n'b': 2\na: 3", "3:1: a is a duplicate key (first in line 1)."),
+        ("a:\n  b: 1\n  b: 1", "3:3: b is a duplicate key (first in line 2)."),
+        ("1: a", "1:1: Keys must be text. Put 1 in quotes."),
+        ("true: a", "1:1: Keys must be text. Put true in quotes."),
+        ("~: a", "1:1: Keys must be text. Put ~ in quotes."),
+        ("? [a]\n: b", "1:3: A key must be text, not a list or a mapping."),
         ("%YAML 1.1\n---\na: 1", "1:1: Directives (%) are not supported."),
         ("%UNKNOWN x\n---\na: 1", "1:1: Directives (%) are not supported."),
         ("a: 1\n---\nb: 2", "2:1: A second document begins here"),
         ("a: 1\n...\n---\nb: 2", "3:1: A second document begins here"),
         ("a: .nan", "1:4: JSON has no such number."),
         ("a: -.inf", "1:4: JSON has no such number."),
-        ("a:\n\t- b", "2:1: This is not YAML: a tab where only spaces may stand. Indent with spaces."),
+        ("a:\n\t- b", "2:1: This is not YAML: a tab where only spaces are allowed. Indent with spaces."),
         ("a: b: c", "1:5: This is not YAML: mapping values are not allowed here."),
         ("a: [1", "1:6: This is not YAML: expected ',' or ']', but got '<stream end>'"),
         ("a: 'x", "1:6: This is not YAML: found unexpected end of stream"),
@@ -114,7 +114,7 @@ def test_a_line_that_is_indented_too_far_is_asked_about():
 
     assert said == (
         "2:13: This is not YAML: mapping values are not allowed here. Is this line, or the one before, indented by "
-        "mistake? Text that holds a colon and a space goes in quotes."
+        "mistake? Put text that contains a colon and a space in quotes."
     )
 
 
@@ -147,7 +147,7 @@ def test_deep_nesting_is_refused_at_once(text: str):
 
     (said,) = refusals(text)
 
-    assert said.endswith("More than 32 levels inside each other.")
+    assert said.endswith("The nesting is deeper than 32 levels.")
     assert time.thread_time() - started < 5
 
 

@@ -114,24 +114,27 @@ def test_lines_may_end_as_on_windows():
     [
         ("", ["1:1: The file is empty. A webhook needs at least a line secretName: NAME."]),
         ("# nothing\n", ["1:1: The file is empty."]),
-        ("- a\n", ["1:1: A webhook is a mapping with the keys name, authMode"]),
-        ("just words\n", ["1:1: A webhook is a mapping"]),
+        ("- a\n", ["1:1: A webhook must be a mapping with the keys name, authMode"]),
+        ("just words\n", ["1:1: A webhook must be a mapping"]),
         ("authMode: token\n", ["1:1: secretName is missing."]),
-        ("secretName:\n", ["1:12: secretName has no value. Write one, or drop the line."]),
-        ("secretName: 5\n", ["1:13: secretName is text, and this is not. Put it in quotes."]),
-        ("secretName: [S]\n", ["1:13: secretName is text, not a list or a mapping."]),
-        ("secretName: no-dash\n", ["1:13: This can't name a team secret"]),
-        ("secretName: S\nsecret: abc\n", ["2:1: A secret's value has no place in a file."]),
-        ("secretName: S\nuid: wh_1\n", ["2:1: The service assigns this. Drop the line."]),
+        ("secretName:\n", ["1:12: secretName has no value. Write one, or remove the line."]),
+        ("secretName: 5\n", ["1:13: secretName must be text. Put it in quotes."]),
+        ("secretName: [S]\n", ["1:13: secretName must be text, not a list or a mapping."]),
+        ("secretName: no-dash\n", ["1:13: This is not the name of a team secret"]),
+        ("secretName: S\nsecret: abc\n", ["2:1: A file must not contain a secret's value."]),
+        ("secretName: S\nuid: wh_1\n", ["2:1: The service assigns this. Remove the line."]),
         ("secretName: S\nauth_mode: token\n", ["2:1: Unknown key 'auth_mode'. Did you mean authMode?"]),
-        ("secretName: S\nxyz: 1\n", ["2:1: Unknown key 'xyz'. Known here: name, authMode"]),
-        ("secretName: S\nauthMode: bearer\n", ["2:11: 'bearer' is none of token, url_token, signature."]),
-        ("secretName: S\nenabled: no\n", ["2:10: enabled is true or false. (no is text.)"]),
-        ("secretName: S\nenabled: on\n", ["2:10: enabled is true or false. (on is text.)"]),
-        ("secretName: S\nenabled: 1\n", ["2:10: enabled is true or false."]),
-        ("secretName: S\nenabled: \n", ["2:9: enabled is true or false."]),
-        ("secretName: S\nenabled: {}\n", ["2:10: enabled is true or false."]),
-        ("secretName: S\nname: 2026\n", ["2:7: name is text, and this is not. Put it in quotes."]),
+        ("secretName: S\nxyz: 1\n", ["2:1: Unknown key 'xyz'. Known keys: name, authMode"]),
+        (
+            "secretName: S\nauthMode: bearer\n",
+            ["2:11: 'bearer' is not a mode. Modes are: token, url_token, signature."],
+        ),
+        ("secretName: S\nenabled: no\n", ["2:10: enabled must be true or false. (no is text.)"]),
+        ("secretName: S\nenabled: on\n", ["2:10: enabled must be true or false. (on is text.)"]),
+        ("secretName: S\nenabled: 1\n", ["2:10: enabled must be true or false."]),
+        ("secretName: S\nenabled: \n", ["2:9: enabled must be true or false."]),
+        ("secretName: S\nenabled: {}\n", ["2:10: enabled must be true or false."]),
+        ("secretName: S\nname: 2026\n", ["2:7: name must be text. Put it in quotes."]),
         ('secretName: S\nname: "a\\nb"\n', ["2:7: A webhook's name has 1 to 100 characters"]),
         ("secretName: S\ndeliveryIdHeader: Authorization\n", ["2:19: Authorization carries credentials"]),
         ("secretName: S\ndeliveryIdHeader: X Id\n", ["2:19: 'X Id' is not a header name."]),
@@ -140,27 +143,27 @@ def test_lines_may_end_as_on_windows():
         ("secretName: S\neventHeader: X Kind\n", ["2:14: 'X Kind' is not a header name."]),
         ("secretName: S\nevent_header: X-Kind\n", ["2:1: Unknown key 'event_header'. Did you mean eventHeader?"]),
         (f"{SIGNED}eventHeader: X-Kind\n", ["4:14: The event type of github is in the header x-github-event"]),
-        ("secretName: S\nsignatureScheme: github\n", ["2:18: signatureScheme goes with authMode: signature."]),
-        ("secretName: S\nanswersHandshakes: false\n", ["2:20: answersHandshakes goes with authMode: signature."]),
-        ("secretName: S\nsignatureOptions: {}\n", ["2:19: signatureOptions goes with authMode: signature."]),
+        ("secretName: S\nsignatureScheme: github\n", ["2:18: signatureScheme needs authMode: signature."]),
+        ("secretName: S\nanswersHandshakes: false\n", ["2:20: answersHandshakes needs authMode: signature."]),
+        ("secretName: S\nsignatureOptions: {}\n", ["2:19: signatureOptions needs authMode: signature."]),
         ("authMode: signature\nsecretName: S\n", ["1:1: signatureScheme is missing."]),
         (SIGNED.replace("github", "gihub"), ["2:18: 'gihub' is no signature scheme. Did you mean github? Allowed"]),
         ("secretname: S\n", ["1:1: Unknown key 'secretname'. Did you mean secretName?"]),
-        ("secret: S\n", ["1:1: A secret's value has no place in a file."]),
-        ("xyz: S\n", ["1:1: Unknown key 'xyz'. Known here: name", "1:1: secretName is missing."]),
+        ("secret: S\n", ["1:1: A file must not contain a secret's value."]),
+        ("xyz: S\n", ["1:1: Unknown key 'xyz'. Known keys: name", "1:1: secretName is missing."]),
         (SIGNED.replace("authMode", "authmode"), ["1:1: Unknown key 'authmode'. Did you mean authMode?"]),
         (SIGNED.replace("ureScheme", "urescheme"), ["2:1: Unknown key 'signaturescheme'. Did you mean signatureSch"]),
         (f"{SIGNED}signatureOptions: {{}}\n", ["4:19: Signature options are for the scheme hmac alone"]),
-        (f"{SIGNED}answersHandshakes: true\n", ["4:20: GitHub sends no signed challenge. Drop this line."]),
+        (f"{SIGNED}answersHandshakes: true\n", ["4:20: GitHub sends no signed challenges. Remove this line."]),
         (f"{HMAC}  prefix: v1=\n", ["5:3: The scheme hmac can't be read: Object missing required field `header`"]),
         (f"{HMAC}  header: X-S\n  heder: X\n", ["6:3: Unknown key 'heder'. Did you mean header?"]),
         (f"{HMAC}  header: X-S\n  algorithm: md5\n", ["6:14: algorithm of the scheme hmac can't be used"]),
         (f"{HMAC}  header: X-S\n  prefix: 5\n", ["6:11: The scheme hmac can't be read: Expected `str`, got `int`"]),
         (f"{HMAC}  header: X-S\n  content: x\n", ["6:12: content of the scheme hmac can't be used: without {body}"]),
-        ("secretName: S\nsecretName: T\n", ["2:1: secretName is here a second time (first in line 1). Drop one."]),
+        ("secretName: S\nsecretName: T\n", ["2:1: secretName is a duplicate key (first in line 1). Remove one."]),
         (
             "secretName: 1\nenabled: maybe\nfoo: bar\n",
-            ["1:13: secretName is text", "2:10: enabled is true or false.", "3:1: Unknown key 'foo'."],
+            ["1:13: secretName must be text", "2:10: enabled must be true or false.", "3:1: Unknown key 'foo'."],
         ),
     ],
 )
@@ -180,18 +183,21 @@ def test_what_cannot_name_a_secret_is_not_repeated_because_it_may_be_one():
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"\xef\xbb\xbfsecretName: S\n", "1:1: It begins with a byte order mark. Save it as UTF-8 without one."),
-        ("secretName: S\n".encode("utf-16"), "1:1: It is UTF-16. Save it as UTF-8."),
-        ("secretName: S\n".encode("utf-16-be"), "1:1: A NUL. It is not text, or UTF-16: save it as UTF-8."),
-        (b"secretName: S\nname: \xff\n", "2:7: It is not UTF-8 from here on."),
-        (b"secretName: S\r\nname: \xe4\n", "2:7: It is not UTF-8 from here on."),
-        (b"\x7fELF\x02\x01\x01\x00", "1:8: A NUL."),
-        (b"secretName: S\0\n", "1:14: A NUL."),
-        (b"secretName: S\nname: a\x1bb\n", "2:8: The unseen character U+001B."),
-        ("secretName: S\nname: a\u2028b\n".encode(), "2:8: The unseen character U+2028."),
-        ("secretName: S\nname: a\x85b\n".encode(), "2:8: The unseen character U+0085."),
-        ("secretName: \ufeffS\n".encode(), "1:13: The unseen character U+FEFF."),
-        (b"secretName: S\rname: a\n", "1:14: The unseen character U+000D."),
+        (b"\xef\xbb\xbfsecretName: S\n", "1:1: The file begins with a byte order mark. Save it as UTF-8 without one."),
+        ("secretName: S\n".encode("utf-16"), "1:1: The file is UTF-16. Save it as UTF-8."),
+        (
+            "secretName: S\n".encode("utf-16-be"),
+            "1:1: The file contains NUL: it is not text, or it is UTF-16. Save it as UTF-8.",
+        ),
+        (b"secretName: S\nname: \xff\n", "2:7: The file is not UTF-8 from here on."),
+        (b"secretName: S\r\nname: \xe4\n", "2:7: The file is not UTF-8 from here on."),
+        (b"\x7fELF\x02\x01\x01\x00", "1:8: The file contains NUL"),
+        (b"secretName: S\0\n", "1:14: The file contains NUL"),
+        (b"secretName: S\nname: a\x1bb\n", "2:8: U+001B is an invisible character."),
+        ("secretName: S\nname: a\u2028b\n".encode(), "2:8: U+2028 is an invisible character"),
+        ("secretName: S\nname: a\x85b\n".encode(), "2:8: U+0085 is an invisible character"),
+        ("secretName: \ufeffS\n".encode(), "1:13: U+FEFF is an invisible character"),
+        (b"secretName: S\rname: a\n", "1:14: U+000D is an invisible character"),
     ],
 )
 def test_a_file_that_is_no_plain_text_is_refused(content: bytes, said: str):
@@ -205,7 +211,7 @@ def test_an_unresolved_merge_is_called_one(marker: str):
     content = f"secretName: A\n{marker}\nauthMode: token\n=======\nauthMode: url_token\n>>>>>>> other\n"
 
     assert said_of_webhook(content) == [
-        "2:1: A merge was left unresolved here. Choose one side, and drop the lines <<<<<<<, ======= and >>>>>>>."
+        "2:1: A merge is unresolved here. Choose one side, and remove the lines <<<<<<<, ======= and >>>>>>>."
     ]
 
 
@@ -213,7 +219,7 @@ def test_two_files_of_one_name_are_refused():
     found = read(Files({"webhooks/a.yaml": b"secretName: S\n", "webhooks/b.yaml": b"name: a\nsecretName: S\n"}, {}))
 
     assert [str(problem) for problem in found.problems] == [
-        "webhooks/b.yaml:1:7: webhooks/a.yaml is a webhook of the same name, 'a'. Rename one."
+        "webhooks/b.yaml:1:7: webhooks/a.yaml defines a webhook of the same name, 'a'. Rename one."
     ]
 
 
@@ -282,23 +288,23 @@ def test_a_prompt_may_speak_of_merges():
         ("---\ntriggers: []\n", ["1:1: The front matter that begins here has no end."]),
         ("---\n---\nLook.\n", ["2:1: The front matter is empty."]),
         ("---\n# x\n---\nLook.\n", ["2:1: The front matter is empty."]),
-        ("---\n- a\n---\nLook.\n", ["2:1: The front matter is a mapping with the keys"]),
+        ("---\n- a\n---\nLook.\n", ["2:1: The front matter must be a mapping with the keys"]),
         ("---\nenabled: true\n---\nLook.\n", ["2:1: triggers is missing. List at least one."]),
-        ("---\ntrigger: []\n---\nLook.\n", ["2:1: Write triggers: and a list, even of one."]),
-        ("---\ntriggers: []\n---\nLook.\n", ["2:11: triggers is a list of one or more."]),
-        ("---\ntriggers: {}\n---\nLook.\n", ["2:11: triggers is a list of one or more."]),
-        (front(prompt=""), ["7:1: No prompt follows."]),
-        (front(prompt="\n  \n"), ["7:1: No prompt follows."]),
+        ("---\ntrigger: []\n---\nLook.\n", ["2:1: Write triggers: and a list, even for one trigger."]),
+        ("---\ntriggers: []\n---\nLook.\n", ["2:11: triggers must be a list of one or more."]),
+        ("---\ntriggers: {}\n---\nLook.\n", ["2:11: triggers must be a list of one or more."]),
+        (front(prompt=""), ["7:1: The prompt is missing."]),
+        (front(prompt="\n  \n"), ["7:1: The prompt is missing."]),
         (front(prompt="x" * 100_001), ["8:1: The prompt is longer than 100,000 characters."]),
-        (front(more="prompt: Look.\n"), ["7:1: The prompt stands below the front matter."]),
-        (front(more="enabled: yes\n"), ["7:10: enabled is true or false. (yes is text.)"]),
-        (front(more="runner: 5\n"), ["7:9: runner is text, and this is not."]),
-        (front("- x\n"), ["3:3: A trigger is a mapping with the keys provider, event, filter."]),
+        (front(more="prompt: Look.\n"), ["7:1: The prompt belongs below the front matter."]),
+        (front(more="enabled: yes\n"), ["7:10: enabled must be true or false. (yes is text.)"]),
+        (front(more="runner: 5\n"), ["7:9: runner must be text."]),
+        (front("- x\n"), ["3:3: A trigger must be a mapping with the keys provider, event, filter."]),
         (
             front("- event: push\n  provider: github\n  filter: {}\n"),
             [
-                "3:10: 'push' is not known. The one event there is: received.",
-                "4:13: 'github' is not known. The one provider there is: webhook.",
+                "3:10: 'push' is not supported. The only event is received.",
+                "4:13: 'github' is not supported. The only provider is webhook.",
                 "5:11: webhook_ids is missing.",
             ],
         ),
@@ -308,10 +314,13 @@ def test_a_prompt_may_speak_of_merges():
             front("- {provider: webhook, events: received, filter: {webhookIds: [a]}}\n"),
             ["3:23: Unknown key 'events'. Did you mean event?", "3:50: Unknown key 'webhookIds'. Did you mean web"],
         ),
-        (front("- {provider: webhook, event: received, filter: []}\n"), ["3:48: filter is a mapping"]),
+        (front("- {provider: webhook, event: received, filter: []}\n"), ["3:48: filter must be a mapping"]),
         (
             front("- provider: webhook\n  event: received\n  filter: {webhook_ids: [], payloads: {}}\n"),
-            ["5:25: webhook_ids is a list of one or more uids", "5:29: Unknown key 'payloads'. Did you mean payload?"],
+            [
+                "5:25: webhook_ids must be a list of one or more uids",
+                "5:29: Unknown key 'payloads'. Did you mean payload?",
+            ],
         ),
         (
             front("- provider: webhook\n  event: received\n  filter:\n    webhook_ids:\n    - [a]\n    - 7\n"),
@@ -349,8 +358,8 @@ def test_a_prompt_may_speak_of_merges():
                 "11:16: /c/$gt: Write a finite number, such as 100. For a field of this name write",
             ],
         ),
-        (payload("a: [b]\na: [c]"), ["9:7: a is here a second time (first in line 8)."]),
-        (payload("a: [010]"), ["8:11: Text to some, a number to others."]),
+        (payload("a: [b]\na: [c]"), ["9:7: a is a duplicate key (first in line 8)."]),
+        (payload("a: [010]"), ["8:11: Some parsers read this as text, others as a number."]),
         (front(more="x: &a [1]\n"), ["7:1: Unknown key 'x'.", "7:4: Anchors (&) are not supported."]),
     ],
 )
@@ -387,7 +396,7 @@ def test_a_name_without_a_uid_is_refused_with_what_to_do_first():
 
     found = read(Files({"webhooks/source.yaml": b"secretName: S\n"}, {"automations/a/automation.md": raw}), {})
 
-    assert "A webhook gets its uid when it is first applied." in str(found.problems[0])
+    assert "A webhook gets its uid at the first apply." in str(found.problems[0])
 
 
 @pytest.mark.parametrize(
@@ -402,7 +411,7 @@ def test_a_name_without_a_uid_is_refused_with_what_to_do_first():
 def test_an_unresolved_merge_in_an_automation_is_called_one(content: str, line: int):
     (said,) = said_of_automation(content)
 
-    assert said.startswith(f"{line}:1: A merge was left unresolved here.")
+    assert said.startswith(f"{line}:1: A merge is unresolved here.")
 
 
 def test_problems_of_all_files_are_reported_in_order_of_place():

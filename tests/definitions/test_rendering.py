@@ -71,7 +71,7 @@ def told(
 
 
 def test_nothing_to_do():
-    assert told({}) == ["Nothing to do: 2 of 2 are as the files say."]
+    assert told({}) == ["Nothing to do: 2 of 2 match the files."]
 
 
 def test_what_is_made():
@@ -90,7 +90,7 @@ def test_what_is_made():
 def test_what_is_removed():
     assert told({"webhooks/source.yaml": "", "automations/triage/automation.md": ""}) == [
         "- automation triage",
-        "- webhook source (wh_1): its URL dies",
+        "- webhook source (wh_1): its URL stops working permanently",
         "0 to create, 0 to change, 2 to remove, 0 unchanged.",
     ]
 
@@ -103,15 +103,15 @@ SIGNED = "authMode: signature\nsignatureScheme: stripe\nsecretName: S\n"
     [
         ("secretName: S\ndeliveryIdHeader: X-Id\n", {}, "deliveryIdHeader none → X-Id"),
         ("secretName: S\neventHeader: X-Kind\n", {}, "eventHeader none → X-Kind"),
-        ("secretName: T\n", {}, "secretName S → T (senders must follow)"),
+        ("secretName: T\n", {}, "secretName S → T (senders must adapt)"),
         (
             SIGNED,
             {},
-            "authMode token → signature (senders must follow), signatureScheme none → stripe (senders must follow)",
+            "authMode token → signature (senders must adapt), signatureScheme none → stripe (senders must adapt)",
         ),
         ("secretName: S\nenabled: false\n", {}, "disable (senders get 404)"),
         ("secretName: S\nenabled: true\n", {"state": WebhookState.DISABLED}, "enable"),
-        ("secretName: S\n", {"secret_is_current": False}, "sync secret (senders must follow)"),
+        ("secretName: S\n", {"secret_is_current": False}, "sync secret (senders must adapt)"),
         ("secretName: S\n", {"secret_is_current": False, "has_secret": False}, "sync secret"),
         (
             f"{SIGNED}answersHandshakes: true\n".replace("stripe", "slack"),

@@ -1,19 +1,19 @@
 """Definition files: webhooks and automations as files in git, planned, applied, and exported.
 
-    folder.py     which files of a folder are definitions; nothing outside it is opened
-    text.py       from bytes to text; unresolved merges, front matter
-    nodes.py      the part of YAML that they may use, each value with its line and column
-    mapping.py    mappings whose keys are known
-    keys.py       those keys, and the fields that they stand for
-    reading.py    from bytes to definitions, or to everything that is wrong with them
-    planning.py   what applying them would change; pure
-    applying.py   the plan, proven and taken: all of it or nothing
-    rendering.py  a plan in words
-    exporting.py  the way back: a factory as files
+    folder.py     finds the definition files of a folder, and opens nothing outside it
+    text.py       decodes a file's text; finds unresolved merges and the front matter
+    nodes.py      parses the supported part of YAML; each value has its line and column
+    mapping.py    reads mappings with a fixed set of keys
+    keys.py       defines these keys, and the fields that they set
+    reading.py    turns files into definitions, or into a list of all problems
+    planning.py   computes what applying them would change; pure
+    applying.py   checks a plan by applying it and rolling back, or applies it, all or nothing
+    rendering.py  prints a plan as text
+    exporting.py  writes a factory as files
     schemas/      JSON Schemas, for editors
 
-A webhook is known by its name, which is the file's unless a key `name` says another. It keeps its uid, and so its URL,
-for as long as there is a definition of that name.
+A webhook is identified by its name: the key `name`, or else the file's name. It keeps its uid and URL as long as there
+is a definition of that name.
 """
 
 from importlib import resources

@@ -1,5 +1,7 @@
-"""Planning and applying, on a factory. A plan is proven by taking its steps and undoing them, so that what it says can
-be done is what apply does: all of it in one transaction, or nothing.
+"""Plan and apply definitions on a factory.
+
+`plan` applies the steps in a transaction and rolls it back, so that it finds every problem that `apply` would find.
+`apply` applies all steps in one transaction, or none.
 """
 
 from __future__ import annotations
@@ -32,25 +34,25 @@ from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.webhook import Webhook, WebhookState
 
 if TYPE_CHECKING:
-    # What stands behind it takes longer to import than a folder takes to be checked.
+    # Only for types: importing it takes longer than checking a folder.
     from hookmill.management import DefinitionAct, Management
 
 
 class ConsentNeeded(Conflict):
-    """What would be removed can't be brought back, and nobody agreed to that. Nothing was changed."""
+    """The plan removes what can't be restored, and the caller did not allow that. Nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
     plan: Plan
     webhooks: tuple[Webhook, ...]
-    """The factory's webhooks as they are now, with their uids."""
+    """The factory's webhooks after the apply, with their uids."""
 
 
 def validated(folder: Path, *, contract_only: bool = False) -> Definitions:
-    """The definitions in a folder, without looking at any factory. Raises `UnusableDefinitions`.
+    """The definitions in a folder, checked without a factory. Raises `UnusableDefinitions`.
 
-    With `contract_only`, filters that use other operators than the contract's are problems too.
+    With `contract_only`, event types and filter operators that the contract does not have are problems too.
     """
     definitions = _require_usable(read(read_folder(folder)))
     if contract_only and (problems := beyond_contract(definitions)):
@@ -59,13 +61,13 @@ def validated(folder: Path, *, contract_only: bool = False) -> Definitions:
 
 
 def definitions_for(management: Management, may: MayManage, folder: Path) -> Definitions:
-    """The definitions in a folder, and what is wrong with them for this factory. Raises nothing for that."""
+    """The definitions in a folder, with their problems. The factory's uids improve some error texts."""
     uids = {webhook.name: webhook.uid for webhook in management.webhooks.all(may)}
     return read(read_folder(folder), uids)
 
 
 def state_of(management: Management, may: MayManage) -> State:
-    """What there is in the factory."""
+    """The present state of the factory."""
     return State(
         factory_name=may.factory.name,
         defined_by_files=may.factory.defined_by_files,
@@ -77,23 +79,23 @@ def state_of(management: Management, may: MayManage) -> State:
 
 
 def plan(management: Management, may: MayManage, definitions: Definitions) -> Plan:
-    """What `apply` would do now. Changes nothing. Raises `UnusableDefinitions` with every problem."""
+    """What `apply` would do now. Changes nothing. Raises `UnusableDefinitions` with all problems."""
     from hookmill.management import DefinitionAct
 
     try:
         with _refusal_recorded(management, may, DefinitionAct.PLAN), management.together(may):
             raise _Rollback(_plan_and_apply_steps(management, may, definitions))
     except _Rollback as rollback:
-        # A disk that is full keeps nobody from planning.
+        # Planning works on a full disk too, without a record of it.
         with suppress(StoreUnavailable):
             _record_success(management, may, DefinitionAct.PLAN, rollback.plan)
         return rollback.plan
 
 
 def apply(management: Management, may: MayManage, definitions: Definitions, *, may_delete: bool = False) -> Applied:
-    """Make the factory what the files say, and keep it theirs. All or nothing.
+    """Change the factory to match the files, all or nothing. From then on only files can change it.
 
-    Raises `UnusableDefinitions`, and `ConsentNeeded` unless `may_delete`.
+    Raises `UnusableDefinitions`; and without `may_delete`, `ConsentNeeded` for what can't be restored.
     """
     from hookmill.management import DefinitionAct
 
@@ -109,7 +111,7 @@ def apply(management: Management, may: MayManage, definitions: Definitions, *, m
 
 @contextmanager
 def _refusal_recorded(management: Management, may: MayManage, action: DefinitionAct) -> Iterator[None]:
-    """Keep what was wrong with the files, for those who look at the factory."""
+    """Record the problems of refused files. The factory's page shows them."""
     from hookmill.management import DefinitionOutcome
 
     try:
@@ -129,8 +131,10 @@ def _record_success(management: Management, may: MayManage, action: DefinitionAc
 
 
 def backtest(management: Management, may: MayView, definitions: Definitions) -> Iterator[Problem | None]:
-    """Try every filter on what was stored last from its webhooks: a warning for each that matches nothing of
-    it. Yields once per filter, because each may take long."""
+    """Test every filter on the last stored deliveries of its webhooks. Yields a warning if none matches, else None.
+
+    It yields once per filter, because each test may take long.
+    """
     live_uids = {webhook.uid for webhook in management.webhooks.all(may) if webhook.state is not WebhookState.DELETED}
     for automation, number in filters_to_backtest(definitions):
         trigger = automation.triggers[number]
@@ -150,7 +154,7 @@ def backtest(management: Management, may: MayView, definitions: Definitions) -> 
 
 
 class _Rollback(Exception):
-    """Ends a trial: leaving the transaction by an exception undoes what was done in it."""
+    """Rolls the transaction of a plan back: leaving it by an exception undoes its changes."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -158,10 +162,10 @@ class _Rollback(Exception):
 
 
 def _plan_and_apply_steps(management: Management, may: MayManage, definitions: Definitions) -> Plan:
-    """The plan, its steps taken in the transaction under way. Raises `UnusableDefinitions` with every problem."""
+    """Plan, and apply the steps in the open transaction. Raises `UnusableDefinitions` with all problems."""
     planned = plan_of(definitions, state_of(management, may))
     problems = list(planned.problems)
-    # With a file that can't be read, its webhook would look like one that was taken away.
+    # The webhook of an unreadable file would look like a removed one.
     if not definitions.problems:
         files_with_problems = {problem.file for problem in problems}
         for step in planned.steps:
@@ -173,7 +177,7 @@ def _plan_and_apply_steps(management: Management, may: MayManage, definitions: D
 
 
 def _apply_step(management: Management, may: MayManage, step: Step) -> list[Problem]:
-    """Take one step. What the operations say against it is told at its place in the file."""
+    """Apply one step. An error of an operation becomes a problem at its place in the file."""
     try:
         match step.kind, step.action:
             case Kind.WEBHOOK, PlannedAction.REMOVE:
@@ -191,7 +195,7 @@ def _apply_step(management: Management, may: MayManage, step: Step) -> list[Prob
 
 def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
     definition = step.definition
-    assert isinstance(definition, WebhookDefinition), "what is made or changed is defined"
+    assert isinstance(definition, WebhookDefinition), "a step that creates or changes has a definition"
     if step.action is PlannedAction.CREATE:
         management.webhooks.create(
             may,
@@ -221,7 +225,7 @@ def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
             event_header=definition.event_header,
         )
     elif headers & keys:
-        # Unlike a redefinition, this is possible while the provider's secret is still awaited.
+        # Unlike a redefinition, this also works while the webhook waits for the provider's secret.
         management.webhooks.change(
             may, uid, delivery_id_header=definition.delivery_id_header, event_header=definition.event_header
         )
@@ -233,7 +237,7 @@ def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
 
 def _apply_automation(management: Management, may: MayManage, step: Step) -> None:
     definition = step.definition
-    assert isinstance(definition, AutomationDefinition), "what is made or changed is defined"
+    assert isinstance(definition, AutomationDefinition), "a step that creates or changes has a definition"
     triggers = [trigger.as_json() for trigger in definition.triggers]
     runner = definition.runner or management.config.default_runner
     if step.action is PlannedAction.CREATE:
@@ -263,7 +267,7 @@ def _problems_of(step: Step, error: HookmillError) -> list[Problem]:
         raise error
     if isinstance(error, Invalid) and error.faults:
         return [definition.problem(fault.pointer, fault.message) for fault in error.faults]
-    # Mode, scheme and header were judged when the file was read: what is left to be unfit is the secret.
+    # Reading the file has already checked mode, scheme and headers. So the error is about the secret.
     about_secret = isinstance(error, Invalid) and step.kind is Kind.WEBHOOK
     return [definition.problem(f"/{WebhookKey.SECRET_NAME}" if about_secret else "", str(error))]
 
@@ -275,7 +279,7 @@ def _require_usable(definitions: Definitions) -> Definitions:
 
 
 def changes_nothing(plan: Plan) -> bool:
-    """Whether the plan says that nothing is to be done, but for secrets to be taken up."""
+    """Whether the plan has no steps other than taking the newest values of secrets."""
     steps = [
         replace(step, changes=tuple(change for change in step.changes if change.key != SYNC)) for step in plan.steps
     ]

@@ -1,4 +1,4 @@
-"""A factory as definition files: applied again, they change nothing."""
+"""Export a factory as definition files. Applying them changes nothing."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from hookmill.domain.permission import MayManage
 from hookmill.domain.webhook import Webhook, WebhookState
 
 if TYPE_CHECKING:
-    # What stands behind it takes longer to import than a folder takes to be checked.
+    # Only for types: importing it takes longer than checking a folder.
     from hookmill.management import Management
 
 SCHEMA_PATH = "/api/v1/schemas/webhook.schema.json"
 
 
 def export(management: Management, may: MayManage) -> dict[str, str]:
-    """The texts of the definition files by their paths. Raises `UnusableDefinitions` for what no file can say."""
+    """The texts of the definition files by their paths. Raises `UnusableDefinitions` if files can't express it."""
     state = state_of(management, may)
     files = files_of(state, schema_url=management.config.public_url + SCHEMA_PATH)
     _refuse_unfaithful(files, state)
@@ -44,7 +44,7 @@ def export(management: Management, may: MayManage) -> dict[str, str]:
 
 
 def files_of(state: State, *, schema_url: str) -> dict[str, str]:
-    """The definition files of what there is. Pure."""
+    """The definition files of this state. Pure."""
     names_by_uid: dict[str, str] = {item.uid: item.name for item in state.webhooks}
     live = state.live()
     files = {}
@@ -58,15 +58,15 @@ def files_of(state: State, *, schema_url: str) -> dict[str, str]:
 
 
 def write(folder: Path, files: Mapping[str, str]) -> None:
-    """Write the files into a folder that has none yet. Raises `Conflict` when it has, and then writes nothing."""
+    """Write the files into a folder without definitions. Otherwise raises `Conflict`, and writes nothing."""
     folder.mkdir(parents=True, exist_ok=True)
     for part in (WEBHOOKS, AUTOMATIONS):
         if (folder / part).exists() or (folder / part).is_symlink():
-            raise Conflict(f"{folder / part} is there already, and nothing was written. Export into another folder.")
+            raise Conflict(f"{folder / part} already exists. Nothing was written. Export into another folder.")
     for part in (WEBHOOKS, AUTOMATIONS):
         (folder / part).mkdir()
         if not any(path.startswith(f"{part}/") for path in files):
-            # git keeps no empty folder, and one that is missing could be the wrong one.
+            # git keeps no empty folders, and the reader needs at least one of the two.
             (folder / part / ".gitkeep").touch()
     for path, text in files.items():
         (folder / path).parent.mkdir(exist_ok=True)
@@ -100,7 +100,7 @@ def _text(lines: Iterable[str]) -> str:
 
 
 def _stems(names: Iterable[str]) -> dict[str, str]:
-    """A file name for each name: the name itself where it may be one, and else one like it."""
+    """A file name for each name: the name itself if it is a valid file name, otherwise a similar one."""
     stems = {name: name for name in sorted(names) if NAME.match(name)}
     for name in sorted(names):
         if name in stems:
@@ -115,12 +115,12 @@ def _stems(names: Iterable[str]) -> dict[str, str]:
 
 
 def _refuse_unfaithful(files: Mapping[str, str], state: State) -> None:
-    """Read back what was written: it must say what there is."""
+    """Read the files back, and refuse them unless they describe the present state."""
     content = {path: text.encode() for path, text in files.items()}
     webhooks = {path: text for path, text in content.items() if path.startswith(f"{WEBHOOKS}/")}
     automations = {path: text for path, text in content.items() if path not in webhooks}
     problems = [
-        Problem(path, START, "This would be a larger file than is read. Shorten its prompt or its filters.")
+        Problem(path, START, "This file would exceed the size limit. Shorten its prompt or its filters.")
         for part, limit in ((webhooks, WEBHOOK_BYTES_MAX), (automations, AUTOMATION_BYTES_MAX))
         for path, text in part.items()
         if len(text) > limit
@@ -131,4 +131,4 @@ def _refuse_unfaithful(files: Mapping[str, str], state: State) -> None:
     problems += plan.problems
     if problems:
         raise UnusableDefinitions(problems)
-    assert changes_nothing(plan), f"an export says what there is: {[step.name for step in plan.steps]}"
+    assert changes_nothing(plan), f"an export describes the present state: {[step.name for step in plan.steps]}"

@@ -1,10 +1,10 @@
-"""The files of a folder: which of them are definitions, and their bytes. Nothing outside the folder is ever opened.
+"""Find and read the definition files of a folder. Nothing outside the folder is ever opened.
 
     webhooks/<name>.yaml
     automations/<name>/automation.md
 
-Names are short and plain, no link is followed, and what is neither a definition nor something that belongs beside one
-(a README, a hidden file) is a problem: a misspelt file would otherwise count as one that was taken away.
+Names are short and plain, and links are not followed. A file that is neither a definition nor allowed beside one (a
+README, a hidden file) is a problem: otherwise a misspelt file would count as removed.
 """
 
 import os
@@ -27,9 +27,9 @@ NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
 
 WEBHOOK_BYTES_MAX: Final = 65_536
 AUTOMATION_BYTES_MAX: Final = 524_288
-"""A prompt of the greatest length fits, whatever its language."""
+"""Enough for the longest prompt in any language."""
 ENTRIES_MAX: Final = 1_000
-"""Files and folders in one place. Far more than a factory may have webhooks."""
+"""The limit of files and folders in one folder: far more webhooks than a factory may have."""
 
 _IGNORED: Final = re.compile(r"\..*|README(?:\.[a-z]+)?\Z", re.IGNORECASE | re.DOTALL)
 _NAME_RULE: Final = "Names have lower-case letters, digits and dashes (63 at most, no dash in front)"
@@ -37,7 +37,7 @@ _NAME_RULE: Final = "Names have lower-case letters, digits and dashes (63 at mos
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The definition files of a folder by their paths in it, in order."""
+    """The definition files of a folder by their paths, in order."""
 
     webhooks: Mapping[str, bytes]
     automations: Mapping[str, bytes]
@@ -45,20 +45,20 @@ class Files:
 
 
 def stem_of(file: str) -> str:
-    """The name in a definition file's path."""
+    """The name of a webhook or automation, from its file's path."""
     parts = file.split("/")
     return parts[1] if parts[0] == AUTOMATIONS else parts[1].removesuffix(WEBHOOK_SUFFIX)
 
 
 def read_folder(folder: Path) -> Files:
-    """Every definition file, and every problem with what else is there. Raises `NotFound` for no folder."""
+    """Every definition file, and a problem for every other file. Raises `NotFound` without the folder."""
     reader = _FolderReader(webhooks={}, automations={}, problems=[])
     with _opened(_open(folder)) as root:
         present = [name for name in (WEBHOOKS, AUTOMATIONS) if _exists(root, name)]
         if not present:
             where = "here" if folder == Path() else f"in {shown_path(str(folder))}"
             message = f"There is neither a folder {WEBHOOKS} nor a folder {AUTOMATIONS} {where}."
-            reader.problems.append(Problem(".", NOWHERE, f"{message} Name the one that holds them."))
+            reader.problems.append(Problem(".", NOWHERE, f"{message} Name the folder that contains them."))
         if WEBHOOKS in present:
             reader.webhook_files(root)
         if AUTOMATIONS in present:
@@ -66,7 +66,7 @@ def read_folder(folder: Path) -> Files:
     return Files(reader.webhooks, reader.automations, tuple(reader.problems))
 
 
-# A name that became a link, or a pipe nobody writes to, between two looks must not be followed or waited for.
+# A name may become a link or a pipe after it was checked: don't follow it, and don't wait for it.
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INNER_FOLDER_FLAGS: Final = _FOLDER_FLAGS | os.O_NOFOLLOW
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -78,12 +78,12 @@ def _open(folder: Path) -> int:
     except FileNotFoundError:
         raise NotFound(f"There is no folder {shown_path(str(folder))}.") from None
     except NotADirectoryError:
-        raise NotFound(f"{shown_path(str(folder))} is not a folder. Name the one that holds the files.") from None
+        raise NotFound(f"{shown_path(str(folder))} is not a folder. Name the folder that contains the files.") from None
 
 
 @dataclass(frozen=True, slots=True)
 class _FolderEntry:
-    """What stands in an open folder under one name. It is no link."""
+    """An entry of an open folder. It is not a link."""
 
     folder: int
     name: str
@@ -104,18 +104,22 @@ class _FolderReader:
         for entry in self._entries(root, WEBHOOKS, WEBHOOKS):
             stem = entry.name.removesuffix(WEBHOOK_SUFFIX)
             if entry.is_folder:
-                self.report(entry.path, f"A folder. Webhooks are files: {WEBHOOKS}/<name>{WEBHOOK_SUFFIX}.")
+                self.report(entry.path, f"This is a folder. Webhooks are files: {WEBHOOKS}/<name>{WEBHOOK_SUFFIX}.")
             elif entry.name.endswith(".yml"):
-                self.report(entry.path, f"Webhooks end in {WEBHOOK_SUFFIX}. Rename it.")
+                self.report(entry.path, f"Files of webhooks end in {WEBHOOK_SUFFIX}. Rename it.")
             elif stem == entry.name:
-                self.report(entry.path, f"Not a webhook: those end in {WEBHOOK_SUFFIX}. Take it elsewhere.")
+                self.report(
+                    entry.path, f"This is not a webhook's file: those end in {WEBHOOK_SUFFIX}. Move it elsewhere."
+                )
             elif self._may_be_named(entry.path, stem):
                 self._read_file(self.webhooks, entry, WEBHOOK_BYTES_MAX)
 
     def automation_files(self, root: int) -> None:
         for entry in self._entries(root, AUTOMATIONS, AUTOMATIONS):
             if not entry.is_folder:
-                self.report(entry.path, f"Not a folder. An automation is {AUTOMATIONS}/<name>/{AUTOMATION_FILE}.")
+                self.report(
+                    entry.path, f"This is not a folder. An automation is {AUTOMATIONS}/<name>/{AUTOMATION_FILE}."
+                )
             elif self._may_be_named(entry.path, entry.name):
                 self._one_automation(entry)
 
@@ -127,12 +131,12 @@ class _FolderReader:
                 has_definition = True
                 self._read_file(self.automations, inner, AUTOMATION_BYTES_MAX)
             else:
-                self.report(inner.path, f"Only {AUTOMATION_FILE} and a README belong here. Take it elsewhere.")
+                self.report(inner.path, f"Only {AUTOMATION_FILE} and a README may be here. Move it elsewhere.")
         if not has_definition and len(self.problems) == problems:
-            self.report(entry.path, f"There is no file {AUTOMATION_FILE} in it. Add it, or remove the folder.")
+            self.report(entry.path, f"The folder has no file {AUTOMATION_FILE}. Add it, or remove the folder.")
 
     def _entries(self, parent: int, name: str, path: str) -> Iterator[_FolderEntry]:
-        """What is in a folder and must be a definition. What can't be opened, and links, are refused."""
+        """The entries of a folder that must be definitions. Reports links, and what can't be opened."""
         try:
             number = os.open(name, _INNER_FOLDER_FLAGS, dir_fd=parent)
         except OSError as error:
@@ -145,8 +149,8 @@ class _FolderReader:
                     key=lambda dir_entry: dir_entry.name,
                 )
             if len(entries) > ENTRIES_MAX:
-                limit = f"at most {ENTRIES_MAX:,} are read"
-                self.report(path, f"{len(entries):,} entries, and {limit}. Is it the right folder?")
+                message = f"The folder has {len(entries):,} entries; at most {ENTRIES_MAX:,} are read."
+                self.report(path, f"{message} Is it the right folder?")
                 return
             for dir_entry in entries:
                 if dir_entry.is_symlink():
@@ -161,7 +165,7 @@ class _FolderReader:
             return True
         suggested = slug(name)
         suggestion = (
-            f" Name it {suggested}, and keep the name that is shown with a line name: in it." if suggested else ""
+            f" Rename it to {suggested}, and write a line name: in it to keep the displayed name." if suggested else ""
         )
         self.report(path, f"{_NAME_RULE}.{suggestion}")
         return False
@@ -170,19 +174,19 @@ class _FolderReader:
         try:
             with _opened(os.open(entry.name, _FILE_FLAGS, dir_fd=entry.folder)) as file:
                 if not stat.S_ISREG(os.fstat(file).st_mode):
-                    self.report(entry.path, "Not a regular file. Definitions are plain files.")
+                    self.report(entry.path, "This is not a regular file. Definitions are regular files.")
                     return
                 content = _read_at_most(file, limit + 1)
         except OSError as error:
             self.report(entry.path, _unreadable(entry.folder, entry.name, error))
             return
         if len(content) > limit:
-            self.report(entry.path, f"Larger than {limit // 1024} KB. Nothing that is meant for it needs so much.")
+            self.report(entry.path, f"The file is larger than the limit of {limit // 1024} KB.")
             return
         files[entry.path] = content
 
 
-_IS_A_LINK: Final = "A symbolic link, and none is followed. Put the file itself here."
+_IS_A_LINK: Final = "This is a symbolic link, which is not followed. Put the file itself here."
 
 
 def _unreadable(parent: int, name: str, error: OSError) -> str:
@@ -191,7 +195,7 @@ def _unreadable(parent: int, name: str, error: OSError) -> str:
             return _IS_A_LINK
     except OSError:
         pass
-    return f"It can't be read: {error.strerror}."
+    return f"This can't be read: {error.strerror}."
 
 
 @contextmanager
@@ -218,12 +222,12 @@ def _read_at_most(file: int, limit: int) -> bytes:
 
 
 def slug(name: str) -> str:
-    """A legal file name like this name; empty when nothing of it is left."""
+    """A valid file name similar to this name; empty if no character of it is valid."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:63].rstrip("-")
 
 
 def shown_path(path: str) -> str:
-    """A path as one harmless line: its names are anybody's words."""
+    """A path as one line of printable text: file names may contain control characters."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape", "replace").decode()
         for character in path

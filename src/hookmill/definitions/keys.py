@@ -1,7 +1,6 @@
-"""The keys of definition files. They are the contract's names; everywhere else the same things are in snake_case.
+"""The keys of definition files, as the contract names them. Everywhere else the same fields are in snake_case.
 
-A webhook's keys and the domain's fields are mapped to each other here, and nowhere else. An automation's keys are the
-domain's names.
+Only this module maps a webhook's keys to the domain's fields. An automation's keys are the domain's names.
 """
 
 from enum import StrEnum
@@ -9,7 +8,7 @@ from typing import Final
 
 
 class WebhookKey(StrEnum):
-    """A key of a webhook's file. Its member is named like the field that it stands for."""
+    """A key of a webhook's file. The member has the name of the field that the key sets."""
 
     NAME = "name"
     AUTH_MODE = "authMode"

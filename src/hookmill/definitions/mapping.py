@@ -1,4 +1,4 @@
-"""A mapping whose keys are known: its values by kind, and every problem with them at its place."""
+"""Read mappings with a fixed set of keys: typed values, and every problem at its line and column."""
 
 import difflib
 import re
@@ -12,7 +12,7 @@ from hookmill.domain.errors import Invalid
 
 
 class ProblemReporter:
-    """The problems of one file."""
+    """Collects the problems of one file."""
 
     def __init__(self, file: str, problems: list[Problem]) -> None:
         self._file = file
@@ -26,12 +26,12 @@ class ProblemReporter:
 
 @dataclass(frozen=True, slots=True)
 class MappingReader:
-    """A mapping whose keys are known, and where to note what is wrong with them."""
+    """Reads the values of one mapping, and reports problems with them."""
 
     node: MappingNode
     reporter: ProblemReporter
     intended: frozenset[str] = frozenset()
-    """Keys that somebody tried to write: what was written instead is noted."""
+    """Keys that the author meant: a misspelt or misplaced one is already reported."""
 
     def report(self, key: str, message: str) -> None:
         entry = self.node.entries.get(key)
@@ -49,11 +49,11 @@ class MappingReader:
             if type(node.value) is str and node.value:
                 return node.value
             if node.value is None or node.value == "":
-                self.report(key, f"{key} has no value. Write one, or drop the line.")
+                self.report(key, f"{key} has no value. Write one, or remove the line.")
                 return None
-            self.report(key, f"{key} is text, and this is not. Put it in quotes.")
+            self.report(key, f"{key} must be text. Put it in quotes.")
             return None
-        self.report(key, f"{key} is text, not a list or a mapping.")
+        self.report(key, f"{key} must be text, not a list or a mapping.")
         return None
 
     def required(self, key: str, what: str) -> str | None:
@@ -63,7 +63,7 @@ class MappingReader:
         return self.text(key)
 
     def report_missing(self, key: str, what: str) -> None:
-        """Note that the key is missing, unless what was meant to be it is noted already."""
+        """Report the missing key, unless a misspelling of it is already reported."""
         if key not in self.intended:
             self.reporter.report(self.node.place, f"{key} is missing. {what}.")
 
@@ -75,11 +75,11 @@ class MappingReader:
             return node.value
         spelling = node.spelled[:40] if isinstance(node, ScalarNode) else ""
         remark = f" ({spelling} is text.)" if spelling.lower() in _YES_AND_NO else ""
-        self.report(key, f"{key} is true or false.{remark}")
+        self.report(key, f"{key} must be true or false.{remark}")
         return None
 
     def check_value(self, key: str, check: Callable[[], object]) -> bool:
-        """Whether the domain takes the value; what it says against it is noted."""
+        """Whether the domain's check accepts the value. Otherwise its error is reported."""
         try:
             check()
         except Invalid as error:
@@ -99,11 +99,11 @@ def mapping_reader(
     *,
     misplaced: Mapping[str, str] | None = None,
 ) -> MappingReader | None:
-    """The mapping, its unknown keys noted; None where there is no mapping."""
+    """A reader of this mapping. Reports unknown keys; None if the node is not a mapping."""
     if node is None:
         return None
     if not isinstance(node, MappingNode):
-        reporter.report(node.place, f"{what} is a mapping with the keys {', '.join(keys)}.")
+        reporter.report(node.place, f"{what} must be a mapping with the keys {', '.join(keys)}.")
         return None
     intended: set[str] = set()
     for key, entry in node.entries.items():
@@ -116,7 +116,7 @@ def mapping_reader(
             intended.add(suggestion)
             reporter.report(entry.place, f"Unknown key {key[:40]!r}. Did you mean {suggestion}?")
         else:
-            reporter.report(entry.place, f"Unknown key {key[:40]!r}. Known here: {', '.join(keys)}.")
+            reporter.report(entry.place, f"Unknown key {key[:40]!r}. Known keys: {', '.join(keys)}.")
     return MappingReader(node, reporter, frozenset(intended.intersection(keys)))
 
 

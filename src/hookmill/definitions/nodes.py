@@ -1,8 +1,8 @@
-"""YAML as definition files use it: mappings, lists and scalars, each with its line and column.
+"""The part of YAML that definition files use: mappings, lists and scalars, each with its line and column.
 
-Plain words mean what YAML 1.2 says they mean: `true`, `false`, `null` and numbers are themselves, and `no`, `on`,
-`12:30` and `2026-11-21` are text. Nothing else of YAML is taken: no tags, so no file can name a type to be made; no
-anchors and aliases, so none grows when it is read; no merge keys, directives, or second documents.
+Plain words have their YAML 1.2 meaning: `true`, `false`, `null` and numbers are themselves, and `no`, `on`, `12:30` and
+`2026-11-21` are text. Nothing else of YAML is supported. Without tags, no file can construct a type. Without anchors
+and aliases, no file expands when it is read. There are no merge keys, directives, or second documents.
 """
 
 import math
@@ -18,10 +18,10 @@ from hookmill.definitions.problem import Place
 from hookmill.domain.payload import Json
 
 DEPTH_MAX: Final = 32
-"""Levels of mappings and lists inside each other; a filter of the deepest kind needs fewer."""
+"""The limit of nested mappings and lists. The deepest filter needs fewer."""
 
 ReportProblem: TypeAlias = Callable[[Place, str], None]
-"""Notes a problem. Reading goes on, so that the other problems are found too."""
+"""Reports a problem. Reading continues, to find the other problems too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ListNode:
 
 @dataclass(frozen=True, slots=True)
 class MappingEntry:
-    """A key's place, and its value."""
+    """The place of a key, and its value."""
 
     place: Place
     value: "Node"
@@ -67,7 +67,7 @@ def to_json(node: Node) -> Json:
 
 
 def place_at(node: Node, pointer: str) -> Place:
-    """Where the value at a JSON pointer stands, or the nearest one around it that is there."""
+    """The place of the value at a JSON pointer, or of the nearest existing value around it."""
     for step in pointer.split("/")[1:]:
         inner = _child(node, step.replace("~1", "/").replace("~0", "~"))
         if inner is None:
@@ -86,7 +86,7 @@ def _child(node: Node, step: str) -> Node | None:
 
 
 def compose(text: str, report: ReportProblem, *, first_line: int = 1) -> Node | None:
-    """The one document in the text; None when there is none, or once the problem that ended the reading is noted.
+    """The only document of the text. None without a document, or after reporting a problem that ends the reading.
 
     `first_line` is the number of the text's first line in its file. Lines end with a line feed.
     """
@@ -103,11 +103,11 @@ def compose(text: str, report: ReportProblem, *, first_line: int = 1) -> Node | 
 
 
 class _TooDeep(Exception):
-    """The rest of the document is left unread."""
+    """Ends the reading of a document that is nested too deeply."""
 
 
 class _Composer:
-    """Puts the parser's events together. The parser itself neither recurses nor makes anything of what it reads."""
+    """Builds nodes from the parser's events. The parser itself neither recurses nor constructs values."""
 
     def __init__(self, text: str, report: ReportProblem, first_line: int) -> None:
         self._lines = text.split("\n")
@@ -125,28 +125,28 @@ class _Composer:
             return None
         place = self.place(start.start_mark)
         if self._lines[place.line - self._first_line].startswith("%"):
-            self._report(place, "Directives (%) are not supported. Drop this line.")
+            self._report(place, "Directives (%) are not supported. Remove this line.")
         node = self._node(next(self._events), depth=0)
         next(self._events)
         after = next(self._events)
         if isinstance(after, yaml.DocumentStartEvent):
             place = self.place(after.start_mark)
             self._report(
-                place, "A second document begins here. A file holds one: drop the line ---, or make two files."
+                place, "A second document begins here. A file has one: remove the line ---, or create two files."
             )
         return node
 
     def _node(self, event: yaml.Event, depth: int) -> Node:
         place = self.place(event.start_mark)
         if depth > DEPTH_MAX:
-            self._report(place, f"More than {DEPTH_MAX} levels inside each other.")
+            self._report(place, f"The nesting is deeper than {DEPTH_MAX} levels.")
             raise _TooDeep
         if isinstance(event, yaml.AliasEvent):
             self._report(place, "Aliases (*) are not supported. Write the value out, or put text in quotes.")
             return ScalarNode(place, "", "")
         assert isinstance(event, yaml.NodeEvent)
         if event.anchor is not None:
-            self._report(place, "Anchors (&) are not supported. Drop it, or put text in quotes.")
+            self._report(place, "Anchors (&) are not supported. Remove it, or put text in quotes.")
         match event:
             case yaml.ScalarEvent():
                 return self._scalar(event, place)
@@ -171,12 +171,12 @@ class _Composer:
             if is_merge:
                 self._report(key.place, "Merge keys (<<) are not supported. Write the keys out.")
             elif not isinstance(key, ScalarNode):
-                self._report(key.place, "A key is one word or text, not a list or a mapping.")
+                self._report(key.place, "A key must be text, not a list or a mapping.")
             elif type(key.value) is not str:
-                self._report(key.place, f"Keys are text. Put {key.spelled[:40] or 'this empty key'} in quotes.")
+                self._report(key.place, f"Keys must be text. Put {key.spelled[:40] or 'this empty key'} in quotes.")
             elif key.value in entries:
                 line = entries[key.value].place.line
-                self._report(key.place, f"{_cut(key.value)} is here a second time (first in line {line}). Drop one.")
+                self._report(key.place, f"{_cut(key.value)} is a duplicate key (first in line {line}). Remove one.")
             else:
                 entries[key.value] = MappingEntry(key.place, value)
         return entries
@@ -193,13 +193,15 @@ class _Composer:
 
     def _report_tag(self, tag: str | None, place: Place) -> None:
         if tag is not None:
-            self._report(place, "Tags (!) are not supported. Drop it, or put text in quotes.")
+            self._report(place, "Tags (!) are not supported. Remove it, or put text in quotes.")
 
 
 @dataclass(frozen=True, slots=True)
 class _Ambiguous:
-    """A plain word that YAML's versions, or its readers, take for different things. It is not repeated: it may be a
-    misplaced secret."""
+    """A plain word that versions or parsers of YAML read differently.
+
+    The message does not repeat the word: it may be a misplaced secret.
+    """
 
     message: str
 
@@ -212,7 +214,9 @@ _WORDS: Final[Mapping[str, Json]] = {
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+")
 _NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _DIGITS_MAX: Final = 640
-_NOT_EXACT: Final = "This number can't be kept exactly. Write it with fewer digits, or put it in quotes if it is text."
+_NOT_EXACT: Final = (
+    "This number can't be stored exactly. Write it with fewer digits, or put it in quotes if it is text."
+)
 _NO_JSON_NUMBER: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _AMBIGUOUS_NUMBER: Final = re.compile(
     r"[-+]?0(?:[0-9][0-9_]*|[xX][0-9a-fA-F_]+|[oO][0-7_]+|[bB][01_]+)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"
@@ -220,18 +224,20 @@ _AMBIGUOUS_NUMBER: Final = re.compile(
 
 
 def _resolve_plain(word: str) -> Json | _Ambiguous:
-    """What YAML 1.2's core schema says that a plain word is."""
+    """The value of a plain word by YAML 1.2's core schema."""
     if word in _WORDS:
         return _WORDS[word]
     if _NO_JSON_NUMBER.fullmatch(word):
         return _Ambiguous("JSON has no such number. Put it in quotes if it is text.")
     if _AMBIGUOUS_NUMBER.fullmatch(word):
-        return _Ambiguous("Text to some, a number to others. Put it in quotes, or write it without 0 in front.")
+        return _Ambiguous(
+            "Some parsers read this as text, others as a number. Put it in quotes, or write it without leading 0."
+        )
     if _INTEGER.fullmatch(word):
         return int(word) if len(word) <= _DIGITS_MAX else _Ambiguous(_NOT_EXACT)
     if not _NUMBER.fullmatch(word):
         return word
-    # Numbers are kept as the API keeps them. One that would be another number then is refused.
+    # Numbers are stored as the API stores them. A number that would change is refused.
     number = float(word)
     try:
         is_exact = math.isfinite(number) and Decimal(repr(number)) == Decimal(word)
@@ -243,11 +249,11 @@ def _resolve_plain(word: str) -> Json | _Ambiguous:
 def _readable_error(error: yaml.MarkedYAMLError) -> str:
     problem = str(error.problem or "it can't be read")
     if "'\\t'" in problem:
-        return "This is not YAML: a tab where only spaces may stand. Indent with spaces."
+        return "This is not YAML: a tab where only spaces are allowed. Indent with spaces."
     if problem.startswith("mapping values"):
         return (
             f"This is not YAML: {problem}. Is this line, or the one before, indented by mistake? "
-            "Text that holds a colon and a space goes in quotes."
+            "Put text that contains a colon and a space in quotes."
         )
     if error.context:
         problem = f"{problem}, {error.context}"

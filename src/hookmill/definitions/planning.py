@@ -1,4 +1,4 @@
-"""What applying definitions would do to a factory. Pure: a plan is made of what the files say and what there is."""
+"""Compute what applying definitions would change in a factory. Pure: definitions and state in, plan out."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """One key's value before and after. `concerns_senders`: who sends must do something, or is shut out."""
+    """The value of one key before and after. `concerns_senders`: senders must adapt, or are refused."""
 
     key: str
     before: Any
@@ -42,18 +42,18 @@ class PlannedChange:
 
 
 SYNC: Final = "secret"
-"""The key of the change that takes up a secret's newest value. The values themselves are nowhere."""
+"""The key of a change to the newest value of a secret. A plan never contains the values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One thing that is made, changed or removed."""
+    """A webhook or automation that the plan creates, changes or removes."""
 
     action: PlannedAction
     kind: Kind
     name: str
     id: str | None
-    """The uid, or the automation's id; None for what is yet to be made."""
+    """The webhook's uid or the automation's id; None if it does not exist yet."""
     changes: tuple[PlannedChange, ...] = ()
     definition: Definition | None = field(default=None, compare=False, repr=False)
 
@@ -79,12 +79,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What there is in a factory, as far as definitions are concerned."""
+    """The part of a factory's state that a plan depends on."""
 
     factory_name: str
     defined_by_files: bool
     webhooks: tuple[Webhook, ...]
-    """Deleted ones too: an automation may still select one."""
+    """Includes deleted ones: an automation may still select one."""
     automations: tuple[Automation, ...]
     secrets: Mapping[str, bool]
     """Team secrets by name, and whether they have a value."""
@@ -96,22 +96,22 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The steps, in the order in which they are taken, and what to know before taking them."""
+    """The steps in the order in which they are applied, with problems and warnings."""
 
     factory_name: str
     steps: tuple[Step, ...]
     unchanged: int
     takes_over: bool
-    """Whether the factory was made by hand so far, and is defined by files from this apply on."""
+    """Whether this apply makes files the only way to change the factory."""
     problems: tuple[Problem, ...] = ()
-    """Why it can't be applied."""
+    """Why the plan can't be applied."""
     warnings: tuple[Problem, ...] = ()
     needs_consent: str | None = None
-    """Why it is applied only with explicit consent: what is removed can't be brought back."""
+    """Why the plan needs explicit consent: it removes what can't be restored."""
 
     @property
     def has_changes(self) -> bool:
-        """Whether there is something to do. Who defines the factory is a change too: it closes other channels."""
+        """Whether applying changes anything. A take-over by files counts: it closes the other channels."""
         return bool(self.steps) or self.takes_over
 
     def as_json(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class Plan:
 
 
 def plan_of(definitions: Definitions, state: State) -> Plan:
-    """The way from what there is to what the files say. Whether it can be gone is for the operations to say."""
+    """The steps from the present state to the definitions. The operations may still refuse a step."""
     live = state.live()
     automations = {item.name: item for item in state.automations}
     webhook_steps = [_webhook_step(item, live.get(item.name)) for item in definitions.webhooks]
@@ -138,7 +138,7 @@ def plan_of(definitions: Definitions, state: State) -> Plan:
         Kind.AUTOMATION, definitions.automations, {name: item.id for name, item in automations.items()}
     )
     wanted = [step for step in (*webhook_steps, *automation_steps) if step is not None]
-    # What goes makes room first: for names, and for the number of webhooks that a factory may have.
+    # Removals come first: they free names, and places below the limit of webhooks.
     steps = (*removed_automations, *removed_webhooks, *wanted)
     takes_over = not state.defined_by_files
     return Plan(
@@ -192,7 +192,7 @@ _AUTHENTICATION_KEYS: Final = {
 
 
 def webhook_settings(webhook: Webhook | WebhookDefinition) -> dict[str, Any]:
-    """What a file says of a webhook but its name and its toggle, by key."""
+    """The settings of a webhook's file by key, without `name` and `enabled`."""
     return {key: getattr(webhook, key.field) for key in WebhookKey if key not in _NOT_SETTINGS}
 
 
@@ -250,14 +250,14 @@ def _removal_steps(kind: Kind, definitions: Iterable[Definition], existing_ids: 
     ]
 
 
-# What stands in the way
+# Problems
 
 
 def _missing_secrets(definitions: Definitions, state: State, live: Mapping[str, Webhook]) -> Iterable[Problem]:
     for definition in definitions.webhooks:
         name, existing = definition.secret_name, live.get(definition.name)
         has_value = state.secrets.get(name)
-        # One that still awaits its provider's secret may go on waiting.
+        # A webhook may continue to wait for its provider's secret.
         may_wait = existing is not None and not existing.has_secret and definition.enabled is not True
         if has_value is None:
             matches = get_close_matches(name, state.secrets, n=1)
@@ -265,12 +265,12 @@ def _missing_secrets(definitions: Definitions, state: State, live: Mapping[str, 
             message = f"No team secret is named {name}. Create it first: hookmill secret create {name}{suggestion}"
             yield definition.problem(f"/{WebhookKey.SECRET_NAME}", message)
         elif not has_value and not may_wait:
-            message = f"Team secret {name} has no value yet. Give it one: hookmill secret replace {name}"
+            message = f"Team secret {name} has no value yet. Set one: hookmill secret replace {name}"
             yield definition.problem(f"/{WebhookKey.SECRET_NAME}", message)
 
 
 def _consent_reason(definitions: Definitions, state: State, steps: Iterable[Step], *, takes_over: bool) -> str | None:
-    """URLs die for ever. What was made by hand and is in no file is nowhere else."""
+    """Why the steps need consent. A URL can't be restored; neither can an automation that has no file."""
     removed = [step for step in steps if step.action is PlannedAction.REMOVE]
     webhooks = [step.name for step in removed if step.kind is Kind.WEBHOOK]
     automations = [step.name for step in removed if step.kind is Kind.AUTOMATION] if takes_over else []
@@ -280,23 +280,23 @@ def _consent_reason(definitions: Definitions, state: State, steps: Iterable[Step
     sentences = []
     if webhooks:
         sentences.append(
-            f"{subject} {_counted_names('webhook', webhooks)}: senders get 404, and the URL never comes back."
+            f"{subject} {_counted_names('webhook', webhooks)}: senders get 404, and the URL can't be restored."
         )
     if automations:
-        sentences.append(f"{subject} {_counted_names('automation', automations)}, whose prompt is in no file.")
-    sentences.append("If these files are another factory's: --factory NAME.")
+        sentences.append(f"{subject} {_counted_names('automation', automations)}, whose prompt has no file.")
+    sentences.append("If the files are for another factory, use --factory NAME.")
     if takes_over:
-        sentences.append("It was made by hand so far: `hookmill export DIR` writes it as files.")
+        sentences.append("It was not defined by files so far: `hookmill export DIR` writes it as files.")
     sentences += _rename_hints(definitions, state, webhooks)
     return " ".join(sentences)
 
 
 def _rename_hints(definitions: Definitions, state: State, removed: Iterable[str]) -> list[str]:
-    """A file that was renamed looks like one webhook removed and another made."""
+    """Hints for renamed files, which look like one removed and one new webhook."""
     live = state.live()
     new = [definition for definition in definitions.webhooks if definition.name not in live]
     return [
-        f"If {definition.file} is {name!r} renamed, write name: {name} in it: the webhook and its URL stay."
+        f"If {definition.file} is {name!r} renamed, write name: {name} in it. Then the webhook keeps its URL."
         for name in removed
         for definition in new
         if webhook_settings(definition) == webhook_settings(live[name])
@@ -308,13 +308,13 @@ def _counted_names(noun: str, names: list[str]) -> str:
     return f"{noun} {shown}" if len(names) == 1 else f"{len(names)} {noun}s ({shown})"
 
 
-# What to know
+# Warnings
 
 
 def _warnings(
     definitions: Definitions, state: State, live: Mapping[str, Webhook], removed: Iterable[Step]
 ) -> Iterable[Problem]:
-    """Why an automation will not fire although it is there."""
+    """Why a trigger of an automation will start no runs."""
     enabled_by_uid = {
         live[definition.name].uid: definition.enabled for definition in definitions.webhooks if definition.name in live
     }
@@ -340,7 +340,7 @@ def _inactive_reason(
     if webhook.state is WebhookState.DELETED:
         return f"{webhook.name!r} ({uid}) is deleted, so it starts no runs."
     if uid in removed_ids:
-        return f"{webhook.name!r} ({uid}) is in no file: it is deleted, and nothing will come from it."
+        return f"{webhook.name!r} ({uid}) has no file: it is deleted, so it starts no runs."
     enabled = enabled_by_uid.get(uid)
     if not (enabled if enabled is not None else webhook.state is WebhookState.ENABLED):
         return f"{webhook.name!r} ({uid}) is disabled, so it starts no runs until it is enabled."
@@ -353,14 +353,14 @@ def _pointer_to(automation: AutomationDefinition, number: int, uid: WebhookUid) 
 
 
 BACKTESTED: Final = 120
-"""How many stored deliveries a filter is tried on."""
+"""How many stored deliveries test a filter."""
 
 Backtest = Callable[[Trigger, list[WebhookUid]], tuple[int, int]]
 """Of the last stored deliveries of these webhooks, how many the trigger would have matched; and how many there are."""
 
 
 def filters_to_backtest(definitions: Definitions) -> list[tuple[AutomationDefinition, int]]:
-    """The triggers whose filter can be tried on stored deliveries."""
+    """The triggers with a condition, which stored deliveries can test."""
     return [
         (automation, number)
         for automation in definitions.automations
@@ -370,7 +370,7 @@ def filters_to_backtest(definitions: Definitions) -> list[tuple[AutomationDefini
 
 
 def backtest_warning(automation: AutomationDefinition, number: int, matched: int, tried: int) -> Problem | None:
-    """What to say of a filter that was tried. Nothing where there was nothing to try it on."""
+    """A warning if the filter matched none of the tested deliveries. None without deliveries."""
     if matched or not tried:
         return None
     comparison = (

@@ -1,4 +1,4 @@
-"""What is wrong in a definition file: where, what, and what to do. All problems of all files are told at once."""
+"""A problem in a definition file: where, what, and what to do. All problems are reported together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ class Place(NamedTuple):
 
 START = Place(1, 1)
 NOWHERE = Place(0, 0)
-"""Of what is wrong with the folder itself, which has no lines."""
+"""The place of a problem of the folder itself, which has no lines."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One thing that is wrong, or worth a warning, at one place of one file."""
+    """An error or a warning at one place of one file."""
 
     file: str
-    """The path inside the folder, in a form that is fit to be shown."""
+    """The path inside the folder, as printable text."""
     place: Place
     message: str
 

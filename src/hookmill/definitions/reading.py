@@ -1,7 +1,7 @@
-"""From the bytes of definition files to definitions, or to everything that is wrong with them. Pure.
+"""Turn the bytes of definition files into definitions, or into a list of all problems. Pure.
 
-A file may contain what the API accepts, under the definition files' names; what it may not say is refused at its line
-and column. Only what needs the factory is left for the plan: whether a secret, a runner or a webhook exists.
+A file may contain what the API accepts, under the keys of definition files. Everything else is refused at its line and
+column. The plan checks what needs the factory: whether a secret, a runner or a webhook exists.
 """
 
 import re
@@ -37,16 +37,16 @@ from hookmill.domain.webhook import AuthMode, usable_delivery_id_header, usable_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """What one file says. Its name is what the thing is known by, in the file and in the factory."""
+    """The content of one file. The name identifies the webhook or automation in the factory."""
 
     file: str
     name: str
     enabled: bool | None
-    """None leaves the toggle to people, and enables what is new."""
+    """None: an existing one keeps its state, and a new one is enabled."""
     node: Node = field(compare=False, repr=False)
 
     def place(self, pointer: str = "") -> Place:
-        """Where the value at this JSON pointer stands."""
+        """The place of the value at this JSON pointer."""
         return place_at(self.node, pointer)
 
     def problem(self, pointer: str, message: str) -> Problem:
@@ -68,13 +68,13 @@ class WebhookDefinition(Definition):
 class AutomationDefinition(Definition):
     prompt: str
     runner: str | None
-    """None for the runner that the installation gives to those that name none."""
+    """None for the installation's default runner."""
     triggers: tuple[Trigger, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """What a folder says, in order of the files, and all that is wrong with it."""
+    """The definitions of a folder in the order of the files, and all problems."""
 
     webhooks: tuple[WebhookDefinition, ...]
     automations: tuple[AutomationDefinition, ...]
@@ -82,7 +82,7 @@ class Definitions:
 
 
 def read(files: Files, uids: Mapping[str, str] | None = None) -> Definitions:
-    """The definitions in the files. `uids` are those of the factory's webhooks by name, if the factory is known."""
+    """The definitions in the files. `uids` has the factory's webhooks by name, if the factory is known."""
     problems = list(files.problems)
     webhooks = [_webhook(file, content, problems) for file, content in files.webhooks.items()]
     hints = _UidHints({stem_of(file) for file in files.webhooks}, uids)
@@ -95,7 +95,7 @@ def read(files: Files, uids: Mapping[str, str] | None = None) -> Definitions:
 
 
 def beyond_contract(definitions: Definitions) -> list[Problem]:
-    """Every condition of a trigger that the contract does not have: event types, and operators of payload filters."""
+    """A problem for every condition that the contract does not have: event types, and some filter operators."""
     problems: list[Problem] = []
     for automation in definitions.automations:
         for number, trigger in enumerate(automation.triggers):
@@ -110,12 +110,12 @@ def beyond_contract(definitions: Definitions) -> list[Problem]:
     return problems
 
 
-_NO_EVENT_TYPES: Final = "The contract has no event types in a filter. Ask for a field of the payload instead."
+_NO_EVENT_TYPES: Final = "The contract has no event types in filters. Use a condition on the payload instead."
 _BEYOND_CONTRACT: Final = f"This operator is not one of the contract's, which are {', '.join(CONTRACT)}."
 
 
 def prompt_of(text: str) -> str:
-    """The prompt that a text is: line ends are line feeds, and blank lines around it don't count."""
+    """The text as a prompt: with line feeds as line ends, and without blank lines around it."""
     return text.replace("\r\n", "\n").replace("\r", "\n").strip("\n")
 
 
@@ -137,7 +137,7 @@ def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefin
     scheme_name, options, handshakes = _signing(mapping, mode)
     scheme = _scheme(mapping, scheme_name, options) if mode is AuthMode.SIGNATURE else None
     if handshakes and scheme is not None and scheme.handshake is None:
-        mapping.report(WebhookKey.ANSWERS_HANDSHAKES, f"{scheme.title} sends no signed challenge. Drop this line.")
+        mapping.report(WebhookKey.ANSWERS_HANDSHAKES, f"{scheme.title} sends no signed challenges. Remove this line.")
     secret_name = mapping.required(WebhookKey.SECRET_NAME, "Name the team secret that holds the webhook's secret")
     if secret_name is not None and not _is_secret_name(secret_name):
         mapping.report(WebhookKey.SECRET_NAME, _NOT_A_SECRET_NAME)
@@ -202,7 +202,7 @@ def _automation(file: str, content: bytes, hints: "_UidHints", problems: list[Pr
 def _prompt(body: str, line: int, reporter: ProblemReporter) -> str:
     prompt = prompt_of(body)
     if not prompt.strip():
-        reporter.report(Place(line - 1, 1), "No prompt follows. Say below this line what a run should do.")
+        reporter.report(Place(line - 1, 1), "The prompt is missing. Write below this line what a run should do.")
     elif len(prompt) > PROMPT_CHARACTERS_MAX:
         reporter.report(Place(line, 1), f"The prompt is longer than {PROMPT_CHARACTERS_MAX:,} characters. Shorten it.")
     return prompt
@@ -211,15 +211,15 @@ def _prompt(body: str, line: int, reporter: ProblemReporter) -> str:
 # Webhooks
 
 _SECRET_IN_A_FILE: Final = (
-    "A secret's value has no place in a file. "
+    "A file must not contain a secret's value. "
     f"Store it with `hookmill secret create`, and write {WebhookKey.SECRET_NAME}."
 )
-# It is not repeated: it may be the secret itself.
+# The message does not repeat the value: it may be the secret itself.
 _NOT_A_SECRET_NAME: Final = (
-    "This can't name a team secret: those have a letter, then letters, digits and _ (64 at most). "
-    "The secret's value has no place in a file."
+    "This is not the name of a team secret: a letter, then letters, digits and _ (64 at most). "
+    "A file must not contain the secret's value."
 )
-_ASSIGNED: Final = "The service assigns this. Drop the line."
+_ASSIGNED: Final = "The service assigns this. Remove the line."
 _MISPLACED_IN_WEBHOOKS: Final = {
     "secret": _SECRET_IN_A_FILE,
     "token": _SECRET_IN_A_FILE,
@@ -227,8 +227,8 @@ _MISPLACED_IN_WEBHOOKS: Final = {
     "url": _ASSIGNED,
 }
 _MISPLACED_IN_AUTOMATIONS: Final = {
-    "prompt": "The prompt stands below the front matter. Move it there.",
-    "trigger": "Write triggers: and a list, even of one.",
+    "prompt": "The prompt belongs below the front matter. Move it there.",
+    "trigger": "Write triggers: and a list, even for one trigger.",
 }
 
 
@@ -246,7 +246,7 @@ def _refuse_same_names(kind: str, definitions: Sequence[Definition], problems: l
         if (other := first.setdefault(definition.name, definition)) is not definition:
             problems.append(
                 definition.problem(
-                    "/name", f"{other.file} is a {kind} of the same name, {definition.name!r}. Rename one."
+                    "/name", f"{other.file} defines a {kind} of the same name, {definition.name!r}. Rename one."
                 )
             )
 
@@ -266,8 +266,8 @@ def _auth_mode(mapping: MappingReader) -> AuthMode:
     if mode_name is None and WebhookKey.AUTH_MODE not in mapping.intended:
         return AuthMode.TOKEN
     if mode_name is not None:
-        mapping.report(WebhookKey.AUTH_MODE, f"{mode_name[:40]!r} is none of {', '.join(AuthMode)}.")
-    # The mode that was meant is not known, and the other keys may well belong to it.
+        mapping.report(WebhookKey.AUTH_MODE, f"{mode_name[:40]!r} is not a mode. Modes are: {', '.join(AuthMode)}.")
+    # The intended mode is unknown. The other keys hint at it, so that they cause no further problems.
     return AuthMode.SIGNATURE if mapping.value_node(WebhookKey.SIGNATURE_SCHEME) is not None else AuthMode.TOKEN
 
 
@@ -280,7 +280,7 @@ def _signing(mapping: MappingReader, mode: AuthMode) -> tuple[str | None, dict[s
         for key in _SIGNATURE_KEYS:
             if mapping.value_node(key) is not None:
                 mode_line = f"{WebhookKey.AUTH_MODE}: {AuthMode.SIGNATURE}"
-                mapping.report(key, f"{key} goes with {mode_line}. Drop the line, or choose that mode.")
+                mapping.report(key, f"{key} needs {mode_line}. Remove the line, or choose that mode.")
         return None, None, False
     if mapping.value_node(WebhookKey.SIGNATURE_SCHEME) is None:
         mapping.report_missing(WebhookKey.SIGNATURE_SCHEME, "`hookmill scheme list` shows the providers")
@@ -293,14 +293,14 @@ def _signing(mapping: MappingReader, mode: AuthMode) -> tuple[str | None, dict[s
 
 
 def _scheme(mapping: MappingReader, name: str | None, options: dict[str, Any] | None) -> Scheme | None:
-    """The scheme, None once what is wrong with it is noted."""
+    """The scheme; None after reporting a problem with it."""
     if name is None or mapping.reporter.count:
         return None
     try:
         return scheme_named(name, options)
     except Invalid as error:
         message = str(error)
-        # What is wrong with an option begins with the option's name, or ends with the path to it.
+        # An error about an option begins with the option's name, or ends with its path.
         path = re.search(r"`\$\.(\w+)`", message)
         option = path[1] if path else message.partition(" ")[0]
         if name == GENERIC:
@@ -317,7 +317,7 @@ def _scheme(mapping: MappingReader, name: str | None, options: dict[str, Any] | 
 
 @dataclass(frozen=True, slots=True)
 class _UidHints:
-    """What to say to somebody who wrote a webhook's name where its uid belongs."""
+    """Hints for a webhook's name in the place of its uid."""
 
     files: set[str]
     uids: Mapping[str, str] | None
@@ -326,9 +326,7 @@ class _UidHints:
         if self.uids is not None and text in self.uids:
             return f"Write its uid: {self.uids[text]}."
         if text in self.files:
-            return (
-                "A webhook gets its uid when it is first applied. Apply it, and write here the uid that apply prints."
-            )
+            return "A webhook gets its uid at the first apply. Apply its file, and write the uid that apply prints."
         return "`hookmill webhook list` shows the uids."
 
 
@@ -338,10 +336,12 @@ def _triggers(mapping: MappingReader, hints: _UidHints) -> tuple[Trigger, ...]:
         mapping.report_missing("triggers", "List at least one")
         return ()
     if not isinstance(node, ListNode) or not node.items:
-        mapping.report("triggers", "triggers is a list of one or more. Begin each with a dash and provider: webhook.")
+        mapping.report(
+            "triggers", "triggers must be a list of one or more. Begin each with a dash and provider: webhook."
+        )
         return ()
     if len(node.items) > TRIGGERS_MAX:
-        mapping.report("triggers", f"{len(node.items)} triggers; an automation has at most {TRIGGERS_MAX}.")
+        mapping.report("triggers", f"There are {len(node.items)} triggers. The limit is {TRIGGERS_MAX}.")
         return ()
     triggers = [_trigger(item, hints, mapping.reporter) for item in node.items]
     return tuple(trigger for trigger in triggers if trigger is not None)
@@ -354,7 +354,7 @@ def _trigger(node: Node, hints: _UidHints, reporter: ProblemReporter) -> Trigger
     for key, supported in (("provider", PROVIDER), ("event", EVENT)):
         value = mapping.required(key, f"Write {key}: {supported}")
         if value is not None and value != supported:
-            mapping.report(key, f"{value[:40]!r} is not known. The one {key} there is: {supported}.")
+            mapping.report(key, f"{value[:40]!r} is not supported. The only {key} is {supported}.")
     filter_node = mapping.value_node("filter")
     if filter_node is None:
         mapping.report_missing("filter", "Write filter: and in it webhook_ids")
@@ -373,12 +373,10 @@ def _webhook_ids(mapping: MappingReader, hints: _UidHints) -> tuple[WebhookUid, 
         mapping.report_missing("webhook_ids", "List the uids of the webhooks that start a run")
         return ()
     if not isinstance(node, ListNode) or not node.items:
-        mapping.report("webhook_ids", "webhook_ids is a list of one or more uids, such as [wh_…].")
+        mapping.report("webhook_ids", "webhook_ids must be a list of one or more uids, such as [wh_…].")
         return ()
     if len(node.items) > WEBHOOKS_PER_TRIGGER_MAX:
-        mapping.report(
-            "webhook_ids", f"{len(node.items)} webhooks; a trigger selects at most {WEBHOOKS_PER_TRIGGER_MAX}."
-        )
+        mapping.report("webhook_ids", f"There are {len(node.items)} webhooks. The limit is {WEBHOOKS_PER_TRIGGER_MAX}.")
         return ()
     uids: dict[WebhookUid, None] = {}
     for item in node.items:

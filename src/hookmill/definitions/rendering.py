@@ -1,4 +1,4 @@
-"""A plan in words: a diff, line by line. What begins with + is made, with ~ changed, and with - removed."""
+"""Render a plan as text, line by line. A line begins with + for create, ~ for change and - for remove."""
 
 import json
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from hookmill.definitions.writing import lines_of
 
 _SIGNS: Final = {PlannedAction.CREATE: "+", PlannedAction.CHANGE: "~", PlannedAction.REMOVE: "-"}
 _DIFF_LINES_MAX: Final = 2_000
-"""Lines of both texts beyond which a diff would take longer to make than anybody reads."""
+"""The limit of lines of both texts. A diff of more would take long, and nobody would read it."""
 
 
 def lines_of_plan(plan: Plan) -> Iterator[str]:
-    """The steps, one line each, and below it what changes in a prompt or in triggers. A take-over comes first."""
+    """One line per step, with a diff of a changed prompt or changed triggers. A take-over comes first."""
     if plan.takes_over:
         yield f"~ factory {plan.factory_name}: defined by files from now on"
     for step in plan.steps:
@@ -27,15 +27,15 @@ def lines_of_plan(plan: Plan) -> Iterator[str]:
 
 
 def summary_of(plan: Plan) -> str:
-    """How much there is to do, in one line."""
+    """The number of steps of each kind, in one line."""
     if not plan.has_changes:
-        return f"Nothing to do: {plan.unchanged} of {plan.unchanged} are as the files say."
+        return f"Nothing to do: {plan.unchanged} of {plan.unchanged} match the files."
     counts = [
         sum(step.action is action for step in plan.steps)
         for action in (PlannedAction.CREATE, PlannedAction.CHANGE, PlannedAction.REMOVE)
     ]
     summary = "{} to create, {} to change, {} to remove, {} unchanged".format(*counts, plan.unchanged)
-    return f"{summary}; files take the factory over." if plan.takes_over else f"{summary}."
+    return f"{summary}; afterwards only files can change the factory." if plan.takes_over else f"{summary}."
 
 
 _TEXTS: Final = {"prompt", "triggers"}
@@ -44,7 +44,7 @@ _TEXTS: Final = {"prompt", "triggers"}
 def _step_details(step: Step) -> str:
     match step.kind, step.action:
         case Kind.WEBHOOK, PlannedAction.REMOVE:
-            return f" ({step.id}): its URL dies"
+            return f" ({step.id}): its URL stops working permanently"
         case Kind.AUTOMATION, PlannedAction.REMOVE:
             return ""
         case Kind.WEBHOOK, PlannedAction.CREATE:
@@ -77,7 +77,7 @@ def _new_automation(settings: dict[str, Any]) -> Iterator[str]:
 
 
 def _change_text(change: PlannedChange) -> str:
-    senders = " (senders must follow)" if change.concerns_senders else ""
+    senders = " (senders must adapt)" if change.concerns_senders else ""
     match change.key:
         case "prompt" | "triggers":
             return change.key

@@ -1,4 +1,4 @@
-"""What comes before YAML: the text that a file's bytes are, merges that were left unresolved, and front matter."""
+"""Prepare a file for the YAML parser: decode it, find unresolved merges, and split off the front matter."""
 
 import re
 from collections.abc import Iterable
@@ -8,14 +8,14 @@ from hookmill.definitions.mapping import ProblemReporter
 from hookmill.definitions.problem import START, Place
 
 _ENCODINGS: Final = (
-    (b"\xef\xbb\xbf", "It begins with a byte order mark. Save it as UTF-8 without one."),
-    (b"\xff\xfe", "It is UTF-16. Save it as UTF-8."),
-    (b"\xfe\xff", "It is UTF-16. Save it as UTF-8."),
+    (b"\xef\xbb\xbf", "The file begins with a byte order mark. Save it as UTF-8 without one."),
+    (b"\xff\xfe", "The file is UTF-16. Save it as UTF-8."),
+    (b"\xfe\xff", "The file is UTF-16. Save it as UTF-8."),
 )
 
 
 def text_of(content: bytes, reporter: ProblemReporter) -> str | None:
-    """The file's text, its lines ended by line feeds."""
+    """The file's text, with line feeds as line ends."""
     for mark, message in _ENCODINGS:
         if content.startswith(mark):
             reporter.report(START, message)
@@ -25,12 +25,14 @@ def text_of(content: bytes, reporter: ProblemReporter) -> str | None:
     except UnicodeDecodeError as fault:
         before = content[: fault.start].decode().replace("\r\n", "\n")
         reporter.report(
-            _after(before), "It is not UTF-8 from here on. Save it as UTF-8; a binary file is no definition."
+            _after(before), "The file is not UTF-8 from here on. Save it as UTF-8. A definition is not a binary file."
         )
         return None
     text = text.replace("\r\n", "\n")
     if "\0" in text:
-        reporter.report(_after(text.partition("\0")[0]), "A NUL. It is not text, or UTF-16: save it as UTF-8.")
+        reporter.report(
+            _after(text.partition("\0")[0]), "The file contains NUL: it is not text, or it is UTF-16. Save it as UTF-8."
+        )
         return None
     return text
 
@@ -43,14 +45,14 @@ _INVISIBLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\
 
 
 def is_visible(text: str, reporter: ProblemReporter, first_line: int = 1) -> bool:
-    """Whether the YAML has no character that readers skip, or take for the end of a line."""
+    """Whether the YAML has only visible characters. Parsers skip others, or take them for line ends."""
     match = _INVISIBLE.search(text)
     if match is None:
         return True
     line, column = _after(text[: match.start()])
     code = f"U+{ord(match[0]):04X}"
     reporter.report(
-        Place(line + first_line - 1, column), f"The unseen character {code}. Drop it, or escape it in quotes."
+        Place(line + first_line - 1, column), f"{code} is an invisible character. Remove it, or escape it in quotes."
     )
     return False
 
@@ -60,16 +62,16 @@ _MARKS: Final = ("<<<<<<<", "=======", ">>>>>>>")
 
 
 def report_conflict(text: str, reporter: ProblemReporter, *, first_line: int = 1, only_whole: bool = False) -> bool:
-    """Whether a merge was left unresolved here, which is noted at its first mark.
+    """Whether the text has an unresolved merge, which is reported at its first mark.
 
-    `only_whole` is for prompts, which may speak of conflicts: there, all three marks must stand in their order.
+    `only_whole` is for prompts, which may mention conflict marks: it needs all three marks in order.
     """
     lines = enumerate(text.split("\n"), first_line)
     marks = [(line[:7], number) for number, line in lines if line[:7] in _MARKS and line[7:8] in ("", " ")]
     outer = [number for mark, number in marks if mark in _OUTER_MARKS]
     if not outer or (only_whole and not _holds_in_order((mark for mark, _ in marks), _MARKS)):
         return False
-    message = "A merge was left unresolved here. Choose one side, and drop the lines <<<<<<<, ======= and >>>>>>>."
+    message = "A merge is unresolved here. Choose one side, and remove the lines <<<<<<<, ======= and >>>>>>>."
     reporter.report(Place(outer[0], 1), message)
     return True
 
@@ -92,5 +94,5 @@ def parts_of(text: str, reporter: ProblemReporter) -> tuple[str, str, int] | Non
     for number, line in enumerate(lines[1:], 1):
         if line.rstrip() == "---":
             return "\n".join(lines[1:number]), "\n".join(lines[number + 1 :]), number + 2
-    reporter.report(START, "The front matter that begins here has no end. Put a line --- between it and the prompt.")
+    reporter.report(START, "The front matter that begins here has no end. Write a line --- between it and the prompt.")
     return None

@@ -1,4 +1,4 @@
-"""YAML as we write it: plain where nobody could read it otherwise, and quoted where any version of YAML might."""
+"""Write YAML: plain text only if every version of YAML reads it as text, otherwise in quotes."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,13 +8,13 @@ from hookmill.domain.filters import filter_to_json
 from hookmill.domain.payload import Json
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*\Z")
-# YAML 1.1 takes these for something else than text; some readers still go by it.
+# YAML 1.1 reads these as booleans, null or numbers, and some parsers still follow it.
 _WORDS: Final = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "none", "nan", "inf"}
 _LINE_CHARACTERS_MAX: Final = 100
 
 
 def lines_of(value: Mapping[str, Json], *, notes: Mapping[str, str] | None = None, indent: str = "") -> Iterator[str]:
-    """A mapping's lines. A text that `notes` has, and that stands in a list, is followed by its note as a comment."""
+    """The lines of a mapping. `notes` has comments for texts in lists; each follows its text."""
     for key, inner in value.items():
         yield from _entry(f"{indent}{_text(key)}:", inner, notes or {}, indent + "  ")
 
@@ -54,7 +54,7 @@ def _flow(value: Any) -> str:
         return "[" + ", ".join(map(_flow, value)) + "]"
     if isinstance(value, str):
         return _text(value)
-    # Numbers as filters are stored: exactly.
+    # Exact numbers, as stored in filters.
     return filter_to_json(value)
 
 
