@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import yaml
 
 from hookmill.definitions.problem import Place
+from hookmill.domain.json_pointer import steps_of
 from hookmill.domain.payload import Json
 
 DEPTH_MAX: Final = 32
@@ -68,8 +69,8 @@ def to_json(node: Node) -> Json:
 
 def place_at(node: Node, pointer: str) -> Place:
     """The place of the value at a JSON pointer, or of the nearest existing value around it."""
-    for step in pointer.split("/")[1:]:
-        inner = _child(node, step.replace("~1", "/").replace("~0", "~"))
+    for step in steps_of(pointer):
+        inner = _child(node, step)
         if inner is None:
             break
         node = inner

@@ -25,7 +25,7 @@ from hookmill.domain.filters.globs import PATTERN_CHARACTERS_MAX
 from hookmill.domain.filters.names import CONTRACT, fields_in, with_fields
 from hookmill.domain.filters.operators import ALTERNATIVES_MAX, OPERATORS, SET_VALUES_MAX, Operator
 from hookmill.domain.filters.reading import CONDITIONS_MAX, DEPTH_MAX, LOOKS_MAX, Position, Reader
-from hookmill.domain.filters.rendering import SHOWN_CHARACTERS_MAX, filter_to_json
+from hookmill.domain.filters.rendering import SHOWN_CHARACTERS_MAX, filter_to_json, pointer_step
 from hookmill.domain.filters.rules import Rule
 from hookmill.domain.filters.shortcut import REQUIRED_MAX, required
 from hookmill.domain.payload import Json, Parsed
@@ -107,5 +107,6 @@ __all__ = [
     "compile_filter",
     "fields_in",
     "filter_to_json",
+    "pointer_step",
     "with_fields",
 ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, assert_never
 
-from hookmill.domain.filters.rendering import shown, token
+from hookmill.domain.filters.rendering import pointer_step, shown
 from hookmill.domain.filters.rules import AllOf, Condition, ObjectRule, Rule
 from hookmill.domain.filters.values import KINDS, MISSING
 from hookmill.domain.payload import Json
@@ -65,7 +65,7 @@ def outcomes(rule: Rule, value: Json, at: str, alternative: int | None = None) -
                 return
             place = at if index is None else f"{at}/{index}"
             for name, inner in rule.fields.items():
-                yield from outcomes(inner, found.get(name, MISSING), f"{place}/{token(name)}", alternative)
+                yield from outcomes(inner, found.get(name, MISSING), f"{place}/{pointer_step(name)}", alternative)
         case _:
             assert_never(rule)
 
@@ -93,7 +93,7 @@ def _without_object(rule: Rule, at: str, no_object_at: str, alternative: int | N
                 yield from _without_object(each, at, no_object_at, alternative)
         case ObjectRule():
             for name, inner in rule.fields.items():
-                yield from _without_object(inner, f"{at}/{token(name)}", no_object_at, alternative)
+                yield from _without_object(inner, f"{at}/{pointer_step(name)}", no_object_at, alternative)
         case _:
             assert_never(rule)
 

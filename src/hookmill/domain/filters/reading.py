@@ -8,7 +8,7 @@ from typing import Any, Final
 from hookmill.domain.errors import Fault
 from hookmill.domain.filters.names import is_misspelt_operator, is_operator_name, letters_of
 from hookmill.domain.filters.operators import OPERATORS, Operator
-from hookmill.domain.filters.rendering import shown, token
+from hookmill.domain.filters.rendering import pointer_step, shown
 from hookmill.domain.filters.rules import AllOf, Condition, ObjectRule, Rule, all_of
 from hookmill.domain.filters.values import MISSING, scalar
 from hookmill.domain.payload import Json
@@ -52,7 +52,7 @@ class Position:
     def field(self, name: str) -> "Position":
         """A level deeper, about a field."""
         return Position(
-            pointer=f"{self.pointer}/{token(name)}", depth=self.depth + 1, field_path=(*self.field_path, name)
+            pointer=f"{self.pointer}/{pointer_step(name)}", depth=self.depth + 1, field_path=(*self.field_path, name)
         )
 
 

@@ -4,6 +4,7 @@ import json
 from decimal import Decimal
 from typing import Final
 
+from hookmill.domain import json_pointer
 from hookmill.domain.filters.values import MISSING
 from hookmill.domain.payload import Json
 
@@ -20,9 +21,9 @@ def filter_to_json(source: Json) -> str:
     return json.dumps(source) if type(source) is str else _plain_text(source)
 
 
-def token(name: str) -> str:
-    """A field's name as a step of a JSON pointer, fit to be shown."""
-    return _printable(name.replace("~", "~0").replace("/", "~1"))
+def pointer_step(name: str) -> str:
+    """A field's name as a step of a JSON pointer, with escapes for what can't be printed."""
+    return _printable(json_pointer.escape(name))
 
 
 def shown(value: Json) -> str:

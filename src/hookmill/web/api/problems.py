@@ -22,6 +22,7 @@ from hookmill.domain.errors import (
     Revoked,
     StoreUnavailable,
 )
+from hookmill.domain.json_pointer import pointer_to
 from hookmill.management import IdempotencyKeyReused
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -202,10 +203,5 @@ def _invalid_request(
 
 
 def pointer(path: Iterable[object]) -> str:
-    """The path of a value in a body as a JSON pointer."""
-    return "".join(f"/{_token(str(step))}" for step in path)
-
-
-def _token(step: str) -> str:
-    text = step[:_SHOWN_CHARACTERS].encode("utf-8", "backslashreplace").decode()
-    return text.replace("~", "~0").replace("/", "~1")
+    """The path of a value in a body as a JSON pointer. Its steps are cut, and are valid UTF-8."""
+    return pointer_to(str(step)[:_SHOWN_CHARACTERS].encode("utf-8", "backslashreplace").decode() for step in path)

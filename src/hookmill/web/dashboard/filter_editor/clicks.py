@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
-from hookmill.domain.filters import fields_in, with_fields
+from hookmill.domain.filters import fields_in, pointer_step, with_fields
 from hookmill.domain.payload import Json
 from hookmill.web.dashboard.filter_editor.field_tree import kind_and_value, planted, source_of
-from hookmill.web.dashboard.filter_editor.typed import lines_in, plain_number, read_filter, step_of
+from hookmill.web.dashboard.filter_editor.typed import lines_in, plain_number, read_filter
 from hookmill.web.dashboard.filter_editor.writing import written
 
 
@@ -42,7 +42,7 @@ def _toggled_in(
     if fields is None and not at_top:
         raise CannotAdd(_ASKS_FOR_VALUES.format(at))
     wanted = {} if fields is None else fields
-    place = f"{at}/{step_of(name)}"
+    place = f"{at}/{pointer_step(name)}"
     inside = wanted.get(name, {} if rest else None)
     if not rest:
         changed = _toggled(inside, value, place)

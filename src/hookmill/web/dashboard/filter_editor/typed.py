@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 from hookmill.domain import payload, text
 from hookmill.domain.automation import Trigger, read_event_types, triggers_from_json
 from hookmill.domain.errors import Fault, Invalid
-from hookmill.domain.filters import CompiledFilter, compile_filter
+from hookmill.domain.filters import CompiledFilter, compile_filter, pointer_step
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.payload import Json
 
@@ -154,7 +154,7 @@ def _storable(value: Json, at: str, faults: list[Fault], level: int = 0) -> Json
     if level > _DEEPER_THAN_ANY_FILTER:
         return value
     if type(value) is dict:
-        return {name: _storable(of, f"{at}/{step_of(name)}", faults, level + 1) for name, of in value.items()}
+        return {name: _storable(of, f"{at}/{pointer_step(name)}", faults, level + 1) for name, of in value.items()}
     if type(value) is list:
         return [_storable(of, f"{at}/{index}", faults, level + 1) for index, of in enumerate(value)]
     kept = plain_number(value)
@@ -165,11 +165,6 @@ def _storable(value: Json, at: str, faults: list[Fault], level: int = 0) -> Json
 
 _DEEPER_THAN_ANY_FILTER: Final = 30
 """What nests further is refused for that."""
-
-
-def step_of(name: str) -> str:
-    """A field's name as a step of a JSON pointer, fit to be shown."""
-    return text.shown(name.replace("~", "~0").replace("/", "~1"))
 
 
 def plain_number(value: Json) -> Json:
