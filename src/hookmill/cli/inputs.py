@@ -5,14 +5,13 @@ import re
 import stat
 import sys
 import time
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 import typer
 
 from hookmill.domain.errors import Invalid
-from hookmill.domain.moment import checked, us_of
+from hookmill.domain.moment import checked, parse_iso
 from hookmill.domain.text import shown
 
 STANDARD_INPUT = "-"
@@ -58,7 +57,7 @@ def parse_time(text: str | None, option: str) -> int | None:
     try:
         if ago := _AGO.match(text.strip()):
             return checked(time.time_ns() // 1000 - int(ago[1]) * _SECONDS[ago[2]] * 1_000_000)
-        return us_of(datetime.fromisoformat(text.strip()))
+        return parse_iso(text.strip())
     except ValueError:
         raise typer.BadParameter(
             f'{shown(text[:100])!r} is not a time. Write 2026-11-21T09:12:36Z, "2026-11-21 09:12" or 2026-11-21 '

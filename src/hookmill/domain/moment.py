@@ -13,16 +13,24 @@ FIRST_US: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _US
 LAST_US: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _US
 
 
-def us_of(date: datetime) -> int:
-    """The date as µs since 1970; in UTC, where it names no zone. Raises `ValueError` outside the calendar in UTC."""
+class OutOfRange(ValueError):
+    """A moment outside the years 1 to 9999 in UTC."""
+
+
+def parse_iso(text: str) -> int:
+    """The ISO 8601 date or time as µs since 1970; in UTC if it names no zone.
+
+    Raises `OutOfRange` outside the calendar in UTC, and `ValueError` for any other text.
+    """
+    date = datetime.fromisoformat(text)
     aware = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
     return checked((aware - _EPOCH) // _US)
 
 
 def checked(at_us: int) -> int:
-    """The moment itself. Raises `ValueError` outside the calendar."""
+    """The moment itself. Raises `OutOfRange` outside the calendar."""
     if not FIRST_US <= at_us <= LAST_US:
-        raise ValueError(f"{at_us} µs since 1970 is not in the years 1 to 9999")
+        raise OutOfRange(f"{at_us} µs since 1970 is not in the years 1 to 9999")
     return at_us
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Annotated, Any, Final
 
 from fastapi import Path, Query
@@ -41,13 +40,11 @@ def _us_since_1970(value: Any) -> int:
     if not isinstance(value, str) or not _MOMENT.match(value):
         raise ValueError(format_error)
     try:
-        date = datetime.fromisoformat(value.upper())
+        return moment.parse_iso(value.upper())
+    except moment.OutOfRange:
+        raise ValueError("a time must be in the years 1 to 9999 of UTC") from None
     except ValueError:
         raise ValueError(format_error) from None
-    try:
-        return moment.us_of(date)
-    except ValueError:
-        raise ValueError("a time must be in the years 1 to 9999 of UTC") from None
 
 
 Moment = Annotated[int, BeforeValidator(_us_since_1970), WithJsonSchema({"type": "string", **TIMESTAMP_SCHEMA})]
