@@ -351,7 +351,11 @@ def test_a_new_event_header_holds_at_once_in_another_process(world: World):
         (MODES[0], "Host", "Host belongs to the connection"),
         (MODES[0], "X Kind", "'X Kind' is not a header name"),
         (MODES[2], "x-signature", "x-signature contains the sender's proof"),
-        ({"auth_mode": AuthMode.SIGNATURE, "signature_scheme": "github"}, "X-Kind", "is in the header x-github-event"),
+        (
+            {"auth_mode": AuthMode.SIGNATURE, "signature_scheme": "github"},
+            "X-Kind",
+            "is read from the header x-github-event",
+        ),
     ],
 )
 def test_an_unusable_event_header_is_refused(world: World, choices, header, fault):

@@ -30,8 +30,8 @@ def attempt(world: World, uid: str) -> Attempt:
         received_at=world.clock(),
         headers={},
         authorization=None,
-        authorizations=0,
-        conflicting=frozenset(),
+        authorization_count=0,
+        conflicting_headers=frozenset(),
         target=b"",
         peer="",
     )

@@ -18,8 +18,8 @@ from hookmill.domain.client import Network, client_address
 from hookmill.domain.delivery import (
     Accepted,
     Attempt,
-    Broken,
     Challenged,
+    CutShort,
     Duplicate,
     Label,
     NoSuchWebhook,
@@ -52,7 +52,7 @@ class TooLarge:
     size: int
 
 
-Body = bytes | TooLarge | Broken
+Body = bytes | TooLarge | CutShort
 ReadBody = Callable[[], Awaitable[Body]]
 
 
@@ -110,7 +110,7 @@ class Ingress:
                 authentication = None if needs_body(webhook) else authenticate(webhook, attempt)
                 if body is None and not isinstance(authentication, Refused):
                     body = await read_body()
-                if isinstance(body, Broken):
+                if isinstance(body, CutShort):
                     return body
 
                 if authentication is None and isinstance(body, bytes):

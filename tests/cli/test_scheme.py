@@ -61,7 +61,7 @@ def test_the_scheme_to_fill_in_shows_its_fields(hookmill: Hookmill):
 def test_an_unknown_scheme_is_refused_with_the_nearest(hookmill: Hookmill):
     printed = hookmill("scheme", "show", "githup", ends=1).err
 
-    assert printed.startswith("'githup' is no signature scheme. Did you mean github? Allowed are: ")
+    assert printed.startswith("'githup' is not a signature scheme. Did you mean github? Allowed are: ")
 
 
 def test_a_scheme_whose_secret_is_pasted_says_with_which_command(hookmill: Hookmill):

@@ -83,7 +83,9 @@ def test_editor_shows_the_way_to_an_operator_inside_operators(manager: Visitor, 
 def test_editor_says_how_to_name_a_field_with_a_dollar(manager: Visitor, webhook: WebhookWithSecret):
     text = checked(manager, webhook, {"$ref": ["x"]})
 
-    assert "/$ref Unknown operator. Here operators are $any, $not, $fields. For a field of this name write" in text
+    assert (
+        "/$ref Unknown operator. Operators allowed here are $any, $not, $fields. For a field of this name write" in text
+    )
     assert '{"$fields": {"$ref": …}}' in text
 
 

@@ -60,7 +60,7 @@ def test_anything_else_in_the_authorization_header_is_refused(authorization, rea
 
 
 def test_two_authorization_headers_are_refused():
-    assert judge(AuthMode.TOKEN, b"Bearer " + SECRET, authorizations=2) == Refused(Reason.SEVERAL_AUTHORIZATIONS)
+    assert judge(AuthMode.TOKEN, b"Bearer " + SECRET, authorization_count=2) == Refused(Reason.SEVERAL_AUTHORIZATIONS)
 
 
 def test_the_secret_as_the_urls_last_segment_is_authentic():
@@ -131,7 +131,7 @@ def altered(chance: random.Random) -> bytes:
 
 
 def judge(
-    mode: AuthMode, authorization: bytes | None = None, *, url_token: bytes | None = None, authorizations: int = 1
+    mode: AuthMode, authorization: bytes | None = None, *, url_token: bytes | None = None, authorization_count: int = 1
 ) -> Authentic | Refused:
     attempt = Attempt(
         uid="wh_1",
@@ -139,7 +139,7 @@ def judge(
         received_at=0,
         headers={},
         authorization=authorization,
-        authorizations=authorizations if authorization is not None else 0,
+        authorization_count=authorization_count if authorization is not None else 0,
     )
     return authenticate(a_webhook(mode), attempt)
 

@@ -167,7 +167,9 @@ def identity(sent: str) -> Identity:
 
 
 def an_attempt(headers: dict[bytes, bytes]) -> Attempt:
-    return Attempt(uid="wh_1", url_token=None, received_at=0, headers=headers, authorization=None, authorizations=0)
+    return Attempt(
+        uid="wh_1", url_token=None, received_at=0, headers=headers, authorization=None, authorization_count=0
+    )
 
 
 def test_dropped_attempts_of_consecutive_minutes_are_joined_newest_first():

@@ -27,8 +27,8 @@ def an_attempt(headers: dict[bytes, bytes], conflicting: frozenset[bytes] = froz
         received_at=0,
         headers=headers,
         authorization=None,
-        authorizations=0,
-        conflicting=conflicting,
+        authorization_count=0,
+        conflicting_headers=conflicting,
     )
 
 

@@ -12,9 +12,9 @@ from hookmill.domain.errors import Fault
 from hookmill.domain.filters import (
     ALTERNATIVES_MAX,
     CONDITIONS_MAX,
+    CONDITIONS_PER_FIELD_MAX,
     CONTRACT,
     DEPTH_MAX,
-    LOOKS_MAX,
     OPERATORS,
     PATTERN_CHARACTERS_MAX,
     CompiledFilter,
@@ -350,20 +350,20 @@ REFUSED: list[tuple[str, str, str]] = [
     ('{"a":{"$notIn":["x"]}}', "/a/$notIn", "Did you mean `not_in`?"),
     ('{"a":{"$ref":["x"]}}', "/a/$ref", 'write {"$fields": {"$ref": …}}'),
     ('{"$schema":["x"]}', "/$schema", 'write {"$fields": {"$schema": …}}'),
-    ('{"$schema":["x"]}', "/$schema", "Here operators are $any, $not, $fields."),
+    ('{"$schema":["x"]}', "/$schema", "Operators allowed here are $any, $not, $fields."),
     ('{"$an":["x"]}', "/$an", "Did you mean `$any`?"),
     ('{"$":["x"]}', "/$", "Unknown operator."),
     ('{"a":{"$~/":["x"]}}', "/a/$~0~1", "Unknown operator."),
     ('{"a":{"notIn":["x"]}}', "/a/notIn", 'write {"$fields": {"notIn": …}}'),
     ('{"a":{"prefix":"x"}}', "/a/prefix", "For the operator write `$prefix`."),
     # what is about a field stands below its name
-    ('{"$gt":5}', "/$gt", "is about one field"),
+    ('{"$gt":5}', "/$gt", "applies to one field"),
     ('{"$prefix":["x"]}', "/$prefix", 'write {"$fields": {"$prefix": …}}'),
     # operators and fields in one object
     ('{"a":[1],"$not":{"b":[1]}}', "", "put the fields into"),
-    ('{"a":{"b":[1],"$gt":5}}', "/a", '`$gt` is an operator and "b" is none.'),
+    ('{"a":{"b":[1],"$gt":5}}', "/a", '`$gt` is an operator and "b" is a field.'),
     ('{"a":{"b":[1],"$fields":{"in":[1]}}}', "/a", "put the fields into"),
-    ('{"in":["x"],"$any":[{"a":[1]}]}', "", '`$any` is an operator and "in" is none.'),
+    ('{"in":["x"],"$any":[{"a":[1]}]}', "", '`$any` is an operator and "in" is a field.'),
     # strings
     ('{"a":{"$prefix":""}}', "/a/$prefix", "one or more characters"),
     ('{"a":{"$prefix":5}}', "/a/$prefix", "Write a string"),
@@ -382,17 +382,17 @@ REFUSED: list[tuple[str, str, str]] = [
     ('{"a":{"$any":[]}}', "/a/$any", "array of alternatives"),
     ('{"a":{"$any":{"b":[1]}}}', "/a/$any", 'write {"$fields": {"$any": …}}'),
     ('{"a":{"$any":["x"]}}', "/a/$any/0", 'write {"$fields": {"$any": …}}'),
-    ('{"a":{"$any":[["x"],{}]}}', "/a/$any/1", "asks for nothing"),
+    ('{"a":{"$any":[["x"],{}]}}', "/a/$any/1", "contains no condition"),
     ('{"a":{"$any":[["x"],[]]}}', "/a/$any/1", "matches no value"),
     ('{"a":{"$any":[{"b":{"$x":1}}]}}', "/a/$any/0/b/$x", "Unknown operator."),
     (f'{{"a":{{"$any":[{MANY},[1]]}}}}', "/a/$any", f"{ALTERNATIVES_MAX + 1} alternatives in one array."),
     ('{"$any":[["x"]]}', "/$any/0", "A filter is an object"),
-    ('{"$any":[{}]}', "/$any/0", "asks for nothing"),
+    ('{"$any":[{}]}', "/$any/0", "contains no condition"),
     # negation
     ('{"a":{"$not":"x"}}', "/a/$not", "Write the values as an array"),
-    ('{"a":{"$not":{}}}', "/a/$not", "asks for nothing"),
+    ('{"a":{"$not":{}}}', "/a/$not", "contains no condition"),
     ('{"a":{"$not":[]}}', "/a/$not", "matches no value"),
-    ('{"$not":{}}', "/$not", "asks for nothing"),
+    ('{"$not":{}}', "/$not", "contains no condition"),
     ('{"$not":["x"]}', "/$not", "A filter is an object"),
     # fields
     ('{"$fields":{}}', "/$fields", "an object of one or more fields"),
@@ -443,29 +443,31 @@ def test_any_and_not_count_as_conditions_and_what_they_contain_does_too():
 
 
 @pytest.mark.parametrize(
-    ("saved", "one_more", "place", "of"),
+    ("saved", "one_more", "place", "target"),
     [
         (
-            '{"a":{"$not":{"$prefix":"x"},"$any":[' + ",".join(["[1]"] * (LOOKS_MAX - 1)) + "]}}",
-            '{"a":{"$prefix":"x","$not":{"$prefix":"x"},"$any":[' + ",".join(["[1]"] * (LOOKS_MAX - 1)) + "]}}",
+            '{"a":{"$not":{"$prefix":"x"},"$any":[' + ",".join(["[1]"] * (CONDITIONS_PER_FIELD_MAX - 1)) + "]}}",
+            '{"a":{"$prefix":"x","$not":{"$prefix":"x"},"$any":['
+            + ",".join(["[1]"] * (CONDITIONS_PER_FIELD_MAX - 1))
+            + "]}}",
             "/a/$any/8",
             'field "a"',
         ),
         (
-            '{"$any":[' + ",".join(['{"a":{"b":[1]}}'] * (LOOKS_MAX - 1)) + '],"$not":{"b":[1]}}',
-            '{"$any":[' + ",".join(['{"a":{"b":[1]}}'] * LOOKS_MAX) + '],"$not":{"b":[1]}}',
+            '{"$any":[' + ",".join(['{"a":{"b":[1]}}'] * (CONDITIONS_PER_FIELD_MAX - 1)) + '],"$not":{"b":[1]}}',
+            '{"$any":[' + ",".join(['{"a":{"b":[1]}}'] * CONDITIONS_PER_FIELD_MAX) + '],"$not":{"b":[1]}}',
             "/$not",
             "body",
         ),
     ],
     ids=cut,
 )
-def test_the_conditions_on_one_field_are_limited(saved: str, one_more: str, place: str, of: str):
+def test_the_conditions_on_one_field_are_limited(saved: str, one_more: str, place: str, target: str):
     assert isinstance(compile_filter(payload(saved).value), CompiledFilter)
     [problem] = problems(payload(one_more).value)
     assert (problem.pointer, problem.message) == (
         place,
-        f"More than {LOOKS_MAX} conditions on the {of}. Use several triggers instead of one.",
+        f"More than {CONDITIONS_PER_FIELD_MAX} conditions on the {target}. Use several triggers instead of one.",
     )
 
 
@@ -667,11 +669,11 @@ SLOW = {
         '{"a":[' + ",".join(['"aaaaaaaa"'] * 23_000) + "]}",
     ),
     "patterns that compare each character": (
-        '{"a":{"$any":[' + ",".join(f'{{"$glob":"{"?" * 7}{n}"}}' for n in range(LOOKS_MAX)) + "]}}",
+        '{"a":{"$any":[' + ",".join(f'{{"$glob":"{"?" * 7}{n}"}}' for n in range(CONDITIONS_PER_FIELD_MAX)) + "]}}",
         '{"a":[' + ",".join(['"aaaaaaaa"'] * 23_000) + "]}",
     ),
     "many numbers against many limits": (
-        '{"a":{"$any":[' + ",".join(f'{{"$gt":{10**30 + n}}}' for n in range(LOOKS_MAX)) + "]}}",
+        '{"a":{"$any":[' + ",".join(f'{{"$gt":{10**30 + n}}}' for n in range(CONDITIONS_PER_FIELD_MAX)) + "]}}",
         '{"a":[' + ",".join(["1.5"] * 65_000) + "]}",
     ),
     "a vast limit against many digits": (

@@ -455,7 +455,7 @@ def test_a_filter_at_the_limits_is_saved(filter_text: str):
         ('{"a":{"gt":5}}', "For the operator write `$gt`."),
         ('{"a":{"equals":5}}', f"Operators are {', '.join(OPERATORS)}."),
         ('{"a":{"$in":["x"]}}', "Unknown operator."),
-        ('{"a":{"in":[1],"b":[2]}}', '`in` is an operator and "b" is none.'),
+        ('{"a":{"in":[1],"b":[2]}}', '`in` is an operator and "b" is a field.'),
         ('{"a":"x"}', "Write the values as an array"),
         (nested(11), "at most 10 levels deep"),
         (fields(65), "more than 64 conditions"),

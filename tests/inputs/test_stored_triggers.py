@@ -82,7 +82,7 @@ def test_unreadable_trigger_is_logged_by_the_ingress_with_its_automation(damaged
 
     [line, *_] = damaged.logged()
     assert line.startswith("It has triggers that can't be read and start no runs. /triggers/0/filter/payload/a/$")
-    assert "/triggers/2: the one kind of trigger is" in line
+    assert "/triggers/2: the only kind of trigger is" in line
 
 
 def test_unreadable_trigger_is_shown_wherever_its_automation_is(damaged: Damaged):
@@ -94,7 +94,7 @@ def test_unreadable_trigger_is_shown_wherever_its_automation_is(damaged: Damaged
 
     told = [warning for warning in shown["warnings"] if "can't be read" in warning]
     assert "/triggers/0/filter/payload/a/$sounds_like: " in told[0]
-    assert "/triggers/2: the one kind of trigger is" in told[1]
+    assert "/triggers/2: the only kind of trigger is" in told[1]
     assert len(told) == 2
     assert all(each in shown["triggers"] for each in damaged.unreadable)
     assert "can&#39;t be read" in pages[0]

@@ -401,7 +401,7 @@ def we_accept(scheme: str, given: Given) -> bool:
     rule = find(scheme)
     request = SignedRequest(
         headers={name.lower().encode(): value.encode() for name, value in given.headers.items()},
-        conflicting=frozenset(),
+        conflicting_headers=frozenset(),
         body=given.body,
         url=given.url,
     )

@@ -9,8 +9,8 @@ import pytest
 from hookmill.domain.filters import (
     ALTERNATIVES_MAX,
     CONDITIONS_MAX,
+    CONDITIONS_PER_FIELD_MAX,
     DEPTH_MAX,
-    LOOKS_MAX,
     OPERATORS,
     PATTERN_CHARACTERS_MAX,
     SET_VALUES_MAX,
@@ -73,7 +73,7 @@ def test_the_numbers_on_the_page_of_filters_are_those_of_the_code():
     assert [int(number) for number in re.findall(r"\b\d+\b", refused)] == [
         DEPTH_MAX,
         CONDITIONS_MAX,
-        LOOKS_MAX,
+        CONDITIONS_PER_FIELD_MAX,
         SET_VALUES_MAX,
         ALTERNATIVES_MAX,
         PATTERN_CHARACTERS_MAX,

@@ -22,7 +22,7 @@ from hookmill.cli.output import (
     utc,
 )
 from hookmill.cli.session import factory_session
-from hookmill.domain.automation import EVENT, PROVIDER, Automation, Trigger
+from hookmill.domain.automation import TRIGGER_EVENT, TRIGGER_PROVIDER, Automation, Trigger
 from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.text import shown, shown_lines
@@ -294,7 +294,7 @@ def _read_triggers(path: str | None) -> Any:
 
 
 def _trigger(selected: dict[str, Any]) -> dict[str, Any]:
-    return {"provider": PROVIDER, "event": EVENT, "filter": selected}
+    return {"provider": TRIGGER_PROVIDER, "event": TRIGGER_EVENT, "filter": selected}
 
 
 def _no_filter(trigger: Trigger) -> str:

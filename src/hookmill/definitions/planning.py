@@ -219,8 +219,8 @@ def _automation_step(definition: AutomationDefinition, existing: Automation | No
     changes = []
     if existing.runner != runner:
         changes.append(PlannedChange("runner", existing.runner, runner))
-    if existing.every_trigger != definition.triggers:
-        changes.append(PlannedChange("triggers", [trigger.as_json() for trigger in existing.every_trigger], triggers))
+    if existing.all_triggers != definition.triggers:
+        changes.append(PlannedChange("triggers", [trigger.as_json() for trigger in existing.all_triggers], triggers))
     if prompt_of(existing.prompt) != definition.prompt:
         changes.append(PlannedChange("prompt", existing.prompt, definition.prompt))
     if definition.enabled is not None and definition.enabled != existing.enabled:

@@ -16,9 +16,9 @@ from hookmill.definitions.nodes import ListNode, Node, ScalarNode, compose, plac
 from hookmill.definitions.problem import START, Place, Problem
 from hookmill.definitions.text import is_visible, parts_of, report_conflict, text_of
 from hookmill.domain.automation import (
-    EVENT,
     PROMPT_CHARACTERS_MAX,
-    PROVIDER,
+    TRIGGER_EVENT,
+    TRIGGER_PROVIDER,
     TRIGGERS_MAX,
     WEBHOOKS_PER_TRIGGER_MAX,
     Trigger,
@@ -351,7 +351,7 @@ def _trigger(node: Node, hints: _UidHints, reporter: ProblemReporter) -> Trigger
     mapping = mapping_reader(node, "A trigger", ("provider", "event", "filter"), reporter)
     if mapping is None:
         return None
-    for key, supported in (("provider", PROVIDER), ("event", EVENT)):
+    for key, supported in (("provider", TRIGGER_PROVIDER), ("event", TRIGGER_EVENT)):
         value = mapping.required(key, f"Write {key}: {supported}")
         if value is not None and value != supported:
             mapping.report(key, f"{value[:40]!r} is not supported. The only {key} is {supported}.")

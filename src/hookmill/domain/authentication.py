@@ -82,7 +82,7 @@ def diagnosis(webhook: LiveWebhook, attempt: Attempt, body: bytes, *, public_url
     if rule is None:
         return Reason.NO_RULE.value
     request = _signed_request(attempt, body, public_url)
-    return rule.trouble or diagnose(rule.scheme, rule.keys, rule.previous_keys, request, attempt.received_at)
+    return rule.key_error or diagnose(rule.scheme, rule.keys, rule.previous_keys, request, attempt.received_at)
 
 
 def _signature(webhook: LiveWebhook, request: SignedRequest, now_us: int) -> Authentication:
@@ -101,14 +101,16 @@ def _signature(webhook: LiveWebhook, request: SignedRequest, now_us: int) -> Aut
 
 
 def _signed_request(attempt: Attempt, body: bytes, public_url: str) -> SignedRequest:
-    return SignedRequest(attempt.headers, attempt.conflicting, body, public_url + attempt.target.decode("latin-1"))
+    return SignedRequest(
+        attempt.headers, attempt.conflicting_headers, body, public_url + attempt.target.decode("latin-1")
+    )
 
 
 def _bearer(webhook: LiveWebhook, attempt: Attempt) -> Authentication:
     authorization = attempt.authorization
     if authorization is None:
         return Refused(Reason.NO_AUTHORIZATION)
-    if attempt.authorizations > 1:
+    if attempt.authorization_count > 1:
         return Refused(Reason.SEVERAL_AUTHORIZATIONS)
     scheme, space, rest = authorization.partition(b" ")
     credential = rest.lstrip(b" ")

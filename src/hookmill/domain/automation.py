@@ -13,8 +13,8 @@ from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.payload import Json, Parsed
 from hookmill.domain.text import snake_case
 
-PROVIDER: Final = "webhook"
-EVENT: Final = "received"
+TRIGGER_PROVIDER: Final = "webhook"
+TRIGGER_EVENT: Final = "received"
 PROMPT_CHARACTERS_MAX: Final = 100_000
 TRIGGERS_MAX: Final = 20
 _UID: Final = re.compile(r"wh_[0-9A-Za-z_-]{1,64}\Z")
@@ -57,14 +57,14 @@ class Trigger(DeliveryFilter):
             filter_json["event"] = list(self.event_types)
         if self.payload is not None:
             filter_json["payload"] = self.payload.source
-        return {"provider": PROVIDER, "event": EVENT, "filter": filter_json}
+        return {"provider": TRIGGER_PROVIDER, "event": TRIGGER_EVENT, "filter": filter_json}
 
     def as_text(self) -> str:
         """The trigger as JSON text with exact numbers, which is the stored form."""
         event = f', "event": {json.dumps(list(self.event_types))}' if self.event_types else ""
         payload = f', "payload": {self.payload.source_json}' if self.payload is not None else ""
         filter_text = f'{{"webhook_ids": {json.dumps(list(self.webhook_ids))}{event}{payload}}}'
-        return f'{{"provider": "{PROVIDER}", "event": "{EVENT}", "filter": {filter_text}}}'
+        return f'{{"provider": "{TRIGGER_PROVIDER}", "event": "{TRIGGER_EVENT}", "filter": {filter_text}}}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,12 +106,12 @@ class Automation:
     unreadable: tuple[UnreadableTrigger, ...] = ()
 
     @property
-    def every_trigger(self) -> tuple[Trigger | UnreadableTrigger, ...]:
+    def all_triggers(self) -> tuple[Trigger | UnreadableTrigger, ...]:
         """All stored triggers. Only `triggers` start runs."""
         return (*self.triggers, *self.unreadable)
 
     def selected_webhooks(self) -> frozenset[WebhookUid]:
-        return frozenset(uid for trigger in self.every_trigger for uid in trigger.webhook_ids)
+        return frozenset(uid for trigger in self.all_triggers for uid in trigger.webhook_ids)
 
     def unfiltered_webhooks(self) -> frozenset[WebhookUid]:
         """The webhooks of which every delivery starts the automation, whatever its event type and payload."""
@@ -170,8 +170,8 @@ def _trigger(pointer: str, source: Any) -> Trigger:
     if not isinstance(source, dict):
         raise _invalid(pointer, "a trigger is an object with provider, event and filter.")
     _refuse_unknown_keys(pointer, source, {"provider", "event", "filter"})
-    if source.get("provider") != PROVIDER or source.get("event") != EVENT:
-        raise _invalid(pointer, f"the one kind of trigger is provider: {PROVIDER}, event: {EVENT}.")
+    if source.get("provider") != TRIGGER_PROVIDER or source.get("event") != TRIGGER_EVENT:
+        raise _invalid(pointer, f"the only kind of trigger is provider: {TRIGGER_PROVIDER}, event: {TRIGGER_EVENT}.")
     filter_json = source.get("filter")
     if not isinstance(filter_json, dict):
         raise _invalid(f"{pointer}/filter", "needs webhook_ids, and may have event and payload.")
@@ -239,5 +239,5 @@ def _refuse_unknown_keys(pointer: str, source: dict[str, Any], allowed: set[str]
     for key in source:
         if key not in allowed:
             likely = snake_case(key)
-            hint = f"Did you mean {likely}?" if likely in allowed else f"Known here: {', '.join(sorted(allowed))}."
+            hint = f"Did you mean {likely}?" if likely in allowed else f"Allowed: {', '.join(sorted(allowed))}."
             raise _invalid(pointer, f"unknown key {key[:100]!r}. {hint}")

@@ -31,9 +31,9 @@ class Attempt(msgspec.Struct, kw_only=True, gc=False):
     headers: dict[bytes, bytes]
     """The first value of each header that evaluation may need."""
     authorization: bytes | None
-    authorizations: int
+    authorization_count: int
     """The number of Authorization headers."""
-    conflicting: frozenset[bytes] = frozenset()
+    conflicting_headers: frozenset[bytes] = frozenset()
     """The headers that occurred more than once with different values."""
     target: bytes = b""
     """The path and the query as sent, which some providers sign."""
@@ -247,8 +247,8 @@ class Unavailable(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=Fal
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class CutShort:
     """The body did not arrive completely. Nothing was recorded, because the sender was not authenticated."""
 
 
-Outcome = Accepted | Duplicate | Challenged | Rejected | RateLimited | NoSuchWebhook | Unavailable | Broken
+Outcome = Accepted | Duplicate | Challenged | Rejected | RateLimited | NoSuchWebhook | Unavailable | CutShort

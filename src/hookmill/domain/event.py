@@ -55,10 +55,13 @@ def is_event_type(name: str) -> bool:
 
 def _in_header(header: bytes, attempt: Attempt) -> str | None:
     # With two different values, the sender's intention is unknown.
-    if header in attempt.conflicting:
+    if header in attempt.conflicting_headers:
+        return None
+    value = attempt.headers.get(header)
+    if value is None:
         return None
     try:
-        return attempt.headers.get(header, b"").strip(b" \t").decode()
+        return value.strip(b" \t").decode()
     except UnicodeDecodeError:
         return None
 

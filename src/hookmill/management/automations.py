@@ -85,7 +85,7 @@ class Automations:
                 unreadable=unreadable,
                 enabled=enabled if enabled is not None else before.enabled,
             )
-            fields = {name: name for name in ("name", "prompt", "runner", "enabled")} | {"triggers": "every_trigger"}
+            fields = {name: name for name in ("name", "prompt", "runner", "enabled")} | {"triggers": "all_triggers"}
             changed = [name for name, field in fields.items() if getattr(before, field) != getattr(after, field)]
             if not changed:
                 change.unchanged()

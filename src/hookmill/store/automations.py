@@ -125,7 +125,7 @@ def _automation(row: Row) -> Automation:
 
 
 def _keep_version(tx: Transaction, automation: Automation) -> None:
-    triggers = f"[{', '.join(trigger.as_text() for trigger in automation.every_trigger)}]"
+    triggers = f"[{', '.join(trigger.as_text() for trigger in automation.all_triggers)}]"
     tx.run(
         """
         INSERT INTO automation_versions (automation_id, version, name, prompt, runner, triggers, created_at)

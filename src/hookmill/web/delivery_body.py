@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, Final
 
-from hookmill.domain.delivery import Broken
+from hookmill.domain.delivery import CutShort
 from hookmill.domain.limits import BODY_BYTES_MAX
 from hookmill.ingress import Body, TooLarge
 from hookmill.web.asgi import Receive
@@ -49,7 +49,7 @@ class DeliveryBodies:
         except BodyTooLarge as excess:
             return TooLarge(min(excess.size, _LOGGED_SIZE_MAX))
         except BodyCutShort:
-            return Broken()
+            return CutShort()
         except asyncio.CancelledError:
             if task is not None and task in self._evicted:
                 task.uncancel()

@@ -9,8 +9,8 @@ from typing import Final, assert_never
 from hookmill.domain.delivery import (
     Accepted,
     Attempt,
-    Broken,
     Challenged,
+    CutShort,
     Duplicate,
     Label,
     NoSuchWebhook,
@@ -84,7 +84,7 @@ async def _send_reply(send: Send, reply: Challenged) -> None:
     await send({"type": "http.response.body", "body": reply.body})
 
 
-def _error_for(outcome: Rejected | RateLimited | NoSuchWebhook | Unavailable | Broken) -> ErrorResponse:
+def _error_for(outcome: Rejected | RateLimited | NoSuchWebhook | Unavailable | CutShort) -> ErrorResponse:
     match outcome:
         case Rejected(label):
             return _REJECTIONS[label]
@@ -94,7 +94,7 @@ def _error_for(outcome: Rejected | RateLimited | NoSuchWebhook | Unavailable | B
             return errors.NOT_FOUND
         case Unavailable():
             return errors.UNAVAILABLE
-        case Broken():
+        case CutShort():
             return errors.BODY_CUT_SHORT
         case _:
             assert_never(outcome)
@@ -111,13 +111,13 @@ def _attempt(scope: Scope, now_us: int) -> Attempt | ErrorResponse:
     """The request as an attempt, or an error for its framing, path or method. It queries nothing."""
     pairs: list[tuple[bytes, bytes]] = scope["headers"]
     headers = dict(pairs)
-    authorizations, conflicting = int(b"authorization" in headers), _NONE
+    authorization_count, conflicting_headers = int(b"authorization" in headers), _NONE
     if len(headers) != len(pairs):
         headers, repeated = _first_and_repeated(pairs)
         if not FRAMING.isdisjoint(name for name, _ in repeated):
             return errors.MALFORMED_REQUEST
-        authorizations += sum(name == b"authorization" for name, _ in repeated)
-        conflicting = frozenset(name for name, value in repeated if value != headers[name])
+        authorization_count += sum(name == b"authorization" for name, _ in repeated)
+        conflicting_headers = frozenset(name for name, value in repeated if value != headers[name])
     if is_contradictory(headers, scope):
         return errors.MALFORMED_REQUEST
 
@@ -132,8 +132,8 @@ def _attempt(scope: Scope, now_us: int) -> Attempt | ErrorResponse:
         received_at=now_us,
         headers=headers,
         authorization=headers.get(b"authorization"),
-        authorizations=authorizations,
-        conflicting=conflicting,
+        authorization_count=authorization_count,
+        conflicting_headers=conflicting_headers,
         target=_target(scope),
         peer=scope["client"][0] if scope.get("client") else "",
     )

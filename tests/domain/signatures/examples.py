@@ -13,7 +13,7 @@ from hookmill.domain.signatures.encoding import Encoding
 from hookmill.domain.signatures.key import Key, prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.scheme import Scheme
-from hookmill.domain.signatures.verify import Verdict, verify
+from hookmill.domain.signatures.verify import VerificationResult, verify
 
 VECTORS = Path(__file__).parent / "vectors"
 NAMES = [scheme.name for scheme in catalogue.schemes()]
@@ -29,7 +29,7 @@ class Example:
     delivery_id: bytes | None
     record: Mapping[str, Any]
 
-    def judge(self, request: SignedRequest | None = None, late_seconds: int = 0) -> Verdict:
+    def judge(self, request: SignedRequest | None = None, late_seconds: int = 0) -> VerificationResult:
         return verify(self.scheme, [self.key], request or self.request, (self.at + late_seconds) * 1_000_000)
 
     def signatures(self) -> list[str]:

@@ -43,7 +43,7 @@ def test_an_alias_is_a_name_of_its_scheme(alias, scheme):
 
 
 def test_an_unknown_name_is_refused_with_the_allowed_ones():
-    with pytest.raises(Invalid, match="'standard-webhooks' is no signature scheme") as refused:
+    with pytest.raises(Invalid, match="'standard-webhooks' is not a signature scheme") as refused:
         catalogue.find("standard-webhooks")
 
     assert "Did you mean standard_webhooks?" in str(refused.value)
@@ -115,7 +115,7 @@ def test_a_new_entry_is_a_scheme():
         ('content = "{ts}.{body}"', "timestamp: {ts} is signed"),
         ('content = "{bodi}"', "content: unknown placeholder {bodi}"),
         ('content = "{body"', "content: a brace"),
-        ('timestamp = { from = ["body:t"], unit = "s" }', "timestamp: 'body:t' is no source"),
+        ('timestamp = { from = ["body:t"], unit = "s" }', "timestamp: 'body:t' is not a source"),
         ('timestamp = { from = ["header:t"], unit = "h" }', "unit"),
         ('timestamp = { from = ["header:t"], unit = "s", enforced = true }', "tolerance_seconds"),
         ('secret = { decode = "rot13" }', "secret"),
@@ -231,18 +231,18 @@ def test_a_provider_without_one_event_type_has_no_place_for_it(name):
     ("line", "fault"),
     [
         ('event = { from = "field:t", docs = "https://example.com" }', "event: 'field:t' is for timestamps"),
-        ('event = { from = "X-Event", docs = "https://example.com" }', "event.from: 'X-Event' is no source"),
+        ('event = { from = "X-Event", docs = "https://example.com" }', "event.from: 'X-Event' is not a source"),
         ('event = { from = "header:X-Event", docs = "https://example.com" }', "write header names in lower case"),
         ('event = { from = "header:x-event" }', "missing required field `docs`"),
         (
             'alias_events.other = { from = "json:type", docs = "https://example.com" }',
-            "alias_events: other is none of the aliases",
+            "alias_events: other is not one of the aliases",
         ),
-        ('aliases_without_event = ["other"]', "aliases_without_event: other is none of the aliases"),
+        ('aliases_without_event = ["other"]', "aliases_without_event: other is not one of the aliases"),
         (
             'aliases = ["twin"]\naliases_without_event = ["twin"]\n'
             'alias_events.twin = { from = "json:type", docs = "https://example.com" }',
-            "aliases_without_event: twin has a place in alias_events",
+            "aliases_without_event: twin is also in alias_events",
         ),
     ],
 )
@@ -256,9 +256,9 @@ def test_a_mistake_in_the_place_of_the_events_type_is_found(line, fault):
 @pytest.mark.parametrize(
     ("name", "header", "fault"),
     [
-        ("github", "X-Kind", "The event type of github is in the header x-github-event"),
-        ("stripe", "X-Kind", "The event type of stripe is in the field type of the body"),
-        ("gitlab", "X-Kind", "The event type of gitlab is in the header x-gitlab-event"),
+        ("github", "X-Kind", "The event type of github is read from the header x-github-event"),
+        ("stripe", "X-Kind", "The event type of stripe is read from the field type of the body"),
+        ("gitlab", "X-Kind", "The event type of gitlab is read from the header x-gitlab-event"),
         ("svix", "Svix-Signature", "Svix-Signature contains Svix's proof, but event types are stored and shown"),
     ],
 )

@@ -50,7 +50,7 @@ def request(headers, body=BODY):
 
 
 def test_nothing_is_wrong():
-    assert seen("stripe") == "The signature is right."
+    assert seen("stripe") == "The signature is valid."
 
 
 def test_the_header_is_absent():
@@ -96,13 +96,13 @@ def test_white_space_around_the_secret():
 def test_the_secret_was_decoded_where_it_is_literal():
     header = {b"x-hub-signature-256": b"sha256=" + mac(base64.b64decode(SECRET))}
 
-    assert "read as base64, which GitHub doesn't do" in told("github", request(header))
+    assert "decoded as base64, which GitHub doesn't do" in told("github", request(header))
 
 
 def test_the_secret_was_read_as_hexadecimal_where_it_is_literal():
     header = {b"x-hub-signature-256": b"sha256=" + mac(bytes.fromhex("ab" * 32))}
 
-    assert "read as hexadecimal" in told("github", request(header), held="ab" * 32)
+    assert "decoded as hexadecimal" in told("github", request(header), held="ab" * 32)
 
 
 @pytest.mark.parametrize("prefix", ["", "whsec_"])
@@ -110,7 +110,7 @@ def test_the_secret_was_taken_literally_where_it_is_decoded(prefix):
     signed = base64.b64encode(hmac.digest((prefix + SECRET).encode(), b"m.%d." % NOW + BODY, "sha256"))
     headers = {b"webhook-id": b"m", b"webhook-timestamp": b"%d" % NOW, b"webhook-signature": b"v1," + signed}
 
-    assert "taken literally, but Standard Webhooks decodes it" in told(
+    assert "not decoded, but Standard Webhooks decodes it" in told(
         "standard_webhooks", request(headers), held=prefix + SECRET
     )
 
@@ -125,8 +125,8 @@ def test_another_scheme_that_is_no_weaker_verifies_it():
     headers = {b"x-hub-signature": b"sha256=" + hmac.new(SECRET.encode(), BODY, "sha256").hexdigest().encode()}
 
     assert told("intercom", request(headers)) == (
-        "The signature is right for the scheme bitbucket (Bitbucket): make a webhook with that scheme, and give its "
-        "URL to the sender."
+        "The signature is valid for the scheme bitbucket (Bitbucket): create a webhook with that scheme, and enter its "
+        "URL at the sender."
     )
 
 
@@ -134,7 +134,7 @@ def test_the_headers_are_another_providers():
     headers = {b"x-slack-signature": b"v0=" + b"0" * 64, b"x-slack-request-timestamp": b"1"}
 
     assert told("github", request(headers)) == (
-        "The request has no header x-hub-signature-256; its headers look like slack (Slack Events API)."
+        "The request has no header x-hub-signature-256; it has headers of slack (Slack Events API)."
     )
 
 
@@ -159,24 +159,24 @@ def test_an_authorization_header_alone_is_nobodys():
 def test_the_prefix_is_wrong():
     sentence = told("github", request({b"x-hub-signature-256": mac(b"other")}))
 
-    assert sentence.startswith("The signature does not begin as this scheme's do (they begin with sha256=)")
+    assert sentence.startswith("The signature does not begin with this scheme's prefix (sha256=)")
 
 
 def test_the_encoding_is_wrong():
     sentence = told("github", request({b"x-hub-signature-256": b"sha256=" + b"Z" * 43 + b"="}))
 
-    assert sentence.startswith("The signature is not written as this scheme's are (64 hexadecimal digits)")
+    assert sentence.startswith("The signature is not in this scheme's encoding (64 hexadecimal digits)")
 
 
 def test_there_is_no_entry_of_the_scheme():
-    assert "holds no entry of this scheme" in told("stripe", request({b"stripe-signature": b"t=1,v0=abcdefghijkl"}))
+    assert "has no entry of this scheme" in told("stripe", request({b"stripe-signature": b"t=1,v0=abcdefghijkl"}))
 
 
 def test_the_time_is_absent_or_none():
     wrong = b"v0=" + b"0" * 64
 
     assert "the signed time is absent" in told("slack", request({b"x-slack-signature": wrong})).lower()
-    assert "not one that this scheme writes" in told(
+    assert "not in this scheme's format" in told(
         "slack", request({b"x-slack-signature": wrong, b"x-slack-request-timestamp": b"soon"})
     )
 
@@ -187,9 +187,9 @@ def test_it_simply_does_not_match():
 
 def test_a_header_came_twice():
     given = example("github")
-    twice = replace(given.request, conflicting=frozenset({b"x-hub-signature-256"}))
+    twice = replace(given.request, conflicting_headers=frozenset({b"x-hub-signature-256"}))
 
-    assert told("github", twice, held=given.secret).startswith("A signed header came twice")
+    assert told("github", twice, held=given.secret).startswith("A signed header occurs more than once")
 
 
 def test_a_changed_body_under_a_signed_digest():
@@ -220,7 +220,7 @@ def test_whatever_is_wrong_the_sentence_gives_nothing_away(name):
         replace(given.request, headers={}),
         replace(given.request, body=b""),
         replace(given.request, body=b"[" * 600),
-        replace(given.request, conflicting=frozenset(given.request.headers)),
+        replace(given.request, conflicting_headers=frozenset(given.request.headers)),
     ]
 
     for request in spoilt:

@@ -349,7 +349,7 @@ def test_a_signed_header_that_came_with_two_values_is_refused(name):
     given = example(name)
 
     for header in given.request.headers:
-        verdict = given.judge(replace(given.request, conflicting=frozenset({header})))
+        verdict = given.judge(replace(given.request, conflicting_headers=frozenset({header})))
         if header in given.scheme.compiled.all_headers:
             assert verdict == Unverified(Failure.REPEATED_HEADER), header
         elif given.scheme.signed_headers is not None:

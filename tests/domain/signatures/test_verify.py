@@ -304,7 +304,7 @@ def test_a_signed_header_that_came_twice_or_not_at_all_is_refused():
     topic = b"x-contentful-topic"
     without = {name: value for name, value in given.request.headers.items() if name != topic}
 
-    assert given.judge(replace(given.request, conflicting=frozenset({topic}))) == Unverified(Failure.INCOMPLETE)
+    assert given.judge(replace(given.request, conflicting_headers=frozenset({topic}))) == Unverified(Failure.INCOMPLETE)
     assert given.judge(replace(given.request, headers=without)) == Unverified(Failure.INCOMPLETE)
     assert given.judge(replace(given.request, headers={**given.request.headers, topic: b"x"})) == Unverified(
         Failure.MISMATCH

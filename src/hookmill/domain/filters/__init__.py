@@ -1,19 +1,19 @@
-"""Which deliveries start a run? A payload filter mirrors the body's shape and lists what its fields may hold.
+"""Payload filters select the deliveries that start a run. A filter has the structure of the payload that it matches.
 
 `{"action": ["opened"], "repository": {"private": {"not_in": [true]}}}`: every key must match. A key's value is an
-array (any of these), an object of operators (all must hold) or an object of nested fields.
+array (one of these values), an object of operators (all must hold) or an object of nested fields.
 
-    operators.py    the operator table: every operator, and all that follows from it
+    operators.py    the operator table: defines every operator
     names.py        which keys are operators and which are fields
-    reading.py      from a filter's source to its rule, or to all that is wrong with it
+    reading.py      compiles a filter to its rule, or reports every problem
     rules.py        evaluation, which runs for every delivery
-    shortcut.py     what must be in a body that passes, to be looked for before it is decoded
-    explanation.py  why a payload passes, or does not
+    shortcut.py     the strings that a matching body must contain: a test before the body is decoded
+    explanation.py  why a payload matches, or does not
     values.py       equality and order of JSON values
     globs.py        patterns for strings
     rendering.py    a filter's values as text
 
-docs/filters.md says what a filter means in each case.
+docs/filters.md describes the semantics.
 """
 
 from dataclasses import dataclass, field
@@ -24,33 +24,33 @@ from hookmill.domain.filters.explanation import CLOSEST_OF, ConditionOutcome, Ex
 from hookmill.domain.filters.globs import PATTERN_CHARACTERS_MAX
 from hookmill.domain.filters.names import CONTRACT, fields_in, with_fields
 from hookmill.domain.filters.operators import ALTERNATIVES_MAX, OPERATORS, SET_VALUES_MAX, Operator
-from hookmill.domain.filters.reading import CONDITIONS_MAX, DEPTH_MAX, LOOKS_MAX, Position, Reader
+from hookmill.domain.filters.reading import CONDITIONS_MAX, CONDITIONS_PER_FIELD_MAX, DEPTH_MAX, Position, Reader
 from hookmill.domain.filters.rendering import SHOWN_CHARACTERS_MAX, filter_to_json, pointer_step
 from hookmill.domain.filters.rules import Rule
 from hookmill.domain.filters.shortcut import REQUIRED_MAX, required
 from hookmill.domain.payload import Json, Parsed
 
 SOURCE_CHARACTERS_MAX: Final = 72 * 1_024
-"""Length of the filter as JSON in ASCII. It was 64 Ki before stored filters had to name some fields by `$fields`."""
+"""Length of the filter as JSON in ASCII. The limit was 64 Ki until a migration added `$fields` to stored filters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledFilter:
-    """A filter that can be evaluated: in time linear in the payload, on a stack bounded by the filter."""
+    """A filter ready for evaluation, in time linear in the payload, with a stack depth that the filter bounds."""
 
     source: Json = field(compare=False, repr=False)
-    """The filter as it was given."""
+    """The filter as the user wrote it."""
     source_json: str
-    """The same as JSON in ASCII, every number exact: the form to store."""
+    """The filter as JSON in ASCII with exact numbers, which is the stored form."""
     beyond_contract: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """JSON pointers to the operators in it that the contract has not."""
+    """JSON pointers to the filter's operators that are not in the contract."""
     rule: Rule | None = field(compare=False, repr=False)
-    """None takes every payload."""
+    """None matches every payload."""
     required: tuple[tuple[bytes, ...], ...] = field(default=(), compare=False, repr=False)
-    """Groups of strings, as bodies spell them: of each group one must be in a body that passes."""
+    """Groups of strings as JSON. A matching body contains at least one string of each group."""
 
     def matches(self, payload: Parsed) -> bool:
-        """Whether the payload passes."""
+        """Whether the payload matches."""
         if self.rule is None:
             return True
         for spellings in self.required:
@@ -59,20 +59,20 @@ class CompiledFilter:
         return self.rule.holds(payload.value)
 
     def explain(self, payload: Parsed) -> Explanation:
-        """Whether the payload passes, and why."""
+        """Whether the payload matches, and why."""
         conditions = tuple(outcomes(self.rule, payload.value, at="")) if self.rule is not None else ()
         return Explanation(matched=self.matches(payload), conditions=conditions)
 
 
 def compile_filter(source: Json) -> CompiledFilter | list[Fault]:
-    """The filter, ready to evaluate, or all that is wrong with it. Takes any JSON or YAML value, never raises.
+    """The compiled filter, or every problem. `source` may be any JSON or YAML value. Never raises.
 
-    A Python float stands for its shortest decimal spelling; `payload.parse` keeps longer ones exact.
+    A Python float counts as its shortest decimal form. `payload.parse` returns decimals exactly.
     """
     reader = Reader()
-    takes_all = type(source) is dict and not source
-    rule = reader.rule(source, Position()) if not takes_all else None
-    reader.refuse_what_costs_too_much()
+    matches_all = type(source) is dict and not source
+    rule = reader.rule(source, Position()) if not matches_all else None
+    reader.refuse_expensive()
     if reader.problems:
         return reader.problems
     source_json = filter_to_json(source)
@@ -92,9 +92,9 @@ __all__ = [
     "ALTERNATIVES_MAX",
     "CLOSEST_OF",
     "CONDITIONS_MAX",
+    "CONDITIONS_PER_FIELD_MAX",
     "CONTRACT",
     "DEPTH_MAX",
-    "LOOKS_MAX",
     "OPERATORS",
     "PATTERN_CHARACTERS_MAX",
     "SET_VALUES_MAX",

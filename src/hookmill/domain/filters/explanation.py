@@ -1,4 +1,4 @@
-"""Why a payload passes a filter, or does not: each condition with the value that it was about."""
+"""Explains why a payload matches a filter or not: each condition with the value that it evaluated."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,43 +11,43 @@ from hookmill.domain.filters.values import KINDS, MISSING
 from hookmill.domain.payload import Json
 
 CLOSEST_OF: Final = 1_000
-"""Objects of an array that an explanation compares when none of them matches."""
+"""The number of objects in an array that an explanation compares if none of them matches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConditionOutcome:
-    """One condition against one payload. `expected` and `found` are JSON for people, cut when long."""
+    """The result of one condition for one payload. `expected` and `found` are JSON for display, shortened."""
 
     pointer: str
-    """The place in the payload that was evaluated, as a JSON pointer. What can't be printed is escaped."""
+    """A JSON pointer to the evaluated value. Unprintable characters are escaped."""
     operator: str
     expected: str
     found: str
-    """The value there, or the word `missing`, which is no JSON. What nests further is `{…}` or `[…]`."""
+    """The value at `pointer`, or `missing`, which is not JSON. Objects and arrays in the value are `{…}` and `[…]`."""
     held: bool
     no_object_at: str | None = None
-    """Where an object is wanted and none is, if that is why the condition failed. Empty for the body."""
+    """If the condition failed because a value is not an object: a pointer to that value. Empty for the body."""
     alternative: int | None = None
-    """Which alternative of the `$any` that it stands in it belongs to, counted from 1."""
+    """The number of the condition's alternative in the enclosing `$any`, from 1."""
     within: "tuple[ConditionOutcome, ...]" = ()
-    """What stands inside this condition (`$any`, `$not`), which decides whether this one holds."""
+    """The conditions inside this one (`$any`, `$not`), from which its result follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Matched means that every condition held. Of an array, the matching object is shown, or the closest."""
+    """`matched`: whether every condition held. For an array, the matching object is shown, or the closest one."""
 
     matched: bool
     conditions: tuple[ConditionOutcome, ...]
 
 
 def outcomes(rule: Rule, value: Json, at: str, alternative: int | None = None) -> Iterator[ConditionOutcome]:
-    """An outcome for each condition of the rule. `at` is where the value stands in the payload."""
+    """An outcome for each condition of the rule. `at` is the value's pointer in the payload."""
     match rule:
         case Condition():
-            place, decisive = _deciding_element(rule, value, at)
+            pointer, decisive = _deciding_element(rule, value, at)
             yield ConditionOutcome(
-                pointer=place,
+                pointer=pointer,
                 operator=rule.operator.name,
                 expected=shown(rule.source),
                 found=shown(decisive),
@@ -59,13 +59,13 @@ def outcomes(rule: Rule, value: Json, at: str, alternative: int | None = None) -
             for each in rule.rules:
                 yield from outcomes(each, value, at, alternative)
         case ObjectRule():
-            index, found = _shown_object(rule, value)
-            if found is None:
+            index, candidate = _shown_object(rule, value)
+            if candidate is None:
                 yield from _without_object(rule, at, at, alternative)
                 return
-            place = at if index is None else f"{at}/{index}"
+            pointer = at if index is None else f"{at}/{index}"
             for name, inner in rule.fields.items():
-                yield from outcomes(inner, found.get(name, MISSING), f"{place}/{pointer_step(name)}", alternative)
+                yield from outcomes(inner, candidate.get(name, MISSING), f"{pointer}/{pointer_step(name)}", alternative)
         case _:
             assert_never(rule)
 
@@ -99,7 +99,7 @@ def _without_object(rule: Rule, at: str, no_object_at: str, alternative: int | N
 
 
 def _shown_object(rule: ObjectRule, value: Json) -> tuple[int | None, dict[str, Json] | None]:
-    """The object to explain, and its index in an array: the first that holds, or else the closest."""
+    """The object to explain, and its index if it is in an array: the first that matches, or else the closest."""
     if type(value) is dict:
         return None, value
     if type(value) is not list:
@@ -109,16 +109,18 @@ def _shown_object(rule: ObjectRule, value: Json) -> tuple[int | None, dict[str, 
     if first is not None:
         return first
     objects = ((index, element) for index, element in enumerate(value) if type(element) is dict)
-    return max(islice(objects, CLOSEST_OF), key=lambda one: rule.held_count(one[1]), default=(None, None))
+    return max(
+        islice(objects, CLOSEST_OF), key=lambda indexed: rule.count_matching_fields(indexed[1]), default=(None, None)
+    )
 
 
 def _deciding_element(condition: Condition, value: Json, at: str) -> tuple[str, Json]:
-    """The element that alone turns an array's outcome from an empty one's; without such, the array."""
+    """The element that makes the array's result differ from that of an empty array; if there is none, the array."""
     if type(value) is not list or condition.operator.parts(condition.operand):
         return at, value
-    undecided = condition.holds([])
-    if condition.holds(value) != undecided:
+    holds_for_empty = condition.holds([])
+    if condition.holds(value) != holds_for_empty:
         for index, element in enumerate(value):
-            if type(element) in KINDS and condition.holds(element) != undecided:
+            if type(element) in KINDS and condition.holds(element) != holds_for_empty:
                 return f"{at}/{index}", element
     return at, value

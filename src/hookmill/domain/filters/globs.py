@@ -1,6 +1,6 @@
-r"""Patterns for strings: `*` is any text, `?` one character, and a backslash takes the next one literally.
+r"""Patterns for strings: `*` matches any text, `?` one character, and a backslash makes the next character literal.
 
-The time is linear in the string: no string and no pattern makes the search go back.
+Matching takes time linear in the string, because it never backtracks.
 """
 
 from collections.abc import Iterator
@@ -11,46 +11,47 @@ from typing import Final
 PATTERN_CHARACTERS_MAX: Final = 500
 
 _Piece = tuple[str | None, ...]
-"""What stands between two stars: characters, and None for one that may be any."""
+"""The characters between two stars. None stands for `?`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """A pattern that can be matched."""
+    """A compiled pattern."""
 
     first: "_Part"
     between: tuple["_Part", ...]
     last: "_Part | None"
-    """None where the pattern has no star: then `first` is all of it."""
-    shortest: int
+    """None if the pattern has no star; then `first` is the whole pattern."""
+    length_min: int
+    """The length of the shortest matching text."""
 
     def matches(self, text: str) -> bool:
-        """Whether the pattern covers the whole text."""
+        """Whether the pattern matches the whole text."""
         length = len(text)
-        if length < self.shortest or not self.first.is_at(text, 0):
+        if length < self.length_min or not self.first.matches_at(text, 0):
             return False
         if self.last is None:
-            return length == self.shortest
-        end = length - self.last.length
-        if not self.last.is_at(text, end):
+            return length == self.length_min
+        last_start = length - self.last.length
+        if not self.last.matches_at(text, last_start):
             return False
-        # The leftmost place of each part leaves the most room for those that follow.
-        at = self.first.length
+        # The leftmost match of each part leaves the most text for the parts after it.
+        position = self.first.length
         for part in self.between:
-            at = part.end_in(text, at, end)
-            if at < 0:
+            position = part.end_of_first_match(text, position, last_start)
+            if position < 0:
                 return False
         return True
 
     def literals(self) -> Iterator[str]:
-        """The runs of plain characters that every matching text holds."""
+        """The runs of literal characters. Every matching text contains all of them."""
         for part in (self.first, *self.between, self.last):
             if part is not None:
                 yield from part.runs
 
 
 def read_glob(pattern: str) -> Glob | None:
-    """The pattern, None where a backslash stands before anything but `*`, `?` and a backslash."""
+    """The pattern; None if a backslash precedes a character other than `*`, `?` and a backslash."""
     pieces: list[list[str | None]] = [[]]
     characters = iter(pattern)
     for character in characters:
@@ -65,46 +66,46 @@ def read_glob(pattern: str) -> Glob | None:
             pieces[-1].append(None if character == "?" else character)
     first, *rest = (_Part(tuple(piece)) for piece in pieces)
     last = rest.pop() if rest else None
-    shortest = sum(part.length for part in (first, *rest)) + (last.length if last is not None else 0)
-    return Glob(first, tuple(part for part in rest if part.length), last, shortest)
+    length_min = sum(part.length for part in (first, *rest)) + (last.length if last is not None else 0)
+    return Glob(first, tuple(part for part in rest if part.length), last, length_min)
 
 
 class _Part:
-    """What stands between two stars of a pattern."""
+    """The characters between two stars of a pattern, compiled."""
 
-    __slots__ = ("_any_character", "_literal", "_places", "length", "runs")
+    __slots__ = ("_any_character", "_literal", "_masks", "length", "runs")
 
     def __init__(self, piece: _Piece) -> None:
         self.length = len(piece)
         runs = groupby(piece, key=lambda character: character is None)
         self.runs = tuple("".join(map(str, run)) for is_any, run in runs if not is_any)
         self._literal = "".join(self.runs) if None not in piece else None
-        # For each character, a bit for every place of the piece where it may stand; and the same for all others.
-        self._any_character = sum(1 << place for place, character in enumerate(piece) if character is None)
-        self._places: dict[str, int] = {}
-        for place, character in enumerate(piece):
+        # The masks of the Shift-And algorithm: bit n is set if the character matches position n of the piece.
+        self._any_character = sum(1 << position for position, character in enumerate(piece) if character is None)
+        self._masks: dict[str, int] = {}
+        for position, character in enumerate(piece):
             if character is not None:
-                self._places[character] = self._places.get(character, self._any_character) | 1 << place
+                self._masks[character] = self._masks.get(character, self._any_character) | 1 << position
 
-    def is_at(self, text: str, start: int) -> bool:
-        """Whether the text, which is long enough, goes on so from there."""
+    def matches_at(self, text: str, start: int) -> bool:
+        """Whether the part matches at `start`. The text must be long enough."""
         if self._literal is not None:
             return text.startswith(self._literal, start)
-        return self.end_in(text, start, start + self.length) >= 0
+        return self.end_of_first_match(text, start, start + self.length) >= 0
 
-    def end_in(self, text: str, start: int, end: int) -> int:
-        """Where the leftmost such stretch of the text ends, -1 if there is none."""
+    def end_of_first_match(self, text: str, start: int, end: int) -> int:
+        """The end of the leftmost match between `start` and `end`; -1 if there is none."""
         if self._literal is not None:
-            at = text.find(self._literal, start, end)
-            return at + self.length if at >= 0 else -1
+            index = text.find(self._literal, start, end)
+            return index + self.length if index >= 0 else -1
         for run in self.runs:
             if text.find(run, start, end) < 0:
                 return -1
-        # Shift-And: bit n says whether the text so far ends with the first n + 1 places of the piece.
-        begun, complete = 0, 1 << (self.length - 1)
-        places, any_character = self._places, self._any_character
-        for at in range(start, end):
-            begun = (begun << 1 | 1) & places.get(text[at], any_character)
-            if begun & complete:
-                return at + 1
+        # Shift-And: bit n of `state` says whether the text so far ends with the first n + 1 characters of the piece.
+        state, complete = 0, 1 << (self.length - 1)
+        masks, any_character = self._masks, self._any_character
+        for index in range(start, end):
+            state = (state << 1 | 1) & masks.get(text[index], any_character)
+            if state & complete:
+                return index + 1
         return -1

@@ -1,4 +1,4 @@
-"""Which keys of a filter are operators and which are fields, and where an object's fields stand."""
+"""Distinguishes the operators from the fields among a filter's keys."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -6,26 +6,27 @@ from typing import Any, Final
 from hookmill.domain.payload import Json
 
 CONTRACT: Final = ("in", "not_in", "exists")
-"""The operators that the contract names. Every further one starts with `$`, so that it can be no stored field."""
+"""The contract's operators. All others start with `$`, because stored filters may have fields with other names."""
 FIELDS: Final = "$fields"
-"""The operator whose operand holds nothing but fields."""
+"""The operator whose operand contains only fields."""
 
 
 def is_operator_name(key: Any, *, at_top: bool) -> bool:
-    """Whether the key stands for an operator there. At the filter's top level the contract's names are fields."""
+    """Whether the key is an operator. At the filter's top level, the contract's names are fields."""
     return type(key) is str and (key.startswith("$") or (key in CONTRACT and not at_top))
 
 
 def is_misspelt_operator(key: str) -> bool:
-    """`not-in`, `notIn`: an operator of the contract but for punctuation. `IN` may be a field, such as a state's.
+    """Whether the key is an operator of the contract apart from punctuation, such as `not-in` or `notIn`.
 
-    Other operators have no part in this: they came later, when fields of such names were in filters already.
+    `IN` is a field, such as the code of a state. Operators outside the contract are ignored: stored filters already had
+    fields with such names when these operators were added.
     """
     return key.lower() not in CONTRACT and letters_of(key) in _LETTERS
 
 
 def letters_of(key: str) -> str:
-    """What is left of a name when case and punctuation don't count."""
+    """The name in lower case, without punctuation."""
     return key.lower().translate(_WITHOUT_PUNCTUATION)
 
 
@@ -34,7 +35,7 @@ _LETTERS: Final = frozenset(map(letters_of, CONTRACT))
 
 
 def fields_in(source: Mapping[str, Json], *, at_top: bool) -> Mapping[str, Json] | None:
-    """The fields that this object of a filter asks for, None where it has operators only."""
+    """The fields in this object of a filter; None if it contains only operators."""
     if FIELDS in source:
         fields: Mapping[str, Json] = source[FIELDS]
         return fields
@@ -44,14 +45,16 @@ def fields_in(source: Mapping[str, Json], *, at_top: bool) -> Mapping[str, Json]
 
 
 def with_fields(source: Mapping[str, Json], fields: Mapping[str, Json], *, at_top: bool) -> dict[str, Json]:
-    """The object with these fields in place of those that it had. They are written below `$fields` where they must."""
-    operators = {key: of for key, of in source.items() if key != FIELDS and is_operator_name(key, at_top=at_top)}
+    """The object with these fields instead of its own. If necessary, the fields are in `$fields`."""
+    operators = {
+        key: operand for key, operand in source.items() if key != FIELDS and is_operator_name(key, at_top=at_top)
+    }
     if not fields:
         return operators
-    if operators or FIELDS in source or any(_is_no_plain_field(name, at_top=at_top) for name in fields):
+    if operators or FIELDS in source or any(_needs_fields_operator(name, at_top=at_top) for name in fields):
         return {**operators, FIELDS: dict(fields)}
     return dict(fields)
 
 
-def _is_no_plain_field(name: str, *, at_top: bool) -> bool:
+def _needs_fields_operator(name: str, *, at_top: bool) -> bool:
     return is_operator_name(name, at_top=at_top) or (not at_top and is_misspelt_operator(name))

@@ -1,8 +1,8 @@
-"""The operator table. What a filter can ask of a field stands here, and nowhere else.
+"""The operator table, which defines every operator of filters.
 
-Reading, evaluation, explanation, error texts, the JSON Schema, the help of the dashboard's editor and the table of
-docs/filters.md follow from it. To add an operator, add an entry, run `python -m scripts.filter_operators`, and add
-its cases to `tests/domain/test_filter_operators.py`.
+Compilation, evaluation, explanations, error texts, the JSON Schema, the help of the dashboard's editor and the table in
+docs/filters.md all use it. To add an operator, add an entry, run `python -m scripts.filter_operators`, and add its
+cases to `tests/domain/test_filter_operators.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,27 +31,27 @@ ALTERNATIVES_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """One line of the operator table."""
+    """One entry of the operator table."""
 
     name: str
     example: str
-    """A filter that uses it, as JSON."""
+    """A filter with the operator, as JSON."""
     meaning: str
-    """When it holds, continuing "It holds if"."""
+    """When the operator holds; it continues "It holds if"."""
     schema: Mapping[str, Json]
-    """What a JSON Schema says of the operand."""
+    """The JSON Schema of the operand."""
     read: "Callable[[Reader, Json, Position], Any]"
-    """The operand that stands there, checked; None once the problems are noted."""
+    """Validates and compiles the operand. Returns None after it has reported problems to the reader."""
     holds: Callable[[Any, Json], bool]
     """Whether a field's value, which may be `MISSING`, satisfies the operand. Never raises."""
     required: Callable[[Any], Group] = lambda _: ()
-    """Strings of which a body must hold one for the operator to hold; none where that can't be known."""
+    """Strings of which a matching body contains at least one; empty if no such strings can be determined."""
     parts: Callable[[Any], Sequence[Rule]] = lambda _: ()
-    """The rules in the operand, which an explanation shows one by one."""
+    """The rules in the operand. An explanation shows each of them."""
     rule: "Callable[[Operator, Any, Json], Rule]" = Condition
-    """What the operand with its source becomes."""
+    """Makes the rule from the operator, the compiled operand and the operand's source."""
     may_take_body: bool = False
-    """Whether it may stand at the filter's top level, where it is about the whole body."""
+    """Whether the operator is allowed at the filter's top level, where it applies to the whole body."""
 
     @property
     def is_of_contract(self) -> bool:
@@ -80,7 +80,7 @@ def _read_set(reader: "Reader", source: Json, at: "Position") -> ValueSet | None
 
 def _in_set(expected: ValueSet, value: Json) -> bool:
     if type(value) is list:
-        return any((KINDS[type(one)], one) in expected for one in value if type(one) in KINDS)
+        return any((KINDS[type(element)], element) in expected for element in value if type(element) in KINDS)
     kind = KINDS.get(type(value))
     return kind is not None and (kind, value) in expected
 
@@ -126,25 +126,25 @@ def _read_glob(reader: "Reader", source: Json, at: "Position") -> Glob | None:
         return None
     glob = read_glob(source)
     if glob is None:
-        reader.refuse(at, r"A backslash stands before *, ? or another backslash. For a backslash itself write two.")
+        reader.refuse(at, r"A backslash must precede *, ? or another backslash. To match a backslash, write two.")
     return glob
 
 
 def _starts_with(prefix: str, value: Json) -> bool:
     if type(value) is list:
-        return any(type(one) is str and one.startswith(prefix) for one in value)
+        return any(type(element) is str and element.startswith(prefix) for element in value)
     return type(value) is str and value.startswith(prefix)
 
 
 def _ends_with(suffix: str, value: Json) -> bool:
     if type(value) is list:
-        return any(type(one) is str and one.endswith(suffix) for one in value)
+        return any(type(element) is str and element.endswith(suffix) for element in value)
     return type(value) is str and value.endswith(suffix)
 
 
-def _fits(glob: Glob, value: Json) -> bool:
+def _matches_glob(glob: Glob, value: Json) -> bool:
     if type(value) is list:
-        return any(type(one) is str and glob.matches(one) for one in value)
+        return any(type(element) is str and glob.matches(element) for element in value)
     return type(value) is str and glob.matches(value)
 
 
@@ -163,12 +163,12 @@ def _read_threshold(reader: "Reader", source: Json, at: "Position") -> Threshold
 
 
 def _compared(holds: Callable[[Threshold, Number], bool]) -> Callable[[Threshold, Json], bool]:
-    def of_value(limit: Threshold, value: Json) -> bool:
+    def holds_for_value(limit: Threshold, value: Json) -> bool:
         if type(value) is list:
-            return any(type(one) in NUMBERS and holds(limit, one) for one in value)
+            return any(type(element) in NUMBERS and holds(limit, element) for element in value)
         return type(value) in NUMBERS and holds(limit, value)
 
-    return of_value
+    return holds_for_value
 
 
 # Filters inside filters
@@ -212,7 +212,7 @@ def _read_fields(reader: "Reader", source: Json, at: "Position") -> ObjectRule |
     return reader.fields(source, at)
 
 
-def _its_operand(_: Operator, operand: ObjectRule, __: Json) -> Rule:
+def _operand_as_rule(_: Operator, operand: ObjectRule, __: Json) -> Rule:
     return operand
 
 
@@ -243,7 +243,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
         Operator(
             name="exists",
             example='{"milestone": {"exists": true}}',
-            meaning="the field is there, even if it is null; with false, it is missing",
+            meaning="the field is present, even if it is null; with false, if it is missing",
             schema={"type": "boolean"},
             read=_read_flag,
             holds=_exists,
@@ -272,7 +272,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             meaning="the field holds a string that fits the pattern: * is any text, ? one character",
             schema={"type": "string", "maxLength": PATTERN_CHARACTERS_MAX, "pattern": r"^([^\\]|\\[*?\\])*$"},
             read=_read_glob,
-            holds=_fits,
+            holds=_matches_glob,
             required=_required_of_glob,
         ),
         Operator(
@@ -326,7 +326,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
         Operator(
             name="$not",
             example='{"title": {"$not": {"$prefix": "WIP"}}}',
-            meaning="what is inside does not hold",
+            meaning="the condition inside does not hold",
             schema={"$ref": "#/$defs/field"},
             read=_read_negated,
             holds=_holds_not,
@@ -340,7 +340,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             schema={"$ref": "#/$defs/named"},
             read=_read_fields,
             holds=ObjectRule.holds,
-            rule=_its_operand,
+            rule=_operand_as_rule,
             may_take_body=True,
         ),
     )

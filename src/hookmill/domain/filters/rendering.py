@@ -1,4 +1,4 @@
-"""A filter's values as text: exactly, to be stored, and cut and made printable, for people."""
+"""A filter's values as text: exact for storage; shortened and printable for display."""
 
 import json
 from decimal import Decimal
@@ -9,13 +9,13 @@ from hookmill.domain.filters.values import MISSING
 from hookmill.domain.payload import Json
 
 SHOWN_CHARACTERS_MAX: Final = 200
-"""Length of a value in an explanation; a longer one is cut and ends with an ellipsis."""
+"""The maximum length of a value in an explanation. Longer values are cut and end with an ellipsis."""
 
 
 def filter_to_json(source: Json) -> str:
-    """A compiled filter's source as JSON in ASCII; parsing it again gives an equal filter."""
+    """A compiled filter's source as JSON in ASCII, from which an equal filter can be compiled."""
     if type(source) is dict:
-        return "{" + ",".join(f"{json.dumps(name)}:{filter_to_json(of)}" for name, of in source.items()) + "}"
+        return "{" + ",".join(f"{json.dumps(name)}:{filter_to_json(value)}" for name, value in source.items()) + "}"
     if type(source) is list:
         return "[" + ",".join(map(filter_to_json, source)) + "]"
     return json.dumps(source) if type(source) is str else _plain_text(source)
@@ -27,19 +27,19 @@ def pointer_step(name: str) -> str:
 
 
 def shown(value: Json) -> str:
-    """A value for people: JSON, cut; what an inner object or array holds is left out."""
+    """A value for display: JSON, cut, without the content of inner objects and arrays."""
     if value is MISSING:
         return "missing"
     if type(value) is not list:
         return _cut(_shown_shallow(value))
-    # An element and its comma fill two places or more: those after these could not be seen.
+    # Each element takes at least two characters with its comma, so later elements would be cut anyway.
     text = ", ".join(_shown_shallow(element) for element in value[:SHOWN_CHARACTERS_MAX])
     return f"[{text}]" if len(text) + 2 <= SHOWN_CHARACTERS_MAX else f"[{text[: SHOWN_CHARACTERS_MAX - 3]}…]"
 
 
 def _printable(text: str) -> str:
     # Control characters and direction overrides garble pages and terminals; lone surrogates can't be encoded.
-    return "".join(one if one.isprintable() else _escape(one) for one in text)
+    return "".join(character if character.isprintable() else _escape(character) for character in text)
 
 
 def _escape(character: str) -> str:
@@ -69,5 +69,5 @@ def _plain_text(value: Json) -> str:
         return "true" if value else "false"
     if type(value) is float:
         return str(Decimal(repr(value)))
-    # Through Decimal, because the interpreter may refuse to write out a long int.
+    # Decimal, because the interpreter may refuse to convert a long int to text.
     return str(Decimal(value) if type(value) is int else value)

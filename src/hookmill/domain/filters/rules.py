@@ -1,7 +1,8 @@
-"""A filter that was read, as rules that decide about values. This runs for every delivery.
+"""The rules of a compiled filter, which are evaluated for every delivery.
 
-A rule's `holds` takes any JSON value or `MISSING` and never raises. Its `test` is the same as a function and that
-function's first argument: a rule calls those of the rules in it, which spares a call for each condition.
+A rule's `holds` accepts any JSON value or `MISSING`, and never raises. Its `test` is a function with the function's
+first argument, and gives the same result. A rule calls the tests of its inner rules, which saves a call for each
+condition.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ Test: TypeAlias = tuple[Callable[[Any, Json], bool], Any]
 
 
 class Condition:
-    """One operator with its operand, on one value."""
+    """One operator with its operand, for one value."""
 
     __slots__ = ("operand", "operator", "source")
 
@@ -35,7 +36,7 @@ class Condition:
 
 
 class AllOf:
-    """Several rules on one value; all must hold."""
+    """Several rules for one value. All must hold."""
 
     __slots__ = ("_tests", "rules")
 
@@ -48,7 +49,7 @@ class AllOf:
         return AllOf.holds, self
 
     def holds(self, value: Json) -> bool:
-        # Plain loops here and below: a generator doubles the time.
+        # Loops here and below, because a generator takes twice the time.
         for holds, operand in self._tests:  # noqa: SIM110
             if not holds(operand, value):
                 return False
@@ -56,7 +57,7 @@ class AllOf:
 
 
 class ObjectRule:
-    """A rule for each named field of one object; all must hold. Of an array, one element must be such an object."""
+    """Rules for the fields of an object. All must hold. In an array, all must hold for at least one element."""
 
     __slots__ = ("_required", "_tests", "fields")
 
@@ -76,29 +77,28 @@ class ObjectRule:
             return any(self.holds_for(element) for element in value if type(element) is dict)
         return False
 
-    def holds_for(self, found: dict[str, Json]) -> bool:
-        if len(self._tests) <= len(found):
+    def holds_for(self, candidate: dict[str, Json]) -> bool:
+        if len(self._tests) <= len(candidate):
             for name, holds, operand in self._tests:  # noqa: SIM110
-                if not holds(operand, found.get(name, MISSING)):
+                if not holds(operand, candidate.get(name, MISSING)):
                     return False
             return True
-        # More fields than keys: going by the keys keeps the work in proportion to the payload. What absence
-        # means for the other fields was evaluated when the rule was made.
-        if not found.keys() >= self._required:
+        # The rule has more fields than the object. Iterating over the object keeps the time linear in the payload. The
+        # results for absent fields were computed when the rule was made.
+        if not candidate.keys() >= self._required:
             return False
-        for name, value in found.items():  # noqa: SIM110
+        for name, value in candidate.items():
             if name in self.fields and not self.fields[name].holds(value):
                 return False
         return True
 
-    def held_count(self, found: dict[str, Json]) -> int:
-        """How many of the fields hold for this object."""
-        return sum(rule.holds(found.get(name, MISSING)) for name, rule in self.fields.items())
+    def count_matching_fields(self, candidate: dict[str, Json]) -> int:
+        return sum(rule.holds(candidate.get(name, MISSING)) for name, rule in self.fields.items())
 
 
 Rule: TypeAlias = Condition | AllOf | ObjectRule
 
 
 def all_of(rules: Sequence[Rule]) -> Rule:
-    """One rule that holds when all of these do."""
+    """One rule that holds if all of these hold."""
     return rules[0] if len(rules) == 1 else AllOf(rules)

@@ -1,5 +1,6 @@
-"""Strings that a body must hold for a filter to match: most deliveries fail on a word that isn't even in them, and
-seeing that takes no decoding.
+"""The strings that a body must contain for a filter to match.
+
+Most deliveries that don't match lack such a string, which is detected without decoding the body.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,14 +10,14 @@ from hookmill.domain.filters.rules import AllOf, Condition, ObjectRule, Rule
 from hookmill.domain.payload import plain_spelling
 
 REQUIRED_MAX: Final = 4
-"""Groups that are looked for in a body, and strings in a group."""
+"""The maximum number of groups to search for in a body, and of strings in a group."""
 
 Group: TypeAlias = tuple[bytes, ...]
-"""Strings as bodies spell them, of which one must be in a body that matches."""
+"""Strings as JSON. A matching body contains at least one of them."""
 
 
 def required(rule: Rule) -> Iterator[Group]:
-    """Groups of strings: of each group, one must be in a body for the rule to hold for anything in it."""
+    """The groups of strings for a rule. The rule can hold only if the body contains a string of each group."""
     match rule:
         case Condition():
             group = rule.operator.required(rule.operand)
@@ -33,27 +34,27 @@ def required(rule: Rule) -> Iterator[Group]:
 
 
 def required_of_any(rules: Iterable[Rule]) -> Group:
-    """The same where one of several rules must hold: nothing, unless each of them requires something."""
-    smallest = [min(required(rule), key=len, default=()) for rule in rules]
-    return tuple(spelling for group in smallest for spelling in group) if all(smallest) else ()
+    """The group for several rules of which one must hold. Empty if one of the rules has no group."""
+    smallest_groups = [min(required(rule), key=len, default=()) for rule in rules]
+    return tuple(spelling for group in smallest_groups for spelling in group) if all(smallest_groups) else ()
 
 
 def spelled_whole(texts: Iterable[str]) -> Group:
-    """One of these strings, as a whole."""
+    """The group for a value that equals one of these strings."""
     spellings = [plain_spelling(text) for text in texts]
     return () if None in spellings else tuple(spelling for spelling in spellings if spelling is not None)
 
 
 def spelled_from_start(text: str) -> Group:
-    """A string that starts so."""
+    """The group for a value that starts with this text."""
     return tuple(spelling[:-1] for spelling in spelled_whole([text]))
 
 
 def spelled_to_end(text: str) -> Group:
-    """A string that ends so."""
+    """The group for a value that ends with this text."""
     return tuple(spelling[1:] for spelling in spelled_whole([text]))
 
 
 def spelled_inside(text: str) -> Group:
-    """A string that has this in it, if there is anything in it."""
+    """The group for a value that contains this text. Empty for an empty text."""
     return tuple(spelling[1:-1] for spelling in spelled_whole([text])) if text else ()

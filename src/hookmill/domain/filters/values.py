@@ -1,4 +1,4 @@
-"""JSON values as a filter compares them: equal when kind and value are, and numbers ordered by exact value."""
+"""Compares JSON values for filters. Values are equal if kind and value are equal; numbers are compared exactly."""
 
 import math
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ class Missing(Enum):
 
 
 MISSING: Final = Missing.MISSING
-"""The value of a field that is not there."""
+"""The value of an absent field."""
 
 ValueSet: TypeAlias = frozenset[tuple[str, Json]]
 Number: TypeAlias = int | Decimal | VastNumber
 
-# Python holds True equal to 1; the kind beside the value tells them apart. An int and a Decimal of one value
-# are equal and hash alike, so they share a kind.
+# In Python, True equals 1, so a value is compared together with its kind. An int and a Decimal with the same value are
+# equal and have the same hash, so both have the kind "number".
 KINDS: Final[Mapping[type, str]] = {
     str: "string",
     bool: "boolean",
@@ -35,7 +35,7 @@ _NATIVE_BITS: Final = 63
 
 
 def scalar(source: Json) -> tuple[str, Json] | None:
-    """A filter's value as its kind and itself, None for what is no JSON scalar."""
+    """The kind and the value; None if the value is not a JSON scalar."""
     if type(source) is float:
         return ("number", Decimal(repr(source))) if math.isfinite(source) else None
     if type(source) is Decimal and not source.is_finite():
@@ -46,10 +46,10 @@ def scalar(source: Json) -> tuple[str, Json] | None:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A number that others are compared with."""
+    """The number in a filter with which a payload's numbers are compared."""
 
     number: int | Decimal | None
-    """None for one that only its order can tell."""
+    """None for a number that only `order` can represent."""
     order: "_Order"
 
     def is_below(self, value: Number) -> bool:
@@ -64,20 +64,20 @@ class Threshold:
 
 
 def threshold(source: Json) -> Threshold | None:
-    """The number that a filter names, None for what is no finite number."""
+    """The threshold; None if the source is not a finite number."""
     kind, number = scalar(source) or ("", None)
     if kind != "number" or number is None:
         return None
     if type(number) is VastNumber:
         return Threshold(None, _order(number))
-    # A long int would be converted again for each Decimal that it is compared with.
+    # Python converts an int for each comparison with a Decimal. For a long int, that is slow.
     native = Decimal(number) if type(number) is int and number.bit_length() > _NATIVE_BITS else number
     return Threshold(native, _order(number))
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """A number's place among all numbers, its exponent never written out."""
+    """A number as sign, exponent and digits, so that a huge exponent needs no expansion."""
 
     sign: int
     first_digit_at: Decimal | int
@@ -87,8 +87,8 @@ class _Order:
     def is_below(self, other: "_Order") -> bool:
         if self.sign != other.sign:
             return self.sign < other.sign
-        one, two = (self.first_digit_at, self.digits), (other.first_digit_at, other.digits)
-        return one < two if self.sign > 0 else two < one
+        size, other_size = (self.first_digit_at, self.digits), (other.first_digit_at, other.digits)
+        return size < other_size if self.sign > 0 else other_size < size
 
 
 def _order(number: Number) -> _Order:

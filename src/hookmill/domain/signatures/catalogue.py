@@ -1,4 +1,4 @@
-"""Every provider whose signatures are known, read from `catalogue.toml` when first asked for.
+"""The signature schemes of all supported providers, read from `catalogue.toml` on first use.
 
 To add a provider, add its table there and its example to `tests/domain/signatures/vectors`.
 """
@@ -21,27 +21,28 @@ _FILE: Final = "catalogue.toml"
 
 
 class BrokenCatalogue(Exception):
-    """An entry of the catalogue that can't be used: a mistake in this package, not in what a caller gave."""
+    """An entry of the catalogue is invalid. This is a mistake in this package, not in a caller's arguments."""
 
 
 def names() -> tuple[str, ...]:
-    """Every name that `find` knows, the aliases too, in order."""
+    """The names that `find` accepts, including aliases, sorted."""
     return tuple(sorted(_by_name()))
 
 
 def schemes() -> tuple[Scheme, ...]:
-    """Every scheme once, in order of its name."""
-    return tuple(sorted({scheme.name: scheme for scheme in _by_name().values()}.values(), key=lambda one: one.name))
+    """All schemes, without their aliases, sorted by name."""
+    distinct = {scheme.name: scheme for scheme in _by_name().values()}
+    return tuple(sorted(distinct.values(), key=lambda scheme: scheme.name))
 
 
 def find(name: str, *, also: tuple[str, ...] = ()) -> Scheme:
-    """The scheme of this name or alias. Raises `Invalid` that lists the allowed names, with those in `also`."""
+    """The scheme with this name or alias. Raises `Invalid` with the allowed names, including those in `also`."""
     scheme = _by_name().get(name)
     if scheme is None:
         close = difflib.get_close_matches(name.lower().replace("-", "_")[:100], names(), n=1)
-        meant = f" Did you mean {close[0]}?" if close else ""
+        hint = f" Did you mean {close[0]}?" if close else ""
         allowed = ", ".join(sorted((*names(), *also)))
-        raise Invalid(f"{name[:80]!r} is no signature scheme.{meant} Allowed are: {allowed}.")
+        raise Invalid(f"{name[:80]!r} is not a signature scheme.{hint} Allowed are: {allowed}.")
     return scheme
 
 
@@ -51,35 +52,38 @@ def _by_name() -> Mapping[str, Scheme]:
 
 
 def read(text: str) -> Mapping[str, Scheme]:
-    """A catalogue's schemes by name and by alias. Raises `BrokenCatalogue` that names the scheme and the field."""
-    found: dict[str, Scheme] = {}
+    """A catalogue's schemes by name and alias. Raises `BrokenCatalogue` with the name of the scheme and the field."""
+    by_name: dict[str, Scheme] = {}
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as fault:
         raise BrokenCatalogue(f"{_FILE}: {fault}") from fault
     for name, table in tables.items():
         scheme = _entry(name, table)
-        for known_as in (name, *scheme.aliases):
-            if known_as in found:
-                raise BrokenCatalogue(f"{_FILE}, {name}: {known_as} is already a name of {found[known_as].name}")
-            found[known_as] = scheme
-    return found
+        for name_or_alias in (name, *scheme.aliases):
+            if (other := by_name.get(name_or_alias)) is not None:
+                raise BrokenCatalogue(f"{_FILE}, {name}: {name_or_alias} is already a name of {other.name}")
+            by_name[name_or_alias] = scheme
+    return by_name
 
 
 def _entry(name: str, table: Any) -> Scheme:
     try:
         return msgspec.convert({**table, "name": name}, Scheme)
     except (msgspec.ValidationError, TypeError) as fault:
-        raise BrokenCatalogue(f"{_FILE}, {name}: {_in_plain_words(str(fault))}") from fault
+        raise BrokenCatalogue(f"{_FILE}, {name}: {_with_choices(str(fault))}") from fault
 
 
-def _in_plain_words(said: str) -> str:
-    """msgspec ends its message with the place, such as `$.signature.encoding`, and names no allowed values."""
-    what, _, place = said.partition(" - at `$.")
-    field = place.rstrip("`")
-    choices = _CHOICES.get(field.rpartition(".")[2]) if "enum" in what else None
+def _with_choices(message: str) -> str:
+    """A message of msgspec with the field first, and with the field's allowed values.
+
+    msgspec puts the field last, such as `$.signature.encoding`, and does not list allowed values.
+    """
+    problem, _, path = message.partition(" - at `$.")
+    field = path.rstrip("`")
+    choices = _CHOICES.get(field.rpartition(".")[2]) if "enum" in problem else None
     allowed = f"; write one of {', '.join(choices)}" if choices else ""
-    return f"{field}: {what}{allowed}" if field else said
+    return f"{field}: {problem}{allowed}" if field else message
 
 
 _CHOICES: Final[Mapping[str, type[StrEnum]]] = {

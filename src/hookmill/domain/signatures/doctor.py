@@ -1,6 +1,6 @@
-"""Why was a signed request refused? One sentence for the owner, who can't see the sender's side.
+"""Diagnoses a refused signature in one sentence for the webhook's owner, who can't see the sender's configuration.
 
-The sentence never holds a secret, a signature or anything of the body: only names of headers and of providers.
+The sentence contains names of headers and providers, but never a secret, a signature or a part of the body.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,36 +21,36 @@ OTHERS_NAMED_MAX: Final = 3
 def diagnose(
     scheme: Scheme, keys: Sequence[Key], previous_keys: Sequence[Key], request: SignedRequest, now_us: int
 ) -> str:
-    """What is probably wrong and what to do, in one sentence. Costs several verifications; never raises."""
-    verdict = verify(scheme, keys, request, now_us)
-    if isinstance(verdict, Verified):
-        return "The signature is right."
-    match verdict.reason:
+    """The probable mistake and its fix, in one sentence. Costs several verifications; never raises."""
+    result = verify(scheme, keys, request, now_us)
+    if isinstance(result, Verified):
+        return "The signature is valid."
+    match result.reason:
         case Failure.STALE:
-            return _stale(scheme, verdict)
+            return _stale(scheme, result)
         case Failure.AHEAD:
             return (
-                f"The signature is from {verdict.seconds} s in the future: compare the sender's clock with this "
+                f"The signature is from {result.seconds} s in the future: compare the sender's clock with this "
                 "machine's."
             )
         case Failure.NO_SIGNATURE:
             return _absent(scheme, keys, request, now_us)
         case Failure.MISMATCH | Failure.WRONG_PREFIX | Failure.WRONG_ENCODING | Failure.NO_ENTRY | Failure.NO_TIMESTAMP:
             return (
-                _found_by_trying(scheme, keys, previous_keys, request, now_us)
+                _matching_variant(scheme, keys, previous_keys, request, now_us)
                 or _another_provider(scheme, keys, request, now_us)
-                or _as_it_stands(scheme, verdict)
+                or _failure_in_words(scheme, result)
             )
         case _:
-            return _as_it_stands(scheme, verdict)
+            return _failure_in_words(scheme, result)
 
 
-def _stale(scheme: Scheme, verdict: Unverified) -> str:
+def _stale(scheme: Scheme, result: Unverified) -> str:
     if scheme.jwt is not None:
-        return f"The signed token expired {verdict.seconds} s ago: compare the sender's clock with this machine's."
+        return f"The signed token expired {result.seconds} s ago: compare the sender's clock with this machine's."
     allowed = scheme.timestamp.tolerance_seconds if scheme.timestamp else 0
     return (
-        f"The signature is {verdict.seconds} s old and {allowed} s are allowed: a late repeat, or one of the two "
+        f"The signature is {result.seconds} s old and {allowed} s are allowed: this is a late retry, or one of the two "
         "clocks is wrong."
     )
 
@@ -59,26 +59,26 @@ def _absent(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us:
     other = _another_provider(scheme, keys, request, now_us)
     if other is not None:
         return other
-    where = _place(scheme)
-    return f"The request has no signature in {where}: check that the sender has a secret, and that it posts from there."
+    location = _signature_location(scheme)
+    return f"The request has no signature in {location}: check that the sender uses this scheme, and has a secret."
 
 
-def _place(scheme: Scheme) -> str:
+def _signature_location(scheme: Scheme) -> str:
     kind, _, name = scheme.signature.sources[0].partition(":")
     if kind == "json":
         return f"the body's field {name}"
     return f"the header {name}1" if kind == "numbered" else f"the header {name}"
 
 
-def _found_by_trying(
+def _matching_variant(
     scheme: Scheme, keys: Sequence[Key], previous_keys: Sequence[Key], request: SignedRequest, now_us: int
 ) -> str | None:
-    """What would have made the signature match."""
+    """The first variant of the body or the key with which the signature matches, as a sentence."""
 
-    def matches(tried: Sequence[Key], sent: SignedRequest) -> bool:
-        verdict = verify(scheme, tried, sent, now_us)
-        # A signature that is right and old is still right: that is what is looked for here.
-        return isinstance(verdict, Verified) or verdict.reason in {Failure.STALE, Failure.AHEAD}
+    def matches(keys: Sequence[Key], request: SignedRequest) -> bool:
+        result = verify(scheme, keys, request, now_us)
+        # The age of the signature does not matter here.
+        return isinstance(result, Verified) or result.reason in {Failure.STALE, Failure.AHEAD}
 
     if previous_keys and matches(previous_keys, request):
         return "The signature matches the previous secret: give the sender the new one."
@@ -95,10 +95,10 @@ def _found_by_trying(
 def _other_bodies(body: bytes) -> Iterator[tuple[str, bytes]]:
     trimmed = body.strip()
     if trimmed != body:
-        yield "The signature matches without the white space around the body: something on the way added it.", trimmed
+        yield "The signature matches without the white space around the body: a proxy in between adds it.", trimmed
     for ending in (b"\n", b"\r\n"):
         yield (
-            "The signature matches with a line break after the body: something on the way took it off.",
+            "The signature matches with a line break after the body: a proxy in between removes it.",
             body + ending,
         )
 
@@ -108,41 +108,41 @@ def _other_keys(scheme: Scheme, key: Key) -> Iterator[tuple[str, Key]]:
         return
     text = key.text.reveal()
     bare = without_prefix(scheme.secret, text)
-    literal = scheme.secret.decode is SecretDecoding.TEXT
+    is_literal = scheme.secret.decode is SecretDecoding.TEXT
     unwrapped = bare.removeprefix("whsec_")
 
     def with_bytes(shared: bytes) -> Key:
         return replace(key, shared=shared)
 
-    written = text.encode("utf-8", "surrogatepass")
-    if literal:
+    literal = text.encode("utf-8", "surrogatepass")
+    if is_literal:
         decoders: dict[str, Callable[[str], bytes | None]] = {"base64": base64_secret, "hexadecimal": hex_secret}
         for form, decode in decoders.items():
             decoded = decode(unwrapped)
             if decoded:
                 yield (
-                    f"The signature matches when the secret is read as {form}, which {scheme.title} doesn't do: the "
-                    "sender signs in another way, so choose another scheme.",
+                    f"The signature matches if the secret is decoded as {form}, which {scheme.title} doesn't do: the "
+                    "sender has another scheme, so choose that one.",
                     with_bytes(decoded),
                 )
     else:
         sentence = (
-            f"The signature matches when the secret is taken literally, but {scheme.title} decodes it "
-            f"({scheme.secret.decode}): the sender should decode it too, or choose another scheme."
+            f"The signature matches if the secret is not decoded, but {scheme.title} decodes it "
+            f"({scheme.secret.decode}): the sender should decode the secret too, or choose another scheme."
         )
-        yield sentence, with_bytes(written)
+        yield sentence, with_bytes(literal)
         yield sentence, with_bytes(bare.encode("utf-8", "surrogatepass"))
     for ending in (b"\n", b"\r\n", b" "):
         yield (
-            "The signature matches with white space after the secret: the sender's copy of it ends in a line break "
-            "or a space, so enter it there again.",
-            with_bytes(written + ending),
+            "The signature matches with white space after the secret: the sender's copy ends in a line break or a "
+            "space, so enter the secret there again.",
+            with_bytes(literal + ending),
         )
     trimmed = text.strip()
     if trimmed != text:
         try:
             yield (
-                "The signature matches without the white space around the secret: enter it here again.",
+                "The signature matches without the white space around the secret: enter the secret here again.",
                 prepare_key(scheme, trimmed),
             )
         except Invalid:
@@ -150,41 +150,42 @@ def _other_keys(scheme: Scheme, key: Key) -> Iterator[tuple[str, Key]]:
 
 
 def _another_provider(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us: int) -> str | None:
-    """The scheme that fits the request better: one that verifies it, or else those whose headers it bears."""
+    """Another scheme that verifies the request, or else the schemes whose signature header it has, as a sentence."""
     others = [
         other
         for other in catalogue.schemes()
-        if other.name != scheme.name and not _is_weaker(other, scheme) and _bears_headers_of(other, request)
+        if other.name != scheme.name and not _is_weaker(other, scheme) and _has_signature_header(other, request)
     ]
     for other in others:
         if _verifies(other, keys, request, now_us):
             return (
-                f"The signature is right for the scheme {other.name} ({other.title}): make a webhook with that scheme, "
-                "and give its URL to the sender."
+                f"The signature is valid for the scheme {other.name} ({other.title}): create a webhook with that "
+                "scheme, and enter its URL at the sender."
             )
-    if not others or _bears_headers_of(scheme, request):
+    if not others or _has_signature_header(scheme, request):
         return None
-    named = [f"{other.name} ({other.title})" for other in others[:OTHERS_NAMED_MAX]]
+    candidates = [f"{other.name} ({other.title})" for other in others[:OTHERS_NAMED_MAX]]
     more = " among others" if len(others) > OTHERS_NAMED_MAX else ""
-    return f"The request has no {_place(scheme).removeprefix('the ')}; its headers look like {', '.join(named)}{more}."
+    location = _signature_location(scheme).removeprefix("the ")
+    return f"The request has no {location}; it has headers of {', '.join(candidates)}{more}."
 
 
 def _is_weaker(other: Scheme, scheme: Scheme) -> bool:
-    # Some providers send an older signature beside: nobody should go back to it.
+    # Some providers also send an older SHA-1 signature, which must not be recommended.
     return other.algorithm is Algorithm.HMAC_SHA1 and scheme.algorithm is not Algorithm.HMAC_SHA1
 
 
-def _bears_headers_of(scheme: Scheme, request: SignedRequest) -> bool:
-    names = [where.partition(":")[2] for where in scheme.signature.sources if not where.startswith("json:")]
+def _has_signature_header(scheme: Scheme, request: SignedRequest) -> bool:
+    names = [source.partition(":")[2] for source in scheme.signature.sources if not source.startswith("json:")]
     for name in names:
         value = request.headers.get(name.encode()) or request.headers.get(f"{name}1".encode())
-        # Authorization is everybody's: only its first word tells whose.
-        if value and (name != "authorization" or _begins(scheme, value)):
+        # Many schemes use Authorization; only the prefix of its value identifies one.
+        if value and (name != "authorization" or _has_prefix(scheme, value)):
             return True
     return False
 
 
-def _begins(scheme: Scheme, value: bytes) -> bool:
+def _has_prefix(scheme: Scheme, value: bytes) -> bool:
     return bool(scheme.signature.prefix) and value.startswith(scheme.signature.prefix.encode())
 
 
@@ -193,55 +194,54 @@ def _verifies(other: Scheme, keys: Sequence[Key], request: SignedRequest, now_us
         return False
     for key in keys:
         try:
-            tried = prepare_key(other, key.text.reveal())
+            other_key = prepare_key(other, key.text.reveal())
         except Invalid:
             continue
-        if isinstance(verify(other, [tried], request, now_us), Verified):
+        if isinstance(verify(other, [other_key], request, now_us), Verified):
             return True
     return False
 
 
 _ADVICE: Final = {
-    Failure.MISMATCH: "check that the sender and this webhook hold the same secret, and that nothing on the way "
-    "changes the body",
+    Failure.MISMATCH: "check that the sender and this webhook have the same secret, and that no proxy changes the body",
     Failure.WRONG_PREFIX: "check that the sender uses this scheme",
     Failure.WRONG_ENCODING: "check that the sender uses this scheme",
     Failure.NO_ENTRY: "check that the sender uses this scheme and its version",
-    Failure.NO_TIMESTAMP: "check that the sender uses this scheme, and that nothing on the way drops headers",
+    Failure.NO_TIMESTAMP: "check that the sender uses this scheme, and that no proxy removes headers",
     Failure.BAD_TIMESTAMP: "check that the sender uses this scheme",
-    Failure.INCOMPLETE: "check that nothing on the way drops headers or fields",
-    Failure.REPEATED_HEADER: "check what stands between the sender and this service",
-    Failure.BODY_CHANGED: "something on the way changes the body",
+    Failure.INCOMPLETE: "check that no proxy removes headers or fields",
+    Failure.REPEATED_HEADER: "check whether a proxy adds headers",
+    Failure.BODY_CHANGED: "check whether a proxy changes the body",
     Failure.WRONG_CLAIMS: "check that the sender uses this scheme",
-    Failure.TOO_LONG: "no sender of this scheme does that",
-    Failure.TOO_MANY: "no sender of this scheme does that",
+    Failure.TOO_LONG: "check that the sender uses this scheme, whose signatures are shorter",
+    Failure.TOO_MANY: "check that the sender uses this scheme, which sends fewer",
     Failure.NO_KEY: "enter the sender's secret",
 }
 
 
-def _as_it_stands(scheme: Scheme, verdict: Unverified) -> str:
-    reason, expected, place = str(verdict.reason), "", _place(scheme)
-    if verdict.reason is Failure.WRONG_PREFIX:
-        expected = f" (they begin with {scheme.signature.prefix.strip()})"
-    elif verdict.reason is Failure.WRONG_ENCODING:
-        expected = f" ({_written(scheme)})"
-    elif verdict.reason is Failure.NO_ENTRY and scheme.signature.entries is not None:
+def _failure_in_words(scheme: Scheme, result: Unverified) -> str:
+    reason, expected, location = str(result.reason), "", _signature_location(scheme)
+    if result.reason is Failure.WRONG_PREFIX:
+        expected = f" ({scheme.signature.prefix.strip()})"
+    elif result.reason is Failure.WRONG_ENCODING:
+        expected = f" ({_encoding_in_words(scheme)})"
+    elif result.reason is Failure.NO_ENTRY and scheme.signature.entries is not None:
         entries = scheme.signature.entries
         expected = f" ({entries.field}=…)" if entries.field else f" ({entries.tag},…)" if entries.tag else ""
-    elif verdict.reason in {Failure.NO_TIMESTAMP, Failure.BAD_TIMESTAMP} and scheme.timestamp is not None:
-        place = _place_of_time(scheme, scheme.timestamp)
-    return f"{reason[0].upper()}{reason[1:]}{expected}, in {place}: {_ADVICE[verdict.reason]}."
+    elif result.reason in {Failure.NO_TIMESTAMP, Failure.BAD_TIMESTAMP} and scheme.timestamp is not None:
+        location = _timestamp_location(scheme, scheme.timestamp)
+    return f"{reason[0].upper()}{reason[1:]}{expected}, in {location}: {_ADVICE[result.reason]}."
 
 
-def _written(scheme: Scheme) -> str:
+def _encoding_in_words(scheme: Scheme) -> str:
     size = signature_size(scheme.algorithm)
     if size is None or scheme.signature.encoding is not Encoding.HEX:
         return scheme.signature.encoding
     return f"{2 * size} hexadecimal digits"
 
 
-def _place_of_time(scheme: Scheme, timestamp: Timestamp) -> str:
+def _timestamp_location(scheme: Scheme, timestamp: Timestamp) -> str:
     kind, _, name = timestamp.sources[0].partition(":")
     if kind == "field":
-        return f"{name}=… beside the signature in {_place(scheme)}"
+        return f"the entry {name}=… of {_signature_location(scheme)}"
     return f"the body's field {name}" if kind == "json" else f"the header {name}"

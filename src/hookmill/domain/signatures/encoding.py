@@ -1,4 +1,4 @@
-"""How signatures, secrets and times are written. Every reader is strict, and answers None for what it can't read."""
+"""Encodings of signatures, secrets and times. Every decoder is strict, and returns None for invalid input."""
 
 import binascii
 import re
@@ -14,14 +14,14 @@ Decode = Callable[[bytes], bytes | None]
 
 
 class Encoding(StrEnum):
-    """How a signature is written."""
+    """The encoding of a signature."""
 
     HEX = "hex"
     BASE64 = "base64"
     BASE64URL = "base64url"
     """The URL-safe alphabet, without padding."""
     TEXT = "text"
-    """A token or a JWT: the text is the value."""
+    """A token or a JWT, which is used as it is."""
 
 
 class TimeUnit(StrEnum):
@@ -31,7 +31,7 @@ class TimeUnit(StrEnum):
 
 
 def decoder(encoding: Encoding, size: int | None) -> Decode:
-    """A reader of signatures of `size` bytes; None means that the key decides how long they are."""
+    """A decoder of signatures of `size` bytes. With None, the key determines the size."""
     match encoding:
         case Encoding.HEX:
             digits = "+" if size is None else f"{{{2 * size}}}"
@@ -45,32 +45,32 @@ def decoder(encoding: Encoding, size: int | None) -> Decode:
             letters_only = "+" if size is None else f"{{{-(-size * 8 // 6)}}}"
             return _strict(rf"[A-Za-z0-9_-]{letters_only}\Z", _unpadded)
         case Encoding.TEXT:
-            return lambda given: sha256(given).digest()
+            return lambda text: sha256(text).digest()
 
 
 def _strict(pattern: str, decode: Callable[[bytes], bytes]) -> Decode:
-    # The libraries' own decoders skip junk, spaces and second padding: only the pattern says what may come.
+    # The decoders of the standard library skip invalid characters, spaces and surplus padding. The pattern does not.
     matches = re.compile(pattern.encode()).match
 
-    def decode_strictly(given: bytes) -> bytes | None:
-        if not matches(given):
+    def decode_strictly(text: bytes) -> bytes | None:
+        if not matches(text):
             return None
         try:
-            return decode(given)
+            return decode(text)
         except binascii.Error:
             return None
 
     return decode_strictly
 
 
-def _unpadded(given: bytes) -> bytes:
-    return binascii.a2b_base64(given.translate(_TO_STANDARD) + b"=" * (-len(given) % 4))
+def _unpadded(text: bytes) -> bytes:
+    return binascii.a2b_base64(text.translate(_TO_STANDARD) + b"=" * (-len(text) % 4))
 
 
 _TO_STANDARD: Final = bytes.maketrans(b"-_", b"+/")
 
 base64url: Final = decoder(Encoding.BASE64URL, None)
-"""Reads one segment of a JWT."""
+"""Decodes one segment of a JWT."""
 
 
 def encode(encoding: Encoding, value: bytes) -> str:
@@ -90,7 +90,7 @@ _HEX_SECRET: Final = re.compile(r"(?:[0-9a-fA-F]{2})+\Z")
 
 
 def base64_secret(text: str) -> bytes | None:
-    """A secret in either alphabet, padded or not, as people paste them."""
+    """Decode a secret in the standard or the URL-safe alphabet, with or without padding, because users paste both."""
     letters = text.rstrip("=")
     if not _BASE64_SECRET.match(text) or len(letters) % 4 == 1:
         return None
@@ -101,7 +101,7 @@ def hex_secret(text: str) -> bytes | None:
     return bytes.fromhex(text) if _HEX_SECRET.match(text) else None
 
 
-# int() also takes spaces, underscores and the digits of other scripts.
+# int() also accepts spaces, underscores and the digits of other scripts.
 _DIGITS: Final = re.compile(rb"[0-9]{1,15}\Z")
 _ISO8601: Final = re.compile(
     rb"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.[0-9]{1,9})?(?:Z|([+-])([0-9]{2}):([0-9]{2}))\Z"
@@ -119,20 +119,20 @@ def seconds_since_1970(text: bytes, unit: TimeUnit) -> int | None:
 
 
 def _iso_seconds(text: bytes) -> int | None:
-    written = _ISO8601.match(text)
-    if written is None:
+    match = _ISO8601.match(text)
+    if match is None:
         return None
-    sign, hours, minutes = written.groups()[6:]
+    sign, hours, minutes = match.groups()[6:]
     offset = 0 if sign is None else (int(hours) * 60 + int(minutes)) * (-60 if sign == b"-" else 60)
     try:
-        local = datetime(*(int(part) for part in written.groups()[:6]), tzinfo=UTC)  # type: ignore[arg-type, misc]
+        local = datetime(*(int(part) for part in match.groups()[:6]), tzinfo=UTC)  # type: ignore[arg-type, misc]
     except ValueError:
         return None
     return (local - _EPOCH) // timedelta(seconds=1) - offset
 
 
-def written_time(at_us: int, unit: TimeUnit) -> str:
-    """A moment (µs since 1970) as a sender writes it."""
+def encode_time(at_us: int, unit: TimeUnit) -> str:
+    """A time (µs since 1970) as a sender writes it."""
     match unit:
         case TimeUnit.SECONDS:
             return str(at_us // 1_000_000)

@@ -1,4 +1,4 @@
-"""`hmac`: a scheme that a user fills in, for senders that the catalogue doesn't know."""
+"""The scheme `hmac`: a user describes the signature of a sender that is not in the catalogue."""
 
 import re
 from collections.abc import Mapping
@@ -26,22 +26,22 @@ PREFIX_CHARACTERS_MAX: Final = 64
 
 
 class GenericHmac(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a user fills in."""
+    """The options of the scheme `hmac`, as a user enters them."""
 
     header: str
-    """The header that holds the signature."""
+    """The header that contains the signature."""
     prefix: str = ""
-    """What stands before it there, such as `sha256=`."""
+    """The text before the signature in the header, such as `sha256=`."""
     algorithm: str = "sha256"
     encoding: str = "hex"
     secret: str = "text"
     """How the secret becomes the key."""
     content: str = "{body}"
-    """What is signed: text with {body}, {ts}, {url} and {header:NAME}."""
+    """The signed content: text with {body}, {ts}, {url} and {header:NAME}."""
     timestamp_header: str | None = None
     timestamp_unit: str = "s"
     tolerance_seconds: int | None = None
-    """How old or how far ahead a signed time may be; None for any age."""
+    """The maximum distance of the signed time from now, past or future; None for no limit."""
 
 
 _ALGORITHMS: Final = {
@@ -49,78 +49,80 @@ _ALGORITHMS: Final = {
     "sha256": Algorithm.HMAC_SHA256,
     "sha512": Algorithm.HMAC_SHA512,
 }
-_ENCODINGS: Final = {one.value: one for one in (Encoding.HEX, Encoding.BASE64, Encoding.BASE64URL)}
-_SECRETS: Final = {one.value: one for one in (SecretDecoding.TEXT, SecretDecoding.BASE64, SecretDecoding.HEX)}
-_UNITS: Final = {one.value: one for one in TimeUnit}
+_ENCODINGS: Final = {encoding.value: encoding for encoding in (Encoding.HEX, Encoding.BASE64, Encoding.BASE64URL)}
+_SECRETS: Final = {
+    decoding.value: decoding for decoding in (SecretDecoding.TEXT, SecretDecoding.BASE64, SecretDecoding.HEX)
+}
+_UNITS: Final = {unit.value: unit for unit in TimeUnit}
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}\Z")
 _PREFIX: Final = re.compile(r"[\x20-\x7e]*\Z")
 _PLACEHOLDER: Final = re.compile(r"\{(body|ts|url|header:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100})\}")
-_NO_PROOF: Final = {"cookie", "host", "content-length", "connection", "transfer-encoding"}
+_UNUSABLE_HEADERS: Final = {"cookie", "host", "content-length", "connection", "transfer-encoding"}
 
 
 def read_generic(fields: Mapping[str, object]) -> GenericHmac:
-    """What a user filled in, by field name. Raises `Invalid` that names the field."""
+    """Read the options by their names. Raises `Invalid` with the name of the wrong option."""
     try:
         return msgspec.convert(dict(fields), GenericHmac)
     except (msgspec.ValidationError, UnicodeError) as fault:
         allowed = ", ".join(GenericHmac.__struct_fields__)
-        raise Invalid(f"The scheme {GENERIC} can't be read: {_said(fault)}. Its fields are {allowed}.") from fault
+        raise Invalid(f"The scheme {GENERIC} can't be read: {_message(fault)}. Its fields are {allowed}.") from fault
 
 
-def _said(fault: Exception) -> str:
-    return "a text holds half of a surrogate pair" if isinstance(fault, UnicodeError) else str(fault)
+def _message(fault: Exception) -> str:
+    return "a text contains half of a surrogate pair" if isinstance(fault, UnicodeError) else str(fault)
 
 
-def generic_scheme(given: GenericHmac) -> Scheme:
-    """The scheme that a user described. Raises `Invalid` that names the field at fault."""
-    header = _header("header", given.header)
-    if len(given.prefix) > PREFIX_CHARACTERS_MAX or not _PREFIX.match(given.prefix):
-        raise _fault("prefix", f"it has at most {PREFIX_CHARACTERS_MAX} printable ASCII characters")
-    algorithm = _choice("algorithm", given.algorithm, _ALGORITHMS)
-    encoding = _choice("encoding", given.encoding, _ENCODINGS)
-    decode = _choice("secret", given.secret, _SECRETS)
-    content = _content(given.content)
+def generic_scheme(options: GenericHmac) -> Scheme:
+    """The scheme that a user described. Raises `Invalid` with the name of the wrong option."""
+    header = _header("header", options.header)
+    if len(options.prefix) > PREFIX_CHARACTERS_MAX or not _PREFIX.match(options.prefix):
+        raise _invalid("prefix", f"it has at most {PREFIX_CHARACTERS_MAX} printable ASCII characters")
+    algorithm = _choice("algorithm", options.algorithm, _ALGORITHMS)
+    encoding = _choice("encoding", options.encoding, _ENCODINGS)
+    decode = _choice("secret", options.secret, _SECRETS)
+    content = _content(options.content)
     return Scheme(
         name=GENERIC,
         title="the sender",
         docs="",
         algorithm=algorithm,
-        signature=Signature(sources=(f"header:{header}",), encoding=encoding, prefix=given.prefix),
+        signature=Signature(sources=(f"header:{header}",), encoding=encoding, prefix=options.prefix),
         content=content,
-        timestamp=_timestamp(given, content),
+        timestamp=_timestamp(options, content),
         secret=SecretRule(decode=decode),
         proof=Proof(kind=ProofKind.NONE, source="described by its user"),
     )
 
 
-def _content(given: str) -> str:
-    if len(given) > CONTENT_CHARACTERS_MAX:
-        raise _fault("content", f"it has at most {CONTENT_CHARACTERS_MAX} characters")
-    if not given.isprintable() and any(one not in "\r\n\t" for one in given if not one.isprintable()):
-        raise _fault("content", "of control characters, only line breaks and tabs are signed anywhere")
-    literal = _PLACEHOLDER.sub("", given)
+def _content(content: str) -> str:
+    if len(content) > CONTENT_CHARACTERS_MAX:
+        raise _invalid("content", f"it has at most {CONTENT_CHARACTERS_MAX} characters")
+    if any(character not in "\r\n\t" for character in content if not character.isprintable()):
+        raise _invalid("content", "the only control characters that senders sign are line breaks and tabs")
+    literal = _PLACEHOLDER.sub("", content)
     if "{" in literal or "}" in literal:
-        raise _fault("content", "the placeholders are {body}, {ts}, {url} and {header:NAME}, and no other braces")
-    if "{body}" not in given:
-        # Whoever holds one delivery could put any other body under its signature.
-        raise _fault("content", "without {body} anybody could change the body; put it where the sender signs it")
-    return _PLACEHOLDER.sub(lambda placeholder: placeholder.group().lower(), given)
+        raise _invalid("content", "braces are only for the placeholders {body}, {ts}, {url} and {header:NAME}")
+    if "{body}" not in content:
+        # An attacker who sees one delivery could send any other body with its signature.
+        raise _invalid("content", "without {body} anybody could change the body; put it where the sender signs it")
+    return _PLACEHOLDER.sub(lambda placeholder: placeholder.group().lower(), content)
 
 
-def _timestamp(given: GenericHmac, content: str) -> Timestamp | None:
-    unit = _choice("timestamp_unit", given.timestamp_unit, _UNITS)
-    if given.timestamp_header is None:
+def _timestamp(options: GenericHmac, content: str) -> Timestamp | None:
+    unit = _choice("timestamp_unit", options.timestamp_unit, _UNITS)
+    if options.timestamp_header is None:
         if "{ts}" in content:
-            raise _fault("timestamp_header", "{ts} is signed, so name the header that holds the time")
-        if given.tolerance_seconds is not None:
-            raise _fault("tolerance_seconds", "an age needs a timestamp_header, and {ts} in the content")
+            raise _invalid("timestamp_header", "{ts} is signed, so enter the name of the header with the time")
+        if options.tolerance_seconds is not None:
+            raise _invalid("tolerance_seconds", "a tolerance needs a timestamp_header, and {ts} in the content")
         return None
-    header = _header("timestamp_header", given.timestamp_header)
+    header = _header("timestamp_header", options.timestamp_header)
     if "{ts}" not in content:
-        raise _fault("timestamp_header", "a time that isn't signed proves nothing; put {ts} into the content")
-    tolerance = given.tolerance_seconds
+        raise _invalid("timestamp_header", "a time that isn't signed proves nothing; put {ts} into the content")
+    tolerance = options.tolerance_seconds
     if tolerance is not None and not 1 <= tolerance <= TOLERANCE_SECONDS_MAX:
-        raise _fault("tolerance_seconds", f"it is from 1 to {TOLERANCE_SECONDS_MAX}")
+        raise _invalid("tolerance_seconds", f"it is from 1 to {TOLERANCE_SECONDS_MAX}")
     return Timestamp(
         sources=(f"header:{header}",), unit=unit, tolerance_seconds=tolerance, enforced=tolerance is not None
     )
@@ -128,20 +130,20 @@ def _timestamp(given: GenericHmac, content: str) -> Timestamp | None:
 
 def _header(field: str, name: str) -> str:
     if not _HEADER.match(name):
-        raise _fault(field, "it is a header name of letters, digits and dashes, such as X-Signature")
-    if name.lower() in _NO_PROOF:
-        raise _fault(field, f"{name} belongs to the connection and holds no signature")
+        raise _invalid(field, "it is a header name of letters, digits and dashes, such as X-Signature")
+    if name.lower() in _UNUSABLE_HEADERS:
+        raise _invalid(field, f"{name} belongs to the connection and never contains a signature")
     return name.lower()
 
 
 _Choice = TypeVar("_Choice")
 
 
-def _choice(field: str, given: str, choices: Mapping[str, _Choice]) -> _Choice:
-    if given not in choices:
-        raise _fault(field, f"{given[:40]!r} is none of {', '.join(choices)}")
-    return choices[given]
+def _choice(field: str, value: str, choices: Mapping[str, _Choice]) -> _Choice:
+    if value not in choices:
+        raise _invalid(field, f"{value[:40]!r} is none of {', '.join(choices)}")
+    return choices[value]
 
 
-def _fault(field: str, what: str) -> Invalid:
-    return Invalid(f"{field} of the scheme {GENERIC} can't be used: {what}.")
+def _invalid(field: str, reason: str) -> Invalid:
+    return Invalid(f"{field} of the scheme {GENERIC} can't be used: {reason}.")

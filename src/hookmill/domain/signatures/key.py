@@ -1,4 +1,4 @@
-"""A secret, decoded once into the key that verifies requests."""
+"""The key that verifies requests, decoded once from a secret."""
 
 import base64
 import unicodedata
@@ -22,10 +22,10 @@ RSA_BITS_MIN: Final = 2048
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Key:
-    """What a scheme verifies with. Printing it shows nothing."""
+    """The key of one secret for one scheme. Its `repr` does not contain the secret."""
 
     text: SecretValue
-    """The secret as it was given, for the diagnosis alone."""
+    """The secret as entered; only the diagnosis uses it."""
     shared: bytes = b""
     public: PublicKey | None = None
 
@@ -34,7 +34,7 @@ class Key:
 
 
 def prepare_key(scheme: Scheme, secret_text: str) -> Key:
-    """The key that this secret is for this scheme. Raises `Invalid` that says what is wrong and what to do."""
+    """Decode the secret as the scheme requires. Raises `Invalid`, which says what is wrong and what to do."""
     text = SecretValue(secret_text)
     if scheme.algorithm.uses_public_key:
         return Key(text, public=_public_key(scheme, secret_text))
@@ -42,24 +42,24 @@ def prepare_key(scheme: Scheme, secret_text: str) -> Key:
 
 
 def shared_key(scheme: Scheme, secret_text: str) -> bytes:
-    """The bytes that both sides hold."""
+    """The bytes of a key that sender and receiver share."""
     rule = scheme.secret
     _refuse_foreign(scheme, secret_text)
     bare = without_prefix(rule, secret_text)
     if "\x00" in bare:
-        # HMAC pads keys with NULs, so that several secrets would be one key.
-        raise Invalid(f"The secret for {scheme.title} holds a NUL. Copy it again from the provider.")
+        # HMAC pads keys with NULs: with and without a final NUL, the key would be the same.
+        raise Invalid(f"The secret for {scheme.title} contains a NUL. Copy it again from the provider.")
     if rule.normalize:
         bare = unicodedata.normalize("NFKD", bare)
     key = _decoded(scheme, rule, bare)
     if len(key) < max(1, rule.minimum):
-        least = f"{rule.minimum} bytes" if rule.minimum > 1 else "one byte"
-        raise Invalid(f"The secret for {scheme.title} is too short: its key needs at least {least}. Copy all of it.")
+        minimum = f"{rule.minimum} bytes" if rule.minimum > 1 else "one byte"
+        raise Invalid(f"The secret for {scheme.title} is too short: its key needs at least {minimum}. Copy all of it.")
     return key
 
 
 def without_prefix(rule: SecretRule, secret_text: str) -> str:
-    prefix = next((one for one in rule.strip if secret_text.startswith(one)), "")
+    prefix = next((prefix for prefix in rule.strip if secret_text.startswith(prefix)), "")
     return secret_text[len(prefix) :]
 
 
@@ -67,7 +67,7 @@ def _refuse_foreign(scheme: Scheme, secret_text: str) -> None:
     for prefix in scheme.secret.foreign:
         if secret_text.startswith(prefix):
             raise Invalid(
-                f"A secret that begins with {prefix} is not one that {scheme.title} signs with here. "
+                f"{scheme.title} does not sign webhooks with a secret that begins with {prefix}. "
                 "Use the shared secret instead."
             )
 
@@ -79,12 +79,12 @@ def _decoded(scheme: Scheme, rule: SecretRule, bare: str) -> bytes:
         case SecretDecoding.HEX:
             key, form = hex_secret(bare), "hexadecimal"
         case _:
-            key, form = _utf8(bare), "text that UTF-8 can write"
+            key, form = _utf8(bare), "text that UTF-8 can encode"
     if key is None:
         after = f" after {rule.strip[-1]}" if rule.strip else ""
         raise Invalid(
-            f"The secret for {scheme.title} is not {form}{after}. Copy it unchanged from where {scheme.title} "
-            "shows it, and check that this is the right scheme."
+            f"The secret for {scheme.title} is not {form}{after}. Copy it unchanged from {scheme.title}, and check "
+            "that this is the right scheme."
         )
     return key
 
@@ -108,7 +108,7 @@ def _public_key(scheme: Scheme, text: str) -> PublicKey:
         case Algorithm.RSA_PKCS1_SHA256 if isinstance(key, RSAPublicKey) and key.key_size >= RSA_BITS_MIN:
             return key
         case _:
-            raise Invalid(f"This is not the kind of public key that {scheme.title} signs for ({scheme.algorithm}).")
+            raise Invalid(f"This is not the kind of public key that {scheme.title} uses ({scheme.algorithm}).")
 
 
 def _loaded(scheme: Scheme, text: str) -> object:
@@ -121,8 +121,8 @@ def _loaded(scheme: Scheme, text: str) -> object:
         return serialization.load_der_public_key(base64_secret("".join(text.split())) or b"")
     except (ValueError, TypeError, UnsupportedAlgorithm) as fault:
         raise Invalid(
-            f"The secret for {scheme.title} is its public key, and this is none ({_EXPECTED[scheme.secret.decode]}). "
-            f"Copy it from where {scheme.title} shows it."
+            f"The secret for {scheme.title} is the provider's public key, and this text is not a public key "
+            f"({_EXPECTED[scheme.secret.decode]}). Copy the key from {scheme.title}."
         ) from fault
 
 
@@ -135,12 +135,12 @@ _EXPECTED: Final = {
 
 
 def generates_secret(scheme: Scheme) -> bool:
-    """Whether a blank secret is made here and handed to the sender. Other providers make their own."""
+    """Whether this service generates the secret if the user enters none. Other providers generate their own."""
     return scheme.secret.generated_prefix is not None
 
 
 def generated_secret(scheme: Scheme, entropy: bytes) -> SecretValue:
-    """A new secret of 256 random bits in the form that the scheme's senders expect."""
-    assert scheme.secret.generated_prefix is not None, "asked of a scheme that generates no secret"
+    """A new secret of 256 random bits in the format that the scheme's senders expect."""
+    assert scheme.secret.generated_prefix is not None, "the secrets of this scheme come from the provider"
     assert len(entropy) >= GENERATED_BYTES, "entropy is 32 bytes or more"
     return SecretValue(scheme.secret.generated_prefix + base64.b64encode(entropy[:GENERATED_BYTES]).decode())

@@ -1,6 +1,6 @@
-"""What a scheme asks of a request: headers, values in the body, the URL; and templates made of these.
+"""Reads the values that a scheme needs from a request: headers, values in the body, the URL, and templates of these.
 
-Everything is compiled once per scheme into readers. A reader never raises; None says that the value is not there.
+Each scheme is compiled once into readers. A reader never raises, and returns None for an absent value.
 """
 
 import re
@@ -17,25 +17,25 @@ class SignedRequest:
 
     headers: Mapping[bytes, bytes]
     """The first value of each header, by its name in lower case."""
-    conflicting: frozenset[bytes]
-    """The names that came more than once with different values."""
+    conflicting_headers: frozenset[bytes]
+    """The headers that occurred more than once with different values."""
     body: bytes
     url: str
-    """The public URL from the settings with the path and query of this request. Never built from `Host`."""
+    """The public URL from the settings, with the path and query of this request. Never derived from `Host`."""
     method: str = "POST"
 
 
 class Verification:
-    """The verification of one request. The body is parsed when a scheme first needs a value from it."""
+    """The state while one request is verified. The body is parsed when a scheme first reads a value from it."""
 
     __slots__ = ("_body", "_parsed", "listed_timestamp", "request", "secret", "timestamp")
 
     def __init__(self, request: SignedRequest) -> None:
         self.request = request
         self.timestamp = b""
-        """The time as it was written, which is what providers sign."""
+        """The time as the provider wrote it, because the provider signs this text."""
         self.listed_timestamp: bytes | None = None
-        """The time inside a signature header such as `t=…,v1=…`."""
+        """The time in a signature header such as `t=…,v1=…`."""
         self.secret = b""
         self._parsed = False
         self._body: Json = None
@@ -55,7 +55,7 @@ def header_reader(name: str) -> Reader:
     key = name.lower().encode()
 
     def read(verification: Verification) -> bytes | None:
-        # A blank header says no more than an absent one.
+        # A blank header counts as absent.
         return (verification.request.headers.get(key) or b"").strip(b" \t") or None
 
     return read
@@ -64,7 +64,7 @@ def header_reader(name: str) -> Reader:
 def body_reader(path: str) -> Reader:
     """Reads a string, whole number or boolean of a JSON body, as text.
 
-    A number in the path steps into an array that has no other element: what stands beside it would be unsigned.
+    The step `0` reads the only element of an array. With more elements, the others would be unsigned.
     """
     steps = path.split(".")
 
@@ -75,7 +75,7 @@ def body_reader(path: str) -> Reader:
 
 
 def value_at(value: Json, steps: Iterable[str]) -> Json:
-    """What a body holds at a path; None also for what isn't there."""
+    """The value at a path of the body; None if it is absent or null."""
     for step in steps:
         if type(value) is dict:
             value = value.get(step)
@@ -91,30 +91,30 @@ def _text(value: Json) -> bytes | None:
         return value.encode("utf-8", "surrogatepass")
     if type(value) is bool:
         return b"true" if value else b"false"
-    # Longer numbers are nobody's id, and the interpreter may refuse to write them out.
+    # No provider's ids are longer, and the interpreter may refuse to convert longer numbers to text.
     if type(value) is int and -(2**63) <= value < 2**64:
         return b"%d" % value
     return None
 
 
 def first_of(readers: Iterable[Reader]) -> Reader:
-    """Reads the first value that is there."""
+    """Reads the first value that is present."""
     choices = tuple(readers)
 
     def read(verification: Verification) -> bytes | None:
         for choice in choices:
-            if (found := choice(verification)) is not None:
-                return found
+            if (value := choice(verification)) is not None:
+                return value
         return None
 
     return choices[0] if len(choices) == 1 else read
 
 
-def source(text: str) -> Reader:
-    """`header:NAME`, `json:PATH`, or `field:NAME`, which stands beside the signature in its own header."""
-    kind, _, name = text.partition(":")
+def source_reader(source: str) -> Reader:
+    """A reader of `header:NAME`, `json:PATH`, or `field:NAME`, an entry of the signature's header."""
+    kind, _, name = source.partition(":")
     if kind == "header" and name != name.lower():
-        # One spelling, so that schemes can be compared by the headers they name.
+        # With one spelling, schemes can be compared by their headers.
         raise ValueError(f"write header names in lower case: 'header:{name.lower()}'")
     if kind == "header" and name:
         return header_reader(name)
@@ -122,50 +122,50 @@ def source(text: str) -> Reader:
         return body_reader(name)
     if kind == "field" and name:
         return lambda verification: verification.listed_timestamp
-    raise ValueError(f"{text!r} is no source; write header:NAME, json:PATH or field:NAME")
+    raise ValueError(f"{source!r} is not a source; write header:NAME, json:PATH or field:NAME")
 
 
 class Template:
-    """Text with placeholders, filled in from a request."""
+    """Text with placeholders for values of a request."""
 
     __slots__ = ("_parts", "_whole", "placeholders")
 
-    def __init__(self, text: str, named: Mapping[str, Reader]) -> None:
-        """`named` are the placeholders that this template knows beside those of every template.
+    def __init__(self, text: str, readers: Mapping[str, Reader]) -> None:
+        """`readers` adds placeholders to those that every template has.
 
-        Raises `ValueError` for a placeholder that nobody knows, or a brace that belongs to none.
+        Raises `ValueError` for an unknown placeholder, and for a brace outside a placeholder.
         """
         pieces = _PLACEHOLDER.split(text)
         self.placeholders = frozenset(pieces[1::2])
         stray = [literal for literal in pieces[::2] if "{" in literal or "}" in literal]
         if stray:
-            raise ValueError(f"a brace without its placeholder at {stray[0][:40]!r}")
+            raise ValueError(f"a brace outside a placeholder at {stray[0][:40]!r}")
         self._parts: list[bytes | Reader] = [
-            _placeholder(piece, named) if number % 2 else piece.encode()
+            _placeholder(piece, readers) if number % 2 else piece.encode()
             for number, piece in enumerate(pieces)
             if piece or number % 2
         ]
         self._whole = self._parts[0] if len(self._parts) == 1 and not isinstance(self._parts[0], bytes) else None
 
     def fill(self, verification: Verification) -> bytes | None:
-        """The text for this request; None when a value it needs is not there."""
+        """The text for this request; None if the value of a placeholder is absent."""
         if self._whole is not None:
-            # Most providers sign the bare body: it need not be copied.
+            # Most providers sign only the body. It is not copied.
             return self._whole(verification)
-        filled = []
+        pieces = []
         for part in self._parts:
             piece = part if isinstance(part, bytes) else part(verification)
             if piece is None:
                 return None
-            filled.append(piece)
-        return b"".join(filled)
+            pieces.append(piece)
+        return b"".join(pieces)
 
 
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 
 
-def _placeholder(name: str, named: Mapping[str, Reader]) -> Reader:
-    reader = named.get(name) or _EVERYWHERE.get(name)
+def _placeholder(name: str, readers: Mapping[str, Reader]) -> Reader:
+    reader = readers.get(name) or _BUILT_IN.get(name)
     if reader is not None:
         return reader
     kind, _, rest = name.partition(":")
@@ -173,9 +173,9 @@ def _placeholder(name: str, named: Mapping[str, Reader]) -> Reader:
         read = body_reader(rest)
         return lambda verification: read(verification) or b""
     if kind in {"header", "json"} and rest:
-        return source(name)
-    known = ", ".join(f"{{{each}}}" for each in (*_EVERYWHERE, *named, "header:NAME", "json:PATH", "json?:PATH"))
-    raise ValueError(f"unknown placeholder {{{name[:40]}}}; known here are {known}")
+        return source_reader(name)
+    allowed = ", ".join(f"{{{each}}}" for each in (*_BUILT_IN, *readers, "header:NAME", "json:PATH", "json?:PATH"))
+    raise ValueError(f"unknown placeholder {{{name[:40]}}}; allowed are {allowed}")
 
 
 def _path(verification: Verification) -> bytes:
@@ -184,7 +184,7 @@ def _path(verification: Verification) -> bytes:
     return (slash + path).encode("utf-8", "surrogatepass") or b"/"
 
 
-_EVERYWHERE: Final[Mapping[str, Reader]] = {
+_BUILT_IN: Final[Mapping[str, Reader]] = {
     "body": lambda verification: verification.request.body,
     "ts": lambda verification: verification.timestamp,
     "url": lambda verification: verification.request.url.encode("utf-8", "surrogatepass"),
@@ -194,14 +194,15 @@ _EVERYWHERE: Final[Mapping[str, Reader]] = {
 }
 
 
-def signed_headers_reader(list_header: str, join: str, most: int) -> Reader:
-    """Reads `name:value` of every header that another header lists, sorted by name."""
+def signed_headers_reader(list_header: str, join: str, headers_max: int) -> Reader:
+    """Reads `name:value` of every header that `list_header` lists, sorted by name."""
     read_list = header_reader(list_header)
 
     def read(verification: Verification) -> bytes | None:
         names = sorted(name.strip(b" \t").lower() for name in (read_list(verification) or b"").split(b","))
         headers = verification.request.headers
-        if len(names) > most or any(name not in headers or name in verification.request.conflicting for name in names):
+        conflicting = verification.request.conflicting_headers
+        if len(names) > headers_max or any(name not in headers or name in conflicting for name in names):
             return None
         return join.encode().join(name + b":" + headers[name].strip(b" \t") for name in names)
 

@@ -1,6 +1,6 @@
-"""The other direction: the same data signs, for trying out a webhook and for examples.
+"""Signs requests as a provider does, to try out a webhook and for examples.
 
-The private side of a public key stays with whoever signs; a webhook only ever holds the public one.
+For public-key schemes, the signer needs the private key. A webhook has only the public key.
 """
 
 import base64
@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.payload import Json
-from hookmill.domain.signatures.encoding import Encoding, base64_secret, encode, hex_secret, written_time
+from hookmill.domain.signatures.encoding import Encoding, base64_secret, encode, encode_time, hex_secret
 from hookmill.domain.signatures.key import RSA_BITS_MIN, shared_key
 from hookmill.domain.signatures.reading import SignedRequest, Verification
 from hookmill.domain.signatures.scheme import Algorithm, Jwt, Scheme, SecretDecoding
@@ -30,8 +30,8 @@ ENTROPY_BYTES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A request that is ready to be sent. The body and the URL differ from what was given where the scheme keeps its
-    signature, its id or the body's digest there."""
+    """A request that is ready to be sent. If the scheme puts a value into the body or the URL, these are the new
+    ones."""
 
     headers: list[tuple[str, str]]
     body: bytes
@@ -40,7 +40,7 @@ class Signed:
 
 @dataclass(frozen=True, slots=True)
 class ExampleSecret:
-    """A pair that works: what the sender signs with, and what the webhook is given. Equal for shared secrets."""
+    """A matching pair: the sender's secret or private key, and the webhook's secret. Shared secrets are equal."""
 
     signing: str
     webhook: str
@@ -55,39 +55,39 @@ def sign(
     delivery_id: str | None = None,
     event: tuple[str, str] | None = None,
 ) -> Signed:
-    """Sign as the provider would at `at_us` (µs since 1970). For public keys, `secret_text` is the private one.
+    """Sign as the provider would at `at_us` (µs since 1970). For public-key schemes, `secret_text` is the private key.
 
-    `event` is the event's type, after its place: `header:NAME` or `json:PATH`.
-    Without a delivery id, one is made for schemes that sign it, and left out elsewhere. Raises `Invalid` when the
-    scheme writes into the body and the body is no JSON object, or when the secret can't sign.
+    `event` is the location of the event type (`header:NAME` or `json:PATH`) and the type. If `delivery_id` is None,
+    schemes that sign the id get a generated one. Raises `Invalid` if the secret can't sign, or if the scheme puts a
+    value into the body and the body is not a JSON object.
     """
     draft = _Draft(scheme, body, url, at_us)
     if event is not None:
         draft.put(*event)
     draft.add_delivery_id(delivery_id)
-    written_at = draft.add_time()
+    time_text = draft.add_time()
     draft.add_body_hash()
     draft.add_signed_headers()
     if scheme.jwt is not None:
-        signature = _token(scheme.jwt, shared_key(scheme, secret_text), draft.body, at_us)
+        signature = _jwt(scheme.jwt, shared_key(scheme, secret_text), draft.body, at_us)
     else:
-        verification = draft.verification(written_at)
+        verification = draft.verification(time_text)
         if not scheme.algorithm.uses_public_key:
             verification.secret = shared_key(scheme, secret_text)
         signature = _signature(scheme, secret_text, verification)
-    draft.add_signature(scheme.signature.prefix + signature, written_at)
+    draft.add_signature(scheme.signature.prefix + signature, time_text)
     return Signed(draft.headers, draft.body, draft.url)
 
 
 class _Draft:
-    """A request on its way to being signed."""
+    """A request to which headers and values are added until it is signed."""
 
     def __init__(self, scheme: Scheme, body: bytes, url: str, at_us: int) -> None:
         self.scheme, self.body, self.url, self.at_us = scheme, body, url, at_us
         self.headers: list[tuple[str, str]] = list(scheme.also_sent.items())
 
-    def put(self, where: str, value: str) -> None:
-        kind, _, name = where.partition(":")
+    def put(self, location: str, value: str) -> None:
+        kind, _, name = location.partition(":")
         if kind == "header":
             self.headers.append((name, value))
         elif kind == "numbered":
@@ -98,31 +98,31 @@ class _Draft:
     def add_delivery_id(self, delivery_id: str | None) -> None:
         if not self.scheme.delivery_id:
             return
-        where = self.scheme.delivery_id[0]
-        needed = {"id", where} & self.scheme.compiled.content.placeholders
-        if delivery_id is None and needed:
-            # From the body and the time, so that a repeat of the same event has the same id.
+        location = self.scheme.delivery_id[0]
+        is_signed = not self.scheme.compiled.content.placeholders.isdisjoint({"id", location})
+        if delivery_id is None and is_signed:
+            # Derived from the body and the time, so that a retry of the same event has the same id.
             delivery_id = "msg_" + sha256(b"%d %s" % (self.at_us, self.body)).hexdigest()[:32]
         if delivery_id is not None:
-            self.put(where, delivery_id)
+            self.put(location, delivery_id)
 
     def add_time(self) -> bytes:
         timestamp = self.scheme.timestamp
         if timestamp is None:
             return b""
-        written = written_time(self.at_us, timestamp.unit)
-        where = timestamp.sources[0]
-        if not where.startswith("json:") or where in self.scheme.compiled.content.placeholders:
-            self.put(where, written)
-        return written.encode()
+        time_text = encode_time(self.at_us, timestamp.unit)
+        location = timestamp.sources[0]
+        if not location.startswith("json:") or location in self.scheme.compiled.content.placeholders:
+            self.put(location, time_text)
+        return time_text.encode()
 
     def add_body_hash(self) -> None:
         rule = self.scheme.body_hash
         if rule is None:
             return
-        bare, _, query = self.url.partition("?")
+        path, _, query = self.url.partition("?")
         others = [part for part in query.split("&") if part and part.partition("=")[0] != rule.query]
-        self.url = f"{bare}?{'&'.join([*others, f'{rule.query}={sha256(self.body).hexdigest()}'])}"
+        self.url = f"{path}?{'&'.join([*others, f'{rule.query}={sha256(self.body).hexdigest()}'])}"
 
     def add_signed_headers(self) -> None:
         rule = self.scheme.signed_headers
@@ -130,47 +130,49 @@ class _Draft:
             names = sorted({name.lower() for name, _ in self.headers} | {rule.header})
             self.headers.append((rule.header, ",".join(names)))
 
-    def verification(self, written_at: bytes) -> Verification:
+    def verification(self, time_text: bytes) -> Verification:
         headers = {name.lower().encode(): value.encode() for name, value in self.headers}
         verification = Verification(SignedRequest(headers, frozenset(), self.body, self.url))
-        verification.timestamp = written_at
+        verification.timestamp = time_text
         return verification
 
-    def add_signature(self, signature: str, written_at: bytes) -> None:
+    def add_signature(self, signature: str, time_text: bytes) -> None:
         entries, timestamp = self.scheme.signature.entries, self.scheme.timestamp
         if entries is not None and entries.tag:
             signature = f"{entries.tag},{signature}"
         elif entries is not None:
             parts = [f"{entries.field}={signature}" if entries.field else signature]
-            beside = timestamp.sources[0].partition(":") if timestamp else ("", "", "")
-            if beside[0] == "field":
-                parts.insert(0, f"{beside[2]}={written_at.decode()}" if entries.field else written_at.decode())
+            kind, _, name = timestamp.sources[0].partition(":") if timestamp else ("", "", "")
+            if kind == "field":
+                parts.insert(0, f"{name}={time_text.decode()}" if entries.field else time_text.decode())
             signature = entries.split.join(parts)
         self.put(self.scheme.signature.sources[0], signature)
 
 
 def _with_value(scheme: Scheme, body: bytes, path: str, value: str) -> bytes:
-    """The body with this value at the path; what is missing on the way there is made."""
+    """The body with this value at the path. Missing objects and arrays of the path are created."""
     try:
-        whole: Json = json.loads(body or b"{}")
+        root: Json = json.loads(body or b"{}")
     except (ValueError, RecursionError) as fault:
-        raise Invalid(f"{scheme.title} keeps values inside the body, so it must be a JSON object.") from fault
-    if type(whole) is not dict:
-        raise Invalid(f"{scheme.title} keeps values inside the body, so it must be a JSON object.")
+        raise Invalid(f"{scheme.title} puts values into the body, so the body must be a JSON object.") from fault
+    if type(root) is not dict:
+        raise Invalid(f"{scheme.title} puts values into the body, so the body must be a JSON object.")
     steps = path.split(".")
-    place: Json = whole
-    for step, following in zip(steps, [*steps[1:], None], strict=True):
-        if type(place) is list:
-            # Only ever the first element: a body with more of them is not signed as a whole.
-            place[:] = place[:1] or [{}]
-            place = place[0]
-        elif type(place) is not dict:
-            raise Invalid(f"{scheme.title} keeps a value inside the body at {path}, where this one has another.")
-        elif following is None:
-            place[step] = value
+    container: Json = root
+    for step, next_step in zip(steps, [*steps[1:], None], strict=True):
+        if type(container) is list:
+            # The signature covers only the first element, so the body gets no others.
+            container[:] = container[:1] or [{}]
+            container = container[0]
+        elif type(container) is not dict:
+            raise Invalid(
+                f"{scheme.title} puts a value into the body at {path}, but this body has another value there."
+            )
+        elif next_step is None:
+            container[step] = value
         else:
-            place = place.setdefault(step, [] if following == "0" else {})
-    return json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+            container = container.setdefault(step, [] if next_step == "0" else {})
+    return json.dumps(root, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
 def _signature(scheme: Scheme, secret_text: str, verification: Verification) -> str:
@@ -179,9 +181,9 @@ def _signature(scheme: Scheme, secret_text: str, verification: Verification) -> 
         return verification.secret.decode()
     content = compiled.content.fill(verification)
     if content is None:
-        raise Invalid(f"{scheme.title} signs values that this request lacks: {scheme.content}")
+        raise Invalid(f"{scheme.title} signs values that this request does not have: {scheme.content}")
     if scheme.algorithm.uses_public_key:
-        value = _by_private_key(scheme, secret_text, content)
+        value = _sign_with_private_key(scheme, secret_text, content)
     elif compiled.family == "hmac":
         value = hmac.digest(compiled.key.fill(verification) or verification.secret, content, compiled.digest)
     else:
@@ -189,7 +191,7 @@ def _signature(scheme: Scheme, secret_text: str, verification: Verification) -> 
     return encode(scheme.signature.encoding, value)
 
 
-def _by_private_key(scheme: Scheme, text: str, content: bytes) -> bytes:
+def _sign_with_private_key(scheme: Scheme, text: str, content: bytes) -> bytes:
     key = _private_key(scheme, text.strip())
     match key:
         case Ed25519PrivateKey():
@@ -214,25 +216,25 @@ def _private_key(scheme: Scheme, text: str) -> object:
             case _:
                 return serialization.load_der_private_key(base64_secret("".join(text.split())) or b"", password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as fault:
-        raise Invalid(f"Signing for {scheme.title} takes its private key, and this is none.") from fault
+        raise Invalid(f"To sign for {scheme.title}, enter a private key. This text is not a private key.") from fault
 
 
-def _token(rule: Jwt, key: bytes, body: bytes, at_us: int) -> str:
-    at = at_us // 1_000_000
+def _jwt(rule: Jwt, key: bytes, body: bytes, at_us: int) -> str:
+    now = at_us // 1_000_000
     claims: dict[str, Json] = {rule.body_claim: encode(rule.claim_encoding, sha256(body).digest())}
-    # Providers that don't fix their issuer put the name of a key there, and want to see one.
+    # If a provider has no fixed issuer, the issuer is the name of a key, and is required.
     claims["iss"] = rule.issuer or "sample"
     if rule.requires_expiry:
-        claims |= {"nbf": at, "exp": at + JWT_LIFETIME_SECONDS}
+        claims |= {"nbf": now, "exp": now + JWT_LIFETIME_SECONDS}
     parts = [encode(Encoding.BASE64URL, json.dumps(part).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, claims)]
     signed = ".".join(parts)
     return f"{signed}.{encode(Encoding.BASE64URL, hmac.digest(key, signed.encode(), 'sha256'))}"
 
 
 def example_secret(scheme: Scheme, entropy: bytes) -> ExampleSecret:
-    """A secret for trying the scheme out, made of at least 64 random bytes.
+    """A secret to try out the scheme, derived from at least 64 random bytes.
 
-    RSA keys come from the library's own random source, because they can't be made from so few bytes.
+    An RSA key needs more entropy, so it uses the library's random source.
     """
     assert len(entropy) >= ENTROPY_BYTES, "entropy is 64 bytes or more"
     if scheme.algorithm.uses_public_key:
@@ -256,7 +258,7 @@ def _example_pair(scheme: Scheme, entropy: bytes) -> ExampleSecret:
                 encode(encoding, entropy[:32]), encode(encoding, private.public_key().public_bytes_raw())
             )
         case Algorithm.ECDSA_P256_SHA256:
-            # 512 bits fold into the curve's 256 without favouring any key.
+            # Reducing 512 random bits modulo the 256-bit order has a negligible bias.
             number = int.from_bytes(entropy[:ENTROPY_BYTES]) % (_P256_ORDER - 1) + 1
             return _pem_pair(ec.derive_private_key(number, ec.SECP256R1()))
         case _:

@@ -1,7 +1,7 @@
-"""Does a signature prove its sender? Total: whatever a stranger sends ends in a verdict.
+"""Verifies the signature of a request. Never raises, whatever the client sent.
 
-The secret is compared without haste: every signature that was sent is compared with every active key, as bytes of
-equal length, and no comparison ends early. The signature is verified first and its age last.
+Comparisons take constant time: each signature of the request is compared with each active key, over equal lengths, and
+no match ends the loop early. The signature is verified first, its age last.
 """
 
 import hmac
@@ -31,88 +31,89 @@ JWT_LEEWAY_SECONDS: Final = 60
 
 
 class Failure(StrEnum):
-    """Why a signature proves nothing, for the owner's log. The sender is told nothing of it."""
+    """Why a signature was refused, for the owner's log. The response to the sender does not contain the reason."""
 
     NO_SIGNATURE = "the signature is absent"
-    REPEATED_HEADER = "a signed header came twice with different values"
+    REPEATED_HEADER = "a signed header occurs more than once, with different values"
     TOO_LONG = "the signature header is longer than 8 KiB"
-    TOO_MANY = "the request carries more than 16 signatures"
-    NO_ENTRY = "the signature header holds no entry of this scheme"
-    WRONG_PREFIX = "the signature does not begin as this scheme's do"
-    WRONG_ENCODING = "the signature is not written as this scheme's are"
+    TOO_MANY = "the request has more than 16 signatures"
+    NO_ENTRY = "the signature header has no entry of this scheme"
+    WRONG_PREFIX = "the signature does not begin with this scheme's prefix"
+    WRONG_ENCODING = "the signature is not in this scheme's encoding"
     NO_TIMESTAMP = "the signed time is absent"
-    BAD_TIMESTAMP = "the signed time is not one that this scheme writes"
+    BAD_TIMESTAMP = "the signed time is not in this scheme's format"
     INCOMPLETE = "a value that the signature covers is absent"
     MISMATCH = "the signature does not match"
-    BODY_CHANGED = "the signature is right, but for another body"
-    WRONG_CLAIMS = "the signed token does not claim what it must"
+    BODY_CHANGED = "the signature is valid, but for another body"
+    WRONG_CLAIMS = "a claim of the signed token is absent or wrong"
     STALE = "the signature is too old"
     AHEAD = "the signature is from too far in the future"
-    NO_KEY = "there is no secret to verify with"
+    NO_KEY = "the webhook has no secret to verify with"
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The sender holds the secret."""
+    """The sender has the secret."""
 
     fingerprint: bytes | None = None
-    """16 bytes that only a repeat of the same signed request has. None where the time is not enforced: there, what was
-    signed need not tell two deliveries of one body apart."""
+    """16 bytes that only a replay of the same signed request has. None if the scheme does not enforce the time: then
+    two deliveries of one body may have the same signed content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unverified:
-    """The sender did not prove itself."""
+    """The request has no valid signature."""
 
     reason: Failure
     seconds: int = 0
-    """How old a stale signature is, or how far ahead one of the future."""
+    """For `STALE`, the signature's age; for `AHEAD`, its distance from now."""
 
 
-Verdict = Verified | Unverified
+VerificationResult = Verified | Unverified
 _VERIFIED: Final = Verified()
 
 
-def verify(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us: int) -> Verdict:
-    """Judge a request by the scheme, with any of the active keys. `now_us` is in µs since 1970."""
+def verify(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us: int) -> VerificationResult:
+    """Verify that one of the active keys signed the request. `now_us` is in µs since 1970."""
     compiled = scheme.compiled
-    if not compiled.all_headers.isdisjoint(request.conflicting):
-        # Joined into one value, a second line could smuggle entries into a list.
+    if not compiled.all_headers.isdisjoint(request.conflicting_headers):
+        # If the values were joined, an attacker's second header could add entries to a list of signatures.
         return Unverified(Failure.REPEATED_HEADER)
     if not keys:
         return Unverified(Failure.NO_KEY)
     verification = Verification(request)
-    sent = _sent_signatures(compiled, verification)
-    if isinstance(sent, Failure):
-        return Unverified(sent)
+    signatures = _read_signatures(compiled, verification)
+    if isinstance(signatures, Failure):
+        return Unverified(signatures)
     if scheme.jwt is not None:
-        return _verify_token(scheme.jwt, keys, request, sent, now_us)
-    candidates = [value for one in sent if (value := compiled.decode(one)) is not None]
+        return _verify_jwt(scheme.jwt, keys, request, signatures, now_us)
+    candidates = [decoded for signature in signatures if (decoded := compiled.decode(signature)) is not None]
     if not candidates:
         return Unverified(Failure.WRONG_ENCODING)
     signed_at = _read_timestamp(scheme.timestamp, compiled, verification) if compiled.timestamp_needed else None
     if isinstance(signed_at, Failure):
         return Unverified(signed_at)
-    proven = _prove(compiled, keys, verification, candidates)
-    if isinstance(proven, Failure):
-        return Unverified(proven)
-    if scheme.body_hash is not None and not _url_names_body(scheme.body_hash.query, request):
+    fingerprint_input = _match(compiled, keys, verification, candidates)
+    if isinstance(fingerprint_input, Failure):
+        return Unverified(fingerprint_input)
+    if scheme.body_hash is not None and not _url_has_digest_of_body(scheme.body_hash.query, request):
         return Unverified(Failure.BODY_CHANGED)
     if signed_at is None:
         return _VERIFIED
     if scheme.timestamp is None or not scheme.timestamp.enforced:
         return _VERIFIED
-    return _aged(scheme.timestamp, signed_at, now_us) or Verified(sha256(proven).digest()[:16])
+    outside_tolerance = _outside_tolerance(scheme.timestamp, signed_at, now_us)
+    return outside_tolerance or Verified(sha256(fingerprint_input).digest()[:16])
 
 
 def delivery_id(scheme: Scheme, request: SignedRequest) -> bytes | None:
-    """The provider's own id of this event, from its header or the body. Ask for verified requests only."""
+    """The provider's id of this event, from a header or the body. `request` must be verified."""
     reader = scheme.compiled.delivery_id
     return None if reader is None else reader(Verification(request))
 
 
-def _sent_signatures(compiled: CompiledScheme, verification: Verification) -> list[bytes] | Failure:
-    """The signatures as they are written, without their prefix."""
+def _read_signatures(compiled: CompiledScheme, verification: Verification) -> list[bytes] | Failure:
+    """The signatures of the request, still encoded, without their prefix."""
     values = [value for read in compiled.signatures if (value := read(verification)) is not None]
     if not values:
         return Failure.NO_SIGNATURE
@@ -130,47 +131,50 @@ def _sent_signatures(compiled: CompiledScheme, verification: Verification) -> li
     return [value[len(prefix) :] for value in values if value.startswith(prefix)] or Failure.WRONG_PREFIX
 
 
-def _entries(compiled: CompiledScheme, value: bytes, verification: Verification) -> list[bytes]:
-    """The entries of a list that are signatures; the time beside them goes to the reading."""
-    parts = [part.strip(b" \t") for part in value.split(compiled.split)]
+def _entries(compiled: CompiledScheme, header: bytes, verification: Verification) -> list[bytes]:
+    """The signatures in a header that contains a list. Stores the list's timestamp in `verification`."""
+    parts = [part.strip(b" \t") for part in header.split(compiled.split)]
     assert compiled.entries is not None
     if compiled.entries.positional:
         verification.listed_timestamp = parts[0]
         return parts[1:]
-    between = b"," if compiled.entries.tag else b"="
-    found, times = [], set()
+    delimiter = b"," if compiled.entries.tag else b"="
+    signatures, timestamps = [], set()
     for part in parts:
-        name, mark, rest = part.partition(between)
-        if mark and name == compiled.entry_mark:
-            found.append(rest)
-        elif mark and name == compiled.entry_time:
-            times.add(rest)
-    # Two different times in one header leave open which one was signed.
-    verification.listed_timestamp = times.pop() if len(times) == 1 else None
-    return found
+        name, separator, value = part.partition(delimiter)
+        if separator and name == compiled.entry_name:
+            signatures.append(value)
+        elif separator and name == compiled.timestamp_entry_name:
+            timestamps.add(value)
+    # With two different timestamps, it is unclear which one was signed.
+    verification.listed_timestamp = timestamps.pop() if len(timestamps) == 1 else None
+    return signatures
 
 
 def _read_timestamp(timestamp: Timestamp | None, compiled: CompiledScheme, verification: Verification) -> int | Failure:
     assert timestamp is not None
     assert compiled.timestamp is not None
-    written = compiled.timestamp(verification)
-    if not written:
+    text = compiled.timestamp(verification)
+    if not text:
         return Failure.NO_TIMESTAMP
-    seconds = seconds_since_1970(written, timestamp.unit)
+    seconds = seconds_since_1970(text, timestamp.unit)
     if seconds is None:
         return Failure.BAD_TIMESTAMP
-    verification.timestamp = written
+    verification.timestamp = text
     return seconds
 
 
-def _prove(
+def _match(
     compiled: CompiledScheme, keys: Sequence[Key], verification: Verification, candidates: list[bytes]
 ) -> bytes | Failure:
-    """What the matching signature stands for: equal bytes for equal requests, however the signature was written."""
+    """The input of the fingerprint, if a candidate matches: the expected signature or, for a public key, the content.
+
+    Two encodings of one signature have the same fingerprint.
+    """
     content = None if compiled.keyed_content else compiled.content.fill(verification)
     if content is None and not compiled.keyed_content:
         return Failure.INCOMPLETE
-    proven = None
+    fingerprint_input = None
     for key in keys:
         verification.secret = key.shared
         if compiled.keyed_content:
@@ -180,27 +184,27 @@ def _prove(
         assert content is not None
         if key.public is not None:
             for candidate in candidates:
-                if _public_key_confirms(key.public, candidate, content):
-                    proven = content
+                if _public_key_verifies(key.public, candidate, content):
+                    fingerprint_input = content
             continue
-        expected = _expected(compiled, key, verification, content)
+        expected = _expected_signature(compiled, key, verification, content)
         for candidate in candidates:
             if hmac.compare_digest(expected, candidate):
-                proven = expected
-    return Failure.MISMATCH if proven is None else proven
+                fingerprint_input = expected
+    return Failure.MISMATCH if fingerprint_input is None else fingerprint_input
 
 
-def _expected(compiled: CompiledScheme, key: Key, verification: Verification, content: bytes) -> bytes:
+def _expected_signature(compiled: CompiledScheme, key: Key, verification: Verification, content: bytes) -> bytes:
     if compiled.family == "hmac":
         hmac_key = (compiled.key.fill(verification) or key.shared) if compiled.key_differs else key.shared
         return hmac.digest(hmac_key, content, compiled.digest)
     if compiled.family == "token":
-        # A token's reader digests what was sent, so that both sides are equally long.
+        # `decode` returns a token's digest, so both sides have equal length.
         return sha256(key.shared).digest()
     return new_digest(compiled.digest, content, usedforsecurity=False).digest()
 
 
-def _public_key_confirms(key: PublicKey, signature: bytes, content: bytes) -> bool:
+def _public_key_verifies(key: PublicKey, signature: bytes, content: bytes) -> bool:
     try:
         if isinstance(key, Ed25519PublicKey):
             key.verify(signature, content)
@@ -213,17 +217,17 @@ def _public_key_confirms(key: PublicKey, signature: bytes, content: bytes) -> bo
     return True
 
 
-def _url_names_body(parameter: str, request: SignedRequest) -> bool:
-    """Whether the signed URL carries this body's digest."""
+def _url_has_digest_of_body(parameter: str, request: SignedRequest) -> bool:
+    """Whether the signed URL has this body's digest in the query parameter."""
     _, _, query = request.url.partition("?")
-    named = [part.partition("=")[2] for part in query.split("&") if part.partition("=")[0] == parameter]
-    digest = _HEX_SHA256(named[0].encode("utf-8", "surrogatepass")) if len(named) == 1 else None
+    values = [part.partition("=")[2] for part in query.split("&") if part.partition("=")[0] == parameter]
+    digest = _HEX_SHA256(values[0].encode("utf-8", "surrogatepass")) if len(values) == 1 else None
     return digest is not None and hmac.compare_digest(digest, sha256(request.body).digest())
 
 
-def _aged(timestamp: Timestamp, signed_at: int, now_us: int) -> Unverified | None:
+def _outside_tolerance(timestamp: Timestamp, signed_at: int, now_us: int) -> Unverified | None:
     assert timestamp.tolerance_seconds is not None, "an enforced time has a tolerance"
-    # In whole seconds, as senders count: 300 seconds pass and 301 fail, on both sides.
+    # Senders count in whole seconds. With a tolerance of 300, 300 s pass and 301 s fail, in the past and the future.
     age = now_us // 1_000_000 - signed_at
     if age > timestamp.tolerance_seconds:
         return Unverified(Failure.STALE, age)
@@ -234,79 +238,78 @@ _HEX_SHA256: Final = decoder(Encoding.HEX, 32)
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
-    """A JWT taken apart; nothing in it is to be believed yet."""
+class _JwtParts:
+    """The parts of a JWT whose signature is not verified yet."""
 
     signed: bytes
     signature: bytes
     claims: bytes
 
 
-def _verify_token(rule: Jwt, keys: Sequence[Key], request: SignedRequest, sent: list[bytes], now_us: int) -> Verdict:
-    tokens = [token for one in sent if (token := _token(one)) is not None]
-    if not tokens:
+def _verify_jwt(
+    rule: Jwt, keys: Sequence[Key], request: SignedRequest, tokens: list[bytes], now_us: int
+) -> VerificationResult:
+    jwts = [parts for token in tokens if (parts := _split_jwt(token)) is not None]
+    if not jwts:
         return Unverified(Failure.WRONG_ENCODING)
-    proven = None
+    verified = None
     for key in keys:
-        for token in tokens:
-            if hmac.compare_digest(hmac.digest(key.shared, token.signed, "sha256"), token.signature):
-                proven = token
-    if proven is None:
+        for jwt in jwts:
+            if hmac.compare_digest(hmac.digest(key.shared, jwt.signed, "sha256"), jwt.signature):
+                verified = jwt
+    if verified is None:
         return Unverified(Failure.MISMATCH)
-    claims = _object(proven.claims)
+    claims = _parse_object(verified.claims)
     if claims is None:
         return Unverified(Failure.WRONG_CLAIMS)
-    return _judge_claims(rule, claims, request.body, now_us)
+    return _verify_claims(rule, claims, request.body, now_us)
 
 
-def _token(written: bytes) -> _Token | None:
-    """The token, if it names HS256. A token that chose its own algorithm would choose `none`."""
-    parts = written.split(b".")
+def _split_jwt(token: bytes) -> _JwtParts | None:
+    """The parts of a JWT with the algorithm HS256. An attacker could choose the algorithm `none`."""
+    parts = token.split(b".")
     if len(parts) != 3:
         return None
     header, claims, signature = (base64url(part) for part in parts)
     if header is None or claims is None or signature is None:
         return None
-    stated = _object(header)
-    if stated is None or stated.get("alg") != "HS256" or "crit" in stated:
+    fields = _parse_object(header)
+    if fields is None or fields.get("alg") != "HS256" or "crit" in fields:
         return None
-    return _Token(b".".join(parts[:2]), signature, claims)
+    return _JwtParts(b".".join(parts[:2]), signature, claims)
 
 
-def _object(text: bytes) -> dict[str, Json] | None:
+def _parse_object(text: bytes) -> dict[str, Json] | None:
     parsed = parse(text)
     if isinstance(parsed, NotJson):
         return None
     return parsed.value if type(parsed.value) is dict else None
 
 
-def _judge_claims(rule: Jwt, claims: dict[str, Json], body: bytes, now_us: int) -> Verdict:
-    claimed = claims.get(rule.body_claim)
-    written = claimed.encode("utf-8", "surrogatepass") if type(claimed) is str else b""
-    digest = decoder(rule.claim_encoding, 32)(written)
+def _verify_claims(rule: Jwt, claims: dict[str, Json], body: bytes, now_us: int) -> VerificationResult:
+    body_claim = claims.get(rule.body_claim)
+    encoded_digest = body_claim.encode("utf-8", "surrogatepass") if type(body_claim) is str else b""
+    digest = decoder(rule.claim_encoding, 32)(encoded_digest)
     if digest is None or (rule.issuer is not None and claims.get("iss") != rule.issuer):
         return Unverified(Failure.WRONG_CLAIMS)
     if not hmac.compare_digest(digest, sha256(body).digest()):
         return Unverified(Failure.BODY_CHANGED)
-    expires, begins = _moment(claims.get("exp")), _moment(claims.get("nbf"))
-    if expires is _NO_MOMENT or begins is _NO_MOMENT or (rule.requires_expiry and expires is None):
+    expires, valid_from = _numeric_date(claims.get("exp")), _numeric_date(claims.get("nbf"))
+    if isinstance(expires, Failure) or isinstance(valid_from, Failure) or (rule.requires_expiry and expires is None):
         return Unverified(Failure.WRONG_CLAIMS)
     now = now_us // 1_000_000
     if expires is not None and now - expires > JWT_LEEWAY_SECONDS:
         return Unverified(Failure.STALE, now - expires)
-    if begins is not None and begins - now > JWT_LEEWAY_SECONDS:
-        return Unverified(Failure.AHEAD, begins - now)
+    if valid_from is not None and valid_from - now > JWT_LEEWAY_SECONDS:
+        return Unverified(Failure.AHEAD, valid_from - now)
     return _VERIFIED
 
 
-_NO_MOMENT: Final = -1
-
-
-def _moment(claim: Json) -> int | None:
-    """A claimed time in whole seconds since 1970; `_NO_MOMENT` for what is no such time."""
+def _numeric_date(claim: Json) -> int | Failure | None:
+    """The whole seconds since 1970 in a claim; None if the claim is absent."""
     if claim is None:
         return None
-    # A boolean is no number, and arithmetic with a number of a thousand digits may not end well.
+    # The exact types exclude booleans. The limit excludes numbers of a thousand digits, which are slow to convert.
     if type(claim) not in {int, Decimal} or not 0 <= claim < 2**53:
-        return _NO_MOMENT
+        return Failure.WRONG_CLAIMS
     return int(claim)

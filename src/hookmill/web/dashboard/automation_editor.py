@@ -82,7 +82,7 @@ def draft_of(automation: Automation, *, as_list: bool) -> Draft:
         webhooks=list(only.webhook_ids) if only is not None else [],
         filter=filter_text(only) if only is not None else "",
         events="\n".join(only.event_types) if only is not None else "",
-        triggers=filter_editor.written([each.as_json() for each in automation.every_trigger]) if is_list else "",
+        triggers=filter_editor.written([each.as_json() for each in automation.all_triggers]) if is_list else "",
         version=str(automation.version),
     )
 
