@@ -22,11 +22,11 @@ from hookmill.domain.delivery import (
     CutShort,
     Duplicate,
     Label,
+    LogDetails,
     NoSuchWebhook,
     Outcome,
     RateLimit,
     RateLimited,
-    Recorded,
     Unavailable,
     identify,
     rate_limited,
@@ -139,8 +139,10 @@ class Ingress:
         if isinstance(body, TooLarge) and not isinstance(authentication, Refused):
             # An unauthenticated attempt must not count against the sender's rate limit.
             limit = RateLimit.DELIVERIES if authentication is not None else RateLimit.FAILED_AUTHENTICATIONS
-            recorded = _recorded(webhook, attempt) if authentication is not None else None
-            return self._rejection(webhook, attempt, Label.REJECTED_TOO_LARGE, limit, body.size, recorded=recorded)
+            log_details = _log_details(webhook, attempt) if authentication is not None else None
+            return self._rejection(
+                webhook, attempt, Label.REJECTED_TOO_LARGE, limit, body.size, log_details=log_details
+            )
         if not isinstance(authentication, Authentic) or not isinstance(body, bytes):
             return self._authentication_failure(webhook, attempt, authentication, body)
         parsed = payload.parse(body)
@@ -151,15 +153,15 @@ class Ingress:
                 Label.REJECTED_INVALID_JSON,
                 RateLimit.DELIVERIES,
                 len(body),
-                recorded=_recorded(webhook, attempt, reason=parsed.reason),
+                log_details=_log_details(webhook, attempt, reason=parsed.reason),
             )
         return self._acceptance(webhook, attempt, authentication, body, parsed)
 
     def _acceptance(
         self, webhook: LiveWebhook, attempt: Attempt, proof: Authentic, body: bytes, parsed: payload.Parsed
     ) -> Acceptance:
-        recorded = _recorded(webhook, attempt, parsed)
-        event = recorded.event if recorded is not None else None
+        log_details = _log_details(webhook, attempt, parsed)
+        event = log_details.event if log_details is not None else None
         runs: tuple[RunToStart, ...] = ()
         if webhook.subscriptions and proof.reply is None:
             runs = tuple(
@@ -178,7 +180,7 @@ class Ingress:
             identity=identify(webhook.delivery_id_header, proof.event_id, attempt, body),
             body=body,
             runs=runs,
-            recorded=recorded,
+            log_details=log_details,
         )
 
     def _authentication_failure(
@@ -200,8 +202,8 @@ class Ingress:
             # A diagnosis costs many times as much as verification. It is skipped if the attempt gets no row anyway.
             reason = diagnosis(webhook, attempt, body, public_url=self._public_url)
         client = client_address(attempt.peer, attempt.headers.get(b"x-forwarded-for"), self._trusted_proxies)
-        recorded = Recorded(reason=reason, client=client)
-        return self._rejection(webhook, attempt, Label.REJECTED_AUTH, limit, size, recorded=recorded)
+        log_details = LogDetails(reason=reason, client=client)
+        return self._rejection(webhook, attempt, Label.REJECTED_AUTH, limit, size, log_details=log_details)
 
     def _rejection(
         self,
@@ -211,7 +213,7 @@ class Ingress:
         limit: RateLimit,
         size: int,
         *,
-        recorded: Recorded | None = None,
+        log_details: LogDetails | None = None,
     ) -> Rejection:
         is_delivery = limit is RateLimit.DELIVERIES
         return Rejection(
@@ -225,7 +227,7 @@ class Ingress:
                 self._limits.deliveries_per_minute if is_delivery else self._limits.failed_authentications_per_minute
             ),
             size=size,
-            recorded=recorded,
+            log_details=log_details,
         )
 
     async def _admit(self, plan: Plan, webhook: LiveWebhook, attempt: Attempt) -> Admission:
@@ -295,14 +297,14 @@ def _takes(webhook: LiveWebhook, attempt: Attempt) -> bool:
     return attempt.url_token is None or webhook.auth_mode is AuthMode.URL_TOKEN
 
 
-def _recorded(
+def _log_details(
     webhook: LiveWebhook, attempt: Attempt, parsed: payload.Parsed | None = None, *, reason: str | None = None
-) -> Recorded | None:
+) -> LogDetails | None:
     """The event type and the reason to log for an authenticated attempt; None if there is neither."""
     event = event_type(webhook.event_source, attempt, parsed) if webhook.event_source is not None else None
     if event is None:
-        return Recorded(reason=reason) if reason is not None else None
-    return Recorded(reason=reason, event=event.name, event_signed=event.is_signed)
+        return LogDetails(reason=reason) if reason is not None else None
+    return LogDetails(reason=reason, event=event.name, event_signed=event.is_signed)
 
 
 def _declared_size(attempt: Attempt) -> int:

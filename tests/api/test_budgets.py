@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hookmill.domain.client import one_client
+from hookmill.domain.client import client_network
 from hookmill.domain.permission import Role
 from hookmill.web.api import rate_limit
 from hookmill.web.api.rate_limit import RateLimiter
@@ -146,4 +146,4 @@ def test_a_rate_limit_remembers_a_bounded_number_of_callers(monkeypatch: pytest.
     ],
 )
 def test_whoever_holds_a_network_of_ipv6_is_one_client(one, other, same):
-    assert (one_client(one) == one_client(other)) is same
+    assert (client_network(one) == client_network(other)) is same

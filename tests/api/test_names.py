@@ -97,4 +97,4 @@ def test_a_trigger_in_camel_case_is_refused_with_the_right_name(api: Api, stocke
 def test_a_field_that_resembles_none_is_refused_with_all_names(shared_api: Api):
     answer = shared_api.post(WEBHOOKS, {"name": "x", "authModes": "token"})
 
-    assert answer.json["errors"][0]["detail"].startswith("Unknown field. Known fields: answers_handshakes, ")
+    assert answer.json["errors"][0]["detail"].startswith("Unknown field. Allowed fields: answers_handshakes, ")

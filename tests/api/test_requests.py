@@ -241,11 +241,11 @@ def test_an_escaped_pair_and_a_backslash_are_text(api: Api):
 @pytest.mark.parametrize(
     ("path", "body", "says"),
     [
-        ("/factories", {"name": "x", "nmae": "y"}, "Unknown field. Known fields: name."),
+        ("/factories", {"name": "x", "nmae": "y"}, "Unknown field. Allowed fields: name."),
         (
             "/factories/default/filter-tests",
             {"delivery_id": "dlv_" + "0" * 32, "x": 1},
-            "Unknown field. Known fields: delivery_id, event, filter, webhook_ids.",
+            "Unknown field. Allowed fields: delivery_id, event, filter, webhook_ids.",
         ),
         ("/factories/default/backtests", {"last": 0}, f"Use a number from 1 to {BACKTEST_MAX}."),
         ("/factories/default/backtests", {"last": "many"}, f"Use a number from 1 to {BACKTEST_MAX}."),
@@ -288,7 +288,7 @@ def test_a_wrong_field_is_described_in_our_words(shared_api: Api, path, body, sa
         ("limit=many", "Use a number from 1 to 200."),
         ("label=accept", "Choose one of: 'Accepted', 'Duplicate'"),
         ("since=yesterday", "A time looks like 2026-11-21T09:12:36Z."),
-        ("identity=%00", "The text holds a NUL character. Remove it."),
+        ("identity=%00", "The text contains a NUL character. Remove it."),
         ("cursor=%20", "Use the next_cursor of a page of this list."),
     ],
 )
@@ -393,7 +393,7 @@ def test_a_new_thing_takes_no_field_that_is_not_its_creators_to_choose(shared_ap
     answer = shared_api.post(path, body, key=shared_api.admin)
 
     assert answer.status == 422
-    assert answer.json["errors"][0]["detail"].startswith("Unknown field. Known fields: ")
+    assert answer.json["errors"][0]["detail"].startswith("Unknown field. Allowed fields: ")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from hookmill.domain.authentication import Authentic
-from hookmill.domain.delivery import Identity, IdentityKind, Label, RateLimit, Recorded
+from hookmill.domain.delivery import Identity, IdentityKind, Label, LogDetails, RateLimit
 from hookmill.domain.ids import DeliveryKey, time_ordered
 from hookmill.domain.webhook import AuthMode, Webhook
 from hookmill.management import InstallationConfig, Management
@@ -107,7 +107,7 @@ class Shelf:
             rate_limit=int(RateLimit.DELIVERIES if is_authentic else RateLimit.FAILED_AUTHENTICATIONS),
             per_minute=per_minute,
             size=2,
-            recorded=Recorded(reason=reason) if reason is not None else None,
+            log_details=LogDetails(reason=reason) if reason is not None else None,
         )
 
     def run(self, automation: str) -> RunToStart:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hookmill.domain.delivery import Delivery, Label, Recorded
+from hookmill.domain.delivery import Delivery, Label, LogDetails
 from hookmill.domain.ids import RunKey, time_of, time_ordered
 from hookmill.domain.run import RunState
 from hookmill.store import deliveries, runs
@@ -27,7 +27,7 @@ def reporting(plan: Plan, event: str | None) -> Plan:
     """The plan of an authenticated sender that reports an event of this type."""
     if event is None or (isinstance(plan, Rejection) and plan.label is Label.REJECTED_AUTH):
         return plan
-    return msgspec.structs.replace(plan, recorded=Recorded(event=event, event_signed=False))
+    return msgspec.structs.replace(plan, log_details=LogDetails(event=event, event_signed=False))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Who sent a request: the address that connected, or the one that a trusted proxy names."""
+"""The address of a request's client: that of the connection, or the address that a trusted proxy reports."""
 
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -8,10 +8,10 @@ FORWARDED_HOPS_MAX = 32
 
 
 def client_address(peer: str, forwarded_for: bytes | None, trusted: Sequence[Network]) -> str | None:
-    """The nearest address that is no trusted proxy's. None where even the connection's own is unknown.
+    """The last address on the request's path that is not a trusted proxy; None if the connection has no address.
 
-    `X-Forwarded-For` is believed from the right, as far as trusted proxies wrote it: what stands further left is
-    whatever the sender made up.
+    `X-Forwarded-For` is read from the right, as far as trusted proxies added entries. Clients can forge the entries
+    further left.
     """
     nearest = _address(peer)
     if nearest is None:
@@ -27,20 +27,20 @@ def client_address(peer: str, forwarded_for: bytes | None, trusted: Sequence[Net
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
     try:
-        found = ip_address(text)
+        address = ip_address(text)
     except ValueError:
         return None
-    # An IPv4 client of a socket that listens on both.
-    return (found.ipv4_mapped or found) if isinstance(found, IPv6Address) else found
+    # A socket that listens on IPv4 and IPv6 reports IPv4 clients as mapped addresses.
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
 def _is_in(address: IPv4Address | IPv6Address, networks: Sequence[Network]) -> bool:
     return any(address in network for network in networks)
 
 
-def one_client(address: str | None) -> str:
-    """Whom an address stands for. Of IPv6 everybody has a whole /64 to choose from."""
+def client_network(address: str | None) -> str:
+    """The key by which clients are counted: an IPv4 address, or an IPv6 /64, whose addresses one client can choose."""
     if address is None:
         return "unknown"
-    found = ip_address(address)
-    return address if found.version == 4 else found.packed[:8].hex()
+    parsed = ip_address(address)
+    return address if parsed.version == 4 else parsed.packed[:8].hex()

@@ -90,7 +90,7 @@ class IdentityKind(IntEnum):
         return self.name.lower()
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+class LogDetails(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """Fields that the log records, but that admission does not evaluate. Each field is a column of the same name."""
 
     reason: str | None = None
@@ -103,7 +103,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
     """Whether the signature covers the event type; None without an event type."""
 
 
-class Delivery(Recorded, frozen=True, kw_only=True):
+class Delivery(LogDetails, frozen=True, kw_only=True):
     """One row of the log. `received_at` is in µs since 1970."""
 
     key: DeliveryKey

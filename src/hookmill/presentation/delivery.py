@@ -36,7 +36,7 @@ DETAILS: Final = (
     Detail("Reason", lambda delivery: delivery.reason),
     Detail("From", lambda delivery: delivery.client),
 )
-"""What `Recorded` holds, in the order in which it is shown."""
+"""The fields of `LogDetails`, in display order."""
 
 
 def details(delivery: Delivery, *, of_lists: bool = False) -> list[tuple[str, str]]:

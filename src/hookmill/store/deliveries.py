@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hookmill.domain import ids
-from hookmill.domain.delivery import Delivery, DroppedAttempts, IdentityKind, Label, RateLimit, Recorded
+from hookmill.domain.delivery import Delivery, DroppedAttempts, IdentityKind, Label, LogDetails, RateLimit
 from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
 from hookmill.domain.limits import IDENTITIES_KEPT_DAYS, LOG_KEEPS_DAYS, LOG_KEEPS_ROWS
 from hookmill.store import dialect
@@ -16,10 +16,10 @@ MINUTE_US: Final = 60_000_000
 DROPPED_COUNTERS_MAX: Final = 1_000
 
 
-_RECORDED: Final = Recorded.__struct_fields__
+_LOG_DETAILS: Final = LogDetails.__struct_fields__
 _COLUMNS: Final = f"""
     d.id, d.label, d.size, d.received_at, d.identity_kind, d.identity, d.identity_digest, d.duplicate_of,
-    {", ".join(f"d.{name}" for name in _RECORDED)}, w.uid AS webhook_uid, w.name AS webhook_name
+    {", ".join(f"d.{name}" for name in _LOG_DETAILS)}, w.uid AS webhook_uid, w.name AS webhook_name
 """
 
 
@@ -433,6 +433,6 @@ def _delivery(row: Row) -> Delivery:
         identity_kind=IdentityKind(row["identity_kind"]) if row["identity_kind"] is not None else None,
         identity=row["identity"],
         duplicate_of=DeliveryKey(bytes(row["duplicate_of"])) if row["duplicate_of"] is not None else None,
-        **{name: row[name] for name in _RECORDED},
+        **{name: row[name] for name in _LOG_DETAILS},
         identity_digest=bytes(row["identity_digest"]) if row["identity_digest"] is not None else None,
     )

@@ -37,9 +37,9 @@ class DeliveryBodies:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def read(self, receive: Receive, headers: dict[bytes, bytes]) -> Body:
-        """The body that the current task is to read. An excess that is declared is not read at all.
+        """Read the body of the current task's request. A declared length above the limit is rejected without reading.
 
-        Raises `BodyTooSlow` after the deadline, and `BodyGaveWay` when it made room for others.
+        Raises `BodyTooSlow` after the time limit, and `BodyEvicted` if the body was evicted in favour of others.
         """
         declared = headers.get(b"content-length")
         task = self._begin()

@@ -1,4 +1,7 @@
-"""Ambiguous requests: a proxy may have read their end or their host differently. The service rejects them."""
+"""Detects ambiguous requests, which the service rejects.
+
+A proxy in front of the service could determine the end or the host of such a request differently (request smuggling).
+"""
 
 from typing import Final
 
@@ -9,6 +12,7 @@ FRAMING: Final = frozenset({b"host", b"content-length", b"transfer-encoding"})
 
 
 def is_ambiguous(scope: Scope) -> bool:
+    """Whether a framing header occurs more than once, or the framing headers contradict each other."""
     framing: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in FRAMING:
@@ -19,9 +23,9 @@ def is_ambiguous(scope: Scope) -> bool:
 
 
 def is_contradictory(headers: dict[bytes, bytes], scope: Scope) -> bool:
-    """Whether headers that occur only once contradict each other."""
+    """Whether the framing headers contradict each other, if each occurs at most once."""
     coding = headers.get(b"transfer-encoding")
     if coding is not None and (coding.strip().lower() != b"chunked" or b"content-length" in headers):
         return True
-    # The server turns a missing Host into an empty one.
+    # The server replaces a missing Host by an empty one.
     return not headers.get(b"host") and scope.get("http_version") == "1.1"

@@ -1,6 +1,7 @@
-"""The ingress endpoint: turns an HTTP request into an `Attempt`, and its `Outcome` into an HTTP response.
+"""The ingress endpoint: converts an HTTP request to an `Attempt`, and the `Outcome` to an HTTP response.
 
-It decides only what HTTP decides. It is raw ASGI: a framework's routing would cost as much as the delivery itself.
+It validates only HTTP: framing, path and method. `Ingress` makes all other decisions. The endpoint is raw ASGI, because
+the routing of a framework would take as much time as the delivery itself.
 """
 
 from collections.abc import Callable
@@ -28,17 +29,18 @@ from hookmill.web.framing import FRAMING, is_contradictory
 
 PREFIX: Final = b"/webhooks/w/"
 
-_ACCEPTED_LENGTH: Final = str(len('{"delivery_id":"dlv_"}\n') + 32).encode()
+_DELIVERY_ID_DIGITS: Final = 32
+_ACCEPTED_LENGTH: Final = str(len('{"delivery_id":"dlv_"}\n') + _DELIVERY_ID_DIGITS).encode()
 _ACCEPTED_START: Final = {
     "type": "http.response.start",
     "status": 202,
     "headers": [(b"content-type", b"application/json"), (b"content-length", _ACCEPTED_LENGTH)],
 }
-_NONE: Final[frozenset[bytes]] = frozenset()
+_NO_HEADERS: Final[frozenset[bytes]] = frozenset()
 
 
 class IngressEndpoint:
-    """Answers every request whose raw path starts with the ingress prefix."""
+    """Handles every request whose raw path starts with `PREFIX`."""
 
     def __init__(self, ingress: Ingress, now_us: Callable[[], int]) -> None:
         self._ingress = ingress
@@ -66,8 +68,8 @@ class IngressEndpoint:
         match outcome:
             case Accepted(delivery) | Duplicate(delivery):
                 await send(_ACCEPTED_START)
-                answer = b'{"delivery_id":"dlv_' + delivery.hex().encode() + b'"}\n'
-                await send({"type": "http.response.body", "body": answer})
+                body = b'{"delivery_id":"dlv_' + delivery.hex().encode() + b'"}\n'
+                await send({"type": "http.response.body", "body": body})
             case Challenged():
                 await _send_reply(send, outcome)
             case _:
@@ -108,10 +110,10 @@ _REJECTIONS: Final = {
 
 
 def _attempt(scope: Scope, now_us: int) -> Attempt | ErrorResponse:
-    """The request as an attempt, or an error for its framing, path or method. It queries nothing."""
+    """The request as an attempt, or an error response for its framing, path or method. Does not use the database."""
     pairs: list[tuple[bytes, bytes]] = scope["headers"]
     headers = dict(pairs)
-    authorization_count, conflicting_headers = int(b"authorization" in headers), _NONE
+    authorization_count, conflicting_headers = int(b"authorization" in headers), _NO_HEADERS
     if len(headers) != len(pairs):
         headers, repeated = _first_and_repeated(pairs)
         if not FRAMING.isdisjoint(name for name, _ in repeated):
@@ -142,27 +144,28 @@ def _attempt(scope: Scope, now_us: int) -> Attempt | ErrorResponse:
 def _first_and_repeated(
     pairs: list[tuple[bytes, bytes]],
 ) -> tuple[dict[bytes, bytes], list[tuple[bytes, bytes]]]:
-    """The first value of each header, and the further pairs with the same names."""
-    first: dict[bytes, bytes] = {}
+    """The first value of each header, and the remaining pairs."""
+    first_values: dict[bytes, bytes] = {}
     repeated = []
     for name, value in pairs:
-        if name in first:
+        if name in first_values:
             repeated.append((name, value))
         else:
-            first[name] = value
-    return first, repeated
+            first_values[name] = value
+    return first_values, repeated
 
 
 def _target(scope: Scope) -> bytes:
+    """The path and the query as sent. Some servers include the query in `raw_path`."""
     path: bytes = scope["raw_path"]
     query: bytes = scope["query_string"]
     return path + b"?" + query if query and b"?" not in path else path
 
 
 def _ingress_segments(raw_path: bytes) -> tuple[str, bytes | None] | None:
-    """The uid and the token segment, not decoded; None if the path is no ingress path."""
+    """The webhook's uid and the URL token, not percent-decoded; None if the path is not an ingress path."""
     uid, slash, token = raw_path[len(PREFIX) :].partition(b"?")[0].partition(b"/")
-    # PostgreSQL rejects a query for text with a NUL.
+    # PostgreSQL rejects text with a NUL.
     if not uid or b"\x00" in uid or (slash and (not token or b"/" in token)):
         return None
     return uid.decode("latin-1"), token if slash else None

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from hookmill.domain.authentication import Authentic
-from hookmill.domain.delivery import Identity, Label, RateLimit, Recorded, replay_digest
+from hookmill.domain.delivery import Identity, Label, LogDetails, RateLimit, replay_digest
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId
 
 PLAN_OVERHEAD_BYTES: Final = 2_000
@@ -40,7 +40,7 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag
     identity: Identity
     body: bytes
     runs: tuple[RunToStart, ...] = ()
-    recorded: Recorded | None = None
+    log_details: LogDetails | None = None
     """Additional columns of the log row; None if all are empty."""
 
     rate_limit: ClassVar[int] = _DELIVERIES
@@ -71,7 +71,7 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=
     per_minute: int
     size: int
     """The size of the body in bytes, or the declared size if the body was not read."""
-    recorded: Recorded | None = None
+    log_details: LogDetails | None = None
     """Additional columns of the log row; None if all are empty."""
 
 

@@ -15,9 +15,9 @@ from hookmill.domain.delivery import (
     Duplicate,
     IdentityKind,
     Label,
+    LogDetails,
     RateLimit,
     RateLimited,
-    Recorded,
     Rejected,
     Unavailable,
     rate_limited,
@@ -33,9 +33,9 @@ from hookmill.store.database import Transaction
 WINDOW_US: Final = WINDOW_SECONDS * 1_000_000
 
 _COLUMN_TYPES: Final[dict[Any, str]] = {str | None: "text", bool | None: "boolean"}
-RECORDED: Final = {field.name: _COLUMN_TYPES[field.type] for field in msgspec.structs.fields(Recorded)}
-"""The columns of `Recorded`, each with its type in PostgreSQL."""
-_NOTHING_RECORDED: Final = msgspec.structs.astuple(Recorded())
+LOG_DETAIL_COLUMNS: Final = {field.name: _COLUMN_TYPES[field.type] for field in msgspec.structs.fields(LogDetails)}
+"""The columns of `LogDetails`, each with its type in PostgreSQL."""
+_NO_LOG_DETAILS: Final = msgspec.structs.astuple(LogDetails())
 
 Row = tuple[Any, ...]
 
@@ -127,12 +127,12 @@ _LOG_ACCEPTED: Final = RowStatement(
 _LOG: Final = RowStatement(
     f"""
     INSERT INTO deliveries (id, webhook_no, received_at, label, rate_limit, size,
-                            identity_kind, identity, identity_digest, duplicate_of, {", ".join(RECORDED)})
+                            identity_kind, identity, identity_digest, duplicate_of, {", ".join(LOG_DETAIL_COLUMNS)})
     {{rows}}
     """,
     (
         *("bytea", "int", "bigint", "smallint", "smallint", "int", "smallint", "text", "bytea", "bytea"),
-        *RECORDED.values(),
+        *LOG_DETAIL_COLUMNS.values(),
     ),
 )
 
@@ -175,7 +175,7 @@ def admit(tx: Transaction, plans: Sequence[Plan]) -> list[PlanOutcome]:
             case Acceptance():
                 outcomes[position] = Accepted(plan.delivery)
                 key = bytearray(plan.delivery)
-                if plan.recorded is None:
+                if plan.log_details is None:
                     accepted.append(_accepted_row(key, plan))
                 else:
                     full_rows.append(_identified_row(plan, Label.ACCEPTED, None))
@@ -240,7 +240,7 @@ def _rejected_row(plan: Rejection) -> Row:
 
 
 def _recorded_values(plan: Plan) -> Row:
-    return msgspec.structs.astuple(plan.recorded) if plan.recorded is not None else _NOTHING_RECORDED
+    return msgspec.structs.astuple(plan.log_details) if plan.log_details is not None else _NO_LOG_DETAILS
 
 
 def _run_row(plan: Acceptance, run: RunToStart) -> Row:

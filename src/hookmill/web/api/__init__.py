@@ -36,7 +36,7 @@ from hookmill.web.body import BodyReader
 from hookmill.web.routes import Application
 
 BODIES_AT_A_TIME: Final = 32
-"""Request bodies of up to 1 MiB that one process reads at the same time."""
+"""The number of request bodies, of up to 1 MiB, that one process reads concurrently."""
 
 
 def build(
@@ -67,7 +67,7 @@ def build(
 
 @functools.cache
 def application() -> FastAPI:
-    """Every route. The objects that routes need are in each request's state, so one application serves any store."""
+    """The application with all routes. It is independent of the store: `ApiMiddleware` adds state to each request."""
     app = FastAPI(
         title=TITLE,
         openapi_url=None,

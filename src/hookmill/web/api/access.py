@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 from fastapi.dependencies.models import Dependant
 from starlette.concurrency import run_in_threadpool
 
-from hookmill.domain.client import Network, client_address, one_client
+from hookmill.domain.client import Network, client_address, client_network
 from hookmill.domain.permission import Caller, MayAdminister, MayManage, MayView
 from hookmill.management import Management
 from hookmill.web.api.fields import FactoryInPath
@@ -21,11 +21,11 @@ from hookmill.web.asgi import Scope
 FAILURES_PER_MINUTE: Final = 60
 REQUESTS_PER_MINUTE: Final = 600
 _TOKEN_CHARACTERS_MAX: Final = 200
-_CONTEXT: Final = "hookmill.asking"
+_CONTEXT: Final = "hookmill.request_context"
 
 
 class RequestContext:
-    """What the API knows of one request: the client's address, the body, the key's caller and its rate limit."""
+    """The state of one request: the client's address, the body, the caller and the state of the key's rate limit."""
 
     def __init__(self, client: str | None) -> None:
         self.client = client
@@ -64,12 +64,12 @@ class Authenticator:
         self._failures = RateLimiter(failures_per_minute, now_us)
 
     async def authenticate(self, request: Request) -> None:
-        """Raises `ApiError` without a valid API key, and above a rate limit."""
+        """Raise `ApiError` if the API key is missing or invalid, or if a rate limit is exceeded."""
         context = context_of(request)
         await self._verify_key(request)
         if context.caller is None:
             # Count after verifying: unauthenticated clients must not use up the limit of a valid key.
-            failures = self._failures.count(one_client(context.client))
+            failures = self._failures.count(client_network(context.client))
             if failures.is_exceeded:
                 raise _too_many("Too many requests without a valid API key.", failures)
             raise unauthenticated()
@@ -78,7 +78,7 @@ class Authenticator:
             raise _too_many("This key has used up its requests for this minute.", context.rate_limit)
 
     async def reauthenticate(self, request: Request) -> None:
-        """Verify the key again after the body arrived: it may be revoked by now. Raises `ApiError`."""
+        """Verify the key again after the body has arrived, because it may be revoked meanwhile. Raises `ApiError`."""
         await self._verify_key(request)
         if context_of(request).caller is None:
             raise unauthenticated()
@@ -97,10 +97,10 @@ def _too_many(detail: str, status: RateLimitStatus) -> ApiError:
 
 
 def _bearer_token(request: Request) -> str | None:
-    authorizations = request.headers.getlist("authorization")
-    if len(authorizations) != 1:
+    headers = request.headers.getlist("authorization")
+    if len(headers) != 1:
         return None
-    scheme, _, token = authorizations[0].partition(" ")
+    scheme, _, token = headers[0].partition(" ")
     token = token.strip(" ")
     if scheme.lower() != "bearer" or not token.isascii() or not 0 < len(token) <= _TOKEN_CHARACTERS_MAX:
         return None
@@ -111,13 +111,13 @@ def _bearer_token(request: Request) -> str | None:
 
 
 def public() -> None:
-    """No API key. A public route returns nothing about this installation."""
+    """No requirement. The responses of public routes contain nothing about this installation."""
 
 
 async def any_key(request: Request) -> Caller:
     """Any valid API key."""
     caller = context_of(request).caller
-    assert caller is not None, "the route authenticates before"
+    assert caller is not None, "the route authenticates before it resolves dependencies"
     return caller
 
 
@@ -152,19 +152,19 @@ ViewerAccess = Annotated[MayView, Depends(viewer)]
 ManagerAccess = Annotated[MayManage, Depends(manager)]
 AdminAccess = Annotated[MayAdminister, Depends(admin)]
 
-ROLES: Final[dict[Callable[..., Any], str | None]] = {
+MINIMUM_ROLES: Final[dict[Callable[..., Any], str | None]] = {
     public: None,
     any_key: "any",
     viewer: "viewer",
     manager: "manager",
     admin: "admin",
 }
-"""Every requirement, and the least role that meets it."""
+"""The minimum role of each requirement. None: no API key is needed; `any`: any valid key."""
 
 
 def requirement_of(dependant: Dependant) -> Callable[..., Any]:
     """The requirement that a route declares. Raises `TypeError` unless it declares exactly one."""
-    requirements = [each.call for each in dependant.dependencies if each.call in ROLES]
+    requirements = [dependency.call for dependency in dependant.dependencies if dependency.call in MINIMUM_ROLES]
     if len(requirements) != 1 or requirements[0] is None:
         raise TypeError(f"{dependant.call} must declare exactly one requirement, not {len(requirements)}")
     return requirements[0]

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from hookmill.management import AuditEntry
 from hookmill.presentation.audit import AuditEntryView
 from hookmill.web.api.access import AdminAccess, ManagementDependency, ManagerAccess
-from hookmill.web.api.fields import LIMIT, Cursor, Limit
+from hookmill.web.api.fields import PAGE_SIZE, Cursor, Limit
 from hookmill.web.api.paging import ResultPage, cut_page, key_cursor, key_from
 from hookmill.web.api.representation import json_response
 from hookmill.web.api.route import Route
@@ -26,10 +26,10 @@ class AuditPage(ResultPage[AuditEntryView], frozen=True):
     response_model=AuditPage,
 )
 def list_audit_log(
-    may: ManagerAccess, management: ManagementDependency, limit: Limit = LIMIT, cursor: Cursor = None
+    permission: ManagerAccess, management: ManagementDependency, limit: Limit = PAGE_SIZE, cursor: Cursor = None
 ) -> Response:
     """Lists every change in this factory, newest first."""
-    return _page(management.audit.of_factory(may, before=key_from(cursor), limit=limit + 1), limit)
+    return _page(management.audit.of_factory(permission, before=key_from(cursor), limit=limit + 1), limit)
 
 
 @routes.get(
@@ -39,10 +39,10 @@ def list_audit_log(
     response_model=AuditPage,
 )
 def list_team_audit_log(
-    may: AdminAccess, management: ManagementDependency, limit: Limit = LIMIT, cursor: Cursor = None
+    permission: AdminAccess, management: ManagementDependency, limit: Limit = PAGE_SIZE, cursor: Cursor = None
 ) -> Response:
     """Lists every change in the team and in all its factories, newest first."""
-    return _page(management.audit.of_team(may, before=key_from(cursor), limit=limit + 1), limit)
+    return _page(management.audit.of_team(permission, before=key_from(cursor), limit=limit + 1), limit)
 
 
 def _page(entries: Sequence[AuditEntry], limit: int) -> Response:

@@ -12,7 +12,7 @@ from hookmill.presentation.view import ExactView
 from hookmill.web.api.access import ManagementDependency, ManagerAccess, ViewerAccess
 from hookmill.web.api.bodies import AutomationChanges, AutomationCreation
 from hookmill.web.api.expensive import expensive
-from hookmill.web.api.fields import LIMIT, AutomationInPath, Cursor, Limit
+from hookmill.web.api.fields import PAGE_SIZE, AutomationInPath, Cursor, Limit
 from hookmill.web.api.idempotency import Idempotency
 from hookmill.web.api.paging import ResultPage, cursor_after, paginate
 from hookmill.web.api.representation import IfMatch, json_response, tagged_response
@@ -22,7 +22,7 @@ from hookmill.web.api.urls import api_path
 routes = APIRouter(prefix="/factories/{factory}/automations", route_class=Route, tags=["Automations"])
 
 PAGE_BYTES: Final = 1_048_576
-"""The size at which a page of automations ends before its limit. Filters may be long."""
+"""A page of automations ends at this size, even before its limit, because filters may be long."""
 
 
 class AutomationPage(ResultPage[AutomationInListView], ExactView, frozen=True):
@@ -32,7 +32,7 @@ class AutomationPage(ResultPage[AutomationInListView], ExactView, frozen=True):
 @routes.get("", operation_id="list_automations", summary="List automations", response_model=AutomationPage)
 @expensive
 def list_automations(
-    may: ViewerAccess, management: ManagementDependency, limit: Limit = LIMIT, cursor: Cursor = None
+    permission: ViewerAccess, management: ManagementDependency, limit: Limit = PAGE_SIZE, cursor: Cursor = None
 ) -> Response:
     """Lists the factory's automations by name, without their prompts.
 
@@ -40,7 +40,7 @@ def list_automations(
     `next_cursor`.
     """
     automations, next_cursor = paginate(
-        management.automations.all(may), lambda automation: (automation.name,), limit=limit, cursor=cursor
+        management.automations.all(permission), lambda automation: (automation.name,), limit=limit, cursor=cursor
     )
     items: list[AutomationInListView] = []
     size = 0
@@ -48,7 +48,7 @@ def list_automations(
         if size > PAGE_BYTES:
             next_cursor = cursor_after(items[-1].name)
             break
-        item = AutomationInListView.of(automation, management.automations.warnings(may, automation))
+        item = AutomationInListView.of(automation, management.automations.warnings(permission, automation))
         size += len(item.as_json())
         items.append(item)
     return json_response(AutomationPage(items=items, next_cursor=next_cursor))
@@ -62,13 +62,13 @@ def list_automations(
     status_code=201,
 )
 def create_automation(
-    may: ManagerAccess, management: ManagementDependency, body: AutomationCreation, idempotency: Idempotency
+    permission: ManagerAccess, management: ManagementDependency, body: AutomationCreation, idempotency: Idempotency
 ) -> Response:
     """Creates an automation. Triggers select webhooks by uid. Each matching delivery starts a run."""
 
     def create() -> Response:
         automation = management.automations.create(
-            may,
+            permission,
             body.name,
             prompt=body.prompt,
             triggers=body.triggers,
@@ -78,21 +78,23 @@ def create_automation(
         return created(automation)
 
     def created(automation: Automation) -> Response:
-        location = api_path("factories", may.factory.name, "automations", automation.id)
-        return json_response(_view(management, may, automation), 201, location=location)
+        location = api_path("factories", permission.factory.name, "automations", automation.id)
+        return json_response(_view(management, permission, automation), 201, location=location)
 
     def reload(location: str) -> Response:
-        return created(management.automations.get(may, location.rpartition("/")[2]))
+        return created(management.automations.get(permission, location.rpartition("/")[2]))
 
-    return idempotency.respond(may, create, reload)
+    return idempotency.respond(permission, create, reload)
 
 
 @routes.get(
     "/{automation}", operation_id="show_automation", summary="Show an automation", response_model=AutomationView
 )
-def show_automation(automation: AutomationInPath, may: ViewerAccess, management: ManagementDependency) -> Response:
+def show_automation(
+    automation: AutomationInPath, permission: ViewerAccess, management: ManagementDependency
+) -> Response:
     """Returns an automation, with the reasons why it can't fire."""
-    return tagged_response(_view(management, may, management.automations.get(may, automation)))
+    return tagged_response(_view(management, permission, management.automations.get(permission, automation)))
 
 
 @routes.patch(
@@ -100,17 +102,17 @@ def show_automation(automation: AutomationInPath, may: ViewerAccess, management:
 )
 def change_automation(
     automation: AutomationInPath,
-    may: ManagerAccess,
+    permission: ManagerAccess,
     management: ManagementDependency,
     body: AutomationChanges,
     if_match: IfMatch,
 ) -> Response:
     """Changes an automation and increments its version. Runs in progress keep the version that they began with."""
     changes = body.changes()
-    with management.together(may):
-        _check_precondition(automation, may, management, if_match)
+    with management.together(permission):
+        _check_precondition(automation, permission, management, if_match)
         changed = management.automations.change(
-            may,
+            permission,
             automation,
             new_name=changes.get("name"),
             prompt=changes.get("prompt"),
@@ -118,7 +120,7 @@ def change_automation(
             runner=changes.get("runner"),
             enabled=changes.get("enabled"),
         )
-        view = _view(management, may, changed)
+        view = _view(management, permission, changed)
     return tagged_response(view)
 
 
@@ -130,21 +132,21 @@ def change_automation(
     status_code=204,
 )
 def delete_automation(
-    automation: AutomationInPath, may: ManagerAccess, management: ManagementDependency, if_match: IfMatch
+    automation: AutomationInPath, permission: ManagerAccess, management: ManagementDependency, if_match: IfMatch
 ) -> Response:
     """Deletes an automation. It starts no more runs. Its runs remain, and those in progress continue."""
-    with management.together(may):
-        _check_precondition(automation, may, management, if_match)
-        management.automations.delete(may, automation)
+    with management.together(permission):
+        _check_precondition(automation, permission, management, if_match)
+        management.automations.delete(permission, automation)
     return Response(status_code=204)
 
 
-def _view(management: Management, may: MayView, automation: Automation) -> AutomationView:
-    return AutomationView.of(automation, management.automations.warnings(may, automation))
+def _view(management: Management, permission: MayView, automation: Automation) -> AutomationView:
+    return AutomationView.of(automation, management.automations.warnings(permission, automation))
 
 
 def _check_precondition(
-    automation: str, may: ManagerAccess, management: ManagementDependency, if_match: IfMatch
+    automation: str, permission: ManagerAccess, management: ManagementDependency, if_match: IfMatch
 ) -> None:
     if if_match.is_set:
-        if_match.check(_view(management, may, management.automations.get(may, automation)))
+        if_match.check(_view(management, permission, management.automations.get(permission, automation)))

@@ -48,7 +48,7 @@ def _example(body: dict[str, Any]) -> ConfigDict:
 
 
 def _unset() -> Any:
-    """The value of a field that is not in the body. `Changes.changes` leaves it out."""
+    """The default of a field that is not in the body. `Changes.changes` omits the field."""
     return None
 
 

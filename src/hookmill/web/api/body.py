@@ -1,4 +1,4 @@
-"""Reading a request's body: complete, within the size limit, declared as JSON, and valid JSON."""
+"""Reads and validates a request's body: complete, within the size limit, declared as JSON, and valid JSON."""
 
 import json
 import re
@@ -20,7 +20,7 @@ LARGE_BYTES_MAX: Final = 1_048_576
 """The limit for bodies with a prompt, triggers or a filter."""
 _LARGE_FIELDS: Final = {"prompt", "triggers", "filter"}
 FIELDS_MAX: Final = 64
-"""The most fields of a body. Each unknown field would be an error of its own; no operation takes half as many."""
+"""The maximum number of fields in a body. Each unknown field is a separate error; no operation has half as many."""
 _CLOSE_HEADERS: Final = {"Connection": "close"}
 
 
@@ -44,7 +44,7 @@ async def read(request: Request, *, required: bool, bytes_max: int) -> ReadReque
     if not body and not required:
         return ReadRequest(request, b"", None)
     _check_content_type(request)
-    # Parsing a large body takes milliseconds, in which the event loop would serve no delivery.
+    # In a thread: parsing a large body takes milliseconds, during which the event loop would handle no delivery.
     return ReadRequest(request, body, await run_in_threadpool(parse_json, body))
 
 
@@ -56,46 +56,49 @@ def parse_json(body: bytes) -> Any:
     try:
         value = json.loads(body, object_pairs_hook=_unique_keys)
     except _DuplicateKey:
-        raise ApiError("malformed_json", "The body can't be read: an object in it has a key twice.") from None
+        raise ApiError("malformed_json", "The body can't be read: an object contains a key twice.") from None
     except (RecursionError, ValueError):
-        detail = "The body can't be read: it is nested too deep, or holds a number of too many digits."
+        detail = "The body can't be read: it is nested too deep, or contains a number with too many digits."
         raise ApiError("malformed_json", detail) from None
     if isinstance(value, dict) and len(value) > FIELDS_MAX:
-        detail = f"The body has {len(value):,} fields. No operation takes more than {FIELDS_MAX}."
+        detail = f"The body has {len(value):,} fields. No operation accepts more than {FIELDS_MAX}."
         raise ApiError("invalid", detail, errors=[ErrorDetail(pointer="", detail=detail)])
     if _UNSTORABLE_ESCAPE.search(body) is not None:
         _check_strings(value)
     return value
 
 
-# A body in UTF-8 can hold such a character only as an escape.
+# JSON in UTF-8 can contain these characters only as escapes.
 _UNSTORABLE_ESCAPE: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
-"""PostgreSQL stores no NUL in text, and UTF-8 can't encode half of a surrogate pair."""
+"""PostgreSQL can't store a NUL in text, and UTF-8 can't encode half of a surrogate pair."""
 
 
 def _check_strings(value: Any) -> None:
-    detail = "The text holds a NUL, or half of a surrogate pair. Remove that character."
+    detail = "The text contains a NUL, or half of a surrogate pair. Remove that character."
     paths = islice(_unstorable_paths(value), ERRORS_MAX)
     errors = [ErrorDetail(pointer=pointer(path), detail=detail) for path in paths]
     if errors:
-        raise ApiError("invalid", f"The body holds text that can't be stored. {detail}", errors=errors)
+        raise ApiError("invalid", f"The body contains text that can't be stored. {detail}", errors=errors)
 
 
 def _unstorable_paths(value: Any) -> Iterator[list[str | int]]:
-    """The paths of strings and field names that can't be stored. The value may have half a million nodes."""
+    """The paths of strings and field names that can't be stored.
+
+    A loop instead of recursion, because the value may have half a million nodes.
+    """
     path: list[str | int] = []
     levels: list[Iterator[tuple[str | int, Any]]] = [iter([("", value)])]
     while levels:
-        for step, each in levels[-1]:
+        for step, node in levels[-1]:
             if isinstance(step, str) and _UNSTORABLE.search(step) is not None:
                 yield [*path, step][1:]
-            if isinstance(each, str):
-                if _UNSTORABLE.search(each) is not None:
+            if isinstance(node, str):
+                if _UNSTORABLE.search(node) is not None:
                     yield [*path, step][1:]
-            elif isinstance(each, dict | list):
+            elif isinstance(node, dict | list):
                 path.append(step)
-                levels.append(iter(each.items()) if isinstance(each, dict) else enumerate(each))
+                levels.append(iter(node.items()) if isinstance(node, dict) else enumerate(node))
                 break
         else:
             levels.pop()
@@ -121,7 +124,7 @@ def _too_large(bytes_max: int) -> ApiError:
 
 
 def _check_content_type(request: Request) -> None:
-    # A page of another site can make a browser send forms and plain text, but not application/json.
+    # Another site's page can make a browser send forms and plain text here, but not application/json.
     content_types = request.headers.getlist("content-type")
     message = Message()
     message["content-type"] = content_types[0] if len(content_types) == 1 else ""
@@ -131,7 +134,7 @@ def _check_content_type(request: Request) -> None:
 
 
 class _DuplicateKey(Exception):
-    """An object has a key twice. JSON parsers disagree on which value counts."""
+    """An object contains a key twice. JSON parsers disagree on which value is valid."""
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from hookmill.presentation.run import ReplayView
 from hookmill.web.api.access import ManagementDependency, ManagerAccess, ViewerAccess
 from hookmill.web.api.bodies import ReplayRequest
 from hookmill.web.api.expensive import expensive
-from hookmill.web.api.fields import LIMIT, Cursor, DeliveryInPath, Limit, Moment, Text
+from hookmill.web.api.fields import PAGE_SIZE, Cursor, DeliveryInPath, Limit, Moment, Text
 from hookmill.web.api.idempotency import Idempotency
 from hookmill.web.api.paging import ResultPage, cut_page, key_cursor, key_from, paginate
 from hookmill.web.api.representation import json_response
@@ -41,7 +41,7 @@ class DroppedAttemptsPage(ResultPage[DroppedAttemptsView], frozen=True):
 
 @routes.get("/deliveries", operation_id="list_deliveries", summary="List deliveries", response_model=DeliveryPage)
 def list_deliveries(
-    may: ViewerAccess,
+    permission: ViewerAccess,
     management: ManagementDependency,
     webhook: WebhookParameter = None,
     label: Annotated[
@@ -67,13 +67,13 @@ def list_deliveries(
         Query(description="Only deliveries of this event: the sender's or provider's id, or the body's SHA-256."),
     ] = None,
     event: Annotated[Text | None, Query(description="Only deliveries with this event type.")] = None,
-    limit: Limit = LIMIT,
+    limit: Limit = PAGE_SIZE,
     cursor: Cursor = None,
 ) -> Response:
     """Lists the recorded deliveries, newest first. Dropped attempts have a list of their own."""
     before = key_from(cursor)
     deliveries = management.log.newest(
-        may,
+        permission,
         webhook=webhook,
         label=LABELS[label] if label is not None else None,
         since=since,
@@ -93,10 +93,10 @@ def list_deliveries(
     summary="Show a delivery",
     response_model=DeliveryWithRunsView,
 )
-def show_delivery(delivery: DeliveryInPath, may: ViewerAccess, management: ManagementDependency) -> Response:
+def show_delivery(delivery: DeliveryInPath, permission: ViewerAccess, management: ManagementDependency) -> Response:
     """Returns a delivery and the runs that it started."""
-    entry = management.log.get(may, delivery)
-    return json_response(DeliveryWithRunsView.with_runs(entry, management.runs.of_delivery(may, delivery)))
+    entry = management.log.get(permission, delivery)
+    return json_response(DeliveryWithRunsView.with_runs(entry, management.runs.of_delivery(permission, delivery)))
 
 
 @routes.get(
@@ -106,14 +106,14 @@ def show_delivery(delivery: DeliveryInPath, may: ViewerAccess, management: Manag
     response_class=Response,
     responses={200: {"content": {"application/json": {"schema": {}}}, "description": "The payload as received."}},
 )
-def download_payload(delivery: DeliveryInPath, may: ViewerAccess, management: ManagementDependency) -> Response:
+def download_payload(delivery: DeliveryInPath, permission: ViewerAccess, management: ManagementDependency) -> Response:
     """Returns the body exactly as received. Only Accepted deliveries have one. Treat its content as untrusted."""
     # A browser must not render a sender's content under the service's origin.
     headers = {
         "Content-Disposition": f'attachment; filename="{PAYLOAD_FILE}"',
         "Content-Security-Policy": "default-src 'none'; sandbox",
     }
-    return Response(management.log.payload(may, delivery), media_type="application/json", headers=headers)
+    return Response(management.log.payload(permission, delivery), media_type="application/json", headers=headers)
 
 
 @routes.get(
@@ -123,9 +123,9 @@ def download_payload(delivery: DeliveryInPath, may: ViewerAccess, management: Ma
     response_model=ExplanationView,
 )
 @expensive
-def explain_delivery(delivery: DeliveryInPath, may: ViewerAccess, management: ManagementDependency) -> Response:
+def explain_delivery(delivery: DeliveryInPath, permission: ViewerAccess, management: ManagementDependency) -> Response:
     """Evaluates the factory's current automations on a delivery: whether it triggers each one, and every condition."""
-    return json_response(ExplanationView.of(management.filters.explain(may, delivery)))
+    return json_response(ExplanationView.of(management.filters.explain(permission, delivery)))
 
 
 @routes.post(
@@ -138,7 +138,7 @@ def explain_delivery(delivery: DeliveryInPath, may: ViewerAccess, management: Ma
 @expensive
 def replay_delivery(
     delivery: DeliveryInPath,
-    may: ManagerAccess,
+    permission: ManagerAccess,
     management: ManagementDependency,
     idempotency: Idempotency,
     body: ReplayRequest | None = None,
@@ -147,9 +147,9 @@ def replay_delivery(
     automation = body.automation if body is not None else None
 
     def replay() -> Response:
-        return json_response(ReplayView.of(management.log.replay(may, delivery, automation)), 201)
+        return json_response(ReplayView.of(management.log.replay(permission, delivery, automation)), 201)
 
-    return idempotency.respond(may, replay)
+    return idempotency.respond(permission, replay)
 
 
 @routes.get(
@@ -159,10 +159,10 @@ def replay_delivery(
     response_model=DroppedAttemptsPage,
 )
 def list_dropped_attempts(
-    may: ViewerAccess,
+    permission: ViewerAccess,
     management: ManagementDependency,
     webhook: WebhookParameter = None,
-    limit: Limit = LIMIT,
+    limit: Limit = PAGE_SIZE,
     cursor: Cursor = None,
 ) -> Response:
     """Lists the counts of dropped attempts, by minute and reason. A dropped attempt has no entry in the log.
@@ -170,7 +170,7 @@ def list_dropped_attempts(
     The reasons are an exceeded rate limit and a disabled webhook.
     """
     items, next_cursor = paginate(
-        management.log.dropped_attempts(may, webhook),
+        management.log.dropped_attempts(permission, webhook),
         lambda count: (count.since, count.kind, count.webhook_uid),
         limit=limit,
         cursor=cursor,

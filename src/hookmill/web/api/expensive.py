@@ -1,6 +1,6 @@
 """Expensive operations, which can use a processor for seconds.
 
-A process performs two at a time, on threads of their own, and each key has one.
+A process performs at most two concurrently, in separate threads, and at most one for each API key.
 """
 
 import inspect
@@ -15,7 +15,7 @@ from fastapi import Request, Response
 from hookmill.web.api.access import context_of
 from hookmill.web.api.problems import ApiError
 
-AT_A_TIME: Final = 2
+CONCURRENT_MAX: Final = 2
 RETRY_SECONDS: Final = 1
 
 
@@ -23,17 +23,17 @@ class ConcurrencyLimiter:
     """Limits the expensive operations in flight. It rejects further ones, because waiting requests would pile up."""
 
     def __init__(self) -> None:
-        # Threads of their own: a request that reads a webhook never waits for a backtest.
-        self.threads = anyio.CapacityLimiter(AT_A_TIME)
+        # Separate threads, so that a request that reads a webhook never waits for a backtest.
+        self.threads = anyio.CapacityLimiter(CONCURRENT_MAX)
         self._key_ids: set[str] = set()
 
     @contextmanager
     def slot_for(self, key_id: str) -> Iterator[None]:
-        """Hold a slot for a key's operation. Raises `ApiError` if the key holds one already, or none is free."""
+        """Hold a slot for a key's operation. Raises `ApiError` if the key already has one, or if no slot is free."""
         if key_id in self._key_ids:
             raise _busy("This key has an expensive operation in progress.")
-        if len(self._key_ids) >= AT_A_TIME:
-            raise _busy(f"{AT_A_TIME} expensive operations of other keys are in progress.")
+        if len(self._key_ids) >= CONCURRENT_MAX:
+            raise _busy(f"{CONCURRENT_MAX} expensive operations of other keys are in progress.")
         self._key_ids.add(key_id)
         try:
             yield
@@ -55,7 +55,7 @@ def expensive(operation: Callable[..., Response]) -> Callable[..., Awaitable[Res
     async def limited(*, request: Request, **arguments: Any) -> Response:
         limiter: ConcurrencyLimiter = request.state.expensive_operations
         caller = context_of(request).caller
-        assert caller is not None, "the route authenticates before"
+        assert caller is not None, "the route authenticates before it calls the operation"
         with limiter.slot_for(caller.actor.id):
             return await anyio.to_thread.run_sync(partial(operation, **arguments), limiter=limiter.threads)
 

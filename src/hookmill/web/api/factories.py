@@ -12,7 +12,7 @@ from hookmill.presentation.factory import FactoryView
 from hookmill.presentation.view import View
 from hookmill.web.api.access import AdminAccess, AnyKey, ManagementDependency, ViewerAccess
 from hookmill.web.api.bodies import FactoryCreation
-from hookmill.web.api.fields import LIMIT, Cursor, Limit
+from hookmill.web.api.fields import PAGE_SIZE, Cursor, Limit
 from hookmill.web.api.idempotency import Idempotency
 from hookmill.web.api.paging import ResultPage, paginate
 from hookmill.web.api.representation import json_response
@@ -60,7 +60,7 @@ def show_me(caller: AnyKey, management: ManagementDependency) -> Response:
 
 @routes.get("/factories", operation_id="list_factories", summary="List factories", response_model=FactoryPage)
 def list_factories(
-    caller: AnyKey, management: ManagementDependency, limit: Limit = LIMIT, cursor: Cursor = None
+    caller: AnyKey, management: ManagementDependency, limit: Limit = PAGE_SIZE, cursor: Cursor = None
 ) -> Response:
     """Lists the factories that the key can see, by name."""
     factories = management.access.factories(caller)
@@ -76,18 +76,18 @@ def list_factories(
     status_code=201,
 )
 def create_factory(
-    may: AdminAccess, management: ManagementDependency, body: FactoryCreation, idempotency: Idempotency
+    permission: AdminAccess, management: ManagementDependency, body: FactoryCreation, idempotency: Idempotency
 ) -> Response:
     """Creates an empty factory."""
 
     def create() -> Response:
-        factory = management.factories.create(may, body.name)
+        factory = management.factories.create(permission, body.name)
         return json_response(FactoryView.of(factory), 201, location=api_path("factories", factory.name))
 
-    return idempotency.respond(may, create)
+    return idempotency.respond(permission, create)
 
 
 @routes.get("/factories/{factory}", operation_id="show_factory", summary="Show a factory", response_model=FactoryView)
-def show_factory(may: ViewerAccess) -> Response:
+def show_factory(permission: ViewerAccess) -> Response:
     """Returns a factory's name, and whether definition files manage it."""
-    return json_response(FactoryView.of(may.factory))
+    return json_response(FactoryView.of(permission.factory))

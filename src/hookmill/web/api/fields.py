@@ -12,7 +12,7 @@ from hookmill.presentation.view import TIMESTAMP_SCHEMA
 
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)\Z", re.ASCII)
 _RANDOM: Final = "[0-9a-z]{1,64}"
-# PostgreSQL stores no NUL in text.
+# PostgreSQL can't store a NUL in text.
 NO_NUL: Final = r"^[^\x00]*$"
 _SECRET_NAME: Final = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
 _HEADER_NAME: Final = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$"
@@ -23,7 +23,7 @@ IDEMPOTENCY_KEY: Final = r"^[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$"
 TAGS: Final = r"^(\*|(W/)?\"[\x21\x23-\x7e]{0,200}\"( *, *(W/)?\"[\x21\x23-\x7e]{0,200}\"){0,20})$"
 
 PATTERN_HINTS: Final[Mapping[str, str]] = {
-    NO_NUL: "The text holds a NUL character. Remove it.",
+    NO_NUL: "The text contains a NUL character. Remove it.",
     _SECRET_NAME: "Use a letter, then at most 63 letters, digits and underscores, such as WEBHOOK_GITHUB_SECRET.",
     _HEADER_NAME: "Use the name of a header, with at most 100 characters, such as X-Event-Id.",
     _UID: "Use a webhook's uid, not its name, such as wh_0123456789abcdefghjkmnpqrst.",
@@ -64,9 +64,9 @@ DeliveryId = Annotated[
     str, StringConstraints(pattern=_DELIVERY_ID), Field(examples=["dlv_0192f0c1aabbccddeeff001122334455"])
 ]
 
-LIMIT: Final = 50
-LIMIT_MAX: Final = 200
-Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="The maximum number of items on the page.")]
+PAGE_SIZE: Final = 50
+PAGE_SIZE_MAX: Final = 200
+Limit = Annotated[int, Query(ge=1, le=PAGE_SIZE_MAX, description="The maximum number of items on the page.")]
 Cursor = Annotated[
     str | None,
     Query(pattern=_CURSOR, description="The `next_cursor` of the previous page."),

@@ -19,10 +19,10 @@ routes = APIRouter(prefix="/factories/{factory}", route_class=Route, tags=["Filt
     response_model=FilterTestView,
 )
 @expensive
-def test_filter(may: ViewerAccess, management: ManagementDependency, body: FilterTestRequest) -> Response:
+def test_filter(permission: ViewerAccess, management: ManagementDependency, body: FilterTestRequest) -> Response:
     """Evaluates a trigger on a recorded delivery, with every check and condition. Starts no run."""
     test = management.filters.test(
-        may, body.delivery_id, payload_filter=body.filter, event_types=body.event, webhook_ids=body.webhook_ids
+        permission, body.delivery_id, payload_filter=body.filter, event_types=body.event, webhook_ids=body.webhook_ids
     )
     return json_response(FilterTestView.of(test))
 
@@ -34,9 +34,9 @@ def test_filter(may: ViewerAccess, management: ManagementDependency, body: Filte
     response_model=BacktestView,
 )
 @expensive
-def backtest_filter(may: ViewerAccess, management: ManagementDependency, body: BacktestRequest) -> Response:
+def backtest_filter(permission: ViewerAccess, management: ManagementDependency, body: BacktestRequest) -> Response:
     """Evaluates a trigger on the last recorded deliveries. Starts no run."""
     backtest = management.filters.backtest(
-        may, payload_filter=body.filter, event_types=body.event, webhook_ids=body.webhook_ids, last=body.last
+        permission, payload_filter=body.filter, event_types=body.event, webhook_ids=body.webhook_ids, last=body.last
     )
     return json_response(BacktestView.of(backtest))

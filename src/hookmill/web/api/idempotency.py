@@ -1,6 +1,6 @@
-"""Idempotent requests: retries with the same `Idempotency-Key` perform the operation once.
+"""Idempotent requests: a retry with the same `Idempotency-Key` returns the first request's stored response.
 
-They return the stored response.
+The operation is performed only once.
 """
 
 import json
@@ -27,46 +27,44 @@ class IdempotentRequest:
         """`target`: the method and path, as sent."""
         self._management = management
         self._key = key
-        self._target = sha256(target).digest()
-        # The digest of a body with a weak secret would reveal it, so it is stored in the sealed response.
-        self._body = sha256(body).hexdigest()
+        self._target_digest = sha256(target).digest()
+        # A digest would allow an attacker to guess a weak secret in the body, so it is stored in the sealed response.
+        self._body_sha256 = sha256(body).hexdigest()
 
     def respond(
         self,
-        may: MayManage | MayAdminister,
+        permission: MayManage | MayAdminister,
         perform: Callable[[], Response],
         reload: Callable[[str], Response] | None = None,
     ) -> Response:
-        """The response of `perform`, or the stored one of the first request. Raises `IdempotencyKeyReused`.
+        """The response of `perform`, or the stored response of the first request. Raises `IdempotencyKeyReused`.
 
-        `reload` builds a response that was too large to store, from its `Location`.
-
-        `perform` builds the response inside the transaction. If that fails, nothing is stored, so no generated secret
-        is lost.
+        `reload` builds a response that was too large to store from its `Location`. `perform` runs inside the
+        transaction: if it fails, the operation is rolled back, so no generated secret is lost.
         """
-        with self._management.together(may):
+        with self._management.together(permission):
             if self._key is None:
                 return perform()
-            stored = self._management.idempotency.answered(may, self._key, self._target)
+            stored = self._management.idempotency.answered(permission, self._key, self._target_digest)
             if stored is not None:
                 return self._replay(stored, reload)
             response = perform()
             self._management.idempotency.keep(
-                may, self._key, self._target, self._serialized(response, reload is not None)
+                permission, self._key, self._target_digest, self._serialized(response, reload is not None)
             )
             return response
 
     def _serialized(self, response: Response, can_reload: bool) -> bytes:
         headers = {name: response.headers[name] for name in _STORED_HEADERS if name in response.headers}
-        head = json.dumps({"status": response.status_code, "headers": headers, "asked": self._body}).encode()
+        head = json.dumps({"status": response.status_code, "headers": headers, "asked": self._body_sha256}).encode()
         body = bytes(response.body)
-        # The body follows the head's only line break unescaped. As a JSON string it would be several times as long.
+        # The head is one line of JSON. The body follows unescaped, because escaping could multiply its size.
         return head if can_reload and len(body) > STORED_BYTES_MAX else head + b"\n" + body
 
     def _replay(self, stored: bytes, reload: Callable[[str], Response] | None) -> Response:
         head, has_body, body = stored.partition(b"\n")
         metadata = json.loads(head)
-        if metadata["asked"] != self._body:
+        if metadata["asked"] != self._body_sha256:
             raise IdempotencyKeyReused("This Idempotency-Key was used for another request. Use a new one.")
         if has_body or reload is None:
             response = Response(body, status_code=metadata["status"], headers=metadata["headers"])
@@ -92,7 +90,7 @@ def idempotent_request(
         ),
     ] = None,
 ) -> IdempotentRequest:
-    # The path is still encoded. The decoded one could equal another resource's.
+    # The path is still percent-encoded. Decoded, it could equal the path of another resource.
     target = f"{request.method} {request.scope['path']}".encode()
     return IdempotentRequest(management, key, target, context_of(request).body)
 

@@ -1,4 +1,4 @@
-"""The error texts for invalid fields and parameters. A text says which value to use, and never repeats the sent one."""
+"""The error texts for invalid fields and parameters. A text describes valid values, and never quotes the sent one."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -43,13 +43,13 @@ class ErrorMessages:
         """The field to use in place of an unknown one. Definition files name some fields in camelCase."""
         if (likely := snake_case(unknown)) in self._body_fields:
             return f"Did you mean {likely}?"
-        return f"Known fields: {', '.join(self._body_fields)}." if self._body_fields else "The body has no fields."
+        return f"Allowed fields: {', '.join(self._body_fields)}." if self._body_fields else "The body has no fields."
 
 
 def _range_text(metadata: Sequence[Any]) -> str | None:
-    low = next((each.ge for each in metadata if isinstance(each, Ge)), None)
-    high = next((each.le for each in metadata if isinstance(each, Le)), None)
-    return f"Use a number from {low} to {high}." if low is not None and high is not None else None
+    minimum = next((constraint.ge for constraint in metadata if isinstance(constraint, Ge)), None)
+    maximum = next((constraint.le for constraint in metadata if isinstance(constraint, Le)), None)
+    return f"Use a number from {minimum} to {maximum}." if minimum is not None and maximum is not None else None
 
 
 def _sentence(text: str) -> str:

@@ -11,13 +11,15 @@ from hookmill.web.asgi import Message, Receive, Scope, Send
 from hookmill.web.routes import Application
 
 THREADS: Final = 8
-"""Operations at a time. More would only wait for the database, and hold connections that deliveries need."""
+"""The number of concurrent operations. More of them would only wait for the database."""
 _CLOSE_HEADERS: Final = ((b"connection", b"close"),)
-"""Sent to unauthenticated clients, who could send requests without end and never read a response."""
+"""Sent to unauthenticated clients, which could keep a connection open and never read a response."""
 _COMMON_HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
 class ApiMiddleware:
+    """Wraps the API's application: adds the request's state and context, and the common headers of responses."""
+
     def __init__(
         self,
         inner: Application,
@@ -35,7 +37,7 @@ class ApiMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
         inner_scope = {**scope, "state": dict(self._state)}
-        # Still encoded: the route decodes each segment on its own.
+        # The path stays percent-encoded; the route decodes each segment separately.
         inner_scope["path"] = scope["raw_path"].partition(b"?")[0].decode("latin-1")
         inner_scope["root_path"] = ""
         is_head = scope["method"] == "HEAD"
@@ -44,7 +46,7 @@ class ApiMiddleware:
         context = access.add_context(inner_scope, self._trusted_proxies)
         has_started = False
 
-        async def send_on(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal has_started
             if message["type"] == "http.response.start":
                 has_started = True
@@ -57,8 +59,8 @@ class ApiMiddleware:
             await send(message)
 
         try:
-            await self._inner(inner_scope, receive, send_on)
+            await self._inner(inner_scope, receive, send_with_headers)
         except Exception as error:
             self._failed("api", error)
             if not has_started:
-                await problems.error_response(problems.api_error_for(error))(inner_scope, receive, send_on)
+                await problems.error_response(problems.api_error_for(error))(inner_scope, receive, send_with_headers)

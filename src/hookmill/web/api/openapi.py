@@ -12,7 +12,7 @@ from msgspec.json import schema_components
 from hookmill import __version__
 from hookmill.presentation.automation import AutomationInListView, AutomationView, TriggerView
 from hookmill.presentation.view import View
-from hookmill.web.api.access import ROLES, admin, manager, public, requirement_of, viewer
+from hookmill.web.api.access import MINIMUM_ROLES, admin, manager, public, requirement_of, viewer
 from hookmill.web.api.expensive import is_expensive
 from hookmill.web.api.problems import ERROR_CODES, MEDIA_TYPE, ErrorDetail, ProblemDetails
 from hookmill.web.api.representation import precondition
@@ -78,8 +78,8 @@ def operations(app: FastAPI) -> Iterator[Operation]:
     for route in iter_route_contexts(app.routes):
         original = route.original_route
         if not isinstance(original, Route):
-            # Another class of route would have no requirement.
-            raise TypeError(f"{route.path} is no operation of this API")
+            # Only `Route` checks requirements.
+            raise TypeError(f"{route.path} is not a route of the class Route")
         for method in sorted(original.methods or ()):
             yield Operation(
                 method=method,
@@ -109,7 +109,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
         schema = model.model_json_schema(ref_template=_REF_TEMPLATE.format(name="{model}"), mode="serialization")
         schema.pop("$defs", None)
         schemas[model.__name__] = schema
-    # The framework's schema replaces the view's one: it has more details of an enumeration in a request body.
+    # Some enumerations have a schema of a view and one of the framework. The framework's has more details.
     document["components"]["schemas"] = dict(sorted((_view_schemas(app) | schemas).items()))
     document["components"]["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "An API key, `hmk_…`."}
@@ -137,7 +137,7 @@ def _reference(model: type) -> dict[str, str]:
 
 def _complete(item: dict[str, Any], operation: Operation) -> None:
     """Add the role, the response schema, headers and errors to the document's item of an operation."""
-    role = ROLES[operation.requirement]
+    role = MINIMUM_ROLES[operation.requirement]
     item["security"] = [{"key": []}] if role is not None else []
     item["x-role"] = role or "none"
     if operation.response_view is not None:

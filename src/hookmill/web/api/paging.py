@@ -1,4 +1,4 @@
-"""Lists in pages. A cursor is opaque: it holds the sort key of the last item of a page."""
+"""Pagination of lists. A cursor is opaque to clients, and contains the sort key of the last item of a page."""
 
 import base64
 import binascii
@@ -27,12 +27,12 @@ def paginate(
     cursor: str | None,
     newest_first: bool = False,
 ) -> tuple[list[T], str | None]:
-    """One page of a complete list, and the cursor of the next. `sort_key` must be different for each item."""
+    """One page of a complete list, and the cursor of the next page. The sort keys must be unique."""
     ordered = sorted(items, key=sort_key, reverse=newest_first)
     if cursor is not None:
         last = _sort_key_from(cursor)
         try:
-            ordered = [each for each in ordered if (sort_key(each) < last if newest_first else sort_key(each) > last)]
+            ordered = [item for item in ordered if (sort_key(item) < last if newest_first else sort_key(item) > last)]
         except TypeError:
             raise _invalid_cursor() from None
     return cut_page(ordered, lambda item: cursor_after(*sort_key(item)), limit=limit)
@@ -51,7 +51,7 @@ def cursor_after(*sort_key: str | int) -> str:
 
 
 def key_cursor(key: bytes) -> str:
-    """The cursor in a list that the store pages by 16-byte keys."""
+    """The cursor for a list that the store pages by 16-byte keys."""
     return cursor_after(key.hex())
 
 

@@ -1,6 +1,6 @@
 """The API's error responses: `application/problem+json` (RFC 9457) with a stable code and the invalid fields.
 
-An error names fields and parameters, and never repeats their values, which may hold a secret.
+An error contains the names of fields and parameters, but never their values, which may be secrets.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ from hookmill.management import IdempotencyKeyReused
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_SECONDS: Final = 5
 ERRORS_MAX: Final = 20
-"""The most errors in one response."""
+"""The maximum number of errors in one response."""
 DETAIL_CHARACTERS_MAX: Final = 2_000
 _SHOWN_CHARACTERS: Final = 100
 
@@ -129,7 +129,7 @@ def error_response(error: ApiError) -> Response:
 
 
 def api_error_for(error: Exception, messages: Callable[[Mapping[str, Any]], str] | None = None) -> ApiError:
-    """The error response for any exception. For an unexpected one, it has no details.
+    """The API error for any exception. For an unexpected exception, it has no details.
 
     `messages` returns the text for one error of the validation framework.
     """

@@ -6,12 +6,12 @@ from typing import Final
 
 WINDOW_US: Final = 60_000_000
 CALLERS_MAX: Final = 10_000
-"""The most callers that are counted at a time. One more replaces the oldest."""
+"""The maximum number of callers in memory. A further caller replaces the least recent one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimitStatus:
-    """The state of a caller's rate limit after one more request."""
+    """The state of a caller's rate limit after a request. `reset_seconds`: the time until the window ends."""
 
     limit: int
     remaining: int
@@ -27,7 +27,7 @@ class RateLimitStatus:
 
 
 class RateLimiter:
-    """Limits the requests of each caller to `per_minute`. A caller's first request begins a window of a minute."""
+    """Limits each caller to `per_minute` requests in a fixed window. A caller's first request starts the window."""
 
     def __init__(self, per_minute: int, now_us: Callable[[], int]) -> None:
         self._per_minute = per_minute
@@ -35,19 +35,20 @@ class RateLimiter:
         self._windows: dict[str, tuple[int, int]] = {}
 
     def count(self, caller: str) -> RateLimitStatus:
-        """Count one request of a caller."""
+        """Count one request of a caller, and return the state of its limit."""
         now = self._now_us()
-        began, count = self._windows.pop(caller, (now, 0))
-        # A clock that was set back must not lock a caller out.
-        if not 0 <= now - began < WINDOW_US:
-            began, count = now, 0
+        started_at, count = self._windows.pop(caller, (now, 0))
+        # A window in the future means that the clock was set back. It must not lock the caller out.
+        if not 0 <= now - started_at < WINDOW_US:
+            started_at, count = now, 0
         if len(self._windows) >= CALLERS_MAX:
             del self._windows[next(iter(self._windows))]
         count += 1
-        self._windows[caller] = began, count
+        # Added again at the end, so that the dictionary is ordered by the last request.
+        self._windows[caller] = started_at, count
         return RateLimitStatus(
             limit=self._per_minute,
             remaining=max(0, self._per_minute - count),
-            reset_seconds=max(1, -(-(began + WINDOW_US - now) // 1_000_000)),
+            reset_seconds=max(1, -(-(started_at + WINDOW_US - now) // 1_000_000)),
             is_exceeded=count > self._per_minute,
         )

@@ -13,8 +13,8 @@ from hookmill.domain.signatures.catalogue import schemes
 from hookmill.presentation.scheme import SchemeView
 from hookmill.web.api.access import FAILURES_PER_MINUTE, REQUESTS_PER_MINUTE, Public
 from hookmill.web.api.body import BYTES_MAX, LARGE_BYTES_MAX
-from hookmill.web.api.expensive import AT_A_TIME
-from hookmill.web.api.fields import LIMIT, LIMIT_MAX, Cursor, Limit
+from hookmill.web.api.expensive import CONCURRENT_MAX
+from hookmill.web.api.fields import PAGE_SIZE, PAGE_SIZE_MAX, Cursor, Limit
 from hookmill.web.api.openapi import openapi_document
 from hookmill.web.api.paging import ResultPage, paginate
 from hookmill.web.api.problems import ERROR_CODES, ERRORS_MAX
@@ -41,7 +41,7 @@ class DefinitionKind(StrEnum):
 
 
 @routes.get("/schemes", operation_id="list_schemes", summary="List signature schemes", response_model=SchemePage)
-def list_schemes(limit: Limit = LIMIT, cursor: Cursor = None) -> Response:
+def list_schemes(limit: Limit = PAGE_SIZE, cursor: Cursor = None) -> Response:
     """Lists the providers whose signatures can be verified, with set-up instructions."""
     items, next_cursor = paginate(schemes(), lambda scheme: (scheme.name,), limit=limit, cursor=cursor)
     return json_response(SchemePage(items=[SchemeView.of(scheme) for scheme in items], next_cursor=next_cursor))
@@ -133,9 +133,9 @@ def _docs_text(app: FastAPI) -> bytes:
         limits={
             "requests": REQUESTS_PER_MINUTE,
             "failures": FAILURES_PER_MINUTE,
-            "expensive": AT_A_TIME,
-            "page": LIMIT,
-            "page_max": LIMIT_MAX,
+            "expensive": CONCURRENT_MAX,
+            "page": PAGE_SIZE,
+            "page_max": PAGE_SIZE_MAX,
             "bytes": BYTES_MAX,
             "large_bytes": LARGE_BYTES_MAX,
             "errors": ERRORS_MAX,

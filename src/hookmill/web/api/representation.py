@@ -1,4 +1,4 @@
-"""JSON responses and their entity tags. The response for an unchanged resource is always equal to the byte."""
+"""JSON responses and their entity tags. The responses for an unchanged resource are byte-identical."""
 
 import re
 from hashlib import sha256
@@ -38,7 +38,7 @@ class Precondition:
     """The `If-Match` of a change: the resource must still be the version that the client has read."""
 
     def __init__(self, tags: str | None) -> None:
-        """`tags`: the header's value. None: the client sent none."""
+        """`tags`: the value of the header; None if the client did not send it."""
         self._tags = tags
 
     @property
@@ -46,11 +46,13 @@ class Precondition:
         return self._tags is not None
 
     def check(self, current: View) -> None:
-        """Raises `Changed`. Call it inside the transaction of the change: another change must not come between."""
+        """Raise `Changed` if the resource has another tag. Call it inside the change's transaction, to avoid a race."""
         if self._tags is None or self._tags == "*":
             return
         if etag_of(json_response(current)) not in _TAG.findall(self._tags):
-            raise Changed("It was changed since you read it. Nothing was changed now: read it again, then retry.")
+            raise Changed(
+                "The resource was changed since you read it. This request changed nothing. Read it again, then retry."
+            )
 
 
 def precondition(

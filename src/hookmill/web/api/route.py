@@ -1,7 +1,4 @@
-"""The route class of the API. Each request passes its checks in this order: key, path, parameters, body.
-
-Then the route calls its operation.
-"""
+"""The route class of the API. A route checks the key, path, parameters and body, and then calls its operation."""
 
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from typing import Any, get_args
@@ -24,7 +21,7 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class Route(APIRoute):
-    """One operation at one path. It turns every error into an error response."""
+    """One operation at one path. It converts every exception to an error response."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], *, response_model: Any = None, **options: Any) -> None:
         """`response_model` is the view in the response body. It only documents the operation: see `openapi.py`."""
@@ -65,7 +62,7 @@ class Route(APIRoute):
 
 
 def _decode_path(request: Request) -> None:
-    """Decode each segment on its own: an encoded slash in a name must not lead to another path."""
+    """Decode each segment separately, because an encoded slash in a name must not separate segments."""
     try:
         decoded = {name: unquote_to_bytes(value).decode() for name, value in request.scope["path_params"].items()}
     except UnicodeDecodeError:
@@ -78,8 +75,8 @@ def _reject_unknown_parameters(request: Request, parameters: Collection[str]) ->
     names: set[str] = set()
     for name in (name for name, _ in request.query_params.multi_items()):
         if name not in parameters:
-            known = f"Known parameters: {', '.join(sorted(parameters))}." if parameters else "None is known."
-            raise problems.invalid_parameter(name, f"This operation has no such parameter. {known}")
+            allowed = f"Allowed: {', '.join(sorted(parameters))}." if parameters else "It has no parameters."
+            raise problems.invalid_parameter(name, f"This operation has no such parameter. {allowed}")
         if name in names:
             raise problems.invalid_parameter(name, "The parameter occurs more than once.")
         names.add(name)

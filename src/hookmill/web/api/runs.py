@@ -8,7 +8,7 @@ from hookmill.domain.ids import RunKey
 from hookmill.domain.run import RunState
 from hookmill.presentation.run import RunView, RunWithOutputView
 from hookmill.web.api.access import ManagementDependency, ManagerAccess, ViewerAccess
-from hookmill.web.api.fields import LIMIT, Cursor, Limit, RunInPath, Text
+from hookmill.web.api.fields import PAGE_SIZE, Cursor, Limit, RunInPath, Text
 from hookmill.web.api.paging import ResultPage, cut_page, key_cursor, key_from
 from hookmill.web.api.representation import json_response
 from hookmill.web.api.route import Route
@@ -22,18 +22,18 @@ class RunPage(ResultPage[RunView], frozen=True):
 
 @routes.get("", operation_id="list_runs", summary="List runs", response_model=RunPage)
 def list_runs(
-    may: ViewerAccess,
+    permission: ViewerAccess,
     management: ManagementDependency,
     webhook: Annotated[Text | None, Query(description="Only runs for this webhook, by uid or name.")] = None,
     automation: Annotated[Text | None, Query(description="Only runs of this automation, by id or name.")] = None,
     state: Annotated[RunState | None, Query(description="Only runs in this state.")] = None,
-    limit: Limit = LIMIT,
+    limit: Limit = PAGE_SIZE,
     cursor: Cursor = None,
 ) -> Response:
     """Lists the factory's runs, newest first."""
     before = key_from(cursor)
     runs = management.runs.newest(
-        may,
+        permission,
         webhook=webhook,
         automation=automation,
         state=state,
@@ -45,12 +45,12 @@ def list_runs(
 
 
 @routes.get("/{run}", operation_id="show_run", summary="Show a run", response_model=RunWithOutputView)
-def show_run(run: RunInPath, may: ViewerAccess, management: ManagementDependency) -> Response:
+def show_run(run: RunInPath, permission: ViewerAccess, management: ManagementDependency) -> Response:
     """Returns a run, with the end of its command's output."""
-    return json_response(RunWithOutputView.of(management.runs.get(may, run)))
+    return json_response(RunWithOutputView.of(management.runs.get(permission, run)))
 
 
 @routes.post("/{run}/cancel", operation_id="cancel_run", summary="Cancel a run", response_model=RunView)
-def cancel_run(run: RunInPath, may: ManagerAccess, management: ManagementDependency) -> Response:
+def cancel_run(run: RunInPath, permission: ManagerAccess, management: ManagementDependency) -> Response:
     """Cancels a run: a queued one immediately, a running one as soon as its command has ended."""
-    return json_response(RunView.of(management.runs.cancel(may, run)))
+    return json_response(RunView.of(management.runs.cancel(permission, run)))

@@ -5,7 +5,7 @@ from fastapi import APIRouter, Response
 from hookmill.presentation.secret import SecretView, SecretWithValueView
 from hookmill.web.api.access import ManagementDependency, ManagerAccess
 from hookmill.web.api.bodies import SecretCreation, SecretReplacement
-from hookmill.web.api.fields import LIMIT, Cursor, Limit, SecretInPath
+from hookmill.web.api.fields import PAGE_SIZE, Cursor, Limit, SecretInPath
 from hookmill.web.api.idempotency import Idempotency
 from hookmill.web.api.paging import ResultPage, paginate
 from hookmill.web.api.representation import IfMatch, json_response, tagged_response
@@ -21,11 +21,11 @@ class SecretPage(ResultPage[SecretView], frozen=True):
 
 @routes.get("", operation_id="list_secrets", summary="List team secrets", response_model=SecretPage)
 def list_secrets(
-    may: ManagerAccess, management: ManagementDependency, limit: Limit = LIMIT, cursor: Cursor = None
+    permission: ManagerAccess, management: ManagementDependency, limit: Limit = PAGE_SIZE, cursor: Cursor = None
 ) -> Response:
     """Lists the team secrets without their values, with the webhooks that use them."""
     items, next_cursor = paginate(
-        management.secrets.all(may), lambda secret: (secret.name,), limit=limit, cursor=cursor
+        management.secrets.all(permission), lambda secret: (secret.name,), limit=limit, cursor=cursor
     )
     return json_response(SecretPage(items=[SecretView.of(secret) for secret in items], next_cursor=next_cursor))
 
@@ -38,23 +38,23 @@ def list_secrets(
     status_code=201,
 )
 def create_secret(
-    may: ManagerAccess, management: ManagementDependency, body: SecretCreation, idempotency: Idempotency
+    permission: ManagerAccess, management: ManagementDependency, body: SecretCreation, idempotency: Idempotency
 ) -> Response:
     """Creates a team secret. Only this response has the value that the service generates."""
 
     def create() -> Response:
-        value = management.secrets.create(may, body.name, body.value)
-        secret = management.secrets.get(may, body.name)
+        value = management.secrets.create(permission, body.name, body.value)
+        secret = management.secrets.get(permission, body.name)
         view = SecretWithValueView.once(secret, value.reveal() if body.value is None else None)
-        return json_response(view, 201, location=api_path("factories", may.factory.name, "secrets", secret.name))
+        return json_response(view, 201, location=api_path("factories", permission.factory.name, "secrets", secret.name))
 
-    return idempotency.respond(may, create)
+    return idempotency.respond(permission, create)
 
 
 @routes.get("/{name}", operation_id="show_secret", summary="Show a team secret", response_model=SecretView)
-def show_secret(name: SecretInPath, may: ManagerAccess, management: ManagementDependency) -> Response:
+def show_secret(name: SecretInPath, permission: ManagerAccess, management: ManagementDependency) -> Response:
     """Returns a team secret without its value, with the webhooks that use it."""
-    return tagged_response(SecretView.of(management.secrets.get(may, name)))
+    return tagged_response(SecretView.of(management.secrets.get(permission, name)))
 
 
 @routes.put(
@@ -62,7 +62,7 @@ def show_secret(name: SecretInPath, may: ManagerAccess, management: ManagementDe
 )
 def replace_secret(
     name: SecretInPath,
-    may: ManagerAccess,
+    permission: ManagerAccess,
     management: ManagementDependency,
     if_match: IfMatch,
     body: SecretReplacement | None = None,
@@ -72,10 +72,10 @@ def replace_secret(
     Only this response has the value that the service generates.
     """
     value = body.value if body is not None else None
-    with management.together(may):
-        _check_precondition(name, may, management, if_match)
-        new_value = management.secrets.replace(may, name, value)
-        secret = management.secrets.get(may, name)
+    with management.together(permission):
+        _check_precondition(name, permission, management, if_match)
+        new_value = management.secrets.replace(permission, name, value)
+        secret = management.secrets.get(permission, name)
     return json_response(SecretWithValueView.once(secret, new_value.reveal() if value is None else None))
 
 
@@ -83,15 +83,17 @@ def replace_secret(
     "/{name}", operation_id="delete_secret", summary="Delete a team secret", response_class=Response, status_code=204
 )
 def delete_secret(
-    name: SecretInPath, may: ManagerAccess, management: ManagementDependency, if_match: IfMatch
+    name: SecretInPath, permission: ManagerAccess, management: ManagementDependency, if_match: IfMatch
 ) -> Response:
     """Deletes a team secret with all its values. Fails while a webhook uses it."""
-    with management.together(may):
-        _check_precondition(name, may, management, if_match)
-        management.secrets.delete(may, name)
+    with management.together(permission):
+        _check_precondition(name, permission, management, if_match)
+        management.secrets.delete(permission, name)
     return Response(status_code=204)
 
 
-def _check_precondition(name: str, may: ManagerAccess, management: ManagementDependency, if_match: IfMatch) -> None:
+def _check_precondition(
+    name: str, permission: ManagerAccess, management: ManagementDependency, if_match: IfMatch
+) -> None:
     if if_match.is_set:
-        if_match.check(SecretView.of(management.secrets.get(may, name)))
+        if_match.check(SecretView.of(management.secrets.get(permission, name)))

@@ -8,7 +8,7 @@ from hookmill.presentation.key import KeyView, KeyWithTokenView
 from hookmill.presentation.member import MemberView
 from hookmill.web.api.access import AdminAccess, ManagementDependency
 from hookmill.web.api.bodies import FactoryRole, KeyCreation, MemberChanges, MemberCreation
-from hookmill.web.api.fields import LIMIT, Cursor, FactoryInPath, KeyInPath, Limit, MemberInPath
+from hookmill.web.api.fields import PAGE_SIZE, Cursor, FactoryInPath, KeyInPath, Limit, MemberInPath
 from hookmill.web.api.idempotency import Idempotency
 from hookmill.web.api.paging import ResultPage, paginate
 from hookmill.web.api.representation import IfMatch, json_response, tagged_response
@@ -28,46 +28,50 @@ class KeyPage(ResultPage[KeyView], frozen=True):
 
 @routes.get("/members", operation_id="list_members", summary="List members", response_model=MemberPage)
 def list_members(
-    may: AdminAccess, management: ManagementDependency, limit: Limit = LIMIT, cursor: Cursor = None
+    permission: AdminAccess, management: ManagementDependency, limit: Limit = PAGE_SIZE, cursor: Cursor = None
 ) -> Response:
     """Lists the team's members by email address."""
     items, next_cursor = paginate(
-        management.members.all(may), lambda member: (member.email,), limit=limit, cursor=cursor
+        management.members.all(permission), lambda member: (member.email,), limit=limit, cursor=cursor
     )
     return json_response(MemberPage(items=[MemberView.of(member) for member in items], next_cursor=next_cursor))
 
 
 @routes.post("/members", operation_id="add_member", summary="Add a member", response_model=MemberView, status_code=201)
 def add_member(
-    may: AdminAccess, management: ManagementDependency, body: MemberCreation, idempotency: Idempotency
+    permission: AdminAccess, management: ManagementDependency, body: MemberCreation, idempotency: Idempotency
 ) -> Response:
     """Adds a member to the team. The member has no role in any factory yet."""
 
     def create() -> Response:
-        member = management.members.add(may, body.email, body.name, is_admin=body.is_admin)
+        member = management.members.add(permission, body.email, body.name, is_admin=body.is_admin)
         return json_response(MemberView.of(member), 201, location=api_path("members", member.id))
 
-    return idempotency.respond(may, create)
+    return idempotency.respond(permission, create)
 
 
 @routes.get("/members/{member}", operation_id="show_member", summary="Show a member", response_model=MemberView)
-def show_member(member: MemberInPath, may: AdminAccess, management: ManagementDependency) -> Response:
+def show_member(member: MemberInPath, permission: AdminAccess, management: ManagementDependency) -> Response:
     """Returns a member, with the role in each factory."""
-    return tagged_response(MemberView.of(management.members.get(may, member)))
+    return tagged_response(MemberView.of(management.members.get(permission, member)))
 
 
 @routes.patch("/members/{member}", operation_id="change_member", summary="Change a member", response_model=MemberView)
 def change_member(
-    member: MemberInPath, may: AdminAccess, management: ManagementDependency, body: MemberChanges, if_match: IfMatch
+    member: MemberInPath,
+    permission: AdminAccess,
+    management: ManagementDependency,
+    body: MemberChanges,
+    if_match: IfMatch,
 ) -> Response:
     """Makes a member an admin of the team, or removes that role. A team keeps at least one admin."""
     changes = body.changes()
-    with management.together(may):
-        _check_precondition(member, may, management, if_match)
+    with management.together(permission):
+        _check_precondition(member, permission, management, if_match)
         if "is_admin" in changes:
-            changed = management.members.set_admin(may, member, changes["is_admin"])
+            changed = management.members.set_admin(permission, member, changes["is_admin"])
         else:
-            changed = management.members.get(may, member)
+            changed = management.members.get(permission, member)
     return tagged_response(MemberView.of(changed))
 
 
@@ -79,12 +83,12 @@ def change_member(
     status_code=204,
 )
 def remove_member(
-    member: MemberInPath, may: AdminAccess, management: ManagementDependency, if_match: IfMatch
+    member: MemberInPath, permission: AdminAccess, management: ManagementDependency, if_match: IfMatch
 ) -> Response:
     """Removes a member from the team. All access ends immediately. A team keeps at least one admin."""
-    with management.together(may):
-        _check_precondition(member, may, management, if_match)
-        management.members.remove(may, member)
+    with management.together(permission):
+        _check_precondition(member, permission, management, if_match)
+        management.members.remove(permission, member)
     return Response(status_code=204)
 
 
@@ -97,15 +101,15 @@ def remove_member(
 def give_role(
     member: MemberInPath,
     factory: FactoryInPath,
-    may: AdminAccess,
+    permission: AdminAccess,
     management: ManagementDependency,
     body: FactoryRole,
     if_match: IfMatch,
 ) -> Response:
     """Sets a member's role in a factory. It replaces any previous role there."""
-    with management.together(may):
-        _check_precondition(member, may, management, if_match)
-        changed = management.members.set_role(may, member, factory, body.role)
+    with management.together(permission):
+        _check_precondition(member, permission, management, if_match)
+        changed = management.members.set_role(permission, member, factory, body.role)
     return tagged_response(MemberView.of(changed))
 
 
@@ -116,22 +120,30 @@ def give_role(
     response_model=MemberView,
 )
 def take_role(
-    member: MemberInPath, factory: FactoryInPath, may: AdminAccess, management: ManagementDependency, if_match: IfMatch
+    member: MemberInPath,
+    factory: FactoryInPath,
+    permission: AdminAccess,
+    management: ManagementDependency,
+    if_match: IfMatch,
 ) -> Response:
     """Removes a member's role in a factory. The member no longer sees the factory, unless they are an admin."""
-    with management.together(may):
-        _check_precondition(member, may, management, if_match)
-        changed = management.members.set_role(may, member, factory, None)
+    with management.together(permission):
+        _check_precondition(member, permission, management, if_match)
+        changed = management.members.set_role(permission, member, factory, None)
     return tagged_response(MemberView.of(changed))
 
 
 @routes.get("/keys", operation_id="list_keys", summary="List API keys", response_model=KeyPage)
 def list_keys(
-    may: AdminAccess, management: ManagementDependency, limit: Limit = LIMIT, cursor: Cursor = None
+    permission: AdminAccess, management: ManagementDependency, limit: Limit = PAGE_SIZE, cursor: Cursor = None
 ) -> Response:
     """Lists the team's API keys without their tokens, newest first, including revoked and expired keys."""
     items, next_cursor = paginate(
-        management.keys.all(may), lambda key: (key.created_at, key.id), limit=limit, cursor=cursor, newest_first=True
+        management.keys.all(permission),
+        lambda key: (key.created_at, key.id),
+        limit=limit,
+        cursor=cursor,
+        newest_first=True,
     )
     return json_response(KeyPage(items=[KeyView.of(key) for key in items], next_cursor=next_cursor))
 
@@ -140,23 +152,23 @@ def list_keys(
     "/keys", operation_id="create_key", summary="Create an API key", response_model=KeyWithTokenView, status_code=201
 )
 def create_key(
-    may: AdminAccess, management: ManagementDependency, body: KeyCreation, idempotency: Idempotency
+    permission: AdminAccess, management: ManagementDependency, body: KeyCreation, idempotency: Idempotency
 ) -> Response:
     """Creates an API key. Only this response has the key's token."""
 
     def create() -> Response:
-        key = management.keys.create(may, body.name, body.role, factory=body.factory, expires_at=body.expires_at)
+        key = management.keys.create(permission, body.name, body.role, factory=body.factory, expires_at=body.expires_at)
         return json_response(KeyWithTokenView.once(key), 201)
 
-    return idempotency.respond(may, create)
+    return idempotency.respond(permission, create)
 
 
 @routes.delete("/keys/{key}", operation_id="revoke_key", summary="Revoke an API key", response_model=KeyView)
-def revoke_key(key: KeyInPath, may: AdminAccess, management: ManagementDependency) -> Response:
+def revoke_key(key: KeyInPath, permission: AdminAccess, management: ManagementDependency) -> Response:
     """Revokes an API key. It stops working immediately, and stays in the list as revoked."""
-    return json_response(KeyView.of(management.keys.revoke(may, key)))
+    return json_response(KeyView.of(management.keys.revoke(permission, key)))
 
 
-def _check_precondition(member: str, may: MayAdminister, management: Management, if_match: IfMatch) -> None:
+def _check_precondition(member: str, permission: MayAdminister, management: Management, if_match: IfMatch) -> None:
     if if_match.is_set:
-        if_match.check(MemberView.of(management.members.get(may, member)))
+        if_match.check(MemberView.of(management.members.get(permission, member)))

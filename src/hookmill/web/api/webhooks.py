@@ -8,7 +8,7 @@ from hookmill.management import UNSET
 from hookmill.presentation.webhook import WebhookView, WebhookWithSecretView
 from hookmill.web.api.access import ManagementDependency, ManagerAccess, ViewerAccess
 from hookmill.web.api.bodies import RotationRequest, WebhookChanges, WebhookCreation
-from hookmill.web.api.fields import LIMIT, Cursor, Limit, UidInPath
+from hookmill.web.api.fields import PAGE_SIZE, Cursor, Limit, UidInPath
 from hookmill.web.api.idempotency import Idempotency
 from hookmill.web.api.paging import ResultPage, paginate
 from hookmill.web.api.representation import IfMatch, json_response, tagged_response
@@ -24,14 +24,14 @@ class WebhookPage(ResultPage[WebhookView], frozen=True):
 
 @routes.get("", operation_id="list_webhooks", summary="List webhooks", response_model=WebhookPage)
 def list_webhooks(
-    may: ViewerAccess,
+    permission: ViewerAccess,
     management: ManagementDependency,
     deleted: Annotated[bool, Query(description="Whether to include deleted webhooks.")] = False,
-    limit: Limit = LIMIT,
+    limit: Limit = PAGE_SIZE,
     cursor: Cursor = None,
 ) -> Response:
     """Lists the factory's webhooks by name."""
-    webhooks = management.webhooks.all(may, with_deleted=deleted)
+    webhooks = management.webhooks.all(permission, with_deleted=deleted)
     items, next_cursor = paginate(webhooks, lambda webhook: (webhook.name, webhook.uid), limit=limit, cursor=cursor)
     return json_response(
         WebhookPage(items=[WebhookView.of(management, webhook) for webhook in items], next_cursor=next_cursor)
@@ -46,7 +46,7 @@ def list_webhooks(
     status_code=201,
 )
 def create_webhook(
-    may: ManagerAccess, management: ManagementDependency, body: WebhookCreation, idempotency: Idempotency
+    permission: ManagerAccess, management: ManagementDependency, body: WebhookCreation, idempotency: Idempotency
 ) -> Response:
     """Creates a webhook. Only this response has the secret that the service generates, and the complete URL.
 
@@ -56,7 +56,7 @@ def create_webhook(
 
     def create() -> Response:
         created = management.webhooks.create(
-            may,
+            permission,
             body.name,
             auth_mode=body.auth_mode,
             signature_scheme=body.signature_scheme,
@@ -69,31 +69,31 @@ def create_webhook(
             enabled=body.enabled,
         )
         view = WebhookWithSecretView.once(management, created, generated=body.secret is None)
-        location = api_path("factories", may.factory.name, "webhooks", created.webhook.uid)
+        location = api_path("factories", permission.factory.name, "webhooks", created.webhook.uid)
         return json_response(view, 201, location=location)
 
-    return idempotency.respond(may, create)
+    return idempotency.respond(permission, create)
 
 
 @routes.get("/{uid}", operation_id="show_webhook", summary="Show a webhook", response_model=WebhookView)
-def show_webhook(uid: UidInPath, may: ViewerAccess, management: ManagementDependency) -> Response:
+def show_webhook(uid: UidInPath, permission: ViewerAccess, management: ManagementDependency) -> Response:
     """Returns a webhook without its secret. Deleted webhooks are included."""
-    return tagged_response(WebhookView.of(management, management.webhooks.get(may, uid)))
+    return tagged_response(WebhookView.of(management, management.webhooks.get(permission, uid)))
 
 
 @routes.patch("/{uid}", operation_id="change_webhook", summary="Change a webhook", response_model=WebhookView)
 def change_webhook(
-    uid: UidInPath, may: ManagerAccess, management: ManagementDependency, body: WebhookChanges, if_match: IfMatch
+    uid: UidInPath, permission: ManagerAccess, management: ManagementDependency, body: WebhookChanges, if_match: IfMatch
 ) -> Response:
     """Changes a webhook: its name, whether it is enabled, and the headers that hold an event's id and type.
 
     The changes apply together and immediately. Senders to a disabled webhook receive 404.
     """
     changes = body.changes()
-    with management.together(may):
-        _check_precondition(uid, may, management, if_match)
+    with management.together(permission):
+        _check_precondition(uid, permission, management, if_match)
         webhook = management.webhooks.change(
-            may,
+            permission,
             uid,
             name=changes.get("name"),
             enabled=changes.get("enabled"),
@@ -106,11 +106,13 @@ def change_webhook(
 @routes.delete(
     "/{uid}", operation_id="delete_webhook", summary="Delete a webhook", response_class=Response, status_code=204
 )
-def delete_webhook(uid: UidInPath, may: ManagerAccess, management: ManagementDependency, if_match: IfMatch) -> Response:
+def delete_webhook(
+    uid: UidInPath, permission: ManagerAccess, management: ManagementDependency, if_match: IfMatch
+) -> Response:
     """Deletes a webhook. Senders receive 404 immediately and permanently. Its log stays until retention prunes it."""
-    with management.together(may):
-        _check_precondition(uid, may, management, if_match)
-        management.webhooks.delete(may, uid)
+    with management.together(permission):
+        _check_precondition(uid, permission, management, if_match)
+        management.webhooks.delete(permission, uid)
     return Response(status_code=204)
 
 
@@ -122,7 +124,7 @@ def delete_webhook(uid: UidInPath, may: ManagerAccess, management: ManagementDep
 )
 def rotate_webhook(
     uid: UidInPath,
-    may: ManagerAccess,
+    permission: ManagerAccess,
     management: ManagementDependency,
     idempotency: Idempotency,
     body: RotationRequest | None = None,
@@ -134,10 +136,10 @@ def rotate_webhook(
     secret = body.secret if body is not None else None
 
     def rotate() -> Response:
-        rotated = management.webhooks.rotate(may, uid, secret)
+        rotated = management.webhooks.rotate(permission, uid, secret)
         return json_response(WebhookWithSecretView.once(management, rotated, generated=secret is None))
 
-    return idempotency.respond(may, rotate)
+    return idempotency.respond(permission, rotate)
 
 
 @routes.post(
@@ -146,11 +148,13 @@ def rotate_webhook(
     summary="Sync a webhook with its team secret",
     response_model=WebhookView,
 )
-def sync_webhook(uid: UidInPath, may: ManagerAccess, management: ManagementDependency) -> Response:
+def sync_webhook(uid: UidInPath, permission: ManagerAccess, management: ManagementDependency) -> Response:
     """Makes the webhook use its team secret's newest value. The previous value stops working immediately."""
-    return tagged_response(WebhookView.of(management, management.webhooks.sync(may, uid)))
+    return tagged_response(WebhookView.of(management, management.webhooks.sync(permission, uid)))
 
 
-def _check_precondition(uid: str, may: ManagerAccess, management: ManagementDependency, if_match: IfMatch) -> None:
+def _check_precondition(
+    uid: str, permission: ManagerAccess, management: ManagementDependency, if_match: IfMatch
+) -> None:
     if if_match.is_set:
-        if_match.check(WebhookView.of(management, management.webhooks.get(may, uid)))
+        if_match.check(WebhookView.of(management, management.webhooks.get(permission, uid)))

@@ -5,7 +5,7 @@ from typing import Final
 
 from starlette.responses import PlainTextResponse, Response
 
-from hookmill.domain.client import one_client
+from hookmill.domain.client import client_network
 from hookmill.domain.errors import Invalid
 from hookmill.domain.limits import SESSION_HOURS
 from hookmill.domain.permission import Caller
@@ -29,7 +29,7 @@ def form(context: PageContext) -> Response:
 
 async def sign_in(context: PageContext) -> Response:
     email = context.form["email"]
-    account, client = email.strip().lower()[:200], one_client(context.client)
+    account, client = email.strip().lower()[:200], client_network(context.client)
     line, turn = context.service.sign_ins, client
     browser = context.management.sessions.known_browser(
         context.request.cookies.get(_browser_cookie(context), ""), email
