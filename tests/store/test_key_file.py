@@ -114,7 +114,7 @@ def test_retiring_again_what_was_retired_before_a_crash_keeps_it_once(file):
 def test_a_file_with_something_else_in_it_is_refused_and_left_alone(file, written):
     file.path.write_text(written, errors="surrogateescape")
 
-    with pytest.raises(Invalid, match="must be 32 bytes written in base64") as refused:
+    with pytest.raises(Invalid, match="must be 32 bytes in base64") as refused:
         file.read()
 
     assert "canary" not in str(refused.value)

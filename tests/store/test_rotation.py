@@ -388,7 +388,7 @@ def test_a_rotation_overtaken_by_another_machine_harms_nothing(vault, monkeypatc
         if vault.in_use().sealing == mine.id:
             vault.rotate(their_settings)
 
-    with pytest.raises(Conflict, match="Another rotation has begun elsewhere"):
+    with pytest.raises(Conflict, match="Another rotation is in progress"):
         vault.rotate(my_settings, seen=overtake)
 
     with vault.process(vault.with_keys(theirs)) as management:
@@ -401,7 +401,7 @@ def test_two_machines_that_begin_at_once_with_different_keys_do_not_both(vault):
     plans = [rotation.plan(vault.in_use(), [new_master_key(), old]) for _ in range(2)]
 
     vault.management.master_keys.begin(vault.team, plans[0])
-    with pytest.raises(Conflict, match="Another rotation has begun elsewhere"):
+    with pytest.raises(Conflict, match="Another rotation is in progress"):
         vault.management.master_keys.begin(vault.team, plans[1])
 
 
@@ -563,7 +563,7 @@ def test_a_backup_from_before_opens_once_its_key_is_back(vault):
         )
     vault.change("UPDATE facts SET value = :old", old=old.id.encode())
 
-    with pytest.raises(WrongKey, match="A backup needs the key of its time"):
+    with pytest.raises(WrongKey, match="A restored backup needs the key"):
         app.open_store(vault.settings)
     vault.file.write([new, *KeyFile(vault.file.retired_path).read()])
 

@@ -60,7 +60,7 @@ class Transaction:
         except (DataError, UnicodeEncodeError):
             # PostgreSQL has no NUL in text, and UTF-8 has no half of a surrogate pair. Nothing can have such a name.
             if any(isinstance(value, str) and _NO_TEXT.search(value) for value in values.values()):
-                raise Invalid("A text holds a NUL, or half of a surrogate pair. Leave that out.") from None
+                raise Invalid("A text contains NUL, or half of a surrogate pair. Remove it.") from None
             raise
 
     def set_timeouts(self, seconds: int) -> None:

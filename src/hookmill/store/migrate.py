@@ -40,8 +40,8 @@ def migrate(database: Database, *, to: str = "head", performs_runs: bool = False
         current = _revision_of(connection)
         if current is not None and current not in revisions():
             raise Conflict(
-                f"The database is at schema {current}, which this version of Hookmill does not know: a newer one has "
-                "written it. Start that version, or restore a backup from before. Nothing was changed."
+                f"The database has schema {current}, which a newer version of Hookmill has written. "
+                "Start that version, or restore an older backup. Nothing was changed."
             )
         is_current = current == revisions()[-1]
         refuse_missing_rights(tx, creates_tables=not is_current, performs_runs=performs_runs)

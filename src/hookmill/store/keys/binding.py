@@ -38,15 +38,15 @@ def check_master_key(in_use: KeysInUse, keys: MasterKeys) -> None:
         keys.named(in_use.sealing)
     except WrongKey as missing:
         raise WrongKey(
-            f"This database was set up with master key {in_use.sealing}, and that is not at hand: {missing} "
-            "A backup needs the key of its time. Nothing was changed."
+            f"Another master key seals the secrets of this database. {missing} "
+            "A restored backup needs the key that was in use when it was made. Nothing was changed."
         ) from None
     for key_id in in_use.retiring:
         try:
             keys.named(key_id)
         except WrongKey as missing:
             raise WrongKey(
-                f"A rotation of the master key is unfinished, and needs the earlier key too: {missing} "
+                f"A rotation of the master key is unfinished, and also needs the previous key. {missing} "
                 "Then run `hookmill keys rotate` again. Nothing was changed."
             ) from None
 
@@ -74,7 +74,7 @@ def sealing_key_id(tx: Transaction) -> str | None:
 def begin_rotation(tx: Transaction, old_id: str, new_id: str) -> None:
     """From here on every process seals with the new key. Raises `Conflict` when another rotation was faster."""
     if not metadata.replace_value(tx, _MASTER_KEY, old_id, new_id):
-        raise Conflict("Another rotation has begun elsewhere. `hookmill keys show` tells how far it is.")
+        raise Conflict("Another rotation is in progress. `hookmill keys show` shows its progress.")
     in_use = keys_in_use(tx)
     assert in_use is not None
     retiring = dict.fromkeys([old_id, *in_use.retiring])

@@ -49,7 +49,7 @@ class KeyFile:
         _replace(self.path.resolve(), keys, like=self.path.stat())
 
     def retire(self, keys: Sequence[MasterKey]) -> None:
-        """Move these keys out of the service's sight: backups from before still need them. For who holds the file."""
+        """Move these keys to the file of retired keys, for older backups. The caller holds the file's lock."""
         if not keys:
             return
         kept = _keys_in(self.retired_path) if self.retired_path.exists() else []
@@ -68,7 +68,7 @@ class KeyFile:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise Conflict(f"Another command is changing the keys in {self.path}. Wait until it is done.") from None
+                raise Conflict(f"Another command is changing the keys in {self.path}. Wait until it ends.") from None
             for path in (self.path.resolve(), self.retired_path):
                 for leftover in path.parent.glob(f"{path.name}.*.new"):
                     leftover.unlink(missing_ok=True)

@@ -56,7 +56,7 @@ class RotationResult:
     began: bool
     sealed_again: int
     unreadable: tuple[str, ...]
-    """Rows that no key at hand opens, such as `secret_versions sec_….1`. They were left as they are."""
+    """Rows that no available key opens, such as `secret_versions sec_….1`. They are unchanged."""
     retired: tuple[str, ...]
 
 
@@ -145,7 +145,7 @@ def _end(tx: Transaction, planned: RotationPlan) -> None:
 
 def _refuse_if_overtaken(tx: Transaction, planned: RotationPlan) -> None:
     if binding.sealing_key_id(tx) != planned.new.id:
-        raise Conflict("Another rotation has begun elsewhere. This one has left the rest to it.")
+        raise Conflict("Another rotation is in progress. It finishes the remaining rows.")
 
 
 def _pages(database: Database, table: str) -> Iterator[Sequence[Row]]:

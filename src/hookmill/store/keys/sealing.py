@@ -53,7 +53,7 @@ class MasterKey:
     def named(self, key_id: str) -> "MasterKey":
         """This key, if that is its id: a key alone is a ring of one. Raises `WrongKey`."""
         if key_id != self.id:
-            raise WrongKey(_unknown(key_id, [self.id]))
+            raise WrongKey(_missing_key(key_id, [self.id]))
         return self
 
     def _seal(self, plain: bytes, row: str) -> bytes:
@@ -65,25 +65,27 @@ class MasterKey:
             return AESGCM(self.value).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], row.encode())
         except (InvalidTag, ValueError):
             raise WrongKey(
-                f"What is sealed in row {row} can't be opened with master key {self.id}: it was altered, or moved from "
-                "another row. Restore the row from a backup, or give the secret a new value."
+                f"Master key {self.id} can't open row {row}: its sealed value was altered, or moved from another row. "
+                "Restore the row from a backup, or set a new secret."
             ) from None
 
 
 class MasterKeys(Protocol):
-    """The master keys at hand, by their ids. Which of them seals is the database's word: `binding.sealing_key`."""
+    """The available master keys by their ids. The database decides which key seals: `binding.sealing_key`."""
 
     @property
     def newest(self) -> MasterKey: ...
 
     def named(self, key_id: str) -> MasterKey:
-        """Raises `WrongKey` for a key that isn't at hand."""
+        """Raises `WrongKey` for a key that is not available."""
         ...
 
 
 class KeyRing:
-    """Several master keys, newest first. One that is missing is looked for where they came from: a rotation adds a key
-    while other processes run."""
+    """Several master keys, newest first.
+
+    A missing key is looked up in their source again, because a rotation adds a key while other processes run.
+    """
 
     def __init__(self, keys: Sequence[MasterKey], reread: Callable[[], Sequence[MasterKey]] | None = None) -> None:
         self._keys = tuple(keys)
@@ -102,33 +104,33 @@ class KeyRing:
         return tuple(key.id for key in self._keys)
 
     def named(self, key_id: str) -> MasterKey:
-        """Raises `WrongKey` for a key that is neither here nor where they came from."""
-        if (known := self._find(key_id)) is not None:
-            return known
+        """Raises `WrongKey` for a key that is neither here nor in the source."""
+        if (key := self._find(key_id)) is not None:
+            return key
         self.refresh()
-        if (known := self._find(key_id)) is not None:
-            return known
-        raise WrongKey(_unknown(key_id, self.ids))
+        if (key := self._find(key_id)) is not None:
+            return key
+        raise WrongKey(_missing_key(key_id, self.ids))
 
     def refresh(self) -> None:
-        """Take in what was added. A key once known stays: what it sealed may be on its way through this process."""
+        """Read added keys from the source. Present keys stay: this process may still handle values that they sealed."""
         if self._reread is None:
             return
         try:
-            found = tuple(self._reread())
+            reread_keys = tuple(self._reread())
         except (OSError, HookmillError):
-            # What can't be read now holds nothing new; who needs a key from it is told that the key is missing.
+            # An unreadable source adds no keys. The caller gets an error about the missing key.
             return
-        self._keys = (*found, *(key for key in self._keys if key not in found))
+        self._keys = (*reread_keys, *(key for key in self._keys if key not in reread_keys))
 
     def _find(self, key_id: str) -> MasterKey | None:
         return next((key for key in self._keys if key.id == key_id), None)
 
 
-def _unknown(key_id: str, known: Sequence[str]) -> str:
+def _missing_key(key_id: str, available: Sequence[str]) -> str:
     return (
-        f"Master key {key_id} is needed, and at hand is {', '.join(known)}. "
-        "Add the missing key to HOOKMILL_MASTER_KEY_PREVIOUS or to the master.key file."
+        f"Master key {key_id} is not available (available: {', '.join(available)}). "
+        "Add it to HOOKMILL_MASTER_KEY_PREVIOUS or to the master.key file."
     )
 
 
@@ -139,9 +141,7 @@ def master_key_from_text(text: str) -> MasterKey:
     except ValueError:
         value = b""
     if len(value) != KEY_BYTES:
-        raise Invalid(
-            "The master key must be 32 bytes written in base64, as `hookmill serve` makes it at its first start."
-        )
+        raise Invalid("The master key must be 32 bytes in base64, as the first start of `hookmill serve` creates it.")
     return MasterKey(value)
 
 
