@@ -14,7 +14,7 @@ import pytest
 from hookmill import maintenance
 from hookmill.domain.errors import NotFound
 from hookmill.domain.ids import run_id
-from hookmill.maintenance import DiskGuard, Maintenance, retention_time, sweep
+from hookmill.maintenance import DiskGuard, Maintenance, retention_time, run_retention
 from hookmill.management import WebhookWithSecret
 from hookmill.store.database import open_database, sqlite_url
 from tests.support.loaded import Forked
@@ -29,9 +29,9 @@ def test_a_pass_prunes_every_webhook_and_returns_the_number_of_rows(world, tmp_p
         filled(world, made, 60)
     world.clock.advance(days=8)
 
-    assert sweep(world.database, tmp_path, world.clock()) == 20
+    assert run_retention(world.database, tmp_path, world.clock()) == 20
     assert (len(world.log(one)), len(world.log(other))) == (50, 50)
-    assert sweep(world.database, tmp_path, world.clock()) == 0
+    assert run_retention(world.database, tmp_path, world.clock()) == 0
 
 
 def test_a_deleted_webhooks_log_is_pruned_too(world, tmp_path):
@@ -40,7 +40,7 @@ def test_a_deleted_webhooks_log_is_pruned_too(world, tmp_path):
     world.management.webhooks.delete(world.may, "source")
     world.clock.advance(days=8)
 
-    assert sweep(world.database, tmp_path, world.clock()) == 10
+    assert run_retention(world.database, tmp_path, world.clock()) == 10
 
 
 def test_a_pass_forgets_old_identities_and_old_counters(world, tmp_path):
@@ -51,7 +51,7 @@ def test_a_pass_forgets_old_identities_and_old_counters(world, tmp_path):
     assert world.counted(made) == {"not_found": 1}
     world.clock.advance(days=31)
 
-    sweep(world.database, tmp_path, world.clock())
+    run_retention(world.database, tmp_path, world.clock())
 
     assert (rows(world, "identities"), rows(world, "dropped_attempts")) == (0, 0)
 
@@ -67,7 +67,7 @@ def test_a_pass_works_in_small_steps_and_rests_between_them(world, tmp_path, mon
         left.append(len(world.log(made)))
         return False
 
-    sweep(world.database, tmp_path, world.clock(), rest=rest)
+    run_retention(world.database, tmp_path, world.clock(), rest=rest)
 
     assert left[:4] == [75, 65, 55, 50]
 
@@ -83,7 +83,7 @@ def test_deliveries_come_in_between_two_steps(world, tmp_path, monkeypatch):
         answers.append(world.post(busy, b"%d" % len(answers)).status)
         return False
 
-    sweep(world.database, tmp_path, world.clock(), rest=rest)
+    run_retention(world.database, tmp_path, world.clock(), rest=rest)
 
     assert set(answers) == {202}
 
@@ -94,7 +94,7 @@ def test_a_stopped_pass_ends_and_the_next_one_continues(world, tmp_path, monkeyp
     filled(world, made, 85)
     world.clock.advance(days=8)
 
-    passes = [sweep(world.database, tmp_path, world.clock(), rest=lambda: True) for _ in range(4)]
+    passes = [run_retention(world.database, tmp_path, world.clock(), rest=lambda: True) for _ in range(4)]
 
     assert passes == [10, 10, 10, 5]
 
@@ -106,7 +106,7 @@ def test_a_pass_has_a_bound_and_the_next_goes_on(world, tmp_path, monkeypatch):
     filled(world, made, 85)
     world.clock.advance(days=8)
 
-    assert [sweep(world.database, tmp_path, world.clock()) for _ in range(3)] == [20, 15, 0]
+    assert [run_retention(world.database, tmp_path, world.clock()) for _ in range(3)] == [20, 15, 0]
 
 
 def test_webhooks_with_nothing_to_remove_do_not_use_up_a_pass(world, tmp_path, monkeypatch):
@@ -116,7 +116,7 @@ def test_webhooks_with_nothing_to_remove_do_not_use_up_a_pass(world, tmp_path, m
     filled(world, world.webhook("busy"), 60)
     world.clock.advance(days=8)
 
-    assert sweep(world.database, tmp_path, world.clock()) == 10
+    assert run_retention(world.database, tmp_path, world.clock()) == 10
 
 
 def test_one_process_sweeps_at_a_time(postgres_store, tmp_path):
@@ -128,9 +128,9 @@ def test_one_process_sweeps_at_a_time(postgres_store, tmp_path):
         with world.beside().database.write() as tx:
             tx.run("SELECT pg_advisory_xact_lock(:lock)", lock=0x73776570)
 
-            assert sweep(world.database, tmp_path, world.clock()) == 0
+            assert run_retention(world.database, tmp_path, world.clock()) == 0
 
-        assert sweep(world.database, tmp_path, world.clock()) == 10
+        assert run_retention(world.database, tmp_path, world.clock()) == 10
     finally:
         world.close()
 
@@ -145,7 +145,7 @@ def test_every_host_removes_its_own_packages(postgres_store, tmp_path):
         with world.beside().database.write() as tx:
             tx.run("SELECT pg_advisory_xact_lock(:lock)", lock=0x73776570)
 
-            sweep(world.database, tmp_path, world.clock())
+            run_retention(world.database, tmp_path, world.clock())
 
         assert not left.exists()
     finally:
@@ -161,7 +161,7 @@ def test_the_files_of_a_run_go_when_its_row_has_gone(world, tmp_path):
     world.clock.advance(days=8)
     young = packages_of_new_runs(world, made, tmp_path, 3)
 
-    sweep(world.database, tmp_path, world.clock())
+    run_retention(world.database, tmp_path, world.clock())
 
     assert len([package for package in old if package.exists()]) == 47
     assert all(package.exists() for package in young)
@@ -175,7 +175,7 @@ def test_what_is_no_runs_package_is_left_alone(world, tmp_path):
     orphan.mkdir()
     (orphan / "event-payload.json").write_text("{}")
 
-    sweep(world.database, tmp_path, world.clock())
+    run_retention(world.database, tmp_path, world.clock())
 
     assert [other.exists() for other in others] == [True] * len(others)
     assert not orphan.exists()
@@ -211,7 +211,7 @@ def test_drafts_and_test_writes_that_nobody_works_on_are_removed(world, tmp_path
         os.utime(directory, (HOURS_AGO, HOURS_AGO))
     finished = draft_of(world, tmp_path, state="failed")
 
-    sweep(world.database, tmp_path, world.clock())
+    run_retention(world.database, tmp_path, world.clock())
 
     assert [place.exists() for place in (orphan, probe, finished)] == [False] * 3
 
@@ -223,7 +223,7 @@ def test_drafts_and_test_writes_that_somebody_may_work_on_are_left(world, tmp_pa
     # The next attempt removes these itself, and may be about to.
     queued, running = (draft_of(world, tmp_path, state=state) for state in ("queued", "running"))
 
-    sweep(world.database, tmp_path, world.clock())
+    run_retention(world.database, tmp_path, world.clock())
 
     assert [place.exists() for place in (young, probe, queued, running)] == [True] * 4
 
@@ -238,7 +238,7 @@ def test_a_link_in_the_place_of_a_package_is_removed_and_not_followed(world, tmp
     link = packages / ("run_" + "0" * 32)
     link.symlink_to(outside)
 
-    sweep(world.database, packages, world.clock())
+    run_retention(world.database, packages, world.clock())
 
     assert not link.is_symlink()
     assert (outside / "precious").read_text() == "x"
@@ -249,7 +249,7 @@ def sweep_what_stays(database: str, packages: str) -> None:
     """As an account that may not remove anything from the packages' directory, by a clock that jumps ahead."""
     if os.geteuid() == 0:
         os.setuid(pwd.getpwnam("nobody").pw_uid)
-    maintenance.FIRST_SWEEP_SECONDS = maintenance.RETENTION_SECONDS = 0.01  # type: ignore[misc]
+    maintenance.FIRST_PASS_SECONDS = maintenance.RETENTION_SECONDS = 0.01  # type: ignore[misc]
     Path(packages).chmod(0o500)
     passes = count()
     with open_database(database) as store:
@@ -290,7 +290,7 @@ def test_problems_that_stay_are_each_reported_once():
 
 
 def test_no_packages_yet_is_nothing_to_do(world, tmp_path):
-    assert sweep(world.database, tmp_path / "nowhere", world.clock()) == 0
+    assert run_retention(world.database, tmp_path / "nowhere", world.clock()) == 0
 
 
 def test_an_unfinished_run_keeps_all_that_it_needs_however_old_it_is(world, tmp_path):
@@ -302,7 +302,7 @@ def test_an_unfinished_run_keeps_all_that_it_needs_however_old_it_is(world, tmp_
     filled(world, made, 60)
     world.clock.advance(days=300)
 
-    sweep(world.database, tmp_path, world.clock())
+    run_retention(world.database, tmp_path, world.clock())
 
     [run] = world.runs(made)
     assert f"dlv_{run.delivery_id.hex()}" == answer.delivery_id
@@ -310,7 +310,7 @@ def test_an_unfinished_run_keeps_all_that_it_needs_however_old_it_is(world, tmp_
 
 
 def test_maintenance_sweeps_repeatedly(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(maintenance, "FIRST_SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(maintenance, "FIRST_PASS_SECONDS", 0.01)
     monkeypatch.setattr(maintenance, "RETENTION_SECONDS", 0.01)
     made = world.webhook()
     running = Maintenance(world.database, tmp_path, world.clock)
@@ -326,7 +326,7 @@ def test_maintenance_sweeps_repeatedly(world, tmp_path, monkeypatch):
 
 
 def test_a_pass_that_fails_is_logged_and_followed_by_others(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(maintenance, "FIRST_SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(maintenance, "FIRST_PASS_SECONDS", 0.01)
     monkeypatch.setattr(maintenance, "RETENTION_SECONDS", 0.01)
     made = world.webhook()
     filled(world, made, 60)
@@ -353,7 +353,7 @@ def test_a_clock_that_is_wrong_for_an_hour_removes_nothing(world, tmp_path):
     right = world.clock()
 
     wrong = [retention_time(world.database, right + 40 * 24 * hour, hour // 6) for _ in range(6)]
-    sweep(world.database, tmp_path, wrong[-1])
+    run_retention(world.database, tmp_path, wrong[-1])
 
     assert wrong == [right + passes * 5 * hour for passes in range(1, 7)]
     assert rows(world, "identities") == 1
@@ -362,7 +362,7 @@ def test_a_clock_that_is_wrong_for_an_hour_removes_nothing(world, tmp_path):
 
 
 def test_a_clock_that_is_far_ahead_is_logged_once(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(maintenance, "FIRST_SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(maintenance, "FIRST_PASS_SECONDS", 0.01)
     monkeypatch.setattr(maintenance, "RETENTION_SECONDS", 0.01)
     failures: list[tuple[str, BaseException]] = []
     passes = count(1)
@@ -382,7 +382,7 @@ def test_a_clock_that_is_far_ahead_is_logged_once(world, tmp_path, monkeypatch):
 
 
 def test_busy_maintenance_stops_promptly(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(maintenance, "FIRST_SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(maintenance, "FIRST_PASS_SECONDS", 0.0)
     monkeypatch.setattr(maintenance, "ROWS_PER_STEP", 1)
     made = world.webhook()
     filled(world, made, 240)
@@ -449,7 +449,7 @@ def test_a_row_that_is_gone_is_said_to_be_gone(world, tmp_path):
     world.clock.advance(seconds=60)
     filled(world, made, 60)
     world.clock.advance(days=8)
-    sweep(world.database, tmp_path, world.clock())
+    run_retention(world.database, tmp_path, world.clock())
 
     with pytest.raises(NotFound, match="or retention has pruned it"):
         world.management.log.get(world.may, answer.delivery_id)

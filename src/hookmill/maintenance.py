@@ -1,6 +1,6 @@
 """Background maintenance: retention, and the check for free disk space.
 
-Retention works in small transactions, so that deliveries don't wait for it.
+Retention removes old rows in passes of small transactions, so that deliveries don't wait for it.
 """
 
 import os
@@ -26,22 +26,25 @@ CLOCK_AHEAD: Final = (
     "The clock is more than a day ahead of the last pass of retention. If the clock is wrong, correct it. If it is "
     "right, because the service was stopped for so long, do nothing: retention catches up by one day in each hour."
 )
-FIRST_SWEEP_SECONDS: Final = 5.0
+FIRST_PASS_SECONDS: Final = 5.0
+"""The time between the start and the first pass of retention."""
 RETENTION_SECONDS: Final = 600.0
+"""The time between two passes."""
 ROWS_PER_STEP: Final = 100
+"""The rows that one transaction removes."""
 STEPS_PER_PASS: Final = 2_000
 REST_BETWEEN_STEPS_SECONDS: Final = 0.02
 """Much longer than a step holds SQLite's write lock, so deliveries take precedence."""
 FREE_INODES_MIN: Final = 1_000
-"""A delivery may start several runs, and each run has about eight files."""
+"""The minimum number of free inodes. A delivery may start several runs, and each run has about eight files."""
 DRAFT_SECONDS: Final = 3_600.0
-"""A draft older than this is abandoned: the worker writes a package, or probes a directory, within seconds."""
+"""The age at which a draft counts as abandoned. A worker writes a package, or a probe, within seconds."""
 _RETENTION_LOCK: Final = 0x73776570
-"""PostgreSQL's advisory lock for the sweep: "swep"."""
+"""The number of PostgreSQL's advisory lock for retention. Every version must use the same one."""
 
 
 class DiskGuard:
-    """Whether the disk has room for another delivery. Each delivery calls it; it checks the disk once a second."""
+    """Whether the disk has room for another delivery. Each delivery calls it, so the result is cached for a second."""
 
     def __init__(self, directory: Path, free_bytes_min: int) -> None:
         self._directory = directory
@@ -71,27 +74,27 @@ class PackagesNotRemoved(HookmillError):
 
 
 class ClockAhead(HookmillError):
-    """The clock moved further than the time that passed."""
+    """The clock is far ahead of the last pass of retention."""
 
 
 def retention_time(database: Database, now: int, elapsed: int) -> int:
-    """The time that this pass of retention uses, in microseconds since 1970. Stores it for the next pass.
+    """The time as of which this pass of retention removes rows, in microseconds since 1970. Stores it.
 
-    `now` is the clock's time; `elapsed` is the monotonic time since the last pass, in microseconds. The result never
-    exceeds `now`, and advances by at most 24 times `elapsed` plus one hour. A clock that is wrong for an hour would
-    otherwise remove rows permanently. If the service was stopped, retention catches up in a 24th of the pause.
+    `now` is the clock's time; `elapsed` is the monotonic time since the last pass, in microseconds. The result is `now`
+    unless the clock jumped ahead: it advances by at most 24 times `elapsed` plus one hour. So a clock that is wrong for
+    an hour does not remove all rows. After a pause of the service, retention catches up in a 24th of the pause.
     """
     with database.write() as tx:
         last = metadata.retention_time(tx)
-        current = now if last is None else min(now, last + CATCH_UP_FACTOR * elapsed + HOUR_US)
-        metadata.set_retention_time(tx, current)
-    return current
+        effective_now = now if last is None else min(now, last + CATCH_UP_FACTOR * elapsed + HOUR_US)
+        metadata.set_retention_time(tx, effective_now)
+    return effective_now
 
 
 class Maintenance:
-    """Runs retention in a thread, every `RETENTION_SECONDS`, until `close`.
+    """Runs a pass of retention every `RETENTION_SECONDS` in a thread, until `close`.
 
-    It calls `failed(component, error)` for each failed pass, and once for an error that persists.
+    `failed(component, error)` is called for each pass that fails, and once for a problem that persists.
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class Maintenance:
     ) -> None:
         self._database = database
         self._packages = packages
-        self._now = now_us
+        self._now_us = now_us
         self._failed = failed
         self._last_reported: dict[str, str] = {}
         """The last reported text of each exception class, so that a persistent error is reported once."""
@@ -117,19 +120,19 @@ class Maintenance:
         self._thread.join(5.0)
 
     def _run(self) -> None:
-        wait = FIRST_SWEEP_SECONDS
-        last = time.monotonic()
-        while not self._stop.wait(wait):
-            wait = RETENTION_SECONDS
-            elapsed, last = time.monotonic() - last, time.monotonic()
+        seconds_to_next_pass = FIRST_PASS_SECONDS
+        last_pass_at = time.monotonic()
+        while not self._stop.wait(seconds_to_next_pass):
+            seconds_to_next_pass = RETENTION_SECONDS
+            elapsed, last_pass_at = time.monotonic() - last_pass_at, time.monotonic()
             try:
-                now = self._now()
-                time_of_pass = retention_time(self._database, now, int(elapsed * 1_000_000))
-                if time_of_pass < now - DAY_US:
+                now = self._now_us()
+                effective_now = retention_time(self._database, now, int(elapsed * 1_000_000))
+                if effective_now < now - DAY_US:
                     self._report_once("retention", ClockAhead(CLOCK_AHEAD))
-                sweep(self._database, self._packages, time_of_pass, rest=self._rest, failed=self._report_once)
+                run_retention(self._database, self._packages, effective_now, rest=self._rest, failed=self._report_once)
             except Exception as error:
-                # One failed pass must not end retention.
+                # Later passes must run even if one fails.
                 self._failed("retention", error)
 
     def _report_once(self, component: str, error: BaseException) -> None:
@@ -142,7 +145,7 @@ class Maintenance:
         return self._stop.wait(REST_BETWEEN_STEPS_SECONDS)
 
 
-def sweep(
+def run_retention(
     database: Database,
     packages: Path,
     now: int,
@@ -150,40 +153,40 @@ def sweep(
     rest: Callable[[], bool] = lambda: False,
     failed: Callable[[str, BaseException], None] = lambda _component, _error: None,
 ) -> int:
-    """Perform one pass of retention as of `now`, in microseconds since 1970. Returns the number of removed log rows.
+    """Run one pass of retention as of `now`, in microseconds since 1970. Returns the number of removed log rows.
 
     `rest` is called between steps; if it returns True, the pass ends. `failed` is called once if some files can't be
     removed.
     """
-    removed = _sweep_rows(database, now, rest)
+    removed = _remove_old_rows(database, now, rest)
     if not rest():
-        # Each host removes its own files, even if another host sweeps the database.
+        # Each host removes its own files, even if another host removes the rows.
         _remove_orphaned_packages(database, packages, failed)
     return removed
 
 
-def _sweep_rows(database: Database, now: int, rest: Callable[[], bool]) -> int:
+def _remove_old_rows(database: Database, now: int, rest: Callable[[], bool]) -> int:
     with database.read() as tx:
         webhook_numbers = deliveries.webhooks_with_old_rows(tx, now)
     removed = steps = 0
     for webhook_no in webhook_numbers:
         while steps < STEPS_PER_PASS:
             with database.write() as tx:
-                # One process sweeps at a time.
+                # Only one process at a time removes rows.
                 if not dialect.try_lock(tx, _RETENTION_LOCK):
                     return removed
                 pruned = deliveries.prune(tx, webhook_no, now, ROWS_PER_STEP)
             removed += pruned
-            # A step that removes nothing is cheap, and must not use up the steps of other webhooks.
+            # A step that removes nothing is cheap, so it does not count.
             steps += pruned > 0
             if rest():
                 return removed
             if pruned < ROWS_PER_STEP:
                 break
-    cursor: tuple[int, bytes] | None = (0, b"")
-    while cursor is not None and steps < STEPS_PER_PASS:
+    last_identity: tuple[int, bytes] | None = (0, b"")
+    while last_identity is not None and steps < STEPS_PER_PASS:
         with database.write() as tx:
-            cursor = deliveries.forget_identities(tx, cursor, now, ROWS_PER_STEP)
+            last_identity = deliveries.forget_identities(tx, last_identity, now, ROWS_PER_STEP)
         steps += 1
         if rest():
             return removed
@@ -236,7 +239,7 @@ def _is_orphaned(database: Database, path: Path) -> bool:
         return False
     with database.read() as tx:
         run = runs.run_of(tx, key)
-    # An unfinished run's next attempt removes the draft itself; removing it here would race with that attempt.
+    # The next attempt of an unfinished run removes the draft itself, and must not race with this removal.
     return run is None or (is_draft and run.state.is_final)
 
 

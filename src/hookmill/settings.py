@@ -62,13 +62,14 @@ class RunnerSettings(BaseModel):
 
     @field_validator("argv", "environment", "pass_environment")
     @classmethod
-    def _check_exec_strings(cls, strings: Any) -> Any:
-        values = strings.values() if isinstance(strings, dict) else ()
-        if any("\0" in text for text in (*strings, *values)):
+    def _check_exec_strings(cls, value: tuple[str, ...] | dict[str, str]) -> tuple[str, ...] | dict[str, str]:
+        """Reject strings that the system accepts neither as an argument nor as a variable."""
+        texts = (*value, *value.values()) if isinstance(value, dict) else value
+        if any("\0" in text for text in texts):
             raise ValueError("must not contain a NUL character")
-        if isinstance(strings, dict) and any(not name or "=" in name for name in strings):
+        if isinstance(value, dict) and any(not name or "=" in name for name in value):
             raise ValueError("must have variable names that are not empty and do not contain =")
-        return strings
+        return value
 
 
 class Settings(BaseSettings):
@@ -187,6 +188,7 @@ class Settings(BaseSettings):
     @field_validator("database_url")
     @classmethod
     def _check_database_url(cls, url: SecretStr | None) -> SecretStr | None:
+        # `sqlite:///` precedes a path. With an absolute path, the URL has four slashes.
         if url is not None and not url.get_secret_value().startswith(("postgresql://", "postgres://", "sqlite:///")):
             raise ValueError("must start with postgresql:// or sqlite:///")
         return url
@@ -224,6 +226,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # The environment takes precedence over the file, whose settings `read_settings` passes to the constructor.
         return env_settings, init_settings
 
     @property
@@ -236,7 +239,7 @@ class Settings(BaseSettings):
         return f"sqlite:///{(self.data_dir / 'hookmill.db').absolute()}"
 
     def public_url(self) -> str:
-        """The base of the URLs that senders use. It never comes from a request, whose Host header can't be trusted."""
+        """The base of the URLs that senders use. Never derived from a request, because its Host can't be trusted."""
         if self.base_url is not None:
             return self.base_url
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -256,7 +259,7 @@ def read_settings() -> Settings:
     path = Path(configured_path or CONFIG_FILE)
     problems: list[str] = []
     file_settings: dict[str, Any] = {}
-    # lexists: a dangling link, or a directory that a container created in place of the file, must be reported.
+    # lexists, to report a dangling link, too. (A container may also have created a directory instead of the file.)
     if configured_path or os.path.lexists(path):
         try:
             file_settings = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -303,7 +306,7 @@ def _is_text(value: str) -> bool:
 
 
 def _describe_problem(details: Mapping[str, Any], path: Path, environment: Mapping[str, str]) -> str:
-    """One line for an error of pydantic, which names the variable or the file's key."""
+    """One line for a validation error, with the name of the variable or the file's key."""
     key = ".".join(str(part) for part in details["loc"])
     message = str(details["msg"]).removeprefix("Value error, ")
     if not key:

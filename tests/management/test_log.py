@@ -10,7 +10,7 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.errors import Conflict, InvalidFilter, NotFound
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.run import RunState
-from hookmill.maintenance import sweep
+from hookmill.maintenance import run_retention
 from hookmill.management import WebhookWithSecret
 from tests.support.world import Answer, World
 
@@ -204,7 +204,7 @@ def test_a_replay_keeps_its_payload_from_retention(world: World):
     world.clock.advance(days=8)
 
     [replayed] = world.management.log.replay(world.may, answers[0].delivery_id)
-    sweep(world.database, Path("nowhere"), world.clock())
+    run_retention(world.database, Path("nowhere"), world.clock())
 
     kept = {delivery_id(row.key) for row in world.log(made)}
     assert answers[0].delivery_id in kept
@@ -229,7 +229,7 @@ def test_replays_that_race_with_retention_are_kept_whole_or_refused(world: World
         return run.id
 
     with ThreadPoolExecutor(9) as people:
-        sweeping = people.submit(sweep, world.database, Path("nowhere"), world.clock())
+        sweeping = people.submit(run_retention, world.database, Path("nowhere"), world.clock())
         runs = list(people.map(replay, [answer.delivery_id for answer in answers[:8]]))
         sweeping.result()
 

@@ -7,7 +7,7 @@ import pytest
 from hookmill.domain.errors import Conflict, Invalid, NotFound
 from hookmill.domain.limits import SESSION_HOURS, SESSION_IDLE_HOURS
 from hookmill.domain.permission import MayAdminister, Role
-from hookmill.maintenance import sweep
+from hookmill.maintenance import run_retention
 from hookmill.management import passwords
 from hookmill.management.sessions import LINK_HOURS
 from tests.support.world import World
@@ -196,7 +196,7 @@ def test_what_opens_nothing_any_more_is_forgotten(world: World, ada: str, admin:
         world.management.idempotency.keep(world.may, "key", b"d" * 32, b"{}")
     world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600 + 1)
 
-    sweep(world.database, Path("nowhere"), world.clock())
+    run_retention(world.database, Path("nowhere"), world.clock())
 
     with world.database.read() as tx:
         left = [tx.all(f"SELECT * FROM {table}") for table in ("sessions", "sign_in_links", "idempotency_keys")]

@@ -145,4 +145,4 @@ def test_the_package_runner_fails_when_the_package_is_gone(tmp_path):
     ended = PackageRunner().run(package, keep_going)
 
     assert ended.state is RunState.FAILED
-    assert ended.reason == "The package could not be kept: No such file or directory."
+    assert ended.reason == "The package could not be synced: No such file or directory."

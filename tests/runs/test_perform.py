@@ -109,7 +109,7 @@ def test_a_run_without_its_payload_fails_with_the_reason(on_sqlite):
 
     performer(on_sqlite).perform(key)
 
-    assert on_sqlite.run(key).reason == "The delivery's payload is no longer kept."
+    assert on_sqlite.run(key).reason == "The delivery's payload is no longer stored."
 
 
 def test_a_run_whose_package_cannot_be_written_goes_back_uncounted(backlog):
@@ -132,7 +132,7 @@ def test_a_run_whose_package_cannot_be_written_goes_back_uncounted(backlog):
     ("error", "attempt"),
     [
         (HostFault("no disk"), 0),
-        (HostFault("no disk", acted=True), 1),
+        (HostFault("no disk", attempt_counts=True), 1),
         (OSError(5, "I/O error"), 1),
         (MemoryError(), 1),
     ],
@@ -161,7 +161,7 @@ def test_a_command_that_breaks_its_guard_each_time_ends_its_run(on_sqlite):
     key = taken(on_sqlite, runner="acting")
 
     def act(*_: object) -> Ended:
-        raise HostFault("The process that guards a command ended with a fault.", acted=True)
+        raise HostFault("The process that guards a command ended with a fault.", attempt_counts=True)
 
     performing = performer(on_sqlite, acting=Acting(act))
     for _ in range(ATTEMPTS_MAX):

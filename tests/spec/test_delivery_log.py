@@ -9,7 +9,7 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.errors import HookmillError, NotFound
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.webhook import AuthMode
-from hookmill.maintenance import sweep
+from hookmill.maintenance import run_retention
 from hookmill.store.schema import metadata
 from tests.spec import shows
 from tests.support.world import World
@@ -252,7 +252,7 @@ def test_log_is_readable_while_it_is_written_and_pruned(world, tmp_path):
         world.clock.advance(days=age)
 
     with ThreadPoolExecutor() as both:
-        swept = both.submit(sweep, world.database, tmp_path, world.clock())
+        swept = both.submit(run_retention, world.database, tmp_path, world.clock())
         written = both.submit(world.post_many, [(made, b"%d" % i) for i in range(60)])
         while not (swept.done() and written.done()):
             for row in world.management.log.newest(world.may, webhook="source", limit=5):

@@ -6,7 +6,7 @@ from hashlib import sha256
 import pytest
 
 from hookmill.domain.errors import Invalid, NotFound
-from hookmill.maintenance import sweep
+from hookmill.maintenance import run_retention
 from tests.spec import shows
 
 SENDERS = "X-Service-Delivery-Id"
@@ -279,7 +279,7 @@ def test_senders_id_is_remembered_for_30_days_without_its_log_row(world, tmp_pat
     world.clock.advance(seconds=60)
     world.post_many([(made, b"%d" % i) for i in range(60)])
     world.clock.advance(days=days)
-    sweep(world.database, tmp_path, world.clock())
+    run_retention(world.database, tmp_path, world.clock())
     with pytest.raises(NotFound):
         world.management.log.get(world.may, original.delivery_id)
 
@@ -295,14 +295,14 @@ def test_body_hash_is_remembered_while_the_log_keeps_its_delivery(world, tmp_pat
     world.clock.advance(seconds=60)
     world.post_many([(made, b"%d" % i) for i in range(49)])
     world.clock.advance(days=300)
-    sweep(world.database, tmp_path, world.clock())
+    run_retention(world.database, tmp_path, world.clock())
     world.post(made, b"[1]")
     assert world.labels(made)[0] == "Duplicate"
 
     world.clock.advance(seconds=60)
     world.post(made, b"50")
     world.clock.advance(days=8)
-    sweep(world.database, tmp_path, world.clock())
+    run_retention(world.database, tmp_path, world.clock())
     world.post(made, b"[1]")
 
     assert world.labels(made)[0] == "Accepted"

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from hookmill.domain.errors import LimitReached
-from hookmill.maintenance import sweep
+from hookmill.maintenance import run_retention
 from hookmill.management import WebhookWithSecret
 from tests.spec import shows
 from tests.support.world import World
@@ -418,7 +418,7 @@ def test_rejected_attempts_do_not_displace_payloads(world, tmp_path):
 
 
 def swept(world: World, packages) -> None:
-    sweep(world.database, packages, world.clock())
+    run_retention(world.database, packages, world.clock())
 
 
 def sent(world: World, made: WebhookWithSecret, count: int) -> list[int]:

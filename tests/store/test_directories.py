@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hookmill.store.directories import SET_ASIDE_PREFIX, clear_place, remove_directory
+from hookmill.store.directories import SET_ASIDE_PREFIX, remove_directory, remove_or_set_aside
 from tests.support.loaded import Forked
 from tests.support.waiting import LONG_SECONDS
 
@@ -117,7 +117,7 @@ def test_directories_that_were_made_read_only_go_for_any_account():
 def clear_as_nobody(place: str) -> None:
     if os.geteuid() == 0:
         os.setuid(pwd.getpwnam("nobody").pw_uid)
-    clear_place(Path(place))
+    remove_or_set_aside(Path(place))
 
 
 def test_what_only_another_account_can_remove_is_set_aside():

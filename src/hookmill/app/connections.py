@@ -1,7 +1,7 @@
-"""Closes stalled connections. The HTTP server has deadlines for reads, but none for writes.
+"""Closes stalled connections, because the HTTP server has deadlines for reads, but none for writes.
 
-Without it, a client that never reads its response would occupy a connection without limit. The kernel counts the bytes
-that wait for a client and the bytes that it has acknowledged.
+Otherwise, a client that never reads its response would occupy a connection permanently. The kernel counts the bytes
+that wait for a client and the bytes that the client has acknowledged.
 """
 
 import fcntl
@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Final
 
 WRITE_SECONDS: Final = 30.0
-"""How long a client may take to acknowledge all waiting bytes, or `PROGRESS_BYTES` of them if there are more."""
+"""The time in which a client must acknowledge all waiting bytes, or `PROGRESS_BYTES` of them if there are more."""
 PROGRESS_BYTES: Final = 65_536
 CROWDED_SECONDS: Final = 2.0
 """Replaces `WRITE_SECONDS` while the server is crowded. A new connection must then also send a request in this time."""
 REQUEST_BYTES_MIN: Final = 32
-"""No request is shorter."""
+"""The minimum size of a request."""
 CROWDED_SHARE: Final = 0.75
 """The server is crowded above this share of its connections."""
 CHECK_SECONDS: Final = 0.5

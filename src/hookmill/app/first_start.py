@@ -1,5 +1,7 @@
-"""Detects a lost database. A start must not replace it with an empty one: every URL would answer 404, and many senders
-stop sending after a 404."""
+"""Detects a lost database, which a start must not replace with an empty one.
+
+With an empty database, every URL would answer 404, and many senders stop sending after a 404.
+"""
 
 from pathlib import Path
 

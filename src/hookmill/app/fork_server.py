@@ -1,7 +1,7 @@
-"""Starts processes of the service by forking a process that has their modules loaded and no threads.
+"""Starts processes of the service by forking a process that has loaded their modules and has no threads.
 
-A new interpreter would load the modules again and hold them in memory twice. Linux would also let other processes of
-the same account open its memory until it protects itself. A forked process is protected from its first instruction.
+A new interpreter would load the modules again, and the memory would contain them twice. Other processes of the same
+account could also read its memory until it protects itself. A forked process inherits the protection.
 """
 
 import gc
@@ -18,24 +18,24 @@ from hookmill.app import log
 from hookmill.app.prctl import set_process_name
 
 Job = Callable[[socket.socket], None]
-"""The main function of a started process. It gets one end of a channel to the process that ordered it, and returns when
-the other end is closed."""
+"""The main function of a started process. Its argument is one end of a channel to the process that ordered the start.
+It returns when the other end is closed."""
 
 RESTART_SECONDS: Final = 0.5
 
 
 class ForkServer:
-    """Starts processes that do one of the `jobs`. Processes that are forked from this one later can use it too.
+    """Starts processes that perform one of the `jobs`. Later forks of this process can use the fork server too.
 
-    Create it before this process has threads or an open database, because SQLite's locks don't survive a fork.
+    Create it before this process has threads or an open database, because a fork does not inherit SQLite's locks.
     """
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:
         self._jobs = tuple(jobs.items())
         self._numbers = {name: bytes([number]) for number, name in enumerate(jobs)}
         _open_missing_standard_streams()
-        # An order is one byte, so orders of several processes don't mix. This process keeps both ends open, so that
-        # orders wait while the fork server is being replaced.
+        # An order is one byte, so orders of several processes can't interleave. This process keeps both ends open, so
+        # that orders wait while the fork server is restarted.
         self._orders, self._received = socket.socketpair()
         self._orders.setblocking(False)
         self._closing = threading.Event()
@@ -83,8 +83,8 @@ class ForkServer:
 
     def _serve(self) -> None:
         set_process_name("hookmill:forks")
-        # Ctrl-C, or a service manager's stop, signals every process of the service. The fork server and the processes
-        # that it starts ignore it: they end with the process that they work for.
+        # Ctrl-C, or a service manager's stop, sends a signal to every process of the service. The fork server and the
+        # processes that it starts ignore it. They end when their channel, or the service, is closed.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         # No code waits for the started processes, so the kernel reaps them.
@@ -110,7 +110,7 @@ class ForkServer:
         try:
             pid = os.fork()
         except OSError as error:
-            # The process that ordered it sees the closed channel, and orders again.
+            # The channel is closed. The process that sent the order detects this, and sends it again.
             log.error(name, f"the process can't be started: {error.strerror}")
             return
         if pid == 0:
@@ -130,8 +130,7 @@ def _run_and_exit(name: str, run: Callable[[], None]) -> NoReturn:
 
 
 def _open_missing_standard_streams() -> None:
-    """If standard streams are closed, open /dev/null for them. Otherwise the next opened files would get their
-    numbers."""
+    """Open /dev/null for each closed standard stream. Otherwise, the next opened files would get these descriptors."""
     for number in range(3):
         try:
             os.fstat(number)

@@ -29,7 +29,7 @@ WRITER: Final = "writer"
 WRITE_DROPPED_SECONDS: Final = 1.0
 """Interval between writes of the counters of dropped attempts."""
 CHECK_MASTER_KEYS_SECONDS: Final = 1.0
-"""Interval between checks whether this process uses another master key."""
+"""Interval between checks whether this process has begun to use another master key."""
 CHECK_SUPERVISOR_SECONDS: Final = 0.5
 """Interval between checks whether the supervisor is alive."""
 GIL_SWITCH_SECONDS: Final = 0.002
@@ -118,7 +118,7 @@ class IngressService:
                 logged.add(key_id)
 
     async def _end_with(self, supervisor: int) -> None:
-        """End this process when its supervisor has ended. Otherwise it would share the port with the next service."""
+        """End this process after its supervisor. Otherwise, it would share the port with the next service."""
         while os.getppid() == supervisor:  # noqa: ASYNC110 - no event signals that a process was orphaned
             await asyncio.sleep(CHECK_SUPERVISOR_SECONDS)
         log.error("supervisor", "the supervisor of this process ended; ending too")
@@ -154,7 +154,7 @@ class IngressService:
             now_us=now_us,
             failed=log.failure,
         )
-        # As at the start: spares full collections from scanning permanent objects.
+        # As at the start: excludes permanent objects from garbage collection.
         gc.freeze()
         return api
 

@@ -11,19 +11,19 @@ from typing import Final
 from hookmill.domain.errors import Conflict
 
 PORT_SECONDS: Final = 1.0
-"""How long a start waits for a taken port."""
+"""The time that a start waits for a port that another process uses."""
 
 
 @contextmanager
 def hold_port(host: str, port: int) -> Iterator[None]:
-    """Lock the address before the server listens on it. Raises `Conflict` if it is taken.
+    """Lock the address before the server listens on it. Raises `Conflict` if another process uses it.
 
-    The server's processes share the port, so two services that start at the same time would share it too.
+    The server's processes share the port with SO_REUSEPORT, so without the lock, two services could share it too.
     """
     with socket.socket(socket.AF_UNIX) as lock:
         deadline = time.monotonic() + PORT_SECONDS
         while (error := _try_to_bind(lock, host, port)) is not None:
-            # A killed service may still be releasing the port.
+            # If a service was just killed, the system may not have released the port yet.
             if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
                 raise Conflict(
                     f"The service can't listen on {host} port {port}: {error.strerror}. "
@@ -35,7 +35,7 @@ def hold_port(host: str, port: int) -> Iterator[None]:
 
 
 def _try_to_bind(lock: socket.socket, host: str, port: int) -> OSError | None:
-    """Bind the lock if the address is free, else return the error."""
+    """Bind the lock if the address is free; otherwise return the error."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as attempt:
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""Calls of prctl(2) for this process. On systems other than Linux they do nothing."""
+"""Calls of prctl(2) for this process. On other systems than Linux, they have no effect."""
 
 import ctypes
 from contextlib import suppress

@@ -30,9 +30,10 @@ from hookmill.store.admission import writer
 from hookmill.store.private_file import open_lock_file
 
 HEADER_MILLISECONDS: Final = 10_000
-"""How long a client may take to send the header lines of a request."""
+"""The time limit for the header lines of a request."""
 HEADER_BYTES: Final = 32 * 1024
 RESTART_SECONDS: Final = 1.0
+"""The pause before the HTTP server is restarted."""
 
 
 def serve(settings: Settings, announce: Callable[[], None]) -> None:
@@ -43,7 +44,8 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
     protect_memory()
     with ExitStack() as resources:
         resources.callback(log.event, "stopped", what="serve")
-        # The fork server precedes the lock, which its processes must not inherit, and it precedes all threads.
+        # The fork server is created before the lock, because its processes must not inherit the lock; and before all
+        # threads, because only a process without threads can be forked safely.
         jobs = {
             WRITER: partial(writer.main, url=settings.store_url()),
             WORKER: partial(work_beside_serve, settings=settings),
@@ -60,10 +62,10 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
 
 
 def _serve_until_interrupted(settings: Settings, forks: ForkServer, has_served: threading.Event) -> None:
-    """Run the HTTP server, and restart it if it gives up.
+    """Run the HTTP server until SIGINT or SIGTERM, and restart it if it ends by itself.
 
-    The server gives up if one of its processes ends twice within seconds. Once the service has served, it is restarted:
-    a request that can end one process must not be able to end the service.
+    The server ends if one of its processes ends twice within seconds. If it ends before it has served, the service ends
+    too. Later it is restarted, because a request that can end one process must not be able to end the service.
     """
     supervisor = os.getpid()
     # The ingress processes inherit the target by forking, which is not the default on every system.
@@ -114,7 +116,8 @@ def _warn_of_exposed_directory(settings: Settings) -> None:
 def _lock_data_directory(settings: Settings) -> IO[bytes]:
     """Lock the data directory, because only one service may write to SQLite. Raises `Conflict` if it is locked.
 
-    The server's processes inherit the lock, so it is held until the last of them ends.
+    The ingress processes inherit the open file, and with it the lock. If this process is killed, the lock is held until
+    the last ingress process has ended.
     """
     lock = open_lock_file(settings.data_dir / "serve.lock")
     try:
@@ -132,10 +135,10 @@ def _announce_when_ready(
     settings: Settings, worker: WorkerSupervisor, has_served: threading.Event, announce: Callable[[], None]
 ) -> None:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - a client's target, not bound
-    # No deadline: the announcement of a first start contains a secret, and is printed only once.
+    # There is no deadline: the announcement of a first start contains a secret that is printed only once.
     started_at = time.monotonic()
     while not _is_ready(host, settings.port):
-        # After a minute, the database is probably unavailable, and nobody is waiting at the terminal.
+        # After a minute, the database is probably unavailable, and frequent checks are useless.
         time.sleep(0.05 if time.monotonic() < started_at + 60 else 1.0)
     has_served.set()
     worker.wait_until_ready()

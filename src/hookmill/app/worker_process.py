@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from hookmill.app import Store, log, now_us, open_store
 from hookmill.app.open_files import original_open_files_limit
 from hookmill.app.prctl import protect_memory
-from hookmill.app.worker_supervisor import DRAIN_SECONDS, LEAVE, READY
+from hookmill.app.worker_supervisor import DRAIN_SECONDS, READY, STOP
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.maintenance import Maintenance
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 NICENESS: Final = 10
-"""Of the worker that `serve` starts, and of its commands. On a busy host, deliveries take precedence: the service
-accepted 8 % more deliveries per second than with equal priorities."""
+"""The priority of the worker that `serve` starts, and of its commands. It is lower than that of the ingress: on a busy
+host, the service accepted 8 % more deliveries per second than with equal priorities."""
 
 
 class StopSignal:
-    """Asks a worker to stop. `grace_seconds` is how long runs in progress may take to end."""
+    """Tells a worker to stop. `grace_seconds` is the time that runs in progress have to end."""
 
     def __init__(self) -> None:
         self._is_sent = threading.Event()
@@ -55,11 +55,13 @@ def work(
     """
     log.configure(settings)
     protect_memory()
-    # No syncs: after a power failure, the engine determines a run's result again. Deliveries sync new runs.
+    # Commits of the worker don't wait for the disk: if a power failure loses a run's result, the engine determines the
+    # result again. New runs are not lost, because the commits of the ingress wait for the disk.
     store = open_store(settings, syncs=False, connections=POSTGRES_CONNECTIONS + settings.runs_at_once)
     engine = _engine(settings, store) if settings.performs_runs or not beside_the_ingress else None
     if beside_the_ingress:
-        # After loading, which the service waits for, and before the first thread: niceness is set per thread.
+        # Only now, because the service waits until the engine is loaded; but before the first thread, because Linux
+        # sets the niceness of one thread.
         os.nice(NICENESS)
     maintenance = Maintenance(store.database, settings.data_dir / "runs", now_us, failed=log.failure)
     try:
@@ -75,7 +77,7 @@ def work(
 
 
 def _engine(settings: Settings, store: Store) -> "Engine":
-    # Loading takes a second, and a worker without runs does not need these modules.
+    # Imported here, because it takes a second, and a worker that performs no runs does not need these modules.
     with _without_program_in_platform_architecture():
         from hookmill.runs.engine import Engine, EngineSettings
     from hookmill.runs.runners import CommandRunner, PackageRunner
@@ -111,7 +113,7 @@ def _engine(settings: Settings, store: Store) -> "Engine":
 def _without_program_in_platform_architecture() -> Iterator[None]:
     """Keep `platform.architecture`, which a library of the engine calls during import, from running `file`.
 
-    That program would inherit this process's environment, which contains keys, and other processes could read it.
+    The program `file` would inherit this process's environment, which contains keys, without its memory protection.
     """
     architecture = platform.architecture
     platform.architecture = partial(architecture, executable="")
@@ -127,9 +129,9 @@ def refuse_unusable_accounts(settings: Settings) -> None:
 
 
 def grant_accounts_access(settings: Settings) -> None:
-    """Give the accounts of runners access to their packages. Raises `Invalid` if an account still has none.
+    """Give the accounts of runners access to their packages. Raises `Invalid` if an account still has no access.
 
-    It changes file modes, so call it only after the data directory was verified.
+    This changes file modes, so call it only after the data directory is verified.
     """
     from hookmill.runs.package import allow_traversal, make_packages_directory
     from hookmill.runs.runner import reason_of
@@ -153,7 +155,7 @@ def grant_accounts_access(settings: Settings) -> None:
 
 
 def _accounts(settings: Settings) -> "dict[str, UnixAccount]":
-    """The accounts, by the names of the runners that have a user."""
+    """The accounts of the runners that have the setting `user`, by the runners' names."""
     from hookmill.runs.runners.command import unix_account
 
     accounts = {}
@@ -176,10 +178,10 @@ def work_until_signalled() -> None:
 
 
 def work_beside_serve(channel: socket.socket, settings: Settings) -> None:
-    """Run the worker that `serve` starts. It ends when `serve` sends `LEAVE` or closes the channel.
+    """Run the worker that `serve` starts. It stops when `serve` sends `STOP` or the channel is closed.
 
-    If the channel closes without `LEAVE`, `serve` was killed. The worker then ends immediately, because the worker of
-    the next `serve` waits for its lock and resumes the runs.
+    If the channel is closed without `STOP`, `serve` was killed. The worker then stops immediately. The next `serve`
+    starts a worker, which waits for this worker's lock and resumes its runs.
     """
     stop = StopSignal()
 
@@ -189,10 +191,10 @@ def work_beside_serve(channel: socket.socket, settings: Settings) -> None:
 
     def wait_for_stop() -> None:
         message = b""
-        # If `serve` closes the channel with unread messages in it, recv() raises a connection reset.
+        # recv() raises a connection reset if `serve` closes the channel before it has read all messages.
         with suppress(OSError):
-            message = channel.recv(len(LEAVE))
-        stop.send(grace_seconds=DRAIN_SECONDS if message == LEAVE else 0)
+            message = channel.recv(len(STOP))
+        stop.send(grace_seconds=DRAIN_SECONDS if message == STOP else 0)
 
     send(b"%d\n" % os.getpid())
     threading.Thread(target=wait_for_stop, daemon=True).start()

@@ -13,13 +13,13 @@ from hookmill.app.fork_server import ForkServer
 
 WORKER: Final = "worker"
 DRAIN_SECONDS: Final = 10
-"""How long runs in progress may take to end when the service stops."""
+"""The time that runs in progress have to end when the service stops."""
 INTERRUPT_SECONDS: Final = 20
-"""How long the worker may then take to interrupt the other runs, which the next start resumes."""
+"""The time that the worker has after that to interrupt the remaining runs. The next start resumes them."""
 READY: Final = b"ready\n"
-"""The worker's second message; its first is its process ID."""
-LEAVE: Final = b"leave"
-"""Sent to the worker: stop within `DRAIN_SECONDS`."""
+"""The worker's second message. The first one is its process ID."""
+STOP: Final = b"stop"
+"""The supervisor's message to the worker: let runs in progress end within `DRAIN_SECONDS`, then stop."""
 
 
 class WorkerSupervisor:
@@ -30,7 +30,7 @@ class WorkerSupervisor:
 
     def __init__(self, forks: ForkServer) -> None:
         self._forks = forks
-        self._leaving = threading.Event()
+        self._closing = threading.Event()
         self._ready = threading.Event()
         self._pid: int | None = None
         self._channel = self._start()
@@ -38,9 +38,9 @@ class WorkerSupervisor:
         self._watch.start()
 
     def close(self) -> None:
-        self._leaving.set()
+        self._closing.set()
         with suppress(OSError):
-            self._channel.sendall(LEAVE)
+            self._channel.sendall(STOP)
         self._watch.join(DRAIN_SECONDS + INTERRUPT_SECONDS)
         if self._watch.is_alive() and (pid := self._pid) is not None:
             with suppress(ProcessLookupError):
@@ -50,7 +50,8 @@ class WorkerSupervisor:
         self._ready.wait()
 
     def _start(self) -> socket.socket:
-        # An ingress process that is forked now would inherit the worker's end, and its closing would go unnoticed.
+        # `no_fork`: an ingress process that is forked now would inherit the worker's end of the channel. The channel
+        # would then stay open when the worker ends, so the end would not be noticed.
         with no_fork:
             ours, theirs = socket.socketpair()
             with theirs:
@@ -60,7 +61,7 @@ class WorkerSupervisor:
     def _keep_alive(self) -> None:
         while True:
             self._listen()
-            if self._leaving.wait(1.0):
+            if self._closing.wait(1.0):
                 return
             log.error("worker", "the worker process ended; starting another")
             with suppress(OSError):

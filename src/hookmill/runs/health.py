@@ -1,4 +1,4 @@
-"""Whether this host can perform runs, with each of its runners.
+"""Tracks whether this host can perform runs, in general and with each runner.
 
 After a fault of the host, this worker claims no runs until a test write succeeds. After a fault of one runner, it
 claims no runs for that runner for a while, and then tries again.
@@ -20,19 +20,19 @@ from hookmill.runs.runner import HostFault, reason_of
 from hookmill.store.directories import PROBE_PREFIX, remove_directory
 
 PROBE_SECONDS: Final = 1.0
-"""The time between two test writes, and between a fault and the next try."""
+"""The time between two test writes, and between a fault and the next attempt."""
 PROBE_SECONDS_MAX: Final = 30.0
-"""The time between two tries doubles with each fault, up to this."""
+"""The time between two attempts doubles with each fault, up to this value."""
 PROBE_FILES: Final = 8
 PROBE_FILE_BYTES: Final = 131_072
 """A disk with room for the probe has room for a package: no package has as many files or bytes."""
 LOG_AGAIN_SECONDS: Final = 60.0
-"""The least time between two log entries of one fault that recurs."""
+"""The minimum time between two log entries for a recurring fault."""
 
 
 @dataclass(slots=True)
 class _Pause:
-    """The time between a fault and the next try."""
+    """The pause between a fault and the next attempt."""
 
     is_on: bool = False
     until: float = 0.0
@@ -43,7 +43,7 @@ class _Pause:
     logged: tuple[str, float] = ("", 0.0)
     """The last fault that was logged, and when."""
     is_logged: bool = False
-    """Whether the log has this fault, and needs its end, too."""
+    """Whether the log has an entry for this fault, so that the recovery must be logged, too."""
 
     def begin(self, fault: str) -> None:
         now = time.monotonic()
@@ -73,7 +73,7 @@ class HostHealth:
         self._runners: defaultdict[str, _Pause] = defaultdict(_Pause)
 
     def check(self) -> None:
-        """Probe now. A starting worker does this."""
+        """Probe the disk now. A worker calls this when it starts."""
         try:
             probe(self._packages)
         except (OSError, MemoryError) as error:
@@ -129,7 +129,7 @@ class HostHealth:
             if (pause := self._runners.get(runner)) is None:
                 return
             pause.has_performed = True
-            # While the pause is on, another run met the fault at the same time.
+            # If a pause is on, another run reported the fault while this run was performed.
             has_recovered = pause.is_logged and not pause.is_on
             if has_recovered:
                 pause.is_logged = False
@@ -142,13 +142,13 @@ class WaitingForHost(HookmillError):
 
 
 def probe(packages: Path) -> None:
-    """Write as much as the largest package, and remove it again. Raises `OSError` when the disk refuses."""
+    """Write as much as the largest package, and remove the files. Raises `OSError` if that fails."""
     make_packages_directory(packages)
     directory = Path(tempfile.mkdtemp(prefix=PROBE_PREFIX, dir=packages))
     try:
         for number in range(PROBE_FILES):
             with (directory / str(number)).open("wb") as file:
-                # A file system that compresses stores zeros without space.
+                # Random bytes, because a file system with compression would store zeros without using space.
                 file.write(os.urandom(PROBE_FILE_BYTES))
                 file.flush()
                 os.fsync(file.fileno())

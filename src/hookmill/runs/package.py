@@ -1,4 +1,4 @@
-"""A run's package: a directory of its own with the prompt, the envelope and the payload."""
+"""A run's package: a directory with the prompt, the envelope and the payload. Each run has its own."""
 
 import json
 import os
@@ -12,19 +12,19 @@ from typing import Final
 
 from hookmill.domain.ids import run_id
 from hookmill.domain.run import PAYLOAD_FILE, Run, envelope, envelope_text, full_prompt
-from hookmill.store.directories import clear_place
+from hookmill.store.directories import remove_or_set_aside
 
 PROMPT_FILE: Final = "prompt.md"
 ENVELOPE_FILE: Final = "envelope.json"
 ENVELOPE_TEXT_FILE: Final = "envelope.txt"
 LISTED_ENTRIES_MAX: Final = 1_000
-"""The most entries that a listing of a package reads. A command may leave any number of files."""
+"""The maximum number of entries that a listing of a package reads. A command may create any number of files."""
 CHUNK_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A package that is complete in `directory`. No name in its path comes from outside."""
+    """A complete package. Its path contains no text from a sender or user."""
 
     run: Run
     directory: Path
@@ -47,24 +47,21 @@ def directory_of(packages: Path, run: Run) -> Path:
 
 
 def write_package(packages: Path, run: Run, payload: bytes) -> Package:
-    """Write a run's package, whole or not at all, and remove what an earlier attempt left.
-
-    Raises `OSError` when the disk refuses.
-    """
+    """Write a run's package atomically, in place of an earlier attempt's. Raises `OSError` if that fails."""
     directory = directory_of(packages, run)
     draft = packages / f".{directory.name}"
     make_packages_directory(packages)
-    clear_place(draft)
+    remove_or_set_aside(draft)
     draft.mkdir(mode=0o700)
     for name, content in _files(run, payload):
         _write(draft / name, content)
-    clear_place(directory)
+    remove_or_set_aside(directory)
     draft.rename(directory)
     return Package(run=run, directory=directory)
 
 
 def make_packages_directory(packages: Path) -> None:
-    """Create the packages' directory and its parent where they are missing. Only the owner can open them."""
+    """Create the directory of the packages, and its parent, if missing. Only the owner can open them."""
     packages.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     packages.mkdir(mode=0o700, exist_ok=True)
 
@@ -74,12 +71,14 @@ SERVICE_FILE_PREFIXES: Final = ("hookmill.db", "engine.db", "master.key", "serve
 
 
 def allow_traversal(packages: Path) -> None:
-    """Let other accounts reach a package whose name they know, and no other file of the service.
+    """Let other accounts open a package if they know its name, but no other file of the service.
 
-    They can't list the packages. Files in the data directory that are not the service's keep their modes.
+    They can't list the packages. Other programs' files in the data directory keep their modes.
     """
     data = packages.parent
-    # Directories come first: an account that may write there could replace an entry by a link.
+    # 0o011 lets the group and others search a directory, that is, open an entry whose name they know. The masks remove
+    # write permission from both directories, and read permission (listing) from that of the packages. The directories
+    # are changed before the files, because an account with write permission could replace a file by a link.
     for directory, mode_mask in ((data, 0o755), (packages, 0o700)):
         mode = directory.stat().st_mode & 0o7777
         if (searchable := mode & mode_mask | 0o011) != mode:
@@ -87,14 +86,14 @@ def allow_traversal(packages: Path) -> None:
     for entry in os.scandir(data):
         if not entry.name.startswith(SERVICE_FILE_PREFIXES) or not entry.is_file(follow_symlinks=False):
             continue
-        with suppress(FileNotFoundError):  # Databases create and remove files at any time.
+        with suppress(FileNotFoundError):  # A database creates and removes files at any time.
             mode = entry.stat(follow_symlinks=False).st_mode & 0o7777
             if mode & 0o077:
                 Path(entry).chmod(mode & ~0o077)
 
 
 def make_durable(package: Package) -> None:
-    """Sync the package to disk, so that it survives a loss of power."""
+    """Sync the package to disk, so that it survives a power failure."""
     for path in (*package.directory.iterdir(), package.directory, package.directory.parent):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -138,9 +137,13 @@ def read_tail(descriptor: int, bytes_max: int) -> tuple[bytes, int]:
         size = os.fstat(descriptor).st_size
         file.seek(max(0, size - bytes_max))
         tail = file.read(bytes_max)
-    if size > bytes_max:
-        tail = tail[:_CONTINUATION_BYTES_MAX].lstrip(_CONTINUATION_BYTES) + tail[_CONTINUATION_BYTES_MAX:]
-    return tail, size
+    return (_from_first_character(tail) if size > bytes_max else tail), size
+
+
+def _from_first_character(text: bytes) -> bytes:
+    """UTF-8 text without the end of a character that was cut at its start. Other text loses at most three bytes."""
+    start, rest = text[:_CONTINUATION_BYTES_MAX], text[_CONTINUATION_BYTES_MAX:]
+    return start.lstrip(_CONTINUATION_BYTES) + rest
 
 
 def list_files(packages: Path, run: Run) -> tuple[list[tuple[str, int]], bool]:
@@ -167,7 +170,7 @@ def list_files(packages: Path, run: Run) -> tuple[list[tuple[str, int]], bool]:
 
 
 _CONTINUATION_BYTES_MAX: Final = 3
-"""The most bytes that follow the first byte of a character in UTF-8."""
+"""In UTF-8, at most three bytes follow the first byte of a character."""
 _CONTINUATION_BYTES: Final = bytes(range(0x80, 0xC0))
 
 
@@ -183,7 +186,7 @@ def _files(run: Run, payload: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _text(text: str) -> bytes:
-    # A prompt from JSON may hold half a surrogate pair, which UTF-8 can't encode.
+    # A prompt from JSON may contain half of a surrogate pair, which UTF-8 can't encode.
     return text.encode("utf-8", "backslashreplace")
 
 

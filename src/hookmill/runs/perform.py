@@ -1,4 +1,4 @@
-"""One attempt of a run: begin it, write the package, let the runner act, record the end."""
+"""Performs one attempt of a run: begins it, writes the package, calls the runner, records the result."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from hookmill.store.runs import AttemptStatus, ExecutorId
 T = TypeVar("T")
 
 RETRY_SECONDS: Final = 0.5
-"""The time between two tries to reach an unavailable database."""
+"""The time between two attempts to use an unavailable database."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,35 +35,35 @@ class Performer:
     clock: Callable[[], int]
     """Microseconds since 1970."""
     leaving: threading.Event
-    """Set when the service stops and can't wait any longer."""
+    """Set if the service stops and the time for runs in progress is over."""
     failed: Callable[[str, BaseException], None]
     """Reports an unexpected error: the part of the service, and the error."""
     attempts_max: int
     health: HostHealth
     forget: Callable[[RunKey], None]
-    """Makes the engine forget a run that is about to go back to the backlog."""
+    """Makes the engine forget a run. Called before the run is requeued."""
 
     def perform(self, key: RunKey) -> Ended | Abandoned | None:
-        """How the run ended; `Abandoned` when it is not over; None when another worker holds it.
+        """Perform one attempt, and record its result in the run's row. After a fault of the host, the run is requeued.
 
-        The run's row records the end. After a fault of the host, the run is back in the backlog.
-        Raises `StoreUnavailable` if the database is unavailable before the runner starts.
+        Returns `Abandoned` if the run has not ended, and None if another worker has claimed it. Raises
+        `StoreUnavailable` if the database is unavailable before the runner starts.
         """
         begun = self._begin(key)
         if begun is None:
             return None
         run, payload = begun
         try:
-            ended = self._act(run, payload)
+            ended = self._call_runner(run, payload)
         except HostFault as fault:
-            # First, so that this process does not claim the run again immediately.
+            # Reported before the run is requeued, so that this process does not claim it again immediately.
             self.health.report_fault(fault)
-            if fault.acted and run.attempt >= self.attempts_max:
-                # A command that kills its guard must not make the run begin again without end.
+            if fault.attempt_counts and run.attempt >= self.attempts_max:
+                # A run whose command kills its guard must not be repeated without limit.
                 ended = Ended(state=RunState.INTERRUPTED, reason=f"{fault} It was attempt {run.attempt}, the last.")
                 return ended if self._record(run, ended) else Abandoned()
             self.forget(key)
-            self._return_to_backlog(run, fault)
+            self._requeue(run, fault)
             return Abandoned()
         if isinstance(ended, Abandoned):
             return ended
@@ -78,7 +78,7 @@ class Performer:
             run = store.run_of(tx, key)
             return None if run is None else (run, store.payload_of(tx, run.delivery_id))
 
-    def _act(self, run: Run, payload: bytes | None) -> Ended | Abandoned:
+    def _call_runner(self, run: Run, payload: bytes | None) -> Ended | Abandoned:
         runner = self.runners.get(run.runner)
         if runner is None:
             return _failed(
@@ -86,7 +86,7 @@ class Performer:
                 "service. Otherwise add it there, or choose another runner in the automation."
             )
         if payload is None:
-            return _failed("The delivery's payload is no longer kept.")
+            return _failed("The delivery's payload is no longer stored.")
         try:
             if run.attempt > 1:
                 end_processes_of(run_id(run.id))
@@ -98,10 +98,12 @@ class Performer:
         try:
             return runner.run(package, lambda: self._instruction(run))
         except HostFault as fault:
-            raise HostFault(str(fault), acted=fault.acted, runner=run.runner) from fault
+            raise HostFault(str(fault), attempt_counts=fault.attempt_counts, runner=run.runner) from fault
         except (OSError, MemoryError) as error:
             raise HostFault(
-                f"The runner {run.runner!r} ran out of resources: {reason_of(error)}.", acted=True, runner=run.runner
+                f"The runner {run.runner!r} ran out of resources: {reason_of(error)}.",
+                attempt_counts=True,
+                runner=run.runner,
             ) from error
         except Exception as error:
             self.failed(f"runner {run.runner}", error)
@@ -112,14 +114,14 @@ class Performer:
             return Instruction.ABANDON
         try:
             with self.database.read() as tx:
-                standing = store.attempt_status(tx, run.id, executor=self.executor, attempt=run.attempt)
+                status = store.attempt_status(tx, run.id, executor=self.executor, attempt=run.attempt)
         except StoreUnavailable:
             return Instruction.CONTINUE
         except Exception as error:
-            # An error of the look-up is no fault of the command.
+            # The command is not at fault, so it continues.
             self.failed("runs", error)
             return Instruction.CONTINUE
-        match standing:
+        match status:
             case AttemptStatus.CURRENT:
                 return Instruction.CONTINUE
             case AttemptStatus.CANCEL_REQUESTED:
@@ -127,40 +129,40 @@ class Performer:
             case AttemptStatus.SUPERSEDED:
                 return Instruction.ABANDON
             case _:
-                assert_never(standing)
+                assert_never(status)
 
     def _record(self, run: Run, ended: Ended) -> bool:
-        """False when a later attempt has begun, or the service stops before the database is back."""
+        """False if a later attempt has begun, or if the service stops while the database is unavailable."""
 
         def finish() -> bool:
             with self.database.write() as tx:
                 return store.finish(tx, run.id, ended, executor=self.executor, attempt=run.attempt, now=self.clock())
 
         try:
-            return self._until_the_database_is_back(finish)
+            return self._retry_while_unavailable(finish)
         except StoreUnavailable:
             return False
 
-    def _return_to_backlog(self, run: Run, fault: HostFault) -> None:
-        def give_back() -> None:
+    def _requeue(self, run: Run, fault: HostFault) -> None:
+        def release() -> None:
             with self.database.write() as tx:
                 store.release(
                     tx,
                     run.id,
                     executor=self.executor,
                     attempt=run.attempt,
-                    counts=fault.acted,
+                    counts=fault.attempt_counts,
                     now=self.clock(),
                 )
 
         with suppress(StoreUnavailable):
-            self._until_the_database_is_back(give_back)
+            self._retry_while_unavailable(release)
 
-    def _until_the_database_is_back(self, work: Callable[[], T]) -> T:
-        """Repeat `work` until the database is available. Raises `StoreUnavailable` when the service stops first."""
+    def _retry_while_unavailable(self, operation: Callable[[], T]) -> T:
+        """Repeat `operation` until the database is available. Raises `StoreUnavailable` if the service stops before."""
         while True:
             try:
-                return work()
+                return operation()
             except StoreUnavailable:
                 if self.leaving.wait(RETRY_SECONDS):
                     raise

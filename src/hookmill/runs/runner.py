@@ -21,24 +21,24 @@ class Instruction(Enum):
 
 
 NextInstruction = Callable[[], Instruction]
-"""A runner that takes long calls this about twice a second."""
+"""Called about twice a second while a runner works."""
 
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """The attempt was stopped before its end. Its run is not over, or another worker ends it."""
+    """The attempt was stopped before its end. The run continues in another attempt, or another worker ends it."""
 
 
 class HostFault(HookmillError):
-    """A fault of the service or its host: disk, memory, open files, processes. It never fails a run.
+    """A fault of the service or its host: disk, memory, open files, processes. The run does not fail; it is requeued.
 
-    The run goes back to the backlog. `acted`: the command may have done something before, so the attempt counts.
-    `runner`: the only runner that is affected; None: no run can be performed.
+    `attempt_counts`: whether the attempt counts, because the command may have started. `runner`: the affected runner;
+    None if no run can be performed.
     """
 
-    def __init__(self, message: str, *, acted: bool = False, runner: str | None = None) -> None:
+    def __init__(self, message: str, *, attempt_counts: bool = False, runner: str | None = None) -> None:
         super().__init__(message)
-        self.acted = acted
+        self.attempt_counts = attempt_counts
         self.runner = runner
 
 

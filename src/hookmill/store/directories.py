@@ -1,4 +1,4 @@
-"""Directories in which commands have worked, and how they are removed, whatever the commands made of them."""
+"""Removes directories of commands, whatever the commands did to their content, depth and modes."""
 
 import os
 import secrets
@@ -8,49 +8,48 @@ from pathlib import Path
 from typing import Final
 
 PROBE_PREFIX: Final = ".probe-"
-"""How the name of a worker's test write among the packages begins."""
-
+"""The prefix of a worker's probe files in the directory of the packages."""
 
 SET_ASIDE_PREFIX: Final = ".left-"
-"""How the name of what could not be removed, and is in nobody's way any more, begins."""
+"""The prefix of directories that could not be removed, and were renamed to free their names."""
 
 
-def clear_place(place: Path) -> None:
-    """Have nothing there: what can't be removed is set aside in the same directory. Raises `OSError`."""
+def remove_or_set_aside(path: Path) -> None:
+    """Remove the directory. If that fails, rename it within its parent directory. Raises `OSError` if both fail."""
     try:
-        remove_directory(place)
+        remove_directory(path)
     except OSError:
-        # A command that had more rights than the service may have left what only those can remove.
-        place.rename(place.with_name(f"{SET_ASIDE_PREFIX}{secrets.token_hex(4)}-{place.name.lstrip('.')}"))
+        # A command with more rights than the service may have created files that the service can't remove.
+        path.rename(path.with_name(f"{SET_ASIDE_PREFIX}{secrets.token_hex(4)}-{path.name.lstrip('.')}"))
 
 
-def remove_directory(place: Path) -> None:
-    """Remove the directory with all that is in it. Links are removed, never followed, the one in its own place too.
+def remove_directory(path: Path) -> None:
+    """Remove the directory with its content. Links are removed but never followed, even if `path` itself is a link.
 
-    However deep it is, two directories are open at a time. Raises `OSError` when something of it stays, as what is
-    mounted in it does.
+    At most two directories are open at a time, whatever the depth. Raises `OSError` if a part can't be removed, such as
+    a mounted file system.
     """
     try:
-        mode = place.lstat().st_mode
+        mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISDIR(mode):
-        place.unlink()
+        path.unlink()
         return
-    _make_writable(place)
-    top = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    _make_writable(path)
+    top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         _empty(top)
     finally:
         os.close(top)
-    place.rmdir()
+    path.rmdir()
 
 
 def _empty(top: int) -> None:
-    """Each round takes one level away: what is in the directories below moves up and is gone through next.
+    """Remove the content, one level in each round: the content of each subdirectory moves up to `top`.
 
-    Each directory is renamed before anything in it is removed, which no system allows for a mount point: what a command
-    mounted in its package is not in the package.
+    Each directory is renamed before its content is removed. A mount point can't be renamed, so the content of a file
+    system that a command mounted in its package is never removed.
     """
     names = (f".{secrets.token_hex(8)}-{number}" for number in count())
     for name in _remove_files(top):
@@ -67,11 +66,11 @@ def _empty(top: int) -> None:
 
 
 def _remove_files(directory: int) -> list[str]:
-    """Remove all but the directories in it, which are returned, ready to be emptied."""
+    """Remove the files in the directory. Returns the names of its subdirectories, after making them writable."""
     directories = []
-    with os.scandir(directory) as entries:
-        found = list(entries)
-    for entry in found:
+    with os.scandir(directory) as scan:
+        entries = list(scan)
+    for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             _make_writable(entry.name, directory)
             directories.append(entry.name)
@@ -81,7 +80,7 @@ def _remove_files(directory: int) -> list[str]:
 
 
 def _make_writable(name: Path | str, directory: int | None = None) -> None:
-    """A command may have made it read-only, as Go's module cache is."""
-    # Nothing hinders root, who must not change modes where another account can put a link in the name's place.
+    """Make a directory writable, because commands may leave read-only ones, such as Go's module cache."""
+    # Root needs no permission, and must not change modes: another account could replace the directory by a link.
     if os.geteuid() != 0:
         os.chmod(name, 0o700, dir_fd=directory)

@@ -21,13 +21,22 @@ from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.run import Ended, RunState
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
-from hookmill.runs.runners.guard import CHUNK_BYTES, KILL_SECONDS, RUN_VARIABLE, end_descendants_of, end_processes_of
+from hookmill.runs.runners.guard import (
+    CHUNK_BYTES,
+    ENDED_BY_TIME_LIMIT,
+    ENDED_BY_WORKER,
+    KILL_SECONDS,
+    RUN_VARIABLE,
+    end_descendants_of,
+    end_processes_of,
+)
 
 GUARD: Final = Path(__file__).with_name("guard.py")
-WATCH_SECONDS: Final = 0.5
+INSTRUCTION_SECONDS: Final = 0.5
+"""The time between two calls of `next_instruction`."""
 ALWAYS_PASSED_ON: Final = ("PATH", "HOME", "LANG", "TZ")
 MARGIN_SECONDS: Final = 15.0
-"""How long a guard may take beyond the time limit and two graces. A guard that takes longer was stopped."""
+"""The time that a guard has beyond the command's time limit and two grace periods. A guard that takes longer hangs."""
 CANCELLED: Final = "It was cancelled while it ran."
 
 
@@ -124,8 +133,10 @@ class CommandRunner:
         if not self.argv or not self.argv[0]:
             raise Invalid("A command runner needs a command: a list of the program and its arguments.")
         if "/" in self.argv[0] and not self.argv[0].startswith("/"):
-            # The working directory is the package's, which holds no program.
-            raise Invalid(f"The command {self.argv[0]!r} is a relative path. Give an absolute one, or a name in PATH.")
+            # A relative path would refer to the package, which contains no program.
+            raise Invalid(
+                f"The command {self.argv[0]!r} is a relative path. Use an absolute path, or a program's name in PATH."
+            )
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
         try:
@@ -134,26 +145,30 @@ class CommandRunner:
             if isinstance(error, OSError) and error.errno == errno.E2BIG:
                 return Ended(state=RunState.FAILED, reason=f"The command could not be started: {error.strerror}.")
             raise HostFault(f"The command of a run could not be started: {reason_of(error)}.") from error
-        patience = 0.0
+        # The time that the guard gets to exit: none, unless it has reported.
+        exit_seconds = 0.0
         try:
             instruction, report = self._wait(guard, next_instruction)
             if report is not None:
-                patience = MARGIN_SECONDS
+                exit_seconds = MARGIN_SECONDS
         except (OSError, MemoryError) as error:
-            raise HostFault(f"The service could not wait for a command: {reason_of(error)}.", acted=True) from error
+            raise HostFault(
+                f"The service could not wait for a command: {reason_of(error)}.", attempt_counts=True
+            ) from error
         finally:
-            _end_guard(guard, run_id(package.run.id), patience)
+            _end_guard(guard, run_id(package.run.id), exit_seconds)
         if instruction is Instruction.ABANDON:
             return Abandoned()
         if report is None:
             if instruction is Instruction.CANCEL:
                 return Ended(state=RunState.CANCELLED, reason=CANCELLED)
-            return Ended(state=RunState.FAILED, reason=self._out_of_time)
+            return Ended(state=RunState.FAILED, reason=self._timeout_reason)
         try:
             result = json.loads(report)
         except ValueError:
+            # A negative return code means that a signal ended the guard. Otherwise, the guard itself has a fault.
             if guard.returncode >= 0:
-                raise HostFault("The process that guards a command ended with a fault.", acted=True) from None
+                raise HostFault("The process that guards a command ended with a fault.", attempt_counts=True) from None
             return Ended(
                 state=RunState.FAILED,
                 reason="The process that guards the command was killed, so the command was ended.",
@@ -161,7 +176,7 @@ class CommandRunner:
         return self._ended(instruction, result)
 
     @property
-    def _out_of_time(self) -> str:
+    def _timeout_reason(self) -> str:
         return f"The command was ended after its time limit of {self.time_limit_seconds:g} s."
 
     @property
@@ -209,19 +224,20 @@ class CommandRunner:
     def _wait(
         self, guard: "subprocess.Popen[bytes]", next_instruction: NextInstruction
     ) -> tuple[Instruction, bytes | None]:
-        """The last instruction, and the guard's report as JSON. None: the guard exceeded its deadline."""
+        """The last instruction, and the guard's report as JSON, or None if the guard exceeded its deadline."""
         assert guard.stdin is not None
         assert guard.stdout is not None
         report = b""
         instruction = Instruction.CONTINUE
-        patience = 2 * self.grace_seconds + MARGIN_SECONDS
-        deadline = time.monotonic() + self.time_limit_seconds + patience
-        # Not select(): a server with many connections has descriptors above its limit of 1,024.
+        # The guard needs up to two grace periods to end the command: until SIGTERM, then until SIGKILL has its effect.
+        stop_seconds = 2 * self.grace_seconds + MARGIN_SECONDS
+        deadline = time.monotonic() + self.time_limit_seconds + stop_seconds
+        # select() fails with descriptors above 1,023, which a process with many open files has.
         poll = select.poll()
         poll.register(guard.stdout, select.POLLIN)
         while True:
             remaining = deadline - time.monotonic()
-            if poll.poll(max(0, min(WATCH_SECONDS, remaining)) * 1000):
+            if poll.poll(max(0, min(INSTRUCTION_SECONDS, remaining)) * 1000):
                 chunk = os.read(guard.stdout.fileno(), CHUNK_BYTES)
                 if not chunk:
                     return instruction, report
@@ -230,24 +246,26 @@ class CommandRunner:
                 return instruction, None
             elif instruction is not Instruction.ABANDON and (latest := next_instruction()) is not Instruction.CONTINUE:
                 instruction = latest
+                # Closing its standard input tells the guard to end the command.
                 guard.stdin.close()
-                deadline = min(deadline, time.monotonic() + patience)
+                deadline = min(deadline, time.monotonic() + stop_seconds)
 
     def _ended(self, instruction: Instruction, result: dict[str, Any]) -> Ended:
-        """The guard's result as an end of the run. Raises `HostFault`."""
+        """The run's result from the guard's report. Raises `HostFault`."""
         if "host_fault" in result:
             raise HostFault(f"The command {self.argv[0]!r} could not be started: {result['host_fault']}.")
         if "start_error" in result:
             reason = f"The command {self.argv[0]!r} could not be started: {result['start_error']}."
             return Ended(state=RunState.FAILED, reason=reason)
         status: int = result["exit_status"]
+        # JSON has no bytes, so the guard sends each byte as a character of Latin-1.
         tail = _printable(result["tail"].encode("latin-1"))
         if result["dropped_bytes"]:
             tail += f"\n[{result['dropped_bytes']} bytes of output were not kept]"
         ended = Ended(state=RunState.FAILED, exit_status=status, output_tail=tail)
-        if result["ending"] == "time":
-            return replace(ended, reason=self._out_of_time)
-        if result["ending"] == "stop" and instruction is Instruction.CANCEL:
+        if result["ended_by"] == ENDED_BY_TIME_LIMIT:
+            return replace(ended, reason=self._timeout_reason)
+        if result["ended_by"] == ENDED_BY_WORKER and instruction is Instruction.CANCEL:
             return replace(ended, state=RunState.CANCELLED, reason=CANCELLED)
         if status < 0:
             return replace(ended, reason=f"The command was ended by {_signal_name(-status)}.")
@@ -256,19 +274,20 @@ class CommandRunner:
         return replace(ended, state=RunState.SUCCEEDED)
 
 
-def _end_guard(guard: "subprocess.Popen[bytes]", run: str, patience_seconds: float) -> None:
-    """Wait for the guard's end. A guard that takes too long was stopped: kill it, and end its command."""
+def _end_guard(guard: "subprocess.Popen[bytes]", run: str, exit_seconds: float) -> None:
+    """Wait for the guard's exit. If it takes longer than `exit_seconds`, kill it and its command."""
     assert guard.stdin is not None
     assert guard.stdout is not None
     guard.stdin.close()
     try:
-        guard.wait(patience_seconds)
+        guard.wait(exit_seconds)
     except subprocess.TimeoutExpired:
         end_descendants_of(guard.pid)
         guard.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             guard.wait(KILL_SECONDS)
     guard.stdout.close()
+    # None, a signal or an error: the guard did not end the command's processes itself.
     if guard.returncode != 0:
         end_processes_of(run)
 
@@ -280,7 +299,13 @@ def _account_variables(account: UnixAccount) -> dict[str, str]:
 def _printable(output: bytes) -> str:
     """The output as text. Control and invisible characters, except line breaks and tabs, are replaced."""
     text = output.decode("utf-8", "replace").replace("\r\n", "\n")
-    return "".join(c if c in "\n\t" or unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(map(_printable_character, text))
+
+
+def _printable_character(character: str) -> str:
+    # The Unicode categories of control, format and unassigned characters begin with C.
+    is_printable = character in "\n\t" or unicodedata.category(character)[0] != "C"
+    return character if is_printable else "\N{REPLACEMENT CHARACTER}"
 
 
 def _signal_name(number: int) -> str:

@@ -1,8 +1,8 @@
 """The guard of one command: starts it, collects its output, and ends it with every process that it started.
 
-The guard is a program of its own, and the worker holds the other end of its standard input. The worker closes that end
-to stop the command, and the system closes it when the worker dies: then the guard ends the command. The guard needs
-only the standard library, and keeps the output of talkative commands out of the worker's process.
+The guard is a separate program whose standard input is a pipe from the worker. When the pipe is closed, the guard ends
+the command. The worker closes it to stop the command, and the system closes it when the worker dies. The guard uses
+only the standard library, and keeps the command's output out of the worker's memory.
 """
 
 import contextlib
@@ -24,8 +24,11 @@ RUN_VARIABLE: Final = "HOOKMILL_RUN_ID"
 TAIL_BYTES: Final = 4096
 CHUNK_BYTES: Final = 65_536
 KILL_SECONDS: Final = 5.0
-"""The longest wait for killed processes to end. A process that waits for a dead disk doesn't end."""
+"""The maximum wait for killed processes to end. A process that waits for a broken disk doesn't end."""
 POLL_SECONDS: Final = 0.01
+ENDED_BY_TIME_LIMIT: Final = "time limit"
+ENDED_BY_WORKER: Final = "worker"
+"""The worker closed the pipe, or died."""
 
 _TERMINATION_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PR_SET_DUMPABLE: Final = 4
@@ -44,13 +47,13 @@ _ERRORS_OF_THE_PROGRAM: Final = frozenset(
         errno.EINVAL,
     }
 )
-"""Errors of a start that are the command's fault. Any other error is the host's: no memory, no process left."""
+"""Errors of a start that the command causes. The host causes all others, such as a lack of memory or processes."""
 
 
 def end_processes_of(*runs: str) -> None:
     """Kill the processes of these runs and their guards, except the caller, and wait until they end.
 
-    The environment identifies processes, and the arguments identify guards. Without `/proc` it does nothing.
+    The environment identifies processes, and the arguments identify guards. Without `/proc`, this has no effect.
     """
     if not runs:
         return
@@ -88,7 +91,7 @@ def _processes() -> list[int]:
 
 
 def _run_of(pid: int) -> bytes | None:
-    """The id of the run that the process belongs to. A guard's environment is unreadable, so its arguments count."""
+    """The id of the process's run. A guard's environment is protected, so its arguments identify the run."""
     arguments = _read(f"/proc/{pid}/cmdline").split(b"\0")
     if len(arguments) > 4 and arguments[3] == os.fsencode(__file__):
         return arguments[4]
@@ -109,8 +112,8 @@ def _descendants_of(ancestor: int) -> list[int]:
     """The living descendants of a process."""
     children: dict[int, list[int]] = {}
     for pid in _processes():
-        # The process's name is in parentheses and may hold any character. The fields of proc(5) after it begin with
-        # the state and the parent; the number of threads is the 18th.
+        # The process's name is in parentheses and may contain any character. After the name, proc(5) has the state
+        # (field 0), the parent (field 1) and, as field 17, the number of threads.
         fields = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
         # A process whose first thread has ended looks like a zombie while its other threads run. The children of a
         # real zombie go to an ancestor, so it has no descendants.
@@ -149,13 +152,14 @@ def guard(run: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     grace_seconds, output_bytes_max, open_files_max (the soft limit, or None).
 
     The report: `start_error` or `host_fault`, the reason why the command did not start. Otherwise `exit_status`,
-    `ending` (None, `time` or `stop`), `dropped_bytes` and `tail`, the end of the output as Latin-1.
+    `ended_by` (`ENDED_BY_TIME_LIMIT`, `ENDED_BY_WORKER`, or None if the command ended by itself), `dropped_bytes` and
+    `tail`, the end of the output as Latin-1, because JSON has no bytes.
     """
     _prctl(_PR_SET_DUMPABLE, 0)
     # An orphaned descendant becomes this process's child, even without the variable in its environment.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     for number in _TERMINATION_SIGNALS:
-        # A signal to every process of the service must not end the guard before it reports.
+        # A signal to all processes of the service must not end the guard before it has reported.
         signal.signal(number, lambda *_: None)
     try:
         reading, writing = os.pipe()
@@ -170,15 +174,15 @@ def guard(run: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     except OSError as error:
         return {"host_fault": error.strerror}
     os.close(writing)
-    status, ending = _wait(pid, reading, child_ended, output, spec)
+    status, ended_by = _wait(pid, reading, child_ended, output, spec)
     _signal_group(pid, signal.SIGKILL)
     _end_children()
-    # Another process may have started some for this run, such as a daemon that passes the environment on.
+    # A process outside this group, such as a daemon, may have started processes with this run's environment.
     end_processes_of(run)
     _drain(reading, output)
     return {
         "exit_status": status,
-        "ending": ending,
+        "ended_by": ended_by,
         "dropped_bytes": output.dropped,
         "tail": output.tail.decode("latin-1"),
     }
@@ -191,11 +195,11 @@ def _prctl(option: int, value: int) -> None:
 
 
 class _NotStarted(Exception):
-    """The command can't be started, by its own fault. The text is the operating system's reason."""
+    """The command can't be started, and the host is not at fault. The text is the operating system's reason."""
 
 
 def _hand_over_files(user: Mapping[str, Any]) -> None:
-    """Make the account the owner of the package, except of the output file, which this process writes."""
+    """Make the account the owner of the package, except for the output file, which this process writes."""
     for entry in os.scandir():
         if entry.name != OUTPUT_FILE:
             os.chown(entry, user["uid"], user["gid"], follow_symlinks=False)
@@ -262,11 +266,11 @@ def _execute(spec: Mapping[str, Any], writing: int, reporting: int) -> NoReturn:
 def _wait(
     pid: int, reading: int, child_ended: int, output: CapturedOutput, spec: Mapping[str, Any]
 ) -> tuple[int, str | None]:
-    """Wait for the command's end. Returns its exit status, and what ended it: None (itself), `time` or `stop`."""
+    """Wait for the command's end. Returns its exit status, and `ended_by` of the report."""
     poll = select.poll()
     for source in (sys.stdin.fileno(), reading, child_ended):
         poll.register(source, select.POLLIN)
-    ending: str | None = None
+    ended_by: str | None = None
     deadline = time.monotonic() + spec["time_limit_seconds"]
     while True:
         remaining = deadline - time.monotonic()
@@ -278,17 +282,17 @@ def _wait(
                 os.read(child_ended, 512)
             elif not os.read(source, 1):
                 poll.unregister(source)
-                if ending is None:
-                    ending = "stop"
+                if ended_by is None:
+                    ended_by = ENDED_BY_WORKER
                     _signal_group(pid, signal.SIGTERM)
                     deadline = time.monotonic() + spec["grace_seconds"]
         for child, status in _ended_children():
             if child == pid:
-                return os.waitstatus_to_exitcode(status), ending
+                return os.waitstatus_to_exitcode(status), ended_by
         if time.monotonic() < deadline:
             continue
-        if ending is None:
-            ending = "time"
+        if ended_by is None:
+            ended_by = ENDED_BY_TIME_LIMIT
             _signal_group(pid, signal.SIGTERM)
         else:
             _signal_group(pid, signal.SIGKILL)
@@ -324,7 +328,7 @@ def _child_ended_descriptor() -> int:
 
 
 def _read_some(reading: int, output: CapturedOutput) -> bool:
-    """False at the end: no process has the pipe open for writing."""
+    """Read once. False at the end of the output, that is, if no process has the pipe open for writing."""
     try:
         chunk = os.read(reading, CHUNK_BYTES)
     except BlockingIOError:
@@ -334,7 +338,7 @@ def _read_some(reading: int, output: CapturedOutput) -> bool:
 
 
 def _drain(reading: int, output: CapturedOutput) -> None:
-    # It doesn't wait for the end: a process that left the group may hold the pipe open permanently.
+    # Without waiting for the end of the output, because a process outside the group may keep the pipe open.
     with contextlib.suppress(BlockingIOError):
         while chunk := os.read(reading, CHUNK_BYTES):
             output.add(chunk)
@@ -347,5 +351,5 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 if __name__ == "__main__":
     print(json.dumps(guard(sys.argv[1], json.loads(sys.argv[2]))), flush=True)
-    # Every command waits for its guard to start and to exit. So the guard skips the interpreter's clean-up.
+    # Skips the interpreter's clean-up, because each run waits for its guard to exit.
     os._exit(0)

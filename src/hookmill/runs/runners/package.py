@@ -1,4 +1,4 @@
-"""The default runner, without configuration: it leaves the package on disk for another program to pick up."""
+"""The default runner, which needs no configuration: it leaves the package on disk for another program."""
 
 from dataclasses import dataclass
 
@@ -18,10 +18,10 @@ class PackageRunner:
             make_durable(package)
         except OSError as error:
             if package.directory.parent.is_dir() and not package.directory.exists():
-                # Another program took it. A second package would start its work twice.
-                return Ended(state=RunState.FAILED, reason=f"The package could not be kept: {error.strerror}.")
+                # Another program has moved or removed the package. With a second one, it would do its work twice.
+                return Ended(state=RunState.FAILED, reason=f"The package could not be synced: {error.strerror}.")
             packages = package.directory.parent
-            raise HostFault(f"A run's package could not be kept in {packages}: {error.strerror}.") from error
+            raise HostFault(f"A run's package could not be synced in {packages}: {error.strerror}.") from error
         return Ended(
             state=RunState.SUCCEEDED,
             output_tail=f"The package is ready to be picked up in {package.directory}.",
