@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pytest
 
-from hookmill.app.prctl import protect_memory, set_process_name
+from hookmill.prctl import protect_memory, set_process_name
 from tests.faults.parts import Part, everything_of, kill_part, parts_of, wait_until_announced
 from tests.support.loaded import Forked
 from tests.support.ports import free_port
@@ -123,3 +124,35 @@ def test_a_protected_process_can_be_named(tmp_path: Path):
     finally:
         process.kill()
         process.wait(LONG_SECONDS)
+
+
+REPORT_PROTECTION_AT_IMPORT = """
+import ctypes, sys
+from hookmill.cli import main
+
+PR_GET_DUMPABLE = 3
+
+class Reporter:
+    def find_spec(self, name, path=None, target=None):
+        if name == "hookmill.settings":
+            print("dumpable:", ctypes.CDLL(None).prctl(PR_GET_DUMPABLE, 0, 0, 0, 0), flush=True)
+
+sys.meta_path.insert(0, Reporter())
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_the_service_is_protected_before_it_loads_its_modules(command: str, tmp_path: Path):
+    environment = {"PATH": os.environ["PATH"], "HOOKMILL_DATA_DIR": str(tmp_path), "HOOKMILL_PORT": "no number"}
+
+    output = subprocess.run(
+        [sys.executable, "-c", REPORT_PROTECTION_AT_IMPORT, command],
+        env=environment,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=LONG_SECONDS,
+    ).stdout
+
+    assert output == b"dumpable: 0\n"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from hookmill.app import log
-from hookmill.app.prctl import set_process_name
+from hookmill.prctl import set_process_name
 
 Job = Callable[[socket.socket], None]
 """The main function of a started process. Its argument is one end of a channel to the process that ordered the start.

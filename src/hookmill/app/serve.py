@@ -21,7 +21,6 @@ from hookmill.app import log
 from hookmill.app.fork_server import ForkServer
 from hookmill.app.ingress_process import WRITER, IngressService
 from hookmill.app.open_files import connections_max
-from hookmill.app.prctl import protect_memory
 from hookmill.app.worker_process import work_beside_serve
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, WORKER, WorkerSupervisor
 from hookmill.domain.errors import Conflict
@@ -40,8 +39,6 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
     """Serve until SIGINT or SIGTERM. `announce` is called once the service is ready."""
     log.configure(settings)
     _warn_of_exposed_directory(settings)
-    # Before any fork, because forked processes inherit the protection.
-    protect_memory()
     with ExitStack() as resources:
         resources.callback(log.event, "stopped", what="serve")
         # The fork server is created before the lock, because its processes must not inherit the lock; and before all

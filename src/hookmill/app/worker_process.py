@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from hookmill.app import Store, log, now_us, open_store
 from hookmill.app.open_files import original_open_files_limit
-from hookmill.app.prctl import protect_memory
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, READY, STOP
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run import PACKAGE_RUNNER
@@ -54,7 +53,6 @@ def work(
     performs runs, so that all hosts can share one configuration.
     """
     log.configure(settings)
-    protect_memory()
     # Commits of the worker don't wait for the disk: if a power failure loses a run's result, the engine determines the
     # result again. New runs are not lost, because the commits of the ingress wait for the disk.
     store = open_store(settings, syncs=False, connections=POSTGRES_CONNECTIONS + settings.runs_at_once)

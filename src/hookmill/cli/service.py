@@ -19,6 +19,7 @@ from hookmill.domain.errors import Conflict
 from hookmill.domain.run import PAYLOAD_FILE
 from hookmill.domain.sample import FIRST, FIRST_PROMPT, curl_line
 from hookmill.domain.text import shown
+from hookmill.prctl import protect_memory
 from hookmill.presentation.webhook import WebhookWithSecretView
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def serve(
     json: options.AsJson = False,
 ) -> None:
     """Start the service. The first start sets everything up, and prints a curl line to try it."""
+    # Before the service's modules are loaded, which takes a second: the environment may contain keys.
+    protect_memory()
     _override(
         host=host,
         port=port,
@@ -81,6 +84,7 @@ def serve(
 
 def worker(json: options.AsJson = False) -> None:
     """Perform runs in a process separate from `hookmill serve`. Needs PostgreSQL."""
+    protect_memory()
     settings = effective_settings()
     if not settings.on_postgres:
         raise Conflict(
