@@ -41,6 +41,12 @@ def test_discord_hears_a_pong():
     assert (reply.status, json.loads(reply.body)) == (200, {"type": 1})
 
 
+def test_a_webhook_event_of_discord_is_no_challenge():
+    event = {"type": "ENTITLEMENT_CREATE", "timestamp": "2026-11-21T09:12:36.000000", "data": {}}
+
+    assert asked("discord", {"version": 1, "application_id": "1", "type": 1, "event": event}) is None
+
+
 def test_twitch_hears_its_challenge():
     reply = asked("twitch", {"challenge": "pogchamp"}, twitch_eventsub_message_type="webhook_callback_verification")
 

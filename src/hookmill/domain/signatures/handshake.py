@@ -32,6 +32,8 @@ def answer(scheme: Scheme, keys: Sequence[Key], request: SignedRequest) -> Reply
     verification = Verification(request)
     if not all(_has_value(verification, source, expected) for source, expected in rule.when.items()):
         return None
+    if any(source_reader(source)(verification) is not None for source in rule.when_absent):
+        return None
     verification.secret = keys[0].shared
     if rule.reply is None:
         text = _template(rule.text, scheme.algorithm.digest).fill(verification)

@@ -164,6 +164,8 @@ class Handshake(_Entry, frozen=True, kw_only=True):
 
     when: dict[str, str | int | list[str]]
     """Values at `header:NAME` or `json:PATH`. A request with all of them is a challenge."""
+    when_absent: tuple[str, ...] = ()
+    """`json:PATH` of values that a challenge does not have, if `when` alone also matches the provider's events."""
     status: int = 200
     text: str = ""
     """The reply as plain text, with placeholders."""
