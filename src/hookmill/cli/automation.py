@@ -38,9 +38,15 @@ commands = typer.Typer(no_args_is_help=True, help="Automations: prompts that del
 AutomationArgument = Annotated[
     str, typer.Argument(metavar="AUTOMATION", help="The automation's name or id.", show_default=False)
 ]
-EventTypes = Annotated[
-    list[str] | None,
-    typer.Option("--event", metavar="TYPE", help="Only events of this type. May be repeated."),
+PromptText = Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="What a run should do.")]
+PromptFile = Annotated[
+    str | None, typer.Option("--prompt-file", metavar="FILE", help="A file with the prompt; - for standard input.")
+]
+FilterJson = Annotated[
+    str | None, typer.Option("--filter", metavar="JSON", help="Only deliveries whose payload matches this filter.")
+]
+Runner = Annotated[
+    str | None, typer.Option("--runner", metavar="RUNNER", help="The configured runner that performs its runs.")
 ]
 TriggersFile = Annotated[
     str | None,
@@ -55,19 +61,13 @@ def create(
         list[str] | None,
         typer.Option(metavar="WEBHOOK", help="A webhook that starts it (name or uid). May be repeated."),
     ] = None,
-    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="What a run should do.")] = None,
-    prompt_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A file with the prompt; - for standard input.")
-    ] = None,
-    filter_json: Annotated[
-        str | None, typer.Option("--filter", metavar="JSON", help="Only deliveries whose payload matches this filter.")
-    ] = None,
-    filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="A file with the payload filter.")] = None,
-    event: EventTypes = None,
+    prompt: PromptText = None,
+    prompt_file: PromptFile = None,
+    filter_json: FilterJson = None,
+    filter_file: options.FilterFile = None,
+    event: options.EventTypes = None,
     triggers_file: TriggersFile = None,
-    runner: Annotated[
-        str | None, typer.Option(metavar="RUNNER", help="The configured runner that performs its runs.")
-    ] = None,
+    runner: Runner = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
@@ -173,25 +173,19 @@ def show(name: AutomationArgument, factory: options.FactoryName = "default", jso
 def change(
     name: AutomationArgument,
     new_name: Annotated[str | None, typer.Option("--name", metavar="NEW", help="The new name.")] = None,
-    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="What a run should do.")] = None,
-    prompt_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A file with the prompt; - for standard input.")
-    ] = None,
+    prompt: PromptText = None,
+    prompt_file: PromptFile = None,
     webhook: Annotated[
         list[str] | None,
         typer.Option(metavar="WEBHOOK", help="A webhook that starts it, replacing the previous ones. May be repeated."),
     ] = None,
-    filter_json: Annotated[
-        str | None, typer.Option("--filter", metavar="JSON", help="Only deliveries whose payload matches this filter.")
-    ] = None,
-    filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="A file with the payload filter.")] = None,
+    filter_json: FilterJson = None,
+    filter_file: options.FilterFile = None,
     no_filter: Annotated[bool, typer.Option("--no-filter", help="Remove the payload filter.")] = False,
-    event: EventTypes = None,
+    event: options.EventTypes = None,
     any_event: Annotated[bool, typer.Option("--any-event", help="Remove the list of event types.")] = False,
     triggers_file: TriggersFile = None,
-    runner: Annotated[
-        str | None, typer.Option(metavar="RUNNER", help="The configured runner that performs its runs.")
-    ] = None,
+    runner: Runner = None,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:

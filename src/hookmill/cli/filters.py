@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(no_args_is_help=True, help="Filters: test a filter on deliveries.")
 
-EventTypes = Annotated[
-    list[str] | None,
-    typer.Option("--event", metavar="TYPE", help="Only events of this type. May be repeated."),
-]
+FilterJson = Annotated[str | None, typer.Option("--filter", metavar="JSON", help="The payload filter to test.")]
 
 
 @commands.command("test")
@@ -35,11 +32,9 @@ def would_trigger(
     body: Annotated[
         str | None, typer.Option(metavar="FILE", help="Test on the JSON in this file; - for standard input.")
     ] = None,
-    filter_json: Annotated[
-        str | None, typer.Option("--filter", metavar="JSON", help="The payload filter to test.")
-    ] = None,
-    filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="A file with the payload filter.")] = None,
-    event: EventTypes = None,
+    filter_json: FilterJson = None,
+    filter_file: options.FilterFile = None,
+    event: options.EventTypes = None,
     automation: Annotated[
         str | None, typer.Option(metavar="AUTOMATION", help="Test the triggers of this automation (name or id).")
     ] = None,
@@ -97,11 +92,9 @@ def would_trigger(
 
 @commands.command()
 def backtest(
-    filter_json: Annotated[
-        str | None, typer.Option("--filter", metavar="JSON", help="The payload filter to test.")
-    ] = None,
-    filter_file: Annotated[str | None, typer.Option(metavar="FILE", help="A file with the payload filter.")] = None,
-    event: EventTypes = None,
+    filter_json: FilterJson = None,
+    filter_file: options.FilterFile = None,
+    event: options.EventTypes = None,
     webhook: Annotated[
         list[str] | None,
         typer.Option(metavar="WEBHOOK", help="Only deliveries of this webhook (name or uid). May be repeated."),

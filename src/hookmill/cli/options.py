@@ -23,3 +23,10 @@ SecretFromStdin: TypeAlias = Annotated[
 WebhookFilter: TypeAlias = Annotated[
     str | None, typer.Option("--webhook", metavar="WEBHOOK", help="Only those of this webhook (name or uid).")
 ]
+EventTypes: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--event", metavar="TYPE", help="Only events of this type. May be repeated.")
+]
+FilterFile: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--filter-file", metavar="FILE", help="A file with the payload filter; - for standard input."),
+]
