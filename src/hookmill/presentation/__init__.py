@@ -1,6 +1,5 @@
-"""How each thing is shown as JSON: by the HTTP API, and by `--json` of the command line.
+"""Resources as JSON, for the HTTP API and for `--json` of the command line.
 
-One module for each resource, and in it a view for each form that the resource is shown in. `view.py` says what a view
-is. The API's description is made of the views, so a field is written down once. What only one of the two shows, it
-adds itself.
+Each resource has a module, with a view for each of its representations. `view.py` defines views. The OpenAPI document
+is generated from the views, so each field is described once. The API and the command line add fields of their own.
 """

@@ -28,15 +28,15 @@ class SubjectView(View, frozen=True):
 
 
 class AuditEntryView(View, frozen=True):
-    """One act of management."""
+    """One management operation."""
 
     entry_id: Annotated[str, Meta(examples=["aud_0192f0c1aabbccddeeff001122334455"])]
     at: Timestamp
     action: Annotated[str, Meta(examples=["webhook.rotate"])]
     actor: ActorView
     channel: Channel
-    client: Annotated[str | None, Meta(description="The address it came from.")]
-    factory: Annotated[str | None, Meta(description="Null for what concerns the whole team.")]
+    client: Annotated[str | None, Meta(description="The address of the client.")]
+    factory: Annotated[str | None, Meta(description="Null for an operation on the whole team.")]
     subject: SubjectView
     details: dict[str, Any]
 
@@ -56,5 +56,5 @@ class AuditEntryView(View, frozen=True):
 
 
 def _detail(name: str, value: Any) -> Any:
-    """Times are stored as µs since 1970."""
+    """A detail as JSON. Times are stored as µs since 1970."""
     return iso(value) if name.endswith("_at") and isinstance(value, int) else value

@@ -13,15 +13,15 @@ from hookmill.presentation.view import ExactView, Timestamp, View
 class TriggerFilterView(View, frozen=True):
     webhook_ids: list[str]
     event: Annotated[
-        list[str] | UnsetType, Meta(description="The event types, any of these. Left out: every delivery.")
+        list[str] | UnsetType, Meta(description="The event types that match. Omitted: every delivery matches.")
     ] = UNSET
-    payload: Annotated[dict[str, Any] | UnsetType, Meta(description="The payload filter. Left out: every payload.")] = (
-        UNSET
-    )
+    payload: Annotated[
+        dict[str, Any] | UnsetType, Meta(description="The payload filter. Omitted: every payload matches.")
+    ] = UNSET
 
 
 class TriggerView(View, frozen=True):
-    """Which webhooks' deliveries start an automation, by their event types and payloads."""
+    """Which deliveries start an automation: by webhook, event type and payload."""
 
     provider: str
     event: str
@@ -37,10 +37,10 @@ class AutomationInListView(ExactView, frozen=True):
     version: int
     runner: str
     triggers: list[Any]
-    """Each as `TriggerView` says; one that this version can't read is shown as it is stored."""
+    """Each like `TriggerView`. A trigger that this version can't read is shown as it is stored."""
     created_at: Timestamp
     updated_at: Timestamp
-    warnings: Annotated[list[str], Meta(description="What keeps it from firing although it is enabled.")]
+    warnings: Annotated[list[str], Meta(description="What keeps it from starting runs although it is enabled.")]
 
     @classmethod
     def of(cls, automation: Automation, warnings: Sequence[str]) -> Self:

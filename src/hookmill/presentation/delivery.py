@@ -1,4 +1,4 @@
-"""A delivery of the log as JSON and in words, and the attempts that were dropped without an entry."""
+"""A delivery of the log as JSON and as text, and the attempts that were dropped without an entry."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from hookmill.presentation.view import Timestamp, View
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """One fact about a delivery, as the command line and the dashboard show it."""
+    """One detail of a delivery, as the command line and the dashboard show it."""
 
     title: str
     of: Callable[[Delivery], str | None]
-    """None where there is nothing to show."""
+    """The text; None without this detail."""
     listed: Callable[[Delivery], str | None] | None = None
-    """What lists of deliveries show of it; None where only the page of one shows it."""
+    """The text in lists of deliveries; None for details that lists do not show."""
 
 
 def _event(delivery: Delivery) -> str | None:
@@ -40,7 +40,7 @@ DETAILS: Final = (
 
 
 def details(delivery: Delivery, *, of_lists: bool = False) -> list[tuple[str, str]]:
-    """Titles and texts of what there is to show; `of_lists`: only what lists of deliveries show."""
+    """The titles and texts of a delivery's details. With `of_lists`, only those that lists show."""
     chosen = ((detail.title, detail.listed if of_lists else detail.of) for detail in DETAILS)
     return [(title, text) for title, of in chosen if of is not None and (text := of(delivery)) is not None]
 
@@ -51,18 +51,18 @@ class DeliveryView(View, frozen=True):
     label: Annotated[str, Meta(extra_json_schema={"enum": [label.shown for label in Label]})]
     size: int
     received_at: Timestamp
-    identity_kind: Annotated[str | None, Meta(description="Where its identity was found.")]
+    identity_kind: Annotated[str | None, Meta(description="Where the identity comes from.")]
     identity: Annotated[
         str | None,
-        Meta(description="Its identity as the sender or provider gave it. Null where the body's hash is the identity."),
+        Meta(description="The identity that the sender or provider supplied. Null if the identity is the body's hash."),
     ]
     duplicate_of: str | None
-    event: Annotated[str | None, Meta(description="The type of the event, as the sender gives it.")]
+    event: Annotated[str | None, Meta(description="The event type that the sender supplied.")]
     event_signed: Annotated[
-        bool | None, Meta(description="Whether the signature covers the event's type. Null where there is none.")
+        bool | None, Meta(description="Whether the signature covers the event type. Null without an event type.")
     ]
-    reason: Annotated[str | None, Meta(description="Why it was refused, for the webhook's owner.")]
-    client: Annotated[str | None, Meta(description="The address that a refused attempt came from.")]
+    reason: Annotated[str | None, Meta(description="Why the attempt was refused, for the webhook's owner.")]
+    client: Annotated[str | None, Meta(description="The client's address of a refused attempt.")]
 
     @classmethod
     def of(cls, delivery: Delivery) -> Self:
@@ -83,7 +83,7 @@ class DeliveryView(View, frozen=True):
 
 
 class DeliveryWithRunsView(DeliveryView, frozen=True):
-    runs: Annotated[list[RunView], Meta(description="What it started, replays too.")]
+    runs: Annotated[list[RunView], Meta(description="The runs that it started, including replays.")]
 
     @classmethod
     def with_runs(cls, delivery: Delivery, runs: Sequence[Run]) -> Self:
@@ -91,7 +91,7 @@ class DeliveryWithRunsView(DeliveryView, frozen=True):
 
 
 class DroppedAttemptsView(View, frozen=True):
-    """Attempts that have no entry in the log, from `since` until before `until`."""
+    """Attempts without an entry in the log, from `since` until before `until`."""
 
     webhook_uid: str
     kind: Annotated[str, Meta(examples=["rate_limited"])]

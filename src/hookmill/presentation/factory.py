@@ -11,7 +11,7 @@ from hookmill.presentation.view import View
 class FactoryView(View, frozen=True):
     name: str
     defined_by_files: Annotated[
-        bool, Meta(description="Whether its webhooks and automations change through files alone.")
+        bool, Meta(description="Whether only definition files can change its webhooks and automations.")
     ]
 
     @classmethod

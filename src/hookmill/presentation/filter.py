@@ -1,4 +1,4 @@
-"""What a filter makes of deliveries, as JSON."""
+"""How filters evaluate deliveries, as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ConditionView(View, frozen=True):
-    """One condition of a payload filter. `expected` and `found` are JSON for people, cut when long."""
+    """One condition of a payload filter. `expected` and `found` are JSON for people, cut if long."""
 
     pointer: str
     operator: str
@@ -26,9 +26,9 @@ class ConditionView(View, frozen=True):
     held: bool
     no_object_at: str | None
     alternative: Annotated[
-        int | None, Meta(description="The alternative of the `$any` around it that it belongs to, from 1.")
+        int | None, Meta(description="The number of its alternative in the enclosing `$any`, from 1.")
     ]
-    within: Annotated[list[ConditionView], Meta(description="What stands inside it (`$any`, `$not`).")]
+    within: Annotated[list[ConditionView], Meta(description="The conditions inside it (`$any`, `$not`).")]
 
     @classmethod
     def of(cls, condition: ConditionOutcome) -> Self:
@@ -40,7 +40,7 @@ class ConditionView(View, frozen=True):
             held=condition.held,
             no_object_at=condition.no_object_at,
             alternative=condition.alternative,
-            within=[cls.of(each) for each in condition.within],
+            within=[cls.of(inner) for inner in condition.within],
         )
 
 
@@ -48,9 +48,7 @@ class FilterTestView(View, frozen=True):
     would_trigger: bool
     webhook_check: bool
     event_check: bool
-    event_types: Annotated[
-        list[str], Meta(description="The event types that are asked for. Empty where the event type does not matter.")
-    ]
+    event_types: Annotated[list[str], Meta(description="The event types that match. Empty if every event type does.")]
     event: Annotated[str | None, Meta(description="The delivery's event type.")]
     payload_check: bool
     conditions: list[ConditionView]
@@ -70,7 +68,7 @@ class FilterTestView(View, frozen=True):
 
 
 class EvaluationView(View, frozen=True):
-    """What one automation, as it is now, makes of a delivery."""
+    """How one automation evaluates a delivery now."""
 
     automation_id: str
     automation: str
@@ -96,11 +94,11 @@ class ExplanationView(View, frozen=True):
 
     @classmethod
     def of(cls, evaluations: Sequence[AutomationMatch]) -> Self:
-        return cls(automations=[EvaluationView.of(each) for each in evaluations])
+        return cls(automations=[EvaluationView.of(evaluation) for evaluation in evaluations])
 
     def as_json(self) -> bytes:
-        # Piece by piece: of hundreds of automations it is long, and no delivery is served while a piece is written.
-        return b'{"automations":[' + b",".join(each.as_json() for each in self.automations) + b"]}"
+        # One automation at a time: the JSON of hundreds is long, and encoding it at once would delay deliveries.
+        return b'{"automations":[' + b",".join(automation.as_json() for automation in self.automations) + b"]}"
 
 
 class BacktestView(View, frozen=True):

@@ -21,7 +21,7 @@ class KeyView(View, frozen=True):
     key_id: str
     name: str
     role: Role
-    factory: Annotated[str | None, Meta(description="Null for an admin's key, which is good for the whole team.")]
+    factory: Annotated[str | None, Meta(description="Null for an admin's key, which is valid for the whole team.")]
     created_at: Timestamp
     expires_at: Timestamp | None
     revoked_at: Timestamp | None
@@ -42,7 +42,7 @@ class KeyView(View, frozen=True):
 
 
 class KeyWithTokenView(KeyView, frozen=True):
-    """An API key at the one moment when its token is shown."""
+    """An API key with its token, which is shown only once."""
 
     token: str
 

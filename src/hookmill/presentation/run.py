@@ -52,7 +52,7 @@ class RunView(View, frozen=True):
 
 
 class RunWithOutputView(RunView, frozen=True):
-    output_tail: Annotated[str | None, Meta(description="The last part of what its command printed.")]
+    output_tail: Annotated[str | None, Meta(description="The last part of its command's output.")]
 
     @classmethod
     def of(cls, run: Run) -> Self:

@@ -24,16 +24,16 @@ class SchemeView(View, frozen=True):
     covers_time: bool
     covers_id: bool
     event: Annotated[
-        str | None, Meta(description="Where the event's type is: `header:NAME`, or `json:PATH` in the body.")
+        str | None, Meta(description="Where the event type is: `header:NAME`, or `json:PATH` in the body.")
     ]
     alias_events: Annotated[
         dict[str, str | None],
         Meta(
-            description="The same of aliases whose events' type is in another place, by their names. "
-            "Null: the alias has no such place."
+            description="The place for each alias that has another one. "
+            "Null: deliveries of the alias have no event type."
         ),
     ]
-    covers_event: Annotated[bool, Meta(description="Whether the event's type is signed.")]
+    covers_event: Annotated[bool, Meta(description="Whether the signature covers the event type.")]
     proof: str
     proven_by: str
     experimental: bool
@@ -41,7 +41,7 @@ class SchemeView(View, frozen=True):
 
     @classmethod
     def of(cls, scheme: Scheme, name: str | None = None) -> Self:
-        """`name`: the provider's own name for the scheme, where it is an alias."""
+        """`name` is the requested name of the scheme, which may be an alias."""
         event = scheme.event_for(name)
         return cls(
             name=scheme.name,
@@ -53,7 +53,7 @@ class SchemeView(View, frozen=True):
             covers_time=scheme.covers_time,
             covers_id=scheme.covers_id,
             event=event.source if event is not None else None,
-            alias_events={alias: one.source for alias, one in scheme.alias_events.items()}
+            alias_events={alias: rule.source for alias, rule in scheme.alias_events.items()}
             | dict.fromkeys(scheme.aliases_without_event),
             covers_event=scheme.covers_event(name),
             proof=scheme.proof.kind.value,

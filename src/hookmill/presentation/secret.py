@@ -1,4 +1,4 @@
-"""A team secret as JSON. Its value is shown once, and only where it was generated."""
+"""A team secret as JSON. Its value is shown once, and only if it was generated."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SecretView(View, frozen=True):
 
 
 class SecretWithValueView(SecretView, frozen=True):
-    """A team secret at the one moment when a value that was generated is shown."""
+    """A team secret with its generated value, which is shown only once."""
 
     value: Generated
 

@@ -1,4 +1,4 @@
-"""A view: the fields of one thing as they are shown, with all that the API's description says of them."""
+"""Views: the JSON fields of a resource, with the descriptions for the OpenAPI document."""
 
 from decimal import Decimal
 from typing import Annotated, Any, Final, TypeVar
@@ -16,33 +16,33 @@ Timestamp = Annotated[str, Meta(extra_json_schema=TIMESTAMP_SCHEMA)]
 """A moment as `domain/moment.py` writes it: RFC 3339, UTC."""
 
 Generated = Annotated[
-    str | None, Meta(description="Shown now and never again. Null where you gave it, or where it existed before.")
+    str | None, Meta(description="Shown only once. Null if you supplied it, or if it existed before.")
 ]
 """A secret that was generated."""
 
 
 class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A JSON object. Its fields always come in the same order, so that equal things have equal bytes."""
+    """A JSON object. The order of its fields is fixed, so that equal objects have equal bytes."""
 
     def __repr__(self) -> str:
-        # Some hold a secret at the one moment when it is shown.
+        # Some views contain a secret.
         return f"<{type(self).__name__}>"
 
     def as_json(self) -> bytes:
         return msgspec.json.encode(self)
 
     def extended(self, view: type[V], **fields: Any) -> V:
-        """The same as another view, which has these fields too."""
+        """This view as another one with additional fields."""
         return view(**msgspec.structs.asdict(self), **fields)
 
 
 class ExactView(View, frozen=True):
-    """A view with a payload filter in it, whose numbers are written without rounding."""
+    """A view that contains a payload filter, whose numbers are written without rounding."""
 
     def as_json(self) -> bytes:
         return filter_to_json(plain(self)).encode()
 
 
 def plain(value: Any) -> Any:
-    """A view, or what views stand in, as dicts, lists and scalars."""
+    """A view, or a value that contains views, as dicts, lists and scalars."""
     return msgspec.to_builtins(value, builtin_types=(Decimal,))

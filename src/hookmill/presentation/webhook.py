@@ -1,4 +1,4 @@
-"""A webhook as JSON. Its secret is shown once, and only where it was generated."""
+"""A webhook as JSON. Its secret is shown once, and only if it was generated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hookmill.domain.webhook import AuthMode, Webhook, WebhookState
 from hookmill.presentation.view import Generated, Timestamp, View
 
 if TYPE_CHECKING:
-    # What stands behind it takes longer to import than most commands take to run.
+    # Only for types: importing it takes longer than most commands run.
     from hookmill.management import Management, WebhookWithSecret
 
 
@@ -27,17 +27,18 @@ class WebhookView(View, frozen=True):
     delivery_id_header: str | None
     event_header: Annotated[
         str | None,
-        Meta(description="The request header that carries the event's type. Null where none does, or the scheme says."),
+        Meta(
+            description="The request header with the event type. Null without one, or if the scheme defines its place."
+        ),
     ]
     enabled: bool
     state: WebhookState
     url: Annotated[
-        str, Meta(description="Where senders post. Of a `url_token` webhook the token is left out: `{token}`.")
+        str,
+        Meta(description="The URL that senders post to. In a `url_token` webhook's URL, `{token}` replaces the token."),
     ]
-    has_secret: Annotated[bool, Meta(description="False until the provider's secret was supplied.")]
-    secret_is_current: Annotated[
-        bool, Meta(description="False when the team secret has a newer value: sync to use it.")
-    ]
+    has_secret: Annotated[bool, Meta(description="False until the provider's secret is supplied.")]
+    secret_is_current: Annotated[bool, Meta(description="False if the team secret has a newer value: sync to use it.")]
     created_at: Timestamp
 
     @classmethod
@@ -62,14 +63,14 @@ class WebhookView(View, frozen=True):
 
 
 class WebhookWithSecretView(WebhookView, frozen=True):
-    """A webhook at the one moment when a secret that was generated for it is shown, and its complete URL."""
+    """A webhook with its generated secret and its complete URL, which are shown only once."""
 
     secret: Generated
 
     @classmethod
     def once(cls, management: Management, created: WebhookWithSecret, *, generated: bool) -> Self:
         shown = WebhookView.of(management, created.webhook)
-        # Whoever gave a secret knows it, and a proxy or a terminal remembers what it has passed on.
+        # A supplied secret is not shown: proxies and terminals may keep what they pass on.
         if not generated or created.secret is None:
             return shown.extended(cls, secret=None)
         return msgspec.structs.replace(shown, url=created.url).extended(cls, secret=created.reveal())
