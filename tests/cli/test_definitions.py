@@ -87,7 +87,7 @@ def test_taking_a_factory_over_is_a_change_and_then_it_is_none(webhook: Any, aut
     for printed in (planned, applied):
         assert printed.out.startswith(
             "~ factory default: defined by files from now on\n"
-            "0 to create, 0 to change, 0 to remove, 2 unchanged; afterwards only files can change the factory.\n"
+            "0 to create, 0 to change, 0 to remove, 2 unchanged; afterwards only files can change the definitions.\n"
         )
     assert hookmill("apply", "ops", ends=0).out.startswith("Nothing to do: 2 of 2 match the files.\n")
 
@@ -124,8 +124,8 @@ def test_an_apply_says_what_it_did(files: Wrote, hookmill: Hookmill):
     assert lines[:4] == [
         "~ factory default: defined by files from now on",
         "+ webhook source: token, secret TOKEN",
-        "1 to create, 0 to change, 0 to remove, 0 unchanged; afterwards only files can change the factory.",
-        "From now on, only files can change factory default.",
+        "1 to create, 0 to change, 0 to remove, 0 unchanged; afterwards only files can change the definitions.",
+        "From now on, only files can change the definitions of factory default.",
     ]
     assert lines[6].startswith("source   wh_")
 

@@ -241,8 +241,8 @@ def test_a_queued_run_is_cancelled_at_once(automation: Any, delivery: str, log: 
 def test_a_running_run_is_asked_to_stop(automation: Any, delivery: str, log: Log, hookmill: Hookmill):
     run = log.run(delivery, automation["automation_id"], RunState.RUNNING, attempt=1)
 
-    assert hookmill("run", "cancel", run).out.startswith(f"Run {run} has been told to stop.")
-    assert "running, told to stop" in hookmill("run", "list").out
+    assert hookmill("run", "cancel", run).out.startswith(f"Run {run} is being cancelled.")
+    assert "running, being cancelled" in hookmill("run", "list").out
 
 
 def test_a_finished_run_stays_as_it_is(automation: Any, delivery: str, log: Log, hookmill: Hookmill):

@@ -157,7 +157,7 @@ def export(folder: Folder, factory: options.FactoryName = "default", json: optio
     print_line(f"Wrote {count(len(files), 'file')} to {shown(folder)}. They contain names of secrets, never values.")
     if not may.factory.defined_by_files:
         apply_command = command_line(_with_folder("apply", folder), factory)
-        print_line(f"After the first apply, only files can change the factory: {apply_command}")
+        print_line(f"After the first apply, only files can change its definitions: {apply_command}")
 
 
 def _consent_command(folder: str, factory: str) -> str:
@@ -245,7 +245,7 @@ def _print_plan(
     print_line(summary_of(planned))
     if planned.takes_over:
         when = "From now on" if applied else "After the apply"
-        print_line(f"{when}, only files can change factory {shown(factory)}.")
+        print_line(f"{when}, only files can change the definitions of factory {shown(factory)}.")
     if webhooks:
         print_line()
         print_table(

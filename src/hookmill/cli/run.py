@@ -182,9 +182,8 @@ def cancel(identifier: RunArgument, factory: options.FactoryName = "default", js
     if run.state is RunState.CANCELLED:
         print_line(f"Run {run_id(run.id)} is cancelled.")
         return
-    print_line(
-        f"Run {run_id(run.id)} has been told to stop. Its state: {command_line(f'run show {run_id(run.id)}', factory)}"
-    )
+    show_command = command_line(f"run show {run_id(run.id)}", factory)
+    print_line(f"Run {run_id(run.id)} is being cancelled. To see its state: {show_command}")
 
 
 @commands.command("export")
@@ -217,7 +216,7 @@ def print_runs(runs: Sequence[Run]) -> None:
 
 def _state(run: Run) -> str:
     if run.cancel_requested_at is not None and not run.state.is_final:
-        return f"{run.state.value}, told to stop"
+        return f"{run.state.value}, being cancelled"
     return run.state.value
 
 

@@ -75,6 +75,5 @@ def show(
         print_line(f"{number}. {step}")
     if any("paste" in step for step in scheme.setup):
         print_line()
-        print_line(
-            f"To paste it here, once the webhook is made: {command_line('webhook rotate NAME --secret-from-stdin')}"
-        )
+        rotate_command = command_line("webhook rotate NAME --secret-from-stdin")
+        print_line(f"After you create the webhook, paste the secret here: {rotate_command}")

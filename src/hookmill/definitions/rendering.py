@@ -35,7 +35,7 @@ def summary_of(plan: Plan) -> str:
         for action in (PlannedAction.CREATE, PlannedAction.CHANGE, PlannedAction.REMOVE)
     ]
     summary = "{} to create, {} to change, {} to remove, {} unchanged".format(*counts, plan.unchanged)
-    return f"{summary}; afterwards only files can change the factory." if plan.takes_over else f"{summary}."
+    return f"{summary}; afterwards only files can change the definitions." if plan.takes_over else f"{summary}."
 
 
 _TEXTS: Final = {"prompt", "triggers"}
