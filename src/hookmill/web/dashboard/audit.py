@@ -73,7 +73,7 @@ _ENTRY_ID: Final = re.compile(r"aud_[0-9a-f]{32}\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class AuditEntryView:
+class AuditRow:
     """An audit log entry, prepared for the template."""
 
     entry: AuditEntry
@@ -120,8 +120,8 @@ def _entries_page(
     )
 
 
-def view_of(entry: AuditEntry) -> AuditEntryView:
-    return AuditEntryView(
+def view_of(entry: AuditEntry) -> AuditRow:
+    return AuditRow(
         entry=entry,
         action=WORDS.get(entry.action, entry.action),
         subject_url=_subject_url(entry),
