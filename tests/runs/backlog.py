@@ -11,6 +11,7 @@ from hookmill.domain.ids import FactoryId, RunKey, time_ordered
 from hookmill.domain.run import Run
 from hookmill.store import runs as store
 from hookmill.store.database import open_database
+from hookmill.store.notifications import notify_workers
 from tests.runs.worker import microseconds, perform_until_told
 from tests.support.loaded import loaded
 from tests.support.waiting import LONG_SECONDS, until
@@ -100,7 +101,9 @@ class Backlog:
         factory: str = "fac_one",
         webhook: str = "",
         payload: bytes = b"{}",
+        notifies: bool = True,
     ) -> list[RunKey]:
+        """`notifies`: workers hear of the runs, as they hear of admitted ones."""
         uid = self.webhook(factory, uid=webhook)
         keys = []
         with self.database.write() as tx:
@@ -119,6 +122,8 @@ class Backlog:
                     now=microseconds(),
                 )
                 keys.append(RunKey(key))
+            if notifies:
+                notify_workers(tx)
         return keys
 
     def run(self, key: RunKey) -> Run:

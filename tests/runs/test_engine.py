@@ -20,7 +20,6 @@ from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, Instruction, NextInstruction, Runner
 from hookmill.runs.runners import CommandRunner, PackageRunner
 from hookmill.store import runs as store
-from hookmill.store.notifications import notify_workers
 from tests.runs.backlog import Backlog, Worker, processes_of
 from tests.runs.worker import microseconds
 from tests.support.waiting import until
@@ -104,8 +103,6 @@ def test_a_notification_of_another_process_starts_a_run(on_postgres, monkeypatch
         automation = on_postgres.automation()
         for _ in range(3):
             key = on_postgres.queue(automation)
-            with on_postgres.database.write() as tx:
-                notify_workers(tx)
             (run,) = on_postgres.wait_for_end(key)
             assert run.state is RunState.SUCCEEDED
 
@@ -117,8 +114,7 @@ def test_a_worker_that_lost_its_notifications_still_finds_runs(on_postgres):
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND query LIKE 'LISTEN%'"
             )
-        key = on_postgres.queue(on_postgres.automation())
-        on_postgres.wait_for_end(key)
+        on_postgres.wait_for_end(*on_postgres.queue_many(on_postgres.automation(), 1, notifies=False))
         until(lambda: on_postgres.listeners() == 1, "the worker listens again")
 
 
@@ -135,7 +131,7 @@ def test_slots_are_refilled_as_soon_as_they_are_free(on_sqlite, monkeypatch):
 
 def test_a_run_that_nobody_announced_is_found(backlog):
     with running(backlog):
-        key = backlog.queue(backlog.automation())
+        [key] = backlog.queue_many(backlog.automation(), 1, notifies=False)
 
         (run,) = backlog.wait_for_end(key)
 

@@ -47,7 +47,7 @@ class Performer:
         """Perform one attempt, and record its result in the run's row. After a fault of the host, the run is requeued.
 
         Returns `Abandoned` if the run has not ended, and None if another worker has claimed it. Raises
-        `StoreUnavailable` if the database is unavailable before the runner starts.
+        `StoreUnavailable` if the service stops before the database is available.
         """
         begun = self._begin(key)
         if begun is None:
@@ -72,11 +72,15 @@ class Performer:
 
     def _begin(self, key: RunKey) -> tuple[Run, bytes | None] | None:
         """The run and its payload, if it still has one; None if another worker holds the run."""
-        with self.database.write() as tx:
-            if store.begin_attempt(tx, key, executor=self.executor, now=self.clock()) is None:
-                return None
-            run = store.run_of(tx, key)
-            return None if run is None else (run, store.payload_of(tx, run.delivery_id))
+
+        def begin() -> tuple[Run, bytes | None] | None:
+            with self.database.write() as tx:
+                if store.begin_attempt(tx, key, executor=self.executor, now=self.clock()) is None:
+                    return None
+                run = store.run_of(tx, key)
+                return None if run is None else (run, store.payload_of(tx, run.delivery_id))
+
+        return self._retry_while_unavailable(begin)
 
     def _call_runner(self, run: Run, payload: bytes | None) -> Ended | Abandoned:
         runner = self.runners.get(run.runner)
