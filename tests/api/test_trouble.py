@@ -64,7 +64,7 @@ def test_an_unforeseen_fault_is_answered_without_details(api: Api, monkeypatch: 
 def test_a_store_that_does_not_answer_is_503_with_retry_after(api: Api, stocked: Stocked):
     path = api.world.database.path
     assert path is not None
-    api.world.database.forget_connections()
+    api.world.database.discard_connections()
     hidden = path.rename(path.with_suffix(".away"))
     Path(path).mkdir()
 

@@ -62,7 +62,7 @@ def rotate(steps: Steps) -> None:
 
 
 def rotate_when_told(line: "Connection[str, int]") -> None:
-    rotation.ROWS_AT_ONCE = 2  # type: ignore[misc]
+    rotation.PAGE_ROWS = 2  # type: ignore[misc]
     with suppress(EOFError):
         while True:
             fatal = line.recv()

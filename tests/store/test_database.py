@@ -187,7 +187,7 @@ def test_an_error_tells_neither_the_statement_nor_what_was_written(database):
 
 def test_connections_that_were_forgotten_are_made_anew(database):
     for no in range(3):
-        database.forget_connections()
+        database.discard_connections()
         with database.write() as tx:
             fact(tx, str(no))
 
@@ -257,10 +257,10 @@ def test_a_database_file_is_readable_by_its_owner_alone(tmp_path):
     path.write_bytes(b"")
     path.chmod(0o644)
 
-    module.close_to_strangers(path)
+    module.restrict_to_owner(path)
 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    module.close_to_strangers(Path("/nowhere/hookmill.db"))
+    module.restrict_to_owner(Path("/nowhere/hookmill.db"))
 
 
 def fact(tx, name: str) -> None:
@@ -273,9 +273,9 @@ def facts(tx) -> list[str]:
 
 def until_asking(database: Database, count: int) -> None:
     """Until so many writers stand in the queue."""
-    turnstile = database._turn
-    assert turnstile is not None
-    while len(turnstile._waiting) < count:
+    lock = database._write_lock
+    assert lock is not None
+    while len(lock._waiting) < count:
         time.sleep(0.001)
 
 

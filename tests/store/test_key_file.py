@@ -17,7 +17,7 @@ OLD, NEW = MasterKey(b"o" * 32), MasterKey(b"n" * 32)
 @pytest.fixture
 def file(tmp_path: Path) -> KeyFile:
     file = KeyFile(tmp_path / "master.key")
-    file.make()
+    file.create()
     file.write([NEW, OLD])
     return file
 
@@ -28,10 +28,10 @@ def mode(path: Path) -> int:
 
 def test_the_first_start_makes_a_private_key_that_the_next_reads(tmp_path):
     file = KeyFile(tmp_path / "master.key")
-    file.make()
+    file.create()
     [made] = file.read()
 
-    file.make()
+    file.create()
 
     assert mode(file.path) == 0o600
     assert file.read() == [made]
@@ -42,7 +42,7 @@ def test_of_first_starts_at_once_one_makes_the_key_and_all_read_that_one(tmp_pat
     file = KeyFile(tmp_path / "master.key")
 
     def start(_: int) -> MasterKey:
-        file.make()
+        file.create()
         return file.read()[0]
 
     with ThreadPoolExecutor(8) as starts:
@@ -139,11 +139,11 @@ def test_a_write_that_fails_leaves_the_keys_and_nothing_else(file, monkeypatch):
 
 
 def test_only_one_command_changes_the_keys_at_a_time(file):
-    with file.held():
-        with pytest.raises(Conflict, match="Another command is changing the keys"), file.held():
+    with file.locked():
+        with pytest.raises(Conflict, match="Another command is changing the keys"), file.locked():
             pass
 
-    with file.held():
+    with file.locked():
         pass
 
 
@@ -152,7 +152,7 @@ def test_what_a_killed_command_was_writing_is_cleared_away_by_the_next(file):
     for leftover in leftovers:
         leftover.write_text("half a key")
 
-    with file.held():
+    with file.locked():
         pass
 
     assert [leftover for leftover in leftovers if leftover.exists()] == []

@@ -45,9 +45,9 @@ def test_lock_file_of_an_earlier_version_becomes_private(tmp_path: Path):
 @pytest.mark.usefixtures("no_umask")
 def test_lock_of_the_key_file_is_private(tmp_path: Path):
     file = KeyFile(tmp_path / "master.key")
-    file.make()
+    file.create()
 
-    with file.held():
+    with file.locked():
         assert {path.name: mode(path) for path in tmp_path.iterdir()} == {
             "master.key": 0o600,
             "master.key.lock": 0o600,

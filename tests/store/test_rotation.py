@@ -192,7 +192,7 @@ def test_progress_comes_to_the_number_of_rows(vault):
 
 
 def test_many_rows_are_sealed_a_few_at_a_time(vault, monkeypatch):
-    monkeypatch.setattr(rotation, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(rotation, "PAGE_ROWS", 2)
     heard: list[int] = []
 
     rotated = vault.rotate(seen=lambda rows, _total: heard.append(rows))
@@ -269,14 +269,14 @@ def test_what_is_replaced_while_it_is_sealed_again_stays_replaced(vault, monkeyp
             vault.management.idempotency.keep(vault.may, "a request", digest, answer)
 
     keep(b"1" * 32, b"the first answer")
-    opening = rotation._opening
+    opening_key = rotation._opening_key
 
     def opening_what_is_replaced(row: Row, planned: rotation.RotationPlan) -> MasterKey | None:
         if not row["id"].startswith("sec_"):
             keep(b"2" * 32, ANSWER)
-        return opening(row, planned)
+        return opening_key(row, planned)
 
-    monkeypatch.setattr(rotation, "_opening", opening_what_is_replaced)
+    monkeypatch.setattr(rotation, "_opening_key", opening_what_is_replaced)
     rotated = vault.rotate()
 
     assert rotated.sealed_again == 3
@@ -379,7 +379,7 @@ def test_of_two_commands_at_once_one_rotates(vault):
 
 
 def test_a_rotation_overtaken_by_another_machine_harms_nothing(vault, monkeypatch):
-    monkeypatch.setattr(rotation, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(rotation, "PAGE_ROWS", 2)
     [old] = vault.file.read()
     mine, theirs = new_master_key(), new_master_key()
     my_settings, their_settings = vault.with_keys(mine, old), vault.with_keys(theirs, mine, old)
@@ -554,7 +554,7 @@ def test_a_backup_from_before_opens_once_its_key_is_back(vault):
     [new] = vault.file.read()
     # The database alone goes back to what it was.
     for row in vault.rows():
-        again = old.seal_again(bytes(row["sealed"]), row["id"], new)
+        again = old.reseal(bytes(row["sealed"]), row["id"], new)
         vault.change(
             "UPDATE secret_versions SET key_id = :key, sealed = :sealed WHERE id = :id",
             key=old.id,

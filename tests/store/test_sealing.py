@@ -83,7 +83,7 @@ def test_what_is_no_key_is_refused_and_not_repeated(text):
 def test_what_is_sealed_again_opens_with_the_new_key_alone():
     new = MasterKey(b"n" * 32)
 
-    again = new.seal_again(KEY.seal(VALUE, "row.1"), "row.1", KEY)
+    again = new.reseal(KEY.seal(VALUE, "row.1"), "row.1", KEY)
 
     assert new.open(again, "row.1") == VALUE
     with pytest.raises(WrongKey):
@@ -92,7 +92,7 @@ def test_what_is_sealed_again_opens_with_the_new_key_alone():
 
 def test_what_was_moved_is_not_sealed_again():
     with pytest.raises(WrongKey):
-        MasterKey(b"n" * 32).seal_again(KEY.seal(VALUE, "row.1"), "row.2", KEY)
+        MasterKey(b"n" * 32).reseal(KEY.seal(VALUE, "row.1"), "row.2", KEY)
 
 
 def test_a_ring_knows_its_keys_by_their_ids_and_shows_nothing_of_them():

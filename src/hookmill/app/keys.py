@@ -73,7 +73,7 @@ def checked_ring(settings: Settings, database: Database) -> KeyRing | None:
 def bound_ring(settings: Settings, database: Database, *, create: bool) -> KeyRing:
     """The available keys. Binds the newest one to the database. `create`: if there is no key file, create it."""
     if create and (file := key_file(settings)) is not None and not file.exists():
-        file.make()
+        file.create()
     ring = key_ring(settings)
     with database.write() as tx:
         binding.bind_master_key(tx, ring)
@@ -100,7 +100,7 @@ def add(settings: Settings, database: Database) -> tuple[MasterKey, KeyFile, boo
     """
     if (file := key_file(settings)) is None:
         raise Conflict(NO_FILE)
-    with file.held():
+    with file.locked():
         new, is_new = rotation.add_key(file, _read_in_use(database))
     return new, file, is_new
 
@@ -121,7 +121,7 @@ def rotate(
     """
     may = management.access.operator_of_team()
     file = key_file(settings)
-    with file.held() if file is not None else nullcontext():
+    with file.locked() if file is not None else nullcontext():
         plan = _plan_rotation(settings, database, file, confirm_new_key)
         management.master_keys.begin(may, plan)
         with database.read() as tx:

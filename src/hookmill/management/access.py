@@ -36,7 +36,7 @@ class Access:
     def operator_of_team(self, *, channel: Channel = Channel.CLI) -> MayAdminister:
         """Permission for the operator on the whole team. Raises `NotFound` before the first start."""
         with self._installation.reading() as tx:
-            team = factories.the_team(tx)
+            team = factories.only_team(tx)
         if team is None:
             raise NotFound("The installation is not set up yet. Start `hookmill serve` once.")
         return MayAdminister(actor=_operator(channel), team_id=team)

@@ -34,7 +34,7 @@ class DefinitionRuns:
         )
         # Inside an apply, this joins its transaction, so that a rollback also removes the result.
         with self._installation.together(may), self._installation.reading() as tx:
-            definition_runs.keep(tx, may.factory.id, run)
+            definition_runs.store(tx, may.factory.id, run)
 
     def last(self, may: MayView) -> Sequence[DefinitionRun]:
         """The last successful and the last refused plan and apply, newest first."""

@@ -26,18 +26,18 @@ class Idempotency:
         """The stored response; None if the key was not used. Raises `IdempotencyKeyReused`."""
         since = self._installation.now() - KEPT_US
         with self._installation.reading() as tx:
-            stored = idempotency.kept(tx, idempotency.row_id(may.actor.id, key), self._installation.key, since=since)
+            stored = idempotency.stored(tx, idempotency.row_id(may.actor.id, key), self._installation.key, since=since)
         if stored is None:
             return None
-        digest, answer = stored
+        digest, response = stored
         if not hmac.compare_digest(digest, request_digest):
-            raise IdempotencyKeyReused("This Idempotency-Key was used for another request. Take a new one.")
-        return answer
+            raise IdempotencyKeyReused("This Idempotency-Key was used for another request. Use a new key.")
+        return response
 
-    def keep(self, may: MayManage | MayAdminister, key: str, request_digest: bytes, answer: bytes) -> None:
+    def keep(self, may: MayManage | MayAdminister, key: str, request_digest: bytes, response: bytes) -> None:
         """Store the response, sealed, for a day."""
         with self._installation.changing(may) as change:
             row = idempotency.row_id(may.actor.id, key)
-            idempotency.keep(change.tx, row, request_digest, answer, self._installation.key, change.now)
+            idempotency.store(change.tx, row, request_digest, response, self._installation.key, change.now)
             # The operation itself has a line in the audit log.
             change.unchanged()

@@ -2,7 +2,7 @@
 
 from hookmill.domain.permission import MayAdminister
 from hookmill.management.installation import Installation
-from hookmill.store.database import retried
+from hookmill.store.database import retry
 from hookmill.store.keys import rotation
 from hookmill.store.keys.rotation import RotationPlan
 
@@ -14,7 +14,7 @@ class MasterKeyRotations:
     def begin(self, may: MayAdminister, plan: RotationPlan) -> None:
         """Make every process seal with the new key. Raises `Conflict` if another rotation is in progress."""
         # Beginning is idempotent, so a COMMIT with an unknown result can be retried.
-        retried(lambda: self._begin(may, plan))
+        retry(lambda: self._begin(may, plan))
 
     def _begin(self, may: MayAdminister, plan: RotationPlan) -> None:
         with self._installation.changing(may) as change:

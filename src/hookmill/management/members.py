@@ -41,7 +41,7 @@ class Members:
 
     def all(self, may: MayAdminister) -> Sequence[Member]:
         with self._installation.reading() as tx:
-            return members.present(tx, may.team_id)
+            return members.of_team(tx, may.team_id)
 
     def get(self, may: MayAdminister, id_or_email: str) -> Member:
         """The member with this id or address. Raises `NotFound`."""
@@ -93,7 +93,7 @@ class Members:
         return member
 
     def _refuse_the_last_admin(self, tx: Transaction, may: MayAdminister, member: Member) -> None:
-        admin_ids = [present.id for present in members.present(tx, may.team_id) if present.is_admin]
+        admin_ids = [admin.id for admin in members.of_team(tx, may.team_id) if admin.is_admin]
         if admin_ids == [member.id]:
             raise Conflict(f"{member.email} is the team's only admin. Make another member an admin first.")
 

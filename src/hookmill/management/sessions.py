@@ -58,11 +58,11 @@ class Sessions:
         """
         token = _new_token()
         with self._installation.locking_all_teams() as tx:
-            team = factories.the_team(tx)
-            if team is None or sessions.anybody_signs_in(tx):
+            team = factories.only_team(tx)
+            if team is None or sessions.any_member_has_password(tx):
                 return None
             link = SignInLink(team_id=team, member_id=None, expires_at=self._installation.now() + LINK_HOURS * HOUR_US)
-            sessions.offer_link(tx, _digest(token.reveal()), link)
+            sessions.add_link(tx, _digest(token.reveal()), link)
         return token
 
     def link_for(self, may: MayAdminister, id_or_email: str) -> SecretValue:
@@ -71,7 +71,7 @@ class Sessions:
         with self._installation.changing(may) as change:
             member = _member(change.tx, may, id_or_email)
             link = SignInLink(team_id=may.team_id, member_id=member.id, expires_at=change.now + LINK_HOURS * HOUR_US)
-            sessions.offer_link(change.tx, _digest(token.reveal()), link)
+            sessions.add_link(change.tx, _digest(token.reveal()), link)
             change.record("link", "member", member.id, member.email)
         return token
 
@@ -115,7 +115,7 @@ class Sessions:
         return session
 
     def _add_first_admin(self, tx: Transaction, link: SignInLink, email: str | None, name: str | None, now: int) -> str:
-        if sessions.anybody_signs_in(tx):
+        if sessions.any_member_has_password(tx):
             raise _link_not_found()
         address = usable_address(email or "")
         existing = members.by_email(tx, link.team_id, address)
@@ -134,7 +134,7 @@ class Sessions:
         return member.id
 
     def _link(self, tx: Transaction, token: str) -> SignInLink:
-        link = sessions.link_with(tx, _digest(token))
+        link = sessions.link_by_digest(tx, _digest(token))
         if link is None or link.expires_at <= self._installation.now():
             raise _link_not_found()
         return link
@@ -195,7 +195,7 @@ class Sessions:
         if is_visit and session.last_seen_at + LAST_SEEN_PRECISION_US < now:
             # Reading must work although the disk is full.
             with suppress(StoreUnavailable), self._installation.writing_unaudited() as tx:
-                sessions.mark_seen(tx, digest, now)
+                sessions.mark_used(tx, digest, now)
         actor = Actor(
             kind=ActorKind.MEMBER, id=account.member_id, name=account.email, channel=Channel.DASHBOARD, client=client
         )

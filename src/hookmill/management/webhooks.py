@@ -379,10 +379,10 @@ class Webhooks:
 def sharing_of(tx: Transaction, may: MayManage, secret: SecretId) -> "SecretSharing":
     """Which factories own or use a team secret, relative to the permission's factory."""
     users = {use.factory_id for use in secrets.uses(tx, may.factory.team_id) if use.secret_id == secret}
-    made_in = secrets.made_in(tx, secret)
+    creating_factory = secrets.creating_factory(tx, secret)
     return SecretSharing(
-        is_ours=may.factory.id in users or made_in == may.factory.id,
-        is_shared=bool(users - {may.factory.id}) or made_in not in {None, may.factory.id},
+        is_ours=may.factory.id in users or creating_factory == may.factory.id,
+        is_shared=bool(users - {may.factory.id}) or creating_factory not in {None, may.factory.id},
     )
 
 

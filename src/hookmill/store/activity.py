@@ -1,7 +1,6 @@
-"""What came to a factory's webhooks lately, as numbers.
+"""Counts the recent attempts of a factory's webhooks.
 
-They are counted in indexes alone: all rows in the log's order, and those that are rarer in an index without the
-Accepted ones.
+The queries count index entries only: all rows in the log's index, and rarer labels in an index without Accepted rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,8 +16,8 @@ _REFUSED: Final = (RATE_LIMITED, FAILED_AUTHENTICATIONS, NOT_FOUND)
 
 
 def counts(tx: Transaction, factory: FactoryId, since: int, until: int) -> Mapping[WebhookUid, Counts]:
-    """How many attempts each live webhook had from `since` until before `until`, both µs since 1970."""
-    # Labels and kinds are words of the statement, not parameters: only so does a partial index serve it.
+    """The attempts of each webhook that is not deleted, from `since` until before `until`, in µs since 1970."""
+    # Labels are literals, because a partial index can't be used for a parameter.
     labels = ", ".join(
         f"""(
             SELECT COUNT(*) FROM deliveries d
@@ -39,7 +38,7 @@ def counts(tx: Transaction, factory: FactoryId, since: int, until: int) -> Mappi
         SELECT w.uid, {labels}, {refused}, (
             SELECT COUNT(*) FROM deliveries d
             WHERE d.webhook_no = w.no AND d.received_at >= :since AND d.received_at < :until
-        ) AS every
+        ) AS total
         FROM webhooks w
         WHERE w.factory_id = :factory AND w.state <> 'deleted'
         """,
@@ -47,18 +46,18 @@ def counts(tx: Transaction, factory: FactoryId, since: int, until: int) -> Mappi
         since=since,
         until=until,
     )
-    found = {}
+    counts_by_webhook = {}
     for row in rows:
         rarer: dict[Label, int] = {label: row[f"label_{label:d}"] for label in _RARER}
-        found[WebhookUid(row["uid"])] = Counts(
-            {Label.ACCEPTED: row["every"] - sum(rarer.values()), **rarer},
+        counts_by_webhook[WebhookUid(row["uid"])] = Counts(
+            {Label.ACCEPTED: row["total"] - sum(rarer.values()), **rarer},
             {kind: int(row[kind]) for kind in _REFUSED},
         )
-    return found
+    return counts_by_webhook
 
 
 def newest(tx: Transaction, factory: FactoryId) -> Mapping[WebhookUid, Newest]:
-    """The last delivery of each live webhook that has one."""
+    """The newest delivery of each webhook that is not deleted. Webhooks without deliveries are omitted."""
     rows = tx.all(
         """
         SELECT w.uid, d.id, d.label, d.received_at, d.reason
@@ -82,14 +81,16 @@ def newest(tx: Transaction, factory: FactoryId) -> Mapping[WebhookUid, Newest]:
 
 
 def newest_of(tx: Transaction, webhook: WebhookUid, label: Label) -> Newest | None:
-    """The webhook's last delivery with a label other than Accepted."""
+    """The webhook's newest delivery with this label, which must not be Accepted; None if there is none."""
     rows = _newest_of(tx, webhook, label, 1)
     return rows[0][0] if rows else None
 
 
 def duplicates_by_body(tx: Transaction, webhook: WebhookUid, since: int, at_most: int) -> tuple[int, int]:
-    """Of the webhook's newest Duplicates since then: how many had no event id, and were told by their body alone; and
-    how many were looked at."""
+    """Checks the webhook's newest Duplicates, at most `at_most`, received at or after `since`.
+
+    Returns the number that had no event id and were detected by body hash only, and the number that was checked.
+    """
     rows = [row for row in _newest_of(tx, webhook, Label.DUPLICATE, at_most) if row[0].received_at >= since]
     return sum(kind is IdentityKind.BODY_SHA256 for _, kind in rows), len(rows)
 

@@ -1,4 +1,4 @@
-"""API keys as rows. Of a key's token only the SHA-256 is kept: it is 256 random bits, so nobody can guess back."""
+"""Reads and updates API keys. Only the SHA-256 of a key's token is stored; the token is 256 random bits."""
 
 from collections.abc import Sequence
 
@@ -34,7 +34,7 @@ def by_id(tx: Transaction, team: TeamId, key: str) -> ApiKey | None:
 
 
 def of_team(tx: Transaction, team: TeamId) -> Sequence[ApiKey]:
-    """Newest first, revoked ones too."""
+    """The team's keys, newest first, including revoked keys."""
     return [
         _key(row) for row in tx.all(f"{_SELECT} WHERE k.team_id = :team ORDER BY k.created_at DESC, k.id", team=team)
     ]

@@ -1,4 +1,4 @@
-"""The audit log as rows. They are added, and read; nothing changes or removes one."""
+"""Reads the audit log, and adds entries. Entries are never changed or removed."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ def add(
     subject: tuple[str, str, str],
     details: Mapping[str, Any],
 ) -> None:
-    """`subject` is the thing's kind, id and name."""
+    """Add an entry. `subject` is the kind, id and name of the object that was changed."""
     tx.run(
         """
         INSERT INTO audit_log (id, team_id, factory_id, at, actor_kind, actor_id, actor_name, channel, client,
@@ -50,7 +50,8 @@ def add(
 def newest(
     tx: Transaction, team: TeamId, *, factory: FactoryId | None, before: bytes | None, limit: int
 ) -> Sequence[AuditEntry]:
-    """A page, newest first: of one factory, or of the whole team. `before` is the last one of the page before."""
+    """A page of entries of one factory or of the whole team, newest first. `before` is the last entry of the previous
+    page."""
     rows = tx.all(
         f"""
         SELECT a.*, f.name AS factory_name
@@ -87,7 +88,7 @@ def _entry(row: Row) -> AuditEntry:
     )
 
 
-# Nothing changes a row, so those that were written under these names keep them.
+# Earlier versions stored details under these names, and entries are never changed.
 _FORMER_NAMES: Final = {
     "authMode": "auth_mode",
     "signatureScheme": "signature_scheme",

@@ -1,4 +1,4 @@
-"""Automations as rows. Every save is a new version, kept, so that a run can always say what it was told to do."""
+"""Reads and updates automations. Each change is stored as a new version, so that every run keeps its instructions."""
 
 from collections.abc import Sequence
 
@@ -28,13 +28,13 @@ def add(tx: Transaction, automation: Automation) -> None:
         created_at=automation.created_at,
         updated_at=automation.updated_at,
     )
-    _keep_version(tx, automation)
-    _select(tx, automation.id, automation.selected_webhooks())
+    _store_version(tx, automation)
+    _store_selection(tx, automation.id, automation.selected_webhooks())
     webhooks.raise_revisions(tx, automation.factory_id, automation.selected_webhooks())
 
 
 def save(tx: Transaction, before: Automation, after: Automation) -> None:
-    """Keep `after` as the automation's next version. Webhooks of both selections are judged afresh."""
+    """Store `after` as the automation's next version. Processes reload the webhooks of both versions."""
     tx.run(
         """
         UPDATE automations
@@ -47,9 +47,9 @@ def save(tx: Transaction, before: Automation, after: Automation) -> None:
         version=after.version,
         updated_at=after.updated_at,
     )
-    _keep_version(tx, after)
+    _store_version(tx, after)
     tx.run("DELETE FROM automation_webhooks WHERE automation_id = :id", id=after.id)
-    _select(tx, after.id, after.selected_webhooks())
+    _store_selection(tx, after.id, after.selected_webhooks())
     webhooks.raise_revisions(tx, after.factory_id, before.selected_webhooks() | after.selected_webhooks())
 
 
@@ -99,12 +99,12 @@ def names_in(tx: Transaction, factory: FactoryId) -> list[str]:
 
 
 def parsed_triggers(stored: str) -> tuple[tuple[Trigger, ...], tuple[UnreadableTrigger, ...]]:
-    """The triggers that were checked at save. One that can't be read any more matches nothing, and only itself."""
-    # Read as payloads are: a filter's number is as exact as the one that it is held against.
-    read = payload.parse(stored.encode("utf-8", "surrogatepass"))
-    if isinstance(read, payload.NotJson):
-        return (), (UnreadableTrigger(source=stored, reason=read.reason),)
-    return triggers_from_stored(read.value)
+    """The triggers, and those that this version can't read. An unreadable trigger matches no delivery."""
+    # The parser of payloads, so that numbers in filters are as exact as numbers in payloads.
+    parsed = payload.parse(stored.encode("utf-8", "surrogatepass"))
+    if isinstance(parsed, payload.NotJson):
+        return (), (UnreadableTrigger(source=stored, reason=parsed.reason),)
+    return triggers_from_stored(parsed.value)
 
 
 def _automation(row: Row) -> Automation:
@@ -124,7 +124,7 @@ def _automation(row: Row) -> Automation:
     )
 
 
-def _keep_version(tx: Transaction, automation: Automation) -> None:
+def _store_version(tx: Transaction, automation: Automation) -> None:
     triggers = f"[{', '.join(trigger.as_text() for trigger in automation.all_triggers)}]"
     tx.run(
         """
@@ -141,7 +141,7 @@ def _keep_version(tx: Transaction, automation: Automation) -> None:
     )
 
 
-def _select(tx: Transaction, automation: AutomationId, uids: frozenset[WebhookUid]) -> None:
+def _store_selection(tx: Transaction, automation: AutomationId, uids: frozenset[WebhookUid]) -> None:
     for uid in sorted(uids):
         tx.run(
             "INSERT INTO automation_webhooks (webhook_uid, automation_id) VALUES (:uid, :automation)",

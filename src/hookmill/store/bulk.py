@@ -1,10 +1,10 @@
-"""Many rows in one statement, so that a batch of deliveries costs a handful of steps.
+"""Statements with many rows, so that a batch of deliveries needs only a few statements.
 
-PostgreSQL takes one array per column. SQLite takes a list of `VALUES`, filled up with rows of 0 to the next power of
-two, so that a few sizes of each statement are prepared once and a batch of any size is one step.
+PostgreSQL takes one array for each column. SQLite takes a list of `VALUES`, padded with rows of 0 to the next power of
+two, so that each statement is prepared in a few sizes only.
 
-Values are best plain: `int`, `str` and `bytearray`. The SQLite driver looks for an adapter for each `bytes`, `None`
-and enum member it is given, which takes three to ten times as long as handing the value over.
+Values should be `int`, `str` or `bytearray`. The SQLite driver looks up an adapter for each `bytes`, `None` and enum
+member, which takes three to ten times as long as binding the value.
 """
 
 from collections.abc import Sequence
@@ -17,22 +17,22 @@ from sqlalchemy import CursorResult
 from hookmill.store.database import Transaction
 
 ROWS_MAX: Final = 1024
-"""SQLite takes 32,766 parameters in one statement; no statement here has more than thirty columns."""
+"""Rows of one statement. SQLite allows 32,766 parameters, and no statement has more than thirty columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowStatement:
-    """SQL with a `{rows}` in it, and PostgreSQL's type of each column of those rows. The first column is never 0."""
+    """SQL that contains `{rows}`, and PostgreSQL's type of each column of these rows. The first column is never 0."""
 
     sql: str
     types: tuple[str, ...]
 
     def execute(self, tx: Transaction, rows: Sequence[tuple[Any, ...]]) -> int:
-        """How many rows were touched in all."""
+        """The total number of rows that the statement changed."""
         return sum(result.rowcount for result in self._results(tx, rows))
 
     def select(self, tx: Transaction, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """What the statement returns, as rows."""
+        """The rows that the statement returns."""
         return [row for result in self._results(tx, rows) for row in result.fetchall()]
 
     def _results(self, tx: Transaction, rows: Sequence[tuple[Any, ...]]) -> list[CursorResult[Any]]:
@@ -44,19 +44,19 @@ class RowStatement:
 
 def _for_sqlite(statement: RowStatement, rows: Sequence[tuple[Any, ...]]) -> tuple[str, tuple[Any, ...]]:
     size = 1 << (len(rows) - 1).bit_length()
-    filling = (0,) * (len(statement.types) * (size - len(rows)))
-    return _sqlite_text(statement, size), (*(value for row in rows for value in row), *filling)
+    padding = (0,) * (len(statement.types) * (size - len(rows)))
+    return _sqlite_text(statement, size), (*(value for row in rows for value in row), *padding)
 
 
 @lru_cache(maxsize=256)
 def _sqlite_text(statement: RowStatement, size: int) -> str:
-    one = "(" + ", ".join("?" * len(statement.types)) + ")"
-    values = ", ".join([one] * size)
+    row = "(" + ", ".join("?" * len(statement.types)) + ")"
+    values = ", ".join([row] * size)
     return statement.sql.format(rows=f"SELECT * FROM (VALUES {values}) WHERE column1 <> 0")
 
 
 @lru_cache(maxsize=64)
 def _for_postgres(statement: RowStatement) -> str:
-    # In the driver's text format a body would be twice as long, and escaped twice.
+    # `%b` is the binary format. In the text format, a body would be twice as long and escaped twice.
     arrays = ", ".join(f"{'%b' if kind == 'bytea' else '%s'}::{kind}[]" for kind in statement.types)
     return statement.sql.format(rows=f"SELECT * FROM unnest({arrays})")

@@ -1,4 +1,4 @@
-"""What planning and applying definition files came to last, as rows: one for each act and outcome of a factory."""
+"""Stores the last results of planning and applying definition files: one row for each factory, act and outcome."""
 
 import json
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from hookmill.domain.ids import FactoryId
 from hookmill.store.database import Transaction
 
 
-def keep(tx: Transaction, factory: FactoryId, run: DefinitionRun) -> None:
-    """It takes the place of the one before."""
+def store(tx: Transaction, factory: FactoryId, run: DefinitionRun) -> None:
+    """Store the result. It replaces the previous one of the same act and outcome."""
     tx.run(
         """
         INSERT INTO definition_runs (factory_id, act, outcome, at, actor_name, summary, lines)
@@ -28,7 +28,7 @@ def keep(tx: Transaction, factory: FactoryId, run: DefinitionRun) -> None:
 
 
 def of_factory(tx: Transaction, factory: FactoryId) -> Sequence[DefinitionRun]:
-    """Newest first."""
+    """The factory's results, newest first."""
     rows = tx.all(
         """
         SELECT act, outcome, at, actor_name, summary, lines

@@ -382,10 +382,10 @@ def _nth_newest(tx: Transaction, webhook_no: int, *, accepted_only: bool) -> int
         FROM deliveries
         WHERE webhook_no = :webhook {"AND label = :accepted" if accepted_only else ""}
         ORDER BY received_at DESC
-        LIMIT 1 OFFSET :place
+        LIMIT 1 OFFSET :newer_rows
         """,
         webhook=webhook_no,
-        place=LOG_KEEPS_ROWS - 1,
+        newer_rows=LOG_KEEPS_ROWS - 1,
         **({"accepted": int(Label.ACCEPTED)} if accepted_only else {}),
     )
     return row["received_at"] if row else 0

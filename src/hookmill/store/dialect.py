@@ -1,6 +1,6 @@
-"""Where SQLite and PostgreSQL differ, as operations with a name.
+"""Operations that SQLite and PostgreSQL do differently.
 
-SQLite has one writer, so whoever writes has everything locked; PostgreSQL locks what it is told to.
+On SQLite, a write transaction locks the whole database. On PostgreSQL, it locks rows and advisory locks.
 """
 
 from typing import Literal
@@ -11,17 +11,18 @@ LockStrength = Literal["FOR UPDATE", "FOR NO KEY UPDATE", "FOR SHARE", "FOR KEY 
 
 
 def has_roles(tx: Transaction) -> bool:
-    """Whether the database knows who may do what."""
+    """Whether the database has roles with privileges."""
     return not tx.on_sqlite
 
 
 def has_row_locks(tx: Transaction) -> bool:
-    """False where the only writer has everything locked."""
+    """Whether transactions lock rows, instead of the whole database."""
     return not tx.on_sqlite
 
 
 def lock_clause(tx: Transaction, strength: LockStrength, *, of: str = "", skip_locked: bool = False) -> str:
-    """The end of a SELECT whose rows stay locked until the transaction ends. `of`: the table, of several."""
+    """The locking clause of a SELECT. Its rows stay locked until the transaction ends. `of` is the table to lock in a
+    join."""
     if tx.on_sqlite:
         return ""
     return f"{strength}{f' OF {of}' if of else ''}{' SKIP LOCKED' if skip_locked else ''}"
@@ -34,7 +35,7 @@ def lock_row(tx: Transaction, table: str, row_id: str | bytes, strength: LockStr
 
 
 def lock(tx: Transaction, number: int) -> None:
-    """Wait for an advisory lock, for what has no row yet, and keep it until the transaction ends."""
+    """Wait for an advisory lock, and hold it until the transaction ends. For objects that have no row yet."""
     if not tx.on_sqlite:
         tx.run("SELECT pg_advisory_xact_lock(:number)", number=number)
 
@@ -48,14 +49,14 @@ def try_lock(tx: Transaction, number: int) -> bool:
 
 
 def plan_for_values(tx: Transaction) -> None:
-    """Plan the statements of this transaction for their values. PostgreSQL expects any value to match half of the rows
-    of a range otherwise, which can be 100 times as slow."""
+    """Make PostgreSQL plan this transaction's statements for their parameter values. A generic plan assumes that a
+    range contains half of the rows, and can be 100 times as slow."""
     if not tx.on_sqlite:
         tx.run("SET LOCAL plan_cache_mode = force_custom_plan")
 
 
 def allow_long_statements(tx: Transaction, seconds: int) -> None:
-    """Let every statement of this transaction take so long, and wait so long for a lock."""
+    """Set the timeouts of this transaction's statements and lock waits."""
     if not tx.on_sqlite:
         tx.set_timeouts(seconds)
 
@@ -69,33 +70,33 @@ def commit_without_sync(tx: Transaction) -> None:
 def has_table(tx: Transaction, name: str) -> bool:
     if tx.on_sqlite:
         return tx.one("SELECT 1 AS one FROM sqlite_master WHERE type = 'table' AND name = :name", name=name) is not None
-    row = tx.one("SELECT to_regclass(:name) IS NOT NULL AS is_there", name=name)
-    return row is not None and bool(row["is_there"])
+    row = tx.one("SELECT to_regclass(:name) IS NOT NULL AS has_table", name=name)
+    return row is not None and bool(row["has_table"])
 
 
 def takes_writes(database: Database) -> bool:
-    """Whether a write would be accepted, as far as can be told without one: a PostgreSQL may be a standby, or set to
-    read only. Raises `StoreUnavailable` when it does not answer."""
+    """Whether the database accepts writes, as far as a query can show: a PostgreSQL server may be a standby, or
+    read-only. Raises `StoreUnavailable`."""
     if database.on_sqlite:
         with database.read() as tx:
             return tx.one("SELECT 1 AS one") is not None
     with database.read() as tx:
         row = tx.one(
-            "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean AS refuses"
+            "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean AS is_read_only"
         )
-    if row is not None and not row["refuses"]:
+    if row is not None and not row["is_read_only"]:
         return True
-    # A connection keeps the setting that it was made with.
-    database.forget_connections()
+    # A connection keeps the setting of the time when it was opened.
+    database.discard_connections()
     return False
 
 
 def index_range(tx: Transaction, prefix: dict[str, str], last: str, before: str) -> tuple[str, str]:
-    """A condition for the entries of an index with these leading columns and a `last` one below `before`, and their
-    order, descending. Keys and values are SQL.
+    """The WHERE condition and the ORDER BY of an index scan, in descending order.
 
-    Asked column by column, PostgreSQL may scan the primary key instead, in the hope of matching rows; asked for whole
-    entries in their order, it has no other plan.
+    `prefix` has the values of the index's leading columns. `last` is its last column, whose values are below `before`.
+    All values are SQL. If PostgreSQL compared column by column, it might scan the primary key instead. Comparing rows
+    makes it scan this index.
     """
     if tx.on_sqlite:
         return " AND ".join([*(f"{column} = {value}" for column, value in prefix.items()), f"{last} < {before}"]), (

@@ -1,15 +1,15 @@
-"""The durable engine's own SQLite file. It may forget its last moments: what it forgets, the runs' rows still know."""
+"""The durable engine's own SQLite file. If it loses its last commits, workers continue from the rows of the runs."""
 
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from hookmill.store.database import close_to_strangers
+from hookmill.store.database import restrict_to_owner
 
 
 class EngineDbConnection(sqlite3.Connection):
-    """A connection that does not wait for the disk at each commit, and so takes no time from the deliveries'."""
+    """A connection whose commits don't wait for the disk, so that they don't delay deliveries."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -18,24 +18,25 @@ class EngineDbConnection(sqlite3.Connection):
 
 
 def prepare_engine_db(path: Path) -> Path | None:
-    """Make the file, for its owner alone, if there is none. A damaged one is moved aside: where it is then."""
+    """Create the file if it is missing; only its owner may open it. Renames a damaged file, and returns its new
+    path."""
     damaged = None
-    if path.exists() and not _is_sound(path):
+    if path.exists() and not _is_intact(path):
         damaged = path.with_name(f"{path.name}.damaged")
         path.replace(damaged)
-        for beside in ("-wal", "-shm"):
-            path.with_name(path.name + beside).unlink(missing_ok=True)
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
     path.touch(mode=0o600)
-    close_to_strangers(path)
+    restrict_to_owner(path)
     return damaged
 
 
-def _is_sound(path: Path) -> bool:
+def _is_intact(path: Path) -> bool:
     try:
         with closing(sqlite3.connect(path)) as connection:
             return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
     except sqlite3.OperationalError:
-        # It can't be opened now, which is not its fault.
+        # The file can't be opened now, which does not mean that it is damaged.
         return True
     except sqlite3.DatabaseError:
         return False

@@ -1,4 +1,4 @@
-"""Teams and their factories."""
+"""Reads and updates teams and their factories."""
 
 from typing import Final
 
@@ -17,8 +17,8 @@ def add_team(tx: Transaction, team: TeamId, name: str, now: int) -> None:
     tx.run("INSERT INTO teams (id, name, created_at) VALUES (:id, :name, :now)", id=team, name=name, now=now)
 
 
-def the_team(tx: Transaction) -> TeamId | None:
-    """The installation's team; None before the first start."""
+def only_team(tx: Transaction) -> TeamId | None:
+    """The installation's only team; None before the first start."""
     row = tx.one("SELECT id FROM teams ORDER BY created_at, id LIMIT 1")
     return TeamId(row["id"]) if row else None
 
@@ -52,14 +52,14 @@ def define_by_files(tx: Transaction, factory: FactoryId) -> None:
 
 
 def lock_all_teams(tx: Transaction) -> None:
-    """Let no other transaction make a first team or factory until this one ends: there is no row yet to lock."""
+    """Prevent other transactions from creating the first team until this one ends: there is no row to lock yet."""
     dialect.lock(tx, _SET_UP_LOCK)
 
 
 def lock_team(tx: Transaction, team: TeamId) -> None:
-    """Let nobody else change what the team has until this transaction ends.
+    """Prevent other changes to the team's objects until this transaction ends.
 
-    Limits and versions are counted, and names and states looked at, before they are written.
+    A change reads limits, versions, names and states before it writes, and they must stay the same in between.
     """
     dialect.lock_row(tx, "teams", team, "FOR NO KEY UPDATE")
 

@@ -1,4 +1,4 @@
-"""Answers to requests that may be repeated. One may hold a secret that is shown once, so they are sealed."""
+"""Stores responses by Idempotency-Key. A response may contain a secret that is shown only once, so it is sealed."""
 
 from hashlib import sha256
 
@@ -9,35 +9,35 @@ from hookmill.store.keys.sealing import MasterKeys
 
 
 def row_id(caller: str, key: str) -> str:
-    """One caller's keys are apart from everybody else's."""
+    """The id of the row for a caller's key. Callers can't read each other's rows."""
     return sha256(f"{caller}\x00{key}".encode()).hexdigest()
 
 
-def kept(tx: Transaction, row: str, keys: MasterKeys, *, since: int) -> tuple[bytes, bytes] | None:
-    """The digest of the request that used the key first, and its answer; None when there was none since then."""
-    found = tx.one(
+def stored(tx: Transaction, row_id: str, keys: MasterKeys, *, since: int) -> tuple[bytes, bytes] | None:
+    """The digest of the first request with this key after `since`, and its response; None if there is none."""
+    row = tx.one(
         "SELECT request_digest, key_id, sealed FROM idempotency_keys WHERE id = :id AND created_at > :since",
-        id=row,
+        id=row_id,
         since=since,
     )
-    if found is None:
+    if row is None:
         return None
-    answer = keys.named(found["key_id"]).open(bytes(found["sealed"]), row)
-    return bytes(found["request_digest"]), answer.reveal().encode()
+    response = keys.named(row["key_id"]).open(bytes(row["sealed"]), row_id)
+    return bytes(row["request_digest"]), response.reveal().encode()
 
 
-def keep(tx: Transaction, row: str, request_digest: bytes, answer: bytes, keys: MasterKeys, now: int) -> None:
+def store(tx: Transaction, row_id: str, request_digest: bytes, response: bytes, keys: MasterKeys, now: int) -> None:
     key = binding.sealing_key(tx, keys)
-    tx.run("DELETE FROM idempotency_keys WHERE id = :id", id=row)
+    tx.run("DELETE FROM idempotency_keys WHERE id = :id", id=row_id)
     tx.run(
         """
         INSERT INTO idempotency_keys (id, request_digest, key_id, sealed, created_at)
         VALUES (:id, :digest, :key, :sealed, :now)
         """,
-        id=row,
+        id=row_id,
         digest=request_digest,
         key=key.id,
-        sealed=key.seal(SecretValue(answer.decode()), row),
+        sealed=key.seal(SecretValue(response.decode()), row_id),
         now=now,
     )
 

@@ -1,4 +1,4 @@
-"""The team's people as rows, and the roles that they hold in its factories."""
+"""Reads and updates the team's members and their roles in its factories."""
 
 from collections.abc import Sequence
 
@@ -23,8 +23,8 @@ def add(tx: Transaction, member: Member) -> None:
     )
 
 
-def present(tx: Transaction, team: TeamId) -> Sequence[Member]:
-    """Everybody who was not removed, by their address."""
+def of_team(tx: Transaction, team: TeamId) -> Sequence[Member]:
+    """The team's members, ordered by address. Removed members are omitted."""
     rows = tx.all(f"{_SELECT} WHERE team_id = :team AND removed_at IS NULL ORDER BY email", team=team)
     return [_member(tx, row) for row in rows]
 
@@ -81,5 +81,5 @@ def _member(tx: Transaction, row: Row) -> Member:
         name=row["name"],
         is_admin=bool(row["is_admin"]),
         created_at=row["created_at"],
-        roles={held["name"]: Role(held["role"]) for held in roles},
+        roles={row["name"]: Role(row["role"]) for row in roles},
     )

@@ -1,4 +1,4 @@
-"""What describes the database itself, by name. The table is `facts`: a start reads it before it migrates."""
+"""Metadata of the database itself, by name. The table is named `facts`: each start reads it before migrations run."""
 
 from hookmill.store import dialect
 from hookmill.store.database import Transaction
@@ -7,12 +7,12 @@ _RETENTION_TIME = "retention time"
 
 
 def is_set_up(tx: Transaction) -> bool:
-    """Whether the database has this table: before a first start it has none."""
+    """Whether the database has this table. The first start creates it."""
     return dialect.has_table(tx, "facts")
 
 
 def value(tx: Transaction, name: str, *, locked: bool = False) -> str | None:
-    """The value, or None. `locked`: no other transaction changes it before this one ends."""
+    """The value; None if it is not set. With `locked`, no other transaction changes it before this one ends."""
     lock = dialect.lock_clause(tx, "FOR SHARE") if locked else ""
     row = tx.one(f"SELECT value FROM facts WHERE name = :name {lock}", name=name)
     return bytes(row["value"]).decode() if row is not None else None
@@ -27,7 +27,7 @@ def set_value(tx: Transaction, name: str, text: str) -> None:
 
 
 def set_first_value(tx: Transaction, name: str, text: str) -> None:
-    """Set it if it has no value yet."""
+    """Set the value if it is not set yet."""
     tx.run(
         "INSERT INTO facts (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING",
         name=name,
@@ -36,7 +36,7 @@ def set_first_value(tx: Transaction, name: str, text: str) -> None:
 
 
 def replace_value(tx: Transaction, name: str, old: str, new: str) -> bool:
-    """False, and nothing is written, when the value is another than `old`."""
+    """Replace the value `old`. Returns False and writes nothing if the current value differs."""
     return tx.run(
         "UPDATE facts SET value = :new WHERE name = :name AND value = :old",
         name=name,
@@ -50,7 +50,7 @@ def remove_value(tx: Transaction, name: str) -> None:
 
 
 def retention_time(tx: Transaction) -> int | None:
-    """The time up to which retention has come, in microseconds since 1970. None before the first pass."""
+    """The time up to which retention has pruned, in µs since 1970; None before its first run."""
     time_us = value(tx, _RETENTION_TIME)
     return int(time_us) if time_us is not None else None
 

@@ -1,5 +1,4 @@
-"""Bring a database to this version's schema: all steps or none, one process at a time, and never a database from the
-future."""
+"""Migrates a database to this version's schema in one transaction. It rejects databases of newer versions."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +8,7 @@ from sqlalchemy import Connection, inspect
 
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.store import dialect
-from hookmill.store.database import Database, close_to_strangers, is_sqlite_file
+from hookmill.store.database import Database, is_sqlite_file, restrict_to_owner
 from hookmill.store.rights import refuse_missing_rights
 
 if TYPE_CHECKING:
@@ -22,19 +21,19 @@ _LOCK: Final = 0x686F6F6B
 
 
 def migrate(database: Database, *, to: str = "head", performs_runs: bool = False) -> bool:
-    """Bring the database to a revision, as a rule the newest. True when something was changed.
+    """Migrate the database to a revision, by default the newest. Returns whether anything changed.
 
-    Raises `Conflict` for a database that a newer version has written, and for a role that lacks the rights for the
-    migration or, if `performs_runs`, for the engine that performs runs.
+    Raises `Conflict` for a database of a newer version, and for a role without the privileges for the migration. If
+    `performs_runs`, the role also needs the privileges for the engine that performs runs.
     """
     if database.path is not None:
-        _refuse_what_is_no_database(database.path)
-        # SQLite gives the files beside it, which hold the same data, the mode that it finds here.
+        _refuse_other_files(database.path)
+        # SQLite creates the WAL files, which contain the same data, with the mode of the database file.
         with suppress(OSError):
             database.path.touch(mode=0o600)
     with database.write() as tx:
         connection = tx.connection
-        # To wait for another process's migration may take longer than a statement may.
+        # Another process's migration may take longer than the default timeouts.
         dialect.allow_long_statements(tx, WAIT_SECONDS)
         dialect.lock(tx, _LOCK)
         current = _revision_of(connection)
@@ -49,21 +48,21 @@ def migrate(database: Database, *, to: str = "head", performs_runs: bool = False
             return False
         _upgrade(connection, to)
     if database.path is not None:
-        close_to_strangers(database.path)
+        restrict_to_owner(database.path)
     return True
 
 
 def revisions() -> list[str]:
-    """The steps that this version knows, oldest first: their files are named for them."""
+    """This version's migrations, oldest first. A file name begins with its revision."""
     return sorted(path.name.partition("_")[0] for path in (_STEPS / "versions").glob("[0-9]*_*.py"))
 
 
 def _revision_of(connection: Connection) -> str | None:
-    # Asked without the migrations' library: it takes longer to load than most starts take.
+    # Without Alembic, because importing it takes longer than most starts.
     if not inspect(connection).has_table("alembic_version"):
         return None
-    found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").first()
-    return str(found[0]) if found is not None else None
+    row = connection.exec_driver_sql("SELECT version_num FROM alembic_version").first()
+    return str(row[0]) if row is not None else None
 
 
 def _upgrade(connection: Connection, to: str) -> None:
@@ -82,6 +81,6 @@ def _config(connection: Connection) -> "Config":
     return config
 
 
-def _refuse_what_is_no_database(path: Path) -> None:
+def _refuse_other_files(path: Path) -> None:
     if path.exists() and path.stat().st_size and not is_sqlite_file(path):
-        raise Invalid(f"{path} is not a SQLite database. Move it away, or point HOOKMILL_DATA_DIR elsewhere.")
+        raise Invalid(f"{path} is not a SQLite database. Move it, or set HOOKMILL_DATA_DIR to another directory.")

@@ -1,4 +1,4 @@
-"""How a connection to PostgreSQL is made, which servers are refused, and when a connection is given up."""
+"""Opens connections to PostgreSQL, rejects unsuitable servers, and closes connections to unresponsive servers."""
 
 import time
 from collections.abc import Sequence
@@ -17,22 +17,24 @@ OLDEST_VERSION: Final = 15
 
 
 class PostgresConnection(psycopg.Connection[Any]):
-    """Ends when the server falls silent. A proxy or a frozen machine may go on acknowledging what it never answers, and
-    whoever waited for that would wait for ever."""
+    """A connection that closes if the server does not respond within `response_seconds`.
 
-    silence_seconds = timeouts.SILENCE_SECONDS
+    A proxy or a frozen machine can acknowledge packets without ever responding, so TCP timeouts are not enough.
+    """
+
+    response_seconds = timeouts.RESPONSE_SECONDS
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
         if timeout is not None:
             return super().wait(gen, interval, timeout)
-        since = time.monotonic()
+        start = time.monotonic()
         try:
-            return super().wait(gen, interval, self.silence_seconds)
+            return super().wait(gen, interval, self.response_seconds)
         except psycopg.OperationalError as error:
-            if time.monotonic() - since < self.silence_seconds:
+            if time.monotonic() - start < self.response_seconds:
                 raise
             self.close()
-            raise psycopg.OperationalError(f"the server has said nothing for {self.silence_seconds:g} s") from error
+            raise psycopg.OperationalError(f"the server has not responded for {self.response_seconds:g} s") from error
 
 
 def postgres_engine(url: str, *, connections: int) -> Engine:
@@ -56,7 +58,7 @@ def postgres_engine(url: str, *, connections: int) -> Engine:
                 f" -c statement_timeout={timeouts.STATEMENT_SECONDS * 1000}"
                 " -c idle_in_transaction_session_timeout=15000 -c synchronous_commit=on -c timezone=UTC"
             ),
-            # A server that vanished without a word is noticed by the kernel, not waited for.
+            # The kernel closes connections to a server that vanished without closing them.
             "tcp_user_timeout": timeouts.STATEMENT_SECONDS * 1000,
             "keepalives_idle": timeouts.STATEMENT_SECONDS,
             "application_name": "hookmill",
@@ -66,22 +68,24 @@ def postgres_engine(url: str, *, connections: int) -> Engine:
     has_connected = False
 
     @event.listens_for(engine, "do_connect")
-    def _connect(_dialect: object, _record: object, given: Sequence[Any], named: dict[str, Any]) -> PostgresConnection:
+    def _connect(
+        _dialect: object, _record: object, arguments: Sequence[Any], options: dict[str, Any]
+    ) -> PostgresConnection:
         nonlocal has_connected
         try:
-            connection = _suitable(given, named)
+            connection = _suitable_connection(arguments, options)
         except Invalid as error:
             if has_connected:
-                # The settings were right: something else answers in the database's place, for now.
+                # The settings were valid before, so another server answers temporarily.
                 raise StoreUnavailable(str(error)) from None
             raise
         has_connected = True
         return connection
 
     @event.listens_for(engine, "checkin")
-    def _end_patience(connection: PostgresConnection | None, _record: object) -> None:
+    def _reset_timeout(connection: PostgresConnection | None, _record: object) -> None:
         if connection is not None:
-            connection.silence_seconds = timeouts.SILENCE_SECONDS
+            connection.response_seconds = timeouts.RESPONSE_SECONDS
 
     return engine
 
@@ -89,7 +93,7 @@ def postgres_engine(url: str, *, connections: int) -> Engine:
 def _parsed(url: str) -> URL:
     with suppress(ArgumentError, ValueError):
         parsed = make_url(url)
-        # What follows a password's own @ counts as the host, and errors name the host.
+        # If a password contains an unescaped @, its end is parsed as part of the host, which error messages contain.
         if "@" not in (parsed.host or ""):
             return parsed
     raise Invalid(
@@ -98,9 +102,9 @@ def _parsed(url: str) -> URL:
     )
 
 
-def _suitable(given: Sequence[Any], named: dict[str, Any]) -> PostgresConnection:
+def _suitable_connection(arguments: Sequence[Any], options: dict[str, Any]) -> PostgresConnection:
     try:
-        connection = PostgresConnection.connect(*given, **named)
+        connection = PostgresConnection.connect(*arguments, **options)
     except psycopg.ProgrammingError as error:
         raise Invalid(f"HOOKMILL_DATABASE_URL can't be used: {str(error).strip()}.") from None
     try:
@@ -112,7 +116,7 @@ def _suitable(given: Sequence[Any], named: dict[str, Any]) -> PostgresConnection
 
 
 def _refuse_unsuitable(connection: PostgresConnection) -> None:
-    """The server reports both with the connection, so it costs no query."""
+    """Raises `Invalid` for an old version or another encoding. The server reports both without a query."""
     info = connection.info
     if info.server_version < OLDEST_VERSION * 10_000:
         raise Invalid(

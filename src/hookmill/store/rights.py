@@ -1,5 +1,7 @@
-"""Whether the role that connects to PostgreSQL has the rights that the service needs. Asked before anything is created,
-so that the operator reads all that is missing at once."""
+"""Checks that the PostgreSQL role has the privileges that the service needs.
+
+The check precedes all changes, so that one error message lists everything that is missing.
+"""
 
 from typing import Final
 
@@ -8,18 +10,18 @@ from hookmill.store import dialect
 from hookmill.store.database import Transaction
 
 ENGINE_SCHEMA: Final = "hookmill_engine"
-"""The durable engine creates it, and its tables in it."""
+"""The durable engine creates this schema and its tables."""
 
 
 def refuse_missing_rights(tx: Transaction, *, creates_tables: bool, performs_runs: bool) -> None:
-    """Raises `Conflict` that lists the missing rights as statements. SQLite has no roles."""
+    """Raises `Conflict` with the GRANT statements for the missing privileges. SQLite has no roles."""
     if not dialect.has_roles(tx):
         return
     row = tx.one(
         """
         SELECT quote_ident(current_user) AS role,
                quote_ident(current_database()) AS database,
-               -- A schema that the role may not use is none of its current ones.
+               -- `current_schema()` omits schemas that the role may not use.
                coalesce(quote_ident(current_schema()), 'public') AS schema,
                coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) AS creates_tables,
                has_database_privilege(current_database(), 'CREATE') AS creates_schemas,

@@ -1,8 +1,8 @@
-"""Every table, as records of the migrated database. A test holds the migrations to this page.
+"""The tables of the migrated database. A test compares the migrations with this module.
 
-Times are integers: microseconds since 1970, UTC. Keys of deliveries and runs are 16 time-ordered bytes, so rows are
-appended where the last ones stand. The log's tables carry no foreign keys: webhooks are never removed, and admission
-pays for every check per row.
+Times are integers: microseconds since 1970, UTC. Keys of deliveries and runs are 16 time-ordered bytes, so new rows are
+appended at the end of the table. The log's tables have no foreign keys: webhooks are never removed, and each check
+would slow down admission.
 """
 
 from typing import Any, Final
@@ -108,7 +108,7 @@ webhooks: Final = Table(
     Column("revision", BigInteger, nullable=False),
     _time("created_at", nullable=False),
     _time("deleted_at"),
-    # A deleted webhook's name is free again; its uid never is.
+    # A deleted webhook's name can be used again, its uid can't.
     Index(
         "uq_webhooks_live_name",
         "factory_id",
@@ -181,9 +181,9 @@ deliveries: Final = Table(
     Column("client", Text),
     Column("event", Text),
     Column("event_signed", Boolean),
-    # The log's order, and the sliding windows: both are counted without touching the table.
+    # For the log's order and the rate limits' sliding windows. Both are counted without reading the table.
     Index("ix_deliveries_log", "webhook_no", "received_at", "rate_limit"),
-    # What is rare in a long log. Accepted deliveries pay nothing for these.
+    # For rare labels in a long log. Accepted deliveries don't have entries in these indexes.
     Index(
         "ix_deliveries_not_accepted",
         "webhook_no",
@@ -200,7 +200,7 @@ deliveries: Final = Table(
         sqlite_where=text("label = 2"),
         postgresql_where=text("label = 2"),
     ),
-    # The log by event type. Webhooks without event types pay nothing for it.
+    # For the log by event type. Deliveries without event types don't have entries in this index.
     Index(
         "ix_deliveries_event",
         "webhook_no",
@@ -265,9 +265,9 @@ runs: Final = Table(
     Column("output_tail", Text),
     Column("reason", Text),
     Column("replay", Integer, nullable=False, server_default="0"),
-    # One delivery starts an automation once, however often it is told to. Its owner may replay it: 1, 2, …
+    # A delivery starts an automation only once. Replays have the numbers 1, 2, …
     UniqueConstraint("delivery_id", "automation_id", "replay"),
-    # The backlog by factory: with 100,000 runs waiting, the next few are found in 2 ms instead of 300.
+    # The backlog by factory. With 100,000 waiting runs, a claim takes 2 ms instead of 300 ms.
     Index(
         "ix_runs_waiting",
         "factory_id",
@@ -290,7 +290,7 @@ runs: Final = Table(
         sqlite_where=text("state IN ('failed', 'cancelled', 'interrupted')"),
         postgresql_where=text("state IN ('failed', 'cancelled', 'interrupted')"),
     ),
-    # The same two ways for one automation's runs. A page of them walks from webhook to webhook, as every page does.
+    # The same two indexes for the runs of one automation, which are also read by webhook.
     Index("ix_runs_automation_id", "automation_id", "webhook_no", "id"),
     Index(
         "ix_runs_automation_not_succeeded",

@@ -1,4 +1,4 @@
-"""Team secrets. A new value is a new version; what a webhook uses is the version that it last synced."""
+"""Reads and updates team secrets. A new value is a new version. A webhook uses the version of its last sync."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ class StoredSecret:
     name: str
     created_at: int
     changed_at: int | None
-    """When it got the value that it has; None while it has none."""
+    """When the newest value was stored; None if there is no value yet."""
     factory_id: FactoryId | None
-    """The factory that it was made in; None for those from before this was kept."""
+    """The factory in which it was created; None if an older version created it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
-    """A webhook that is not deleted and names the secret."""
+class SecretUse:
+    """The use of a team secret by a webhook that is not deleted."""
 
     secret_id: SecretId
     factory_id: FactoryId
@@ -60,14 +60,14 @@ def of_team(tx: Transaction, team: TeamId) -> Sequence[StoredSecret]:
     ]
 
 
-def made_in(tx: Transaction, secret: SecretId) -> FactoryId | None:
-    """The factory that the secret was made in, where that is known."""
+def creating_factory(tx: Transaction, secret: SecretId) -> FactoryId | None:
+    """The factory in which the secret was created; None if an older version created it."""
     row = tx.one("SELECT factory_id FROM secrets WHERE id = :id", id=secret)
     return FactoryId(row["factory_id"]) if row is not None and row["factory_id"] is not None else None
 
 
-def uses(tx: Transaction, team: TeamId) -> Sequence[Use]:
-    """Who uses the team's secrets."""
+def uses(tx: Transaction, team: TeamId) -> Sequence[SecretUse]:
+    """The uses of the team's secrets by webhooks that are not deleted."""
     rows = tx.all(
         """
         SELECT w.secret_id, w.factory_id, w.name
@@ -78,23 +78,25 @@ def uses(tx: Transaction, team: TeamId) -> Sequence[Use]:
         team=team,
     )
     return [
-        Use(secret_id=SecretId(row["secret_id"]), factory_id=FactoryId(row["factory_id"]), webhook_name=row["name"])
+        SecretUse(
+            secret_id=SecretId(row["secret_id"]), factory_id=FactoryId(row["factory_id"]), webhook_name=row["name"]
+        )
         for row in rows
     ]
 
 
 def delete(tx: Transaction, secret: SecretId, now: int) -> None:
-    """Remove every value of it, and free its name. Deleted webhooks still point to the row, and to no value."""
+    """Remove all values of the secret, and free its name. The row stays, because deleted webhooks reference it."""
     tx.run("UPDATE webhooks SET secret_version_id = NULL WHERE secret_id = :id", id=secret)
     tx.run("DELETE FROM secret_versions WHERE secret_id = :id", id=secret)
-    # No secret's name holds a dot, so a name that was freed is never taken again.
+    # Secret names contain no dot, so the new name can't equal the name of another secret.
     tx.run("UPDATE secrets SET deleted_at = :now, name = name || '.' || id WHERE id = :id", id=secret, now=now)
 
 
 def add_secret(
     tx: Transaction, secret: SecretId, team: TeamId, name: str, now: int, *, factory: FactoryId | None = None
 ) -> None:
-    """`factory` is the one whose people it is for, until it is used: None leaves it to the team's admins."""
+    """Add a secret without a value. `factory` is the factory in which it is created; None if only admins may use it."""
     tx.run(
         """
         INSERT INTO secrets (id, team_id, name, created_at, factory_id)
@@ -109,7 +111,7 @@ def add_secret(
 
 
 def add_version(tx: Transaction, secret: SecretId, value: SecretValue, keys: MasterKeys, now: int) -> str:
-    """Keep `value` as the secret's newest version. Returns the version's id."""
+    """Store `value` as the secret's newest version. Returns the version's id."""
     key = binding.sealing_key(tx, keys)
     newest = tx.one("SELECT COALESCE(MAX(version), 0) AS newest FROM secret_versions WHERE secret_id = :id", id=secret)
     version = newest["newest"] + 1 if newest else 1
@@ -138,7 +140,7 @@ def newest_version(tx: Transaction, secret: SecretId) -> str | None:
 
 
 def reveal(tx: Transaction, version_id: str, keys: MasterKeys) -> SecretValue:
-    """The value itself, for the two who need it: the verifier and the sender of a sample."""
+    """The secret's value, for verifying deliveries and for sending samples."""
     row = tx.one("SELECT key_id, sealed FROM secret_versions WHERE id = :id", id=version_id)
     if row is None:
         raise LookupError(version_id)

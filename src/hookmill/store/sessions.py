@@ -1,4 +1,4 @@
-"""Sessions, passwords and sign-in links as rows. What opens anything is kept as a digest or a hash alone."""
+"""Reads and updates sessions, passwords and sign-in links. Stores only digests of tokens and hashes of passwords."""
 
 from hookmill.domain.ids import FactoryId, TeamId
 from hookmill.domain.permission import Role
@@ -27,7 +27,8 @@ def by_digest(tx: Transaction, digest: bytes) -> Session | None:
     return Session(member_id=row["member_id"], created_at=row["created_at"], last_seen_at=row["last_seen_at"])
 
 
-def mark_seen(tx: Transaction, digest: bytes, now: int) -> None:
+def mark_used(tx: Transaction, digest: bytes, now: int) -> None:
+    """Record the time of the session's last use, in µs since 1970."""
     tx.run("UPDATE sessions SET last_seen_at = :now WHERE digest = :digest", digest=digest, now=now)
 
 
@@ -86,8 +87,7 @@ def roles_of(tx: Transaction, member: str) -> dict[FactoryId, Role]:
 
 
 def has_password(tx: Transaction, member: str, password_hash: str) -> bool:
-    """Whether this is still what is kept of the member's password. On PostgreSQL it then stays until the transaction
-    ends."""
+    """Whether the member's stored hash is still `password_hash`. If so, it can't change before the transaction ends."""
     row = tx.one(
         f"""
         SELECT id FROM members
@@ -104,13 +104,13 @@ def set_password(tx: Transaction, member: str, password_hash: str) -> None:
     tx.run("UPDATE members SET password_hash = :hash WHERE id = :member", member=member, hash=password_hash)
 
 
-def anybody_signs_in(tx: Transaction) -> bool:
-    """Whether there is a member who has chosen a password."""
+def any_member_has_password(tx: Transaction) -> bool:
+    """Whether any member can sign in."""
     return tx.one("SELECT 1 FROM members WHERE password_hash IS NOT NULL AND removed_at IS NULL LIMIT 1") is not None
 
 
-def offer_link(tx: Transaction, digest: bytes, link: SignInLink) -> None:
-    """The one link of that member, or of the first admin, from now on: those before it are good no more."""
+def add_link(tx: Transaction, digest: bytes, link: SignInLink) -> None:
+    """Add a link for the member, or for the first admin. The previous link stops working."""
     if link.member_id is None:
         tx.run("DELETE FROM sign_in_links WHERE member_id IS NULL")
     else:
@@ -127,7 +127,7 @@ def offer_link(tx: Transaction, digest: bytes, link: SignInLink) -> None:
     )
 
 
-def link_with(tx: Transaction, digest: bytes) -> SignInLink | None:
+def link_by_digest(tx: Transaction, digest: bytes) -> SignInLink | None:
     row = tx.one("SELECT team_id, member_id, expires_at FROM sign_in_links WHERE digest = :digest", digest=digest)
     if row is None:
         return None
@@ -135,5 +135,5 @@ def link_with(tx: Transaction, digest: bytes) -> SignInLink | None:
 
 
 def use_link(tx: Transaction, digest: bytes) -> bool:
-    """True for the one who uses it first."""
+    """Consume the link. Returns False if it was already used."""
     return tx.run("DELETE FROM sign_in_links WHERE digest = :digest", digest=digest) == 1

@@ -1,9 +1,10 @@
-"""How long the store waits for a database."""
+"""Timeouts of statements, locks and connections."""
 
 from typing import Final
 
 BUSY_SECONDS: Final = 2
-"""How long a statement waits for another process's lock before it counts as unavailable."""
+"""The time that a statement waits for a lock. Then the store counts as unavailable."""
 STATEMENT_SECONDS: Final = 5
-SILENCE_SECONDS: Final = 2.0 * STATEMENT_SECONDS
-"""After so long without a word PostgreSQL counts as gone. It ends a statement by itself much earlier."""
+RESPONSE_SECONDS: Final = 2.0 * STATEMENT_SECONDS
+"""The time without a response after which a connection to PostgreSQL is closed. The server itself cancels a statement
+much earlier."""

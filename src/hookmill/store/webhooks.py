@@ -1,5 +1,4 @@
-"""Webhooks as rows. Whatever changes what a delivery would meet raises the webhook's revision in the same
-transaction."""
+"""Reads and updates webhooks. A change that affects deliveries raises the webhook's revision in its transaction."""
 
 import json
 from collections.abc import Collection, Iterable, Sequence
@@ -70,19 +69,20 @@ def count_live(tx: Transaction, factory: FactoryId) -> int:
 
 
 def by_uid(tx: Transaction, uid: WebhookUid) -> Webhook | None:
-    """The webhook in any state: a deleted one keeps its history."""
+    """The webhook in any state, also deleted; None if the uid is unknown."""
     row = tx.one(f"SELECT {_COLUMNS} FROM webhooks w JOIN secrets s ON s.id = w.secret_id WHERE w.uid = :uid", uid=uid)
     return _webhook(row) if row else None
 
 
 def with_uids(tx: Transaction, uids: Collection[WebhookUid]) -> dict[WebhookUid, Webhook]:
-    """Those of the uids that there are, in any state and of any factory."""
+    """The webhooks with these uids, in any state and of any factory. Unknown uids are omitted."""
     if not uids:
         return {}
-    numbered = {f"uid_{number}": uid for number, uid in enumerate(uids)}
-    places = ", ".join(f":{name}" for name in numbered)
+    parameters = {f"uid_{number}": uid for number, uid in enumerate(uids)}
+    placeholders = ", ".join(f":{name}" for name in parameters)
     rows = tx.all(
-        f"SELECT {_COLUMNS} FROM webhooks w JOIN secrets s ON s.id = w.secret_id WHERE w.uid IN ({places})", **numbered
+        f"SELECT {_COLUMNS} FROM webhooks w JOIN secrets s ON s.id = w.secret_id WHERE w.uid IN ({placeholders})",
+        **parameters,
     )
     return {WebhookUid(row["uid"]): _webhook(row) for row in rows}
 
@@ -126,7 +126,7 @@ def set_state(tx: Transaction, uid: WebhookUid, state: WebhookState, now: int) -
 
 
 def rename(tx: Transaction, uid: WebhookUid, name: str) -> None:
-    # A name decides nothing about a delivery, but whoever listens may be told it.
+    # The name does not affect how a delivery is evaluated, but an ingress process may report it.
     tx.run("UPDATE webhooks SET name = :name, revision = revision + 1 WHERE uid = :uid", uid=uid, name=name)
 
 
@@ -144,8 +144,8 @@ def set_event_header(tx: Transaction, uid: WebhookUid, header: str | None) -> No
     )
 
 
-def redefine(tx: Transaction, uid: WebhookUid, as_new: NewWebhook) -> None:
-    """Make it what `as_new` says, its uid, name, state and log aside."""
+def redefine(tx: Transaction, uid: WebhookUid, definition: NewWebhook) -> None:
+    """Replace the webhook's configuration. The uid, name, state and log stay."""
     tx.run(
         """
         UPDATE webhooks
@@ -155,14 +155,14 @@ def redefine(tx: Transaction, uid: WebhookUid, as_new: NewWebhook) -> None:
         WHERE uid = :uid
         """,
         uid=uid,
-        auth_mode=as_new.auth_mode.value,
-        secret=as_new.secret_id,
-        version=as_new.secret_version_id,
-        scheme=as_new.signature_scheme,
-        options=_stored_options(as_new.signature_options),
-        handshakes=as_new.answers_handshakes,
-        header=as_new.delivery_id_header,
-        event_header=as_new.event_header,
+        auth_mode=definition.auth_mode.value,
+        secret=definition.secret_id,
+        version=definition.secret_version_id,
+        scheme=definition.signature_scheme,
+        options=_stored_options(definition.signature_options),
+        handshakes=definition.answers_handshakes,
+        header=definition.delivery_id_header,
+        event_header=definition.event_header,
     )
 
 
@@ -175,7 +175,7 @@ def use_secret_version(tx: Transaction, uid: WebhookUid, version_id: str) -> Non
 
 
 def secret_of(tx: Transaction, uid: WebhookUid) -> tuple[SecretId, str | None]:
-    """The team secret that the webhook names, and the version that it uses: None before there is any."""
+    """The id of the webhook's team secret, and of the version that it uses; None before the first version."""
     row = tx.one("SELECT secret_id, secret_version_id FROM webhooks WHERE uid = :uid", uid=uid)
     if row is None:
         raise LookupError(uid)
@@ -183,10 +183,10 @@ def secret_of(tx: Transaction, uid: WebhookUid) -> tuple[SecretId, str | None]:
 
 
 def raise_revisions(tx: Transaction, factory: FactoryId, uids: Iterable[WebhookUid]) -> None:
-    """Make every process judge these webhooks of the factory afresh: who listens to them has changed."""
-    # In one order everywhere, as admission locks them: two that wait for each other would both fail.
-    ours = "SELECT no FROM webhooks WHERE uid = :uid AND factory_id = :factory"
-    numbers = [row["no"] for uid in set(uids) if (row := tx.one(ours, uid=uid, factory=factory))]
+    """Make every process reload these webhooks of the factory, because their automations have changed."""
+    # Locks are taken in the order of the numbers, as admission does. Otherwise transactions could deadlock.
+    sql = "SELECT no FROM webhooks WHERE uid = :uid AND factory_id = :factory"
+    numbers = [row["no"] for uid in set(uids) if (row := tx.one(sql, uid=uid, factory=factory))]
     for no in sorted(numbers):
         tx.run("UPDATE webhooks SET revision = revision + 1 WHERE no = :no", no=no)
 
@@ -196,7 +196,7 @@ def _stored_options(options: dict[str, Any] | None) -> str | None:
 
 
 def options_from(stored: str | None) -> dict[str, Any] | None:
-    """What a user filled in for a scheme, as it is stored."""
+    """The signature options from their stored JSON text."""
     return json.loads(stored) if stored is not None else None
 
 

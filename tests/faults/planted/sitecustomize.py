@@ -108,7 +108,7 @@ def _fail_at_steps(order: Path) -> None:
 def _translated() -> AbstractContextManager[None]:
     from hookmill.store import database
 
-    return database._as_unavailable()
+    return database._raising_unavailable()
 
 
 def _trace_the_writer(command: list[str], channel: socket.socket, url: str) -> None:

@@ -122,7 +122,7 @@ def _commit(
             outcomes = admit(tx, [item.plan for item in batch])
             add_dropped(tx, dropped)
     except StoreUnavailable as error:
-        database.forget_connections()
+        database.discard_connections()
         return [_UNAVAILABLE] * len(batch), str(error)
     except Exception as error:
         # A defect must not end the process, because the next batch may succeed. The error's text may contain a body.

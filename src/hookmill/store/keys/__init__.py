@@ -1,1 +1,1 @@
-"""Master keys: how they seal secrets, where they are kept, which ones the database uses, and how they are rotated."""
+"""Master keys: sealing secrets, the key file, the keys that the database uses, and rotation."""

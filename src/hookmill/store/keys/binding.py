@@ -1,7 +1,7 @@
-"""Which master key seals in this database, and which ones an unfinished rotation still needs.
+"""Stores which master key seals in this database, and which keys an unfinished rotation still needs.
 
-The database decides which key seals. Processes may have read their keys before or after a rotation began; they ask here
-in the transaction that seals, so none of them uses a key that is about to go.
+The database decides which key seals. Processes may have loaded their keys before or after a rotation began, so they
+read the key's id in the transaction that seals. So no process seals with a key that is being retired.
 """
 
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ _RETIRING = "retiring master keys"
 
 @dataclass(frozen=True, slots=True)
 class KeysInUse:
-    """By their ids: the key that seals, and those that an unfinished rotation still needs."""
+    """The ids of the key that seals, and of the keys that an unfinished rotation still needs."""
 
     sealing: str
     retiring: tuple[str, ...]
 
 
 def keys_in_use(tx: Transaction) -> KeysInUse | None:
-    """None before the first key."""
+    """The keys in use; None before the first key."""
     sealing = metadata.value(tx, _MASTER_KEY)
     if sealing is None:
         return None
@@ -33,7 +33,7 @@ def keys_in_use(tx: Transaction) -> KeysInUse | None:
 
 
 def check_master_key(in_use: KeysInUse, keys: MasterKeys) -> None:
-    """Raises `WrongKey` unless every key that is in use is available."""
+    """Raises `WrongKey` if a key that is in use is missing."""
     try:
         keys.named(in_use.sealing)
     except WrongKey as missing:
@@ -52,27 +52,27 @@ def check_master_key(in_use: KeysInUse, keys: MasterKeys) -> None:
 
 
 def bind_master_key(tx: Transaction, keys: MasterKeys) -> None:
-    """Remember the first key, and raise `WrongKey` for any other: with a wrong key nothing is changed."""
+    """Store the id of the first key. Raises `WrongKey` if the database already uses a key that is missing."""
     metadata.set_first_value(tx, _MASTER_KEY, keys.newest.id)
-    # Another process may have been first, with another key.
+    # Another process may have stored another key first.
     in_use = keys_in_use(tx)
     assert in_use is not None
     check_master_key(in_use, keys)
 
 
 def sealing_key(tx: Transaction, keys: MasterKeys) -> MasterKey:
-    """The key to seal with in this transaction. Raises `WrongKey` when it is not available."""
+    """The key to seal with in this transaction. Raises `WrongKey` if it is missing."""
     key_id = sealing_key_id(tx)
     return keys.named(key_id) if key_id is not None else keys.newest
 
 
 def sealing_key_id(tx: Transaction) -> str | None:
-    """The key that seals. No rotation changes it before this transaction ends."""
+    """The id of the key that seals. No rotation changes it before this transaction ends."""
     return metadata.value(tx, _MASTER_KEY, locked=True)
 
 
 def begin_rotation(tx: Transaction, old_id: str, new_id: str) -> None:
-    """From here on every process seals with the new key. Raises `Conflict` when another rotation was faster."""
+    """Make every process seal with the new key. Raises `Conflict` if another rotation has begun."""
     if not metadata.replace_value(tx, _MASTER_KEY, old_id, new_id):
         raise Conflict("Another rotation is in progress. `hookmill keys show` shows its progress.")
     in_use = keys_in_use(tx)
@@ -83,5 +83,5 @@ def begin_rotation(tx: Transaction, old_id: str, new_id: str) -> None:
 
 
 def end_rotation(tx: Transaction) -> None:
-    """Nothing is sealed with the retiring keys any longer."""
+    """Record that no row is sealed with the retiring keys."""
     metadata.remove_value(tx, _RETIRING)

@@ -1,5 +1,7 @@
-"""The file `master.key`: one key a line, newest first. It is only ever replaced whole, so whoever reads it finds the
-keys of before or those of after."""
+"""The file `master.key`, with one key on each line, newest first.
+
+The file is replaced atomically, so a reader gets either the old keys or the new ones.
+"""
 
 import fcntl
 import os
@@ -17,52 +19,52 @@ from hookmill.store.private_file import OWNER_ONLY, open_lock_file
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """The master keys of an installation that has them in its data directory."""
+    """The key file of an installation whose master keys are in its data directory."""
 
     path: Path
 
     @property
     def retired_path(self) -> Path:
-        """Where keys go that nothing is sealed with any more. The service never reads it."""
+        """The file of retired keys, with which no row is sealed. The service never reads it."""
         return self.path.with_name(f"{self.path.name}.retired")
 
     def exists(self) -> bool:
         return self.path.exists()
 
     def read(self) -> list[MasterKey]:
-        """The keys, newest first. Raises `Invalid` when they can't be used, without repeating any."""
+        """The keys, newest first. Raises `Invalid` if the file is missing or a line is not a key."""
         try:
             return _keys_in(self.path)
         except FileNotFoundError:
             raise Invalid(f"The master key {self.path} is missing. Restore it, or set HOOKMILL_MASTER_KEY.") from None
 
-    def make(self) -> None:
-        """Write a first key, unless another start was faster."""
+    def create(self) -> None:
+        """Create the file with a new key, unless another process has created it."""
         keys = [new_master_key()]
-        # Linked, not renamed: a key that is there is never replaced.
+        # Linking, unlike renaming, never replaces an existing file.
         with suppress(FileExistsError), _prepared(self.path, keys) as prepared:
             os.link(prepared, self.path)
         _sync_directory(self.path.parent)
 
     def write(self, keys: Sequence[MasterKey]) -> None:
-        """These keys, newest first, instead of what is there. Durable when this returns. For who holds the file."""
+        """Replace the keys, durably. `keys` is newest first. Call it inside `locked`."""
         _replace(self.path.resolve(), keys, like=self.path.stat())
 
     def retire(self, keys: Sequence[MasterKey]) -> None:
         """Move these keys to the file of retired keys, for older backups. The caller holds the file's lock."""
         if not keys:
             return
-        kept = _keys_in(self.retired_path) if self.retired_path.exists() else []
-        new = [key for key in keys if key not in kept]
-        _replace(self.retired_path, [*new, *kept], like=self.path.stat())
+        retired = _keys_in(self.retired_path) if self.retired_path.exists() else []
+        new = [key for key in keys if key not in retired]
+        _replace(self.retired_path, [*new, *retired], like=self.path.stat())
         self.write([key for key in self.read() if key not in keys])
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep other commands from changing the file. Raises `Conflict`."""
+    def locked(self) -> Iterator[None]:
+        """Prevent other commands from changing the file. Raises `Conflict` if another command has locked it."""
         with open_lock_file(self.path.with_name(f"{self.path.name}.lock")) as lock:
             with suppress(OSError):
-                # Whoever runs the service may be the next to need it.
+                # If root created the lock file, the service's user must still be able to open it.
                 owner = self.path.stat()
                 os.fchown(lock.fileno(), owner.st_uid, owner.st_gid)
             try:
@@ -88,16 +90,16 @@ def _replace(path: Path, keys: Sequence[MasterKey], *, like: os.stat_result) -> 
 
 @contextmanager
 def _prepared(path: Path, keys: Sequence[MasterKey], *, like: os.stat_result | None = None) -> Iterator[Path]:
-    """A file beside `path` with these keys in it, whole and on the disk; gone afterwards unless it was moved.
+    """A synced temporary file with these keys, beside `path`. It is removed afterwards unless it was moved.
 
-    It belongs to whom `like` belongs to: root may be the one who rotates, and the service must go on reading it.
+    Its owner and mode are those of `like`: root may rotate the keys, but the service must still be able to read them.
     """
     prepared = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
     descriptor = os.open(prepared, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            made = os.fstat(descriptor)
-            if like is not None and (like.st_uid, like.st_gid) != (made.st_uid, made.st_gid):
+            status = os.fstat(descriptor)
+            if like is not None and (like.st_uid, like.st_gid) != (status.st_uid, status.st_gid):
                 os.fchown(descriptor, like.st_uid, like.st_gid)
             if like is not None:
                 os.fchmod(descriptor, stat.S_IMODE(like.st_mode))

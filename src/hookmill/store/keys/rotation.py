@@ -1,15 +1,14 @@
-"""Rotation of the master key, under a running service: everything sealed is opened with its old key and sealed with the
-new one.
+"""Rotates the master key while the service runs: opens each row with its old key, and seals it with the new key.
 
-The order makes it safe to be cut off anywhere, and to be begun again:
+A rotation can be interrupted at any step, and continued later:
 
-1. the new key is in the key file, on the disk, before anything is sealed with it;
-2. the database names it, and from then on everybody seals with it (`binding.sealing_key`);
-3. every row is opened, and sealed again unless the new key opens it;
-4. the database forgets that the old key was needed;
-5. the old key leaves the key file.
+1. Add the new key to the key file, durably, before anything is sealed with it.
+2. Store the new key's id in the database. From then on, every process seals with it (`binding.sealing_key`).
+3. Open every row, and reseal it unless the new key opens it.
+4. Record in the database that the old keys are no longer needed.
+5. Remove the old keys from the key file.
 
-Processes read the key file again when they meet a key that they don't know, so none has to be told.
+A process that reads an unknown key's id from a row reads the key file again, so no process must be notified.
 """
 
 import time
@@ -18,25 +17,25 @@ from dataclasses import dataclass
 from typing import Final
 
 from hookmill.domain.errors import Conflict
-from hookmill.store.database import Database, Row, Transaction, retried
+from hookmill.store.database import Database, Row, Transaction, retry
 from hookmill.store.keys import binding
 from hookmill.store.keys.binding import KeysInUse
 from hookmill.store.keys.key_file import KeyFile
 from hookmill.store.keys.sealing import KeyRing, MasterKey, WrongKey, new_master_key
 
 SEALED: Final = ("secret_versions", "idempotency_keys")
-"""Every table with something sealed in it. Each has `id`, `key_id` and `sealed`, and is sealed to the row's id."""
+"""The tables with sealed values. Their columns are `id`, `key_id` and `sealed`; a value is bound to its row's id."""
 
-ROWS_AT_ONCE: Final = 100
-TRIES: Final = 10
-"""How often a few rows are tried to be written while others hold the database."""
-REST: Final = 2.0
-"""After each write, as a multiple of the time that it took: SQLite's one writing place belongs to the deliveries."""
+PAGE_ROWS: Final = 100
+ATTEMPTS: Final = 10
+"""The maximum of attempts to write the rows of a page."""
+PAUSE_FACTOR: Final = 2.0
+"""The pause after each write, as a multiple of the write's duration. Meanwhile, deliveries use SQLite's only writer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationPlan:
-    """What a rotation is to do: `new` seals, and `old` are no longer needed when it is done."""
+    """The keys of a rotation: `new` seals, and `old` are retired at the end."""
 
     new: MasterKey
     old: tuple[MasterKey, ...]
@@ -44,13 +43,13 @@ class RotationPlan:
 
     @property
     def begins(self) -> bool:
-        """Whether this is a new rotation, and not the rest of one that was cut off."""
+        """Whether this starts a rotation, instead of continuing an interrupted one."""
         return self.new.id != self.in_use.sealing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationResult:
-    """What came of a rotation. All keys are named by their ids."""
+    """The result of a rotation. Keys are given by their ids."""
 
     key_id: str
     began: bool
@@ -61,24 +60,24 @@ class RotationResult:
 
 
 def plan(in_use: KeysInUse, keys: Sequence[MasterKey]) -> RotationPlan | None:
-    """What there is to do with these keys, newest first. None when the newest seals, and no other is there or needed.
+    """The rotation to the newest of these keys, which are newest first. None if that key is the only one, and in use.
 
-    Raises `WrongKey` when one that is in use is missing.
+    Raises `WrongKey` if a key that is in use is missing.
     """
     binding.check_master_key(in_use, KeyRing(keys))
-    place = [key.id for key in keys].index(in_use.sealing)
-    # What stands before the key in use was put there to follow it.
+    position = [key.id for key in keys].index(in_use.sealing)
+    # A key before the one in use was added to replace it.
     new = keys[0]
     old = tuple(key for key in keys if key != new)
-    if place == 0 and not old and not in_use.retiring:
+    if position == 0 and not old and not in_use.retiring:
         return None
     return RotationPlan(new=new, old=old, in_use=in_use)
 
 
 def add_key(file: KeyFile, in_use: KeysInUse) -> tuple[MasterKey, bool]:
-    """The key that is to follow, and whether this call made it: one that waits already is not added to.
+    """The next key, and whether this call created it. If the file already has a next key, that one is returned.
 
-    For who holds the file.
+    Call it inside `KeyFile.locked`.
     """
     keys = file.read()
     binding.check_master_key(in_use, KeyRing(keys))
@@ -90,7 +89,7 @@ def add_key(file: KeyFile, in_use: KeysInUse) -> tuple[MasterKey, bool]:
 
 
 def begin(tx: Transaction, planned: RotationPlan) -> bool:
-    """Step 2. False when it was done before. Raises `Conflict` when another rotation was faster."""
+    """Step 2. Returns False if it is already done. Raises `Conflict` if another rotation has begun."""
     if binding.sealing_key_id(tx) == planned.new.id:
         return False
     binding.begin_rotation(tx, planned.in_use.sealing, planned.new.id)
@@ -100,19 +99,19 @@ def begin(tx: Transaction, planned: RotationPlan) -> bool:
 def finish(
     database: Database, planned: RotationPlan, advance: Callable[[int], None] = lambda _rows: None
 ) -> RotationResult:
-    """Steps 3 and 4. `advance` hears how many rows more were seen."""
+    """Steps 3 and 4. `advance` is called with the number of rows of each page."""
     sealed_again, unreadable = 0, []
     for table in SEALED:
         for page in _pages(database, table):
             changes = []
             for row in page:
-                opening = _opening(row, planned)
-                if opening is None:
+                opening_key = _opening_key(row, planned)
+                if opening_key is None:
                     unreadable.append(f"{table} {row['id']}")
-                elif opening != planned.new or row["key_id"] != planned.new.id:
-                    changes.append((row, planned.new.seal_again(bytes(row["sealed"]), row["id"], opening)))
+                elif opening_key != planned.new or row["key_id"] != planned.new.id:
+                    changes.append((row, planned.new.reseal(bytes(row["sealed"]), row["id"], opening_key)))
             if changes:
-                sealed_again += _seal_again(database, table, planned, changes)
+                sealed_again += _write_resealed(database, table, planned, changes)
             advance(len(page))
     _write(database, lambda tx: _end(tx, planned))
     return RotationResult(
@@ -125,12 +124,12 @@ def finish(
 
 
 def rows(tx: Transaction) -> int:
-    """How many rows `finish` looks at."""
+    """The number of rows that `finish` checks."""
     return sum(rows_by_key(tx).values())
 
 
 def rows_by_key(tx: Transaction) -> dict[str, int]:
-    """How many rows each key has sealed, by its id."""
+    """The number of rows that each key has sealed, by the key's id."""
     counts: dict[str, int] = {}
     for table in SEALED:
         for row in tx.all(f"SELECT key_id, COUNT(*) AS number FROM {table} GROUP BY key_id"):
@@ -139,24 +138,24 @@ def rows_by_key(tx: Transaction) -> dict[str, int]:
 
 
 def _end(tx: Transaction, planned: RotationPlan) -> None:
-    _refuse_if_overtaken(tx, planned)
+    _refuse_if_superseded(tx, planned)
     binding.end_rotation(tx)
 
 
-def _refuse_if_overtaken(tx: Transaction, planned: RotationPlan) -> None:
+def _refuse_if_superseded(tx: Transaction, planned: RotationPlan) -> None:
     if binding.sealing_key_id(tx) != planned.new.id:
         raise Conflict("Another rotation is in progress. It finishes the remaining rows.")
 
 
 def _pages(database: Database, table: str) -> Iterator[Sequence[Row]]:
-    """All rows. One that is added behind this reading's back is sealed with the new key by whoever adds it."""
+    """All rows. A row that is added meanwhile is already sealed with the new key."""
     last = ""
     while True:
         with database.read() as tx:
             rows = tx.all(
-                f"SELECT id, key_id, sealed FROM {table} WHERE id > :last ORDER BY id LIMIT :most",
+                f"SELECT id, key_id, sealed FROM {table} WHERE id > :last ORDER BY id LIMIT :page_rows",
                 last=last,
-                most=ROWS_AT_ONCE,
+                page_rows=PAGE_ROWS,
             )
         if not rows:
             return
@@ -164,8 +163,8 @@ def _pages(database: Database, table: str) -> Iterator[Sequence[Row]]:
         last = rows[-1]["id"]
 
 
-def _opening(row: Row, planned: RotationPlan) -> MasterKey | None:
-    """The key that really opens the row, whatever the row says: no key may go that is still needed."""
+def _opening_key(row: Row, planned: RotationPlan) -> MasterKey | None:
+    """The key that opens the row; None if there is none. The row's `key_id` may be wrong, so all keys are tried."""
     for key in sorted((planned.new, *planned.old), key=lambda key: key.id != row["key_id"]):
         try:
             key.open(bytes(row["sealed"]), row["id"])
@@ -175,30 +174,30 @@ def _opening(row: Row, planned: RotationPlan) -> MasterKey | None:
     return None
 
 
-def _seal_again(database: Database, table: str, planned: RotationPlan, changes: Sequence[tuple[Row, bytes]]) -> int:
+def _write_resealed(database: Database, table: str, planned: RotationPlan, changes: Sequence[tuple[Row, bytes]]) -> int:
     def write(tx: Transaction) -> int:
-        _refuse_if_overtaken(tx, planned)
+        _refuse_if_superseded(tx, planned)
         return sum(
             tx.run(
-                f"UPDATE {table} SET key_id = :key, sealed = :sealed WHERE id = :id AND sealed = :was",
+                f"UPDATE {table} SET key_id = :key, sealed = :sealed WHERE id = :id AND sealed = :before",
                 key=planned.new.id,
                 sealed=sealed,
                 id=row["id"],
-                was=bytes(row["sealed"]),
+                before=bytes(row["sealed"]),
             )
             for row, sealed in changes
         )
 
-    began = time.monotonic()
-    written = _write(database, write)
+    start = time.monotonic()
+    rows_written = _write(database, write)
     if database.on_sqlite:
-        time.sleep(REST * (time.monotonic() - began))
-    return written
+        time.sleep(PAUSE_FACTOR * (time.monotonic() - start))
+    return rows_written
 
 
 def _write(database: Database, work: Callable[[Transaction], int | None]) -> int:
-    def written() -> int:
+    def write() -> int:
         with database.write() as tx:
             return work(tx) or 0
 
-    return retried(written, times=TRIES)
+    return retry(write, attempts=ATTEMPTS)

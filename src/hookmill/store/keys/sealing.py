@@ -1,6 +1,6 @@
-"""Secrets at rest: AES-256-GCM, bound to the row that they stand in.
+"""Encryption of secrets at rest: AES-256-GCM, with the row's id as associated data.
 
-A ciphertext moved to another row does not open, and a database without its master key is worth nothing.
+A ciphertext that was moved to another row can't be opened. A copy of the database without the key reveals no secret.
 """
 
 import base64
@@ -21,12 +21,12 @@ _NONCE_BYTES: Final = 12
 
 
 class WrongKey(Invalid):
-    """The master key is not the one that this database's secrets are sealed with."""
+    """The key that sealed a value is missing, or the value was altered."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MasterKey:
-    """A key that seals secrets. `id` is a fingerprint, safe to show."""
+    """A key that seals secrets. `id` is a fingerprint, and not secret."""
 
     value: bytes
 
@@ -35,23 +35,23 @@ class MasterKey:
         return sha256(b"hookmill master key" + self.value).hexdigest()[:16]
 
     def seal(self, secret: SecretValue, row: str) -> bytes:
-        """Ciphertext for the row named `row`, and for no other."""
+        """The ciphertext, bound to the row with the id `row`."""
         return self._seal(secret.reveal().encode(), row)
 
     def open(self, sealed: bytes, row: str) -> SecretValue:
-        """Raises `WrongKey` when the ciphertext is another row's, another key's, or altered."""
+        """The secret. Raises `WrongKey` if the ciphertext is another row's or another key's, or was altered."""
         return SecretValue(self._open(sealed, row).decode())
 
-    def seal_again(self, sealed: bytes, row: str, opening: "MasterKey") -> bytes:
-        """What `opening` opens, sealed with this key. Raises `WrongKey` as `open` does."""
-        return self._seal(opening._open(sealed, row), row)
+    def reseal(self, sealed: bytes, row: str, opening_key: "MasterKey") -> bytes:
+        """Open with `opening_key`, and seal with this key. Raises `WrongKey` as `open` does."""
+        return self._seal(opening_key._open(sealed, row), row)
 
     @property
     def newest(self) -> "MasterKey":
         return self
 
     def named(self, key_id: str) -> "MasterKey":
-        """This key, if that is its id: a key alone is a ring of one. Raises `WrongKey`."""
+        """This key, if it has the id. So a single key can be used as `MasterKeys`. Raises `WrongKey`."""
         if key_id != self.id:
             raise WrongKey(_missing_key(key_id, [self.id]))
         return self
@@ -135,7 +135,7 @@ def _missing_key(key_id: str, available: Sequence[str]) -> str:
 
 
 def master_key_from_text(text: str) -> MasterKey:
-    """A key written as base64 of 32 bytes. Raises `Invalid` without repeating it."""
+    """The key from its base64 text. Raises `Invalid`, without the text, if it is not 32 bytes in base64."""
     try:
         value = base64.b64decode(text.strip(), validate=True)
     except ValueError:
@@ -146,7 +146,7 @@ def master_key_from_text(text: str) -> MasterKey:
 
 
 def as_text(key: MasterKey) -> str:
-    """The key as it is written down. For the key file alone."""
+    """The key's base64 text, for the key file only."""
     return base64.b64encode(key.value).decode()
 
 
