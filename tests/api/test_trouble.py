@@ -100,7 +100,7 @@ def test_a_revoked_key_is_answered_like_a_missing_one():
 
 
 def test_a_factory_of_files_refuses_changes_to_definitions_only(api: Api, stocked: Stocked):
-    api.management.factories.take_by_files(api.world.may)
+    api.management.factories.define_by_files(api.world.may)
     path = f"{WEBHOOKS}/{stocked.webhook.webhook.uid}"
 
     refused = [

@@ -262,6 +262,6 @@ def test_an_unknown_webhook_is_named_in_the_error(log: Log, hookmill: Hookmill):
 
 def test_an_unknown_factory_is_named_with_those_that_exist(log: Log, hookmill: Hookmill):
     assert (
-        "No factory is named 'nope'. There are: default."
+        "No factory is named 'nope'. The factories are: default."
         in hookmill("webhook", "list", "--factory", "nope", ends=1).err
     )

@@ -212,7 +212,7 @@ def test_an_apply_without_consent_is_shown(dashboard: Dashboard, manager: Visito
 
 def test_a_long_plan_is_cut_and_says_so(dashboard: Dashboard, manager: Visitor):
     lines = (f"+ automation number {number} {'x' * 1_000}" for number in range(1_000))
-    dashboard.management.definition_runs.note(
+    dashboard.management.definition_runs.store(
         dashboard.world.may, DefinitionAct.PLAN, DefinitionOutcome.DONE, "1,000 to create.", lines
     )
 

@@ -626,7 +626,7 @@ def test_where_files_rule_an_automation_is_read_and_switched(page: Page, install
     made = installation.management.webhooks.create(may, "hook")
     triggers = [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}]
     known = installation.management.automations.create(may, "Filed", prompt="Do it.", triggers=triggers)
-    installation.management.factories.take_by_files(may)
+    installation.management.factories.define_by_files(may)
 
     page.goto(installation.at(f"/f/files/automations/{known.id}"))
     expect(page.get_by_text("Definition files define this factory.")).to_be_visible()

@@ -288,7 +288,7 @@ def test_a_factorys_name_is_taken_once_and_can_stand_in_an_address(admin: Visito
     unreachable = admin.post("/team/factories", {"name": ".."})
 
     assert (first.status, second.status, unreachable.status) == (303, 422, 422)
-    assert "There is a factory named 'payments' already" in text_of(second.body)
+    assert "A factory named 'payments' already exists" in text_of(second.body)
     assert "its name stands in addresses" in text_of(unreachable.body)
 
 

@@ -268,7 +268,7 @@ def test_in_a_factory_defined_by_files_only_state_and_secret_change_here(
 ):
     filed = factory(installation, "filed")
     one = installation.management.webhooks.create(filed, "in a file")
-    installation.management.factories.take_by_files(filed)
+    installation.management.factories.define_by_files(filed)
     page.goto(installation.at(f"/f/filed/webhooks/{one.webhook.uid}"))
 
     expect(page.get_by_text("hookmill apply")).to_be_visible()

@@ -79,7 +79,7 @@ def test_duplicates_by_body_and_by_id_are_counted_separately(world: World):
 
     day = world.management.log.activity(world.may)[made.webhook.uid]
 
-    assert (day.duplicates_by_body, day.duplicates_looked_at) == (2, 4)
+    assert (day.duplicates_by_body, day.duplicates_checked) == (2, 4)
 
 
 def test_the_reason_of_the_last_failed_authentication_is_shown(world: World):

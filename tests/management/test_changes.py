@@ -94,7 +94,7 @@ def test_a_factory_that_files_define_changes_through_them_alone(world: World):
     made = world.webhook("source")
     world.automation("triage", made)
     by_files = world.management.access.operator("default", channel=Channel.FILES)
-    world.management.factories.take_by_files(by_files)
+    world.management.factories.define_by_files(by_files)
     manage = world.management
 
     for attempt in (
@@ -153,21 +153,21 @@ def test_a_webhook_is_redefined_in_place(world: World):
 
 def test_a_repeated_request_finds_the_first_answer(world: World):
     with world.management.together(world.may):
-        assert world.management.idempotency.answered(world.may, "key", b"d" * 32) is None
-        world.management.idempotency.keep(world.may, "key", b"d" * 32, b'{"secret": "once"}')
+        assert world.management.idempotency.stored_response(world.may, "key", b"d" * 32) is None
+        world.management.idempotency.store(world.may, "key", b"d" * 32, b'{"secret": "once"}')
 
     with world.management.together(world.may):
-        assert world.management.idempotency.answered(world.may, "key", b"d" * 32) == b'{"secret": "once"}'
+        assert world.management.idempotency.stored_response(world.may, "key", b"d" * 32) == b'{"secret": "once"}'
         with pytest.raises(IdempotencyKeyReused):
-            world.management.idempotency.answered(world.may, "key", b"e" * 32)
+            world.management.idempotency.stored_response(world.may, "key", b"e" * 32)
     world.clock.advance(days=1)
     with world.management.together(world.may):
-        assert world.management.idempotency.answered(world.may, "key", b"d" * 32) is None
+        assert world.management.idempotency.stored_response(world.may, "key", b"d" * 32) is None
 
 
 def test_an_answer_that_is_kept_is_sealed(world: World):
     with world.management.together(world.may):
-        world.management.idempotency.keep(world.may, "key", b"d" * 32, b'{"secret": "once"}')
+        world.management.idempotency.store(world.may, "key", b"d" * 32, b'{"secret": "once"}')
 
     with world.database.read() as tx:
         [row] = tx.all("SELECT * FROM idempotency_keys")

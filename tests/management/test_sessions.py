@@ -193,7 +193,7 @@ def test_what_opens_nothing_any_more_is_forgotten(world: World, ada: str, admin:
     world.management.members.add(admin, "grace@example.com", "Grace")
     world.management.sessions.link_for(admin, "grace@example.com")
     with world.management.together(world.may):
-        world.management.idempotency.keep(world.may, "key", b"d" * 32, b"{}")
+        world.management.idempotency.store(world.may, "key", b"d" * 32, b"{}")
     world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600 + 1)
 
     run_retention(world.database, Path("nowhere"), world.clock())

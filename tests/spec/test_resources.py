@@ -257,7 +257,7 @@ def test_simultaneous_first_starts_create_one_factory(store_url):
 
 
 def test_unknown_factory_is_not_found_and_the_existing_are_named(world):
-    with pytest.raises(NotFound, match="There are: default"):
+    with pytest.raises(NotFound, match="The factories are: default"):
         world.management.access.operator("other")
 
 

@@ -134,7 +134,7 @@ def test_every_table_with_something_sealed_is_rotated():
 def test_afterwards_everything_is_sealed_with_the_new_key_alone(vault):
     [old] = vault.file.read()
     with vault.management.together(vault.may):
-        vault.management.idempotency.keep(vault.may, "a request", b"d" * 32, ANSWER)
+        vault.management.idempotency.store(vault.may, "a request", b"d" * 32, ANSWER)
 
     rotated = vault.rotate()
 
@@ -151,14 +151,14 @@ def test_afterwards_everything_is_sealed_with_the_new_key_alone(vault):
 
 def test_afterwards_every_value_is_what_it_was(vault):
     with vault.management.together(vault.may):
-        vault.management.idempotency.keep(vault.may, "a request", b"d" * 32, ANSWER)
+        vault.management.idempotency.store(vault.may, "a request", b"d" * 32, ANSWER)
     webhooks = vault.rows("webhooks")
 
     vault.rotate()
 
     with vault.process() as management:
         assert vault.revealed(management) == vault.values
-        assert management.idempotency.answered(vault.may, "a request", b"d" * 32) == ANSWER
+        assert management.idempotency.stored_response(vault.may, "a request", b"d" * 32) == ANSWER
     assert vault.rows("webhooks") == webhooks, "no revision was raised: nobody has to read anything again"
 
 
@@ -266,7 +266,7 @@ def test_a_sealing_that_holds_no_team_is_waited_for_too(vault):
 def test_what_is_replaced_while_it_is_sealed_again_stays_replaced(vault, monkeypatch):
     def keep(digest: bytes, answer: bytes) -> None:
         with vault.management.together(vault.may):
-            vault.management.idempotency.keep(vault.may, "a request", digest, answer)
+            vault.management.idempotency.store(vault.may, "a request", digest, answer)
 
     keep(b"1" * 32, b"the first answer")
     opening_key = rotation._opening_key
@@ -280,7 +280,7 @@ def test_what_is_replaced_while_it_is_sealed_again_stays_replaced(vault, monkeyp
     rotated = vault.rotate()
 
     assert rotated.sealed_again == 3
-    assert vault.management.idempotency.answered(vault.may, "a request", b"2" * 32) == ANSWER
+    assert vault.management.idempotency.stored_response(vault.may, "a request", b"2" * 32) == ANSWER
 
 
 # What is there is not always what it says
@@ -350,11 +350,11 @@ def test_in_the_middle_of_one_everybody_reads_and_seals_with_the_new_key(vault):
         management.webhooks.create(vault.may, "by a new process")
     vault.management.webhooks.create(vault.may, "by an old process")
     with vault.management.together(vault.may):
-        vault.management.idempotency.keep(vault.may, "a request", b"d" * 32, ANSWER)
+        vault.management.idempotency.store(vault.may, "a request", b"d" * 32, ANSWER)
 
     assert [row["key_id"] for row in vault.rows()].count(new.id) == 2
     assert [row["key_id"] for row in vault.rows("idempotency_keys")] == [new.id]
-    assert vault.management.idempotency.answered(vault.may, "a request", b"d" * 32) == ANSWER
+    assert vault.management.idempotency.stored_response(vault.may, "a request", b"d" * 32) == ANSWER
 
 
 def test_in_the_middle_of_one_a_start_without_the_old_key_is_refused(vault):
@@ -417,7 +417,7 @@ def test_a_key_that_was_added_waits_for_the_next_rotation(vault):
     assert vault.file.read() == [new, old]
     with vault.process() as management, management.together(vault.may):
         management.webhooks.create(vault.may, "still with the old")
-        management.idempotency.keep(vault.may, "a request", b"d" * 32, ANSWER)
+        management.idempotency.store(vault.may, "a request", b"d" * 32, ANSWER)
     assert vault.sealed_with() == {old.id}
     assert vault.rotate().key_id == new.id
     assert vault.file.read() == [new]

@@ -103,7 +103,7 @@ def apply(management: Management, may: MayManage, definitions: Definitions, *, m
         applied_plan = _plan_and_apply_steps(management, may, definitions)
         if applied_plan.needs_consent is not None and not may_delete:
             raise ConsentNeeded(applied_plan.needs_consent)
-        management.factories.take_by_files(may)
+        management.factories.define_by_files(may)
         webhooks = tuple(management.webhooks.all(may))
         _record_success(management, may, DefinitionAct.APPLY, applied_plan)
     return Applied(applied_plan, webhooks)
@@ -120,14 +120,14 @@ def _refusal_recorded(management: Management, may: MayManage, action: Definition
         problems = [str(problem) for problem in error.problems] if isinstance(error, UnusableDefinitions) else []
         summary = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}." if problems else str(error)
         with suppress(StoreUnavailable):
-            management.definition_runs.note(may, action, DefinitionOutcome.REFUSED, summary, problems)
+            management.definition_runs.store(may, action, DefinitionOutcome.REFUSED, summary, problems)
         raise
 
 
 def _record_success(management: Management, may: MayManage, action: DefinitionAct, plan: Plan) -> None:
     from hookmill.management import DefinitionOutcome
 
-    management.definition_runs.note(may, action, DefinitionOutcome.DONE, summary_of(plan), lines_of_plan(plan))
+    management.definition_runs.store(may, action, DefinitionOutcome.DONE, summary_of(plan), lines_of_plan(plan))
 
 
 def backtest(management: Management, may: MayView, definitions: Definitions) -> Iterator[Problem | None]:

@@ -30,7 +30,7 @@ class Access:
             factory = factories.factory_named(tx, factory_name)
             if factory is None:
                 names = ", ".join(factory.name for factory in factories.all_factories(tx)) or "none yet"
-                raise NotFound(f"No factory is named {factory_name[:100]!r}. There are: {names}.")
+                raise NotFound(f"No factory is named {factory_name[:100]!r}. The factories are: {names}.")
         return MayManage(actor=_operator(channel), factory=factory, is_admin=True)
 
     def operator_of_team(self, *, channel: Channel = Channel.CLI) -> MayAdminister:
@@ -58,11 +58,11 @@ class Access:
 
     def may_view(self, caller: Caller, factory_name: str) -> MayView:
         """Raises `NotFound` for a factory that is unknown, or that the caller may not see."""
-        return caller.to_view(self._named(factory_name), factory_name)
+        return caller.to_view(self._factory_named(factory_name), factory_name)
 
     def may_manage(self, caller: Caller, factory_name: str) -> MayManage:
         """Raises `NotFound` as `may_view`, and `Forbidden` if the caller's role is too low."""
-        return caller.to_manage(self._named(factory_name), factory_name)
+        return caller.to_manage(self._factory_named(factory_name), factory_name)
 
     def may_administer(self, caller: Caller) -> MayAdminister:
         """Raises `Forbidden` if the caller's role is too low."""
@@ -73,7 +73,7 @@ class Access:
         with self._installation.reading() as tx:
             return [factory for factory in factories.all_factories(tx) if caller.may_know_of(factory)]
 
-    def _named(self, name: str) -> Factory | None:
+    def _factory_named(self, name: str) -> Factory | None:
         with self._installation.reading() as tx:
             return factories.factory_named(tx, name)
 

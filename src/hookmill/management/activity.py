@@ -16,7 +16,7 @@ HOURS: Final = 24
 HOUR_US: Final = 3_600_000_000
 _SETTLED_AFTER_US: Final = 300_000_000
 """A delivery's row is committed after its `received_at`. This long after an hour ends, its counts no longer change."""
-DUPLICATES_LOOKED_AT: Final = 50
+DUPLICATES_CHECKED_MAX: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +39,8 @@ class WebhookActivity:
     """None if there was none in these hours."""
     duplicates_by_body: int
     """Of the newest duplicates in these hours, those that had no delivery id and were detected by body hash only."""
-    duplicates_looked_at: int
-    """The number of newest duplicates that were checked, at most `DUPLICATES_LOOKED_AT`."""
+    duplicates_checked: int
+    """The number of newest duplicates that were checked, at most `DUPLICATES_CHECKED_MAX`."""
 
     def count(self, label: Label) -> int:
         return sum(hour.counts.of(label) for hour in self.hours)
@@ -105,13 +105,13 @@ def _webhook_activity(
         return any(hour.counts.of(label) for hour in hours)
 
     failed = activity.newest_of(tx, uid, Label.REJECTED_AUTH) if has_label(Label.REJECTED_AUTH) else None
-    by_body, looked_at = 0, 0
+    by_body, checked = 0, 0
     if has_label(Label.DUPLICATE):
-        by_body, looked_at = activity.duplicates_by_body(tx, uid, hours[0].start, DUPLICATES_LOOKED_AT)
+        by_body, checked = activity.duplicates_by_body(tx, uid, hours[0].start, DUPLICATES_CHECKED_MAX)
     return WebhookActivity(
         hours=hours,
         newest=newest,
         newest_failed_authentication=failed,
         duplicates_by_body=by_body,
-        duplicates_looked_at=looked_at,
+        duplicates_checked=checked,
     )

@@ -17,7 +17,7 @@ class DefinitionRuns:
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
 
-    def note(
+    def store(
         self, may: MayManage, act: DefinitionAct, outcome: DefinitionOutcome, summary: str, lines: Iterable[str]
     ) -> None:
         """Store the result in place of the previous one. A long list ends with a line that says that it is cut."""

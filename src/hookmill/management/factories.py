@@ -36,13 +36,13 @@ class Factories:
         name = usable_factory_name(name)
         with self._installation.changing(may) as change:
             if factories.factory_named(change.tx, name) is not None:
-                raise Conflict(f"There is a factory named {name!r} already. Choose another name.")
+                raise Conflict(f"A factory named {name!r} already exists. Choose another name.")
             factory = Factory(FactoryId(random_name("fac")), may.team_id, name)
             factories.add_factory(change.tx, factory, change.now)
             change.record("create", "factory", factory.id, name)
         return factory
 
-    def take_by_files(self, may: MayManage) -> None:
+    def define_by_files(self, may: MayManage) -> None:
         """Make definition files the only way to change the factory's webhooks and automations."""
         with self._installation.changing(may) as change:
             factory = factories.by_id(change.tx, may.factory.id)

@@ -22,7 +22,7 @@ class Idempotency:
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
 
-    def answered(self, may: MayManage | MayAdminister, key: str, request_digest: bytes) -> bytes | None:
+    def stored_response(self, may: MayManage | MayAdminister, key: str, request_digest: bytes) -> bytes | None:
         """The stored response; None if the key was not used. Raises `IdempotencyKeyReused`."""
         since = self._installation.now() - KEPT_US
         with self._installation.reading() as tx:
@@ -34,7 +34,7 @@ class Idempotency:
             raise IdempotencyKeyReused("This Idempotency-Key was used for another request. Use a new key.")
         return response
 
-    def keep(self, may: MayManage | MayAdminister, key: str, request_digest: bytes, response: bytes) -> None:
+    def store(self, may: MayManage | MayAdminister, key: str, request_digest: bytes, response: bytes) -> None:
         """Store the response, sealed, for a day."""
         with self._installation.changing(may) as change:
             row = idempotency.row_id(may.actor.id, key)

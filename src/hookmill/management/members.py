@@ -70,7 +70,7 @@ class Members:
                 change.unchanged()
                 return member
             if not is_admin:
-                self._refuse_the_last_admin(change.tx, may, member)
+                self._refuse_last_admin(change.tx, may, member)
             members.set_admin(change.tx, member.id, is_admin)
             change.record("set_admin", "member", member.id, member.email, is_admin=is_admin)
             return self._member(change.tx, may, member.id)
@@ -79,7 +79,7 @@ class Members:
         """Remove the member, whose sessions end. Raises `Conflict` for the team's only admin."""
         with self._installation.changing(may) as change:
             member = self._member(change.tx, may, id_or_email)
-            self._refuse_the_last_admin(change.tx, may, member)
+            self._refuse_last_admin(change.tx, may, member)
             members.remove(change.tx, member.id, change.now)
             change.record("remove", "member", member.id, member.email)
         return member
@@ -92,7 +92,7 @@ class Members:
             raise NotFound(f"There is no member {id_or_email[:100]!r}. `hookmill member list` shows them.")
         return member
 
-    def _refuse_the_last_admin(self, tx: Transaction, may: MayAdminister, member: Member) -> None:
+    def _refuse_last_admin(self, tx: Transaction, may: MayAdminister, member: Member) -> None:
         admin_ids = [admin.id for admin in members.of_team(tx, may.team_id) if admin.is_admin]
         if admin_ids == [member.id]:
             raise Conflict(f"{member.email} is the team's only admin. Make another member an admin first.")

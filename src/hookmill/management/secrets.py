@@ -9,7 +9,7 @@ from hookmill.domain.permission import MayManage
 from hookmill.domain.secret import SecretValue, usable_secret, usable_secret_name
 from hookmill.management import compatibility
 from hookmill.management.installation import Installation, random_name
-from hookmill.management.webhooks import refuse_secret_of_others, refuse_shared_secret, sharing_of
+from hookmill.management.webhooks import refuse_foreign_secret, refuse_shared_secret, sharing_of
 from hookmill.store import secrets
 from hookmill.store.database import Transaction
 
@@ -54,7 +54,7 @@ class Secrets:
         with self._installation.changing(may) as change:
             existing = secrets.secret_named(change.tx, may.factory.team_id, name)
             if existing is not None:
-                refuse_secret_of_others(change.tx, may, existing, name)
+                refuse_foreign_secret(change.tx, may, existing, name)
                 raise Conflict(f"A team secret named {name} already exists. Replace it, or choose another name.")
             secret = SecretId(random_name("sec"))
             secrets.add_secret(change.tx, secret, may.factory.team_id, name, change.now, factory=may.factory.id)
@@ -89,7 +89,7 @@ class Secrets:
 
     def _secret(self, tx: Transaction, may: MayManage, name: str) -> SecretId:
         secret = secrets.secret_named(tx, may.factory.team_id, usable_secret_name(name))
-        if secret is None or not (may.is_admin or sharing_of(tx, may, secret).is_ours):
+        if secret is None or not (may.is_admin or sharing_of(tx, may, secret).is_own):
             raise _not_found(name)
         refuse_shared_secret(tx, may, secret, name)
         return secret

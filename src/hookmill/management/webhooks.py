@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Unset(Enum):
     """The default of optional fields where None is a value: the field stays unchanged."""
 
-    UNSET = "kept"
+    UNSET = "unset"
 
 
 UNSET: Final = Unset.UNSET
@@ -381,25 +381,25 @@ def sharing_of(tx: Transaction, may: MayManage, secret: SecretId) -> "SecretShar
     users = {use.factory_id for use in secrets.uses(tx, may.factory.team_id) if use.secret_id == secret}
     creating_factory = secrets.creating_factory(tx, secret)
     return SecretSharing(
-        is_ours=may.factory.id in users or creating_factory == may.factory.id,
+        is_own=may.factory.id in users or creating_factory == may.factory.id,
         is_shared=bool(users - {may.factory.id}) or creating_factory not in {None, may.factory.id},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class SecretSharing:
-    is_ours: bool
+    is_own: bool
     """Whether the factory created the secret or uses it."""
     is_shared: bool
     """Whether another factory created the secret or uses it."""
 
 
-def refuse_secret_of_others(tx: Transaction, may: MayManage, secret: SecretId, name: str) -> None:
+def refuse_foreign_secret(tx: Transaction, may: MayManage, secret: SecretId, name: str) -> None:
     """Raises `Conflict` if only other factories own or use the secret, for everyone but admins.
 
     Secret names are unique in a team. So a manager can learn that a name is taken, but not by which factory.
     """
-    if not (may.is_admin or sharing_of(tx, may, secret).is_ours):
+    if not (may.is_admin or sharing_of(tx, may, secret).is_own):
         raise Conflict(
             f"Another factory has a team secret named {name}. Choose another name, or ask an admin of the team."
         )
@@ -419,7 +419,7 @@ def refuse_shared_secret(tx: Transaction, may: MayManage, secret: SecretId, name
 def _existing_secret(tx: Transaction, may: MayManage, name: str) -> SecretId | None:
     secret = secrets.secret_named(tx, may.factory.team_id, usable_secret_name(name))
     if secret is not None:
-        refuse_secret_of_others(tx, may, secret, name)
+        refuse_foreign_secret(tx, may, secret, name)
         refuse_shared_secret(tx, may, secret, name)
     return secret
 

@@ -45,11 +45,11 @@ class IdempotentRequest:
         with self._management.together(permission):
             if self._key is None:
                 return perform()
-            stored = self._management.idempotency.answered(permission, self._key, self._target_digest)
+            stored = self._management.idempotency.stored_response(permission, self._key, self._target_digest)
             if stored is not None:
                 return self._replay(stored, reload)
             response = perform()
-            self._management.idempotency.keep(
+            self._management.idempotency.store(
                 permission, self._key, self._target_digest, self._serialized(response, reload is not None)
             )
             return response

@@ -209,7 +209,7 @@ def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Ite
         )
     if activity.duplicates_by_body:
         yield concern(
-            f"detected {activity.duplicates_by_body} of its last {activity.duplicates_looked_at} duplicates by body "
+            f"detected {activity.duplicates_by_body} of its last {activity.duplicates_checked} duplicates by body "
             "hash only",
             "They have no event id. If they are different events with the same body, only the first one starts runs. "
             "Set the header that contains the sender's event id.",
