@@ -338,7 +338,7 @@ def test_a_new_automation_is_run_on_the_delivery_that_it_was_tried_on(
     expect(offer.get_by_role("link")).to_have_attribute("href", f"/f/default/deliveries/{tried}")
     known = installation.management.automations.get(installation.may, name)
 
-    offer.get_by_role("button", name="Run on the tested delivery").click()
+    offer.get_by_role("button", name="Replay the tested delivery").click()
 
     expect(page.get_by_role("heading", name=f"Run of {name}")).to_be_visible()
     [run] = runs_of(installation, name)

@@ -212,12 +212,12 @@ def test_a_delivery_that_triggers_nothing_is_not_run_again(page: Page, installat
     page.goto(installation.at(f"{LOG}/{sent}"))
     installation.management.automations.delete(installation.may, "fickle")
 
-    page.get_by_role("button", name="Run again").click()
+    page.get_by_role("button", name="Replay").click()
 
     expect(page.get_by_role("alert")).to_contain_text("Nothing was started")
     expect(page.get_by_role("heading", name="Delivery")).to_be_visible()
-    expect(page.get_by_text("so you can't run any again")).to_be_visible()
-    expect(page.get_by_role("button", name="Run again")).to_have_count(0)
+    expect(page.get_by_text("so a replay would start no run")).to_be_visible()
+    expect(page.get_by_role("button", name="Replay")).to_have_count(0)
 
 
 def listen(
@@ -298,7 +298,7 @@ def test_what_was_refused_has_no_payload_and_says_so(
     expect(page.get_by_text("Only accepted deliveries have")).to_be_visible()
     expect(page.get_by_text("127.0.0.1")).to_be_visible()
     expect(page.get_by_role("link", name="Download")).to_have_count(0)
-    expect(page.get_by_role("button", name="Run again")).to_have_count(0)
+    expect(page.get_by_role("button", name="Replay")).to_have_count(0)
 
 
 def test_a_payload_is_downloaded_byte_for_byte(page: Page, installation: Installation, webhook: WebhookWithSecret):
@@ -361,7 +361,7 @@ def test_without_scripts_the_log_is_read_and_a_delivery_run_again(
     page.get_by_role("button", name="Filter").click()
 
     page.locator(f"#{sent} a").first.click()
-    page.get_by_role("button", name="Run again").click()
+    page.get_by_role("button", name="Replay").click()
 
     expect(page.get_by_text("replay 1")).to_be_visible()
 
@@ -384,7 +384,7 @@ def test_a_viewer_reads_and_runs_nothing(
     sent = accepted(installation, webhook, '{"action": "opened", "issue": {"for": "viewers"}}')
     viewer.goto(installation.at(f"{LOG}/{sent}"))
     expect(viewer.get_by_role("heading", name="Payload")).to_be_visible()
-    expect(viewer.get_by_role("button", name="Run again")).to_have_count(0)
+    expect(viewer.get_by_role("button", name="Replay")).to_have_count(0)
 
     csrf = viewer.locator("input[name=csrf]").first.get_attribute("value") or ""
     refused = viewer.evaluate(

@@ -362,7 +362,7 @@ def test_the_team_is_managed(keyboard: Keyboard, installation: Installation):
     keyboard.field("Last valid day (UTC)")
     page.keyboard.type("12312099")
     keyboard.button("Create API key")
-    token = page.locator("#made-token").inner_text()
+    token = page.locator("#new-token").inner_text()
     answered = installation.service.request("GET", "/api/v1/me", headers={"Authorization": f"Bearer {token}"})
     keyboard.link("All API keys")
     expect(page.get_by_role("row", name="pipeline")).to_contain_text("manager in by keyboard")

@@ -203,7 +203,7 @@ def test_a_secret_is_not_kept_but_asked_for_again(dashboard: Dashboard):
     first = dashboard.member("ada@example.com", roles=roles)
     second = dashboard.member("grace@example.com", roles=roles)
     dashboard.management.sessions.sign_out(first.session or "")
-    form = [("csrf", csrf_of(first.session or "")), ("name", "GIVEN"), ("secret_from", "given"), ("secret", "canary-1")]
+    form = [("csrf", csrf_of(first.session or "")), ("name", "GIVEN"), ("secret_from", "own"), ("secret", "canary-1")]
     path = "/f/default/secrets"
 
     signed_out = sent(first, path, form)

@@ -44,7 +44,7 @@ def test_somebody_is_added_with_a_role_and_signs_in_by_their_link(
     page.get_by_role("button", name="Add member and create link").click()
     expect(page.get_by_role("status")).to_have_text("Grace is now a member: viewer in default.")
     expect(page.locator("main")).not_to_contain_text("has no role in a factory yet")
-    link = page.locator("#made-link").inner_text()
+    link = page.locator("#new-link").inner_text()
     page.get_by_role("link", name="Back to Grace").click()
     expect(page.locator("body")).not_to_contain_text(link)
 
@@ -69,7 +69,7 @@ def test_the_teams_pages_look_right(check_accessibility: Callable[..., None], in
 
     def make_link(page: Page) -> None:
         page.get_by_role("button", name="Create link").click()
-        expect(page.locator("#made-link")).to_be_visible()
+        expect(page.locator("#new-link")).to_be_visible()
 
     def add_without_a_role(page: Page) -> None:
         page.get_by_label("Name").fill(HOSTILE)
@@ -82,7 +82,7 @@ def test_the_teams_pages_look_right(check_accessibility: Callable[..., None], in
     def make_key(page: Page) -> None:
         page.get_by_label("Name").fill("for the looks")
         page.get_by_role("button", name="Create API key").click()
-        expect(page.locator("#made-token")).to_be_visible()
+        expect(page.locator("#new-token")).to_be_visible()
 
     def refuse(page: Page) -> None:
         page.get_by_label("Name").fill("Ada")

@@ -145,8 +145,8 @@ def test_the_log_is_paged_narrowed_and_a_delivery_run_again(page: Page, installa
     expect(page.get_by_role("heading", name="Payload")).to_be_visible()
     unfold(page, "Raw payload")
     expect(page.get_by_label("Raw payload")).to_have_text('{"number": 0}')
-    page.get_by_label("Automation to run again").select_option(label="runs plainly")
-    press(page, "Run again")
+    page.get_by_label("Automation to replay for").select_option(label="runs plainly")
+    press(page, "Replay")
     reads(page, "Delivery replayed")
     assert [run.replay for run in installation.management.runs.of_delivery(installation.may, sent[0])] == [1, 0]
     installation.management.automations.delete(installation.may, "runs plainly")

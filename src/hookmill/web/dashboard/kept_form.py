@@ -42,7 +42,7 @@ ACTS: Final = {
     "/f/{factory}/automations/{automation}/enable": "Enable an automation",
     "/f/{factory}/automations/{automation}/disable": "Disable an automation",
     "/f/{factory}/automations/{automation}/delete": "Delete an automation",
-    "/f/{factory}/automations/{automation}/runs": "Run an automation on a delivery",
+    "/f/{factory}/automations/{automation}/runs": "Replay a delivery for an automation",
     "/f/{factory}/runs/{run}/cancel": "Cancel a run",
     "/f/{factory}/secrets": "Create a team secret",
     "/f/{factory}/secrets/{name}/replace": "Replace the value of a team secret",

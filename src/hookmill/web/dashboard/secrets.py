@@ -85,7 +85,7 @@ def _users(context: PageContext, may: MayManage, secret: TeamSecret) -> list[Web
 
 def _own_value(context: PageContext) -> str | None:
     """The value that the member typed; None if Hookmill generates one."""
-    return context.form["secret"] if context.form["secret_from"] == "given" else None
+    return context.form["secret"] if context.form["secret_from"] == "own" else None
 
 
 PAGES: Final = (

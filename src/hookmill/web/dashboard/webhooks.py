@@ -126,7 +126,7 @@ def _created(context: PageContext, may: MayManage) -> WebhookWithSecret:
     with _at("event_header"):
         event_header = compatibility.usable_event_header(scheme, scheme_name, form.optional("event_header"))
     secret, secret_name = None, form.optional("secret_name")
-    if form["secret_from"] == "given":
+    if form["secret_from"] == "own":
         with _at("secret"):
             secret = form["secret"]
             compatibility.refuse_unfit_secret(mode, scheme, usable_secret(secret))
@@ -274,7 +274,7 @@ def supply(context: PageContext, may: MayManage) -> Response:
 
 def rotate(context: PageContext, may: MayManage) -> Response:
     webhook = _webhooks(context).get(may, context.parameters["uid"])
-    own_secret = context.form["secret"] if context.form["secret_from"] == "given" else None
+    own_secret = context.form["secret"] if context.form["secret_from"] == "own" else None
     try:
         created = _webhooks(context).rotate(may, webhook.uid, own_secret)
     except (Invalid, Conflict, Forbidden) as error:
