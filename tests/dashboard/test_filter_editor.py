@@ -248,7 +248,7 @@ def test_a_fault_of_a_list_of_triggers_is_placed_from_the_lists_top(triggers: An
 def test_a_written_filter_reads_as_what_it_was():
     source = {"a": ["x" * 40, "y" * 40], "b": {"c": {"not_in": [1, 2.5, None, True]}}, RTL: {"exists": False}}
 
-    text = filter_editor.written(source)
+    text = filter_editor.format_filter(source)
 
     assert json.loads(text) == source
     assert text.startswith('{\n  "a": [\n    "xxxx')

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from hookmill.web.dashboard.live import Hub, Wanted, Watcher
+from hookmill.web.dashboard.live import Hub, LogFilter, Watcher
 from hookmill.web.dashboard.page_context import PageContext, Service
 from tests.support.world import World
 
@@ -32,7 +32,7 @@ def test_a_failure_is_logged_although_every_listener_has_left(hub: Hub, world: W
     )
     unforeseen: Any = object()
     context = PageContext(request=Request({"type": "http"}), service=service, client=None, session=unforeseen)
-    watcher = Watcher(context=context, may=world.may, wanted=Wanted(), filters={}, after=None)
+    watcher = Watcher(context=context, may=world.may, log_filter=LogFilter(), filters={}, after=None)
 
     async def scene() -> None:
         hub.join(watcher)

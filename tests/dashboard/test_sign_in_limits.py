@@ -13,7 +13,7 @@ from hookmill.web.dashboard.sign_in_limits import (
     WAITING_MAX,
     WAITING_PER_ACCOUNT,
     WAITING_PER_ADDRESS,
-    SignInLine,
+    SignInQueue,
     TooManyWaiting,
 )
 from tests.dashboard.client import PASSWORD, Dashboard, living
@@ -47,7 +47,7 @@ class Crowd:
     """Attempts that wait, and in which order they were verified."""
 
     def __init__(self) -> None:
-        self.line = SignInLine()
+        self.line = SignInQueue()
         self.verified: list[str] = []
         self.refused: list[str] = []
         self.at_once = 0
@@ -160,14 +160,14 @@ def test_a_known_browser_signs_in_during_a_flood_of_guesses(
     for _ in range(40):
         guess(dashboard, "ada@example.com", MEMBER)
     waited.clear()
-    wait = SignInLine.wait
+    wait = SignInQueue.wait
 
-    def is_full(line: SignInLine, account: str, address: str) -> AbstractAsyncContextManager[None]:
+    def is_full(line: SignInQueue, account: str, address: str) -> AbstractAsyncContextManager[None]:
         if not address.startswith("member "):
             raise TooManyWaiting
         return wait(line, account, address)
 
-    monkeypatch.setattr(SignInLine, "wait", is_full)
+    monkeypatch.setattr(SignInQueue, "wait", is_full)
 
     unknown = signing_in(dashboard, "ada@example.com")
     others = signing_in(dashboard, "grace@example.com", browser)
@@ -181,13 +181,13 @@ def test_the_browsers_of_one_account_take_turns_as_one_client(dashboard: Dashboa
     dashboard.member("ada@example.com")
     browsers = [browser_of(signing_in(dashboard, "ada@example.com")) for _ in range(2)]
     turns: list[tuple[str, str]] = []
-    wait = SignInLine.wait
+    wait = SignInQueue.wait
 
-    def noted(line: SignInLine, account: str, address: str) -> AbstractAsyncContextManager[None]:
+    def noted(line: SignInQueue, account: str, address: str) -> AbstractAsyncContextManager[None]:
         turns.append((account, address))
         return wait(line, account, address)
 
-    monkeypatch.setattr(SignInLine, "wait", noted)
+    monkeypatch.setattr(SignInQueue, "wait", noted)
 
     statuses = [signing_in(dashboard, "ada@example.com", browser).status for browser in browsers]
 

@@ -130,9 +130,9 @@ class Slot:
 QUERIES: Final[Mapping[str, tuple[str, ...]]] = {
     "/f/{factory}": ("flash",),
     "/f/{factory}/deliveries": ("webhook", "label", "since", "until", "identity", "event", "before"),
-    "/f/{factory}/deliveries/{delivery}": ("raw", "seen"),
+    "/f/{factory}/deliveries/{delivery}": ("raw", "version"),
     "/f/{factory}/runs": ("webhook", "automation", "state", "before"),
-    "/f/{factory}/runs/rows": ("webhook", "automation", "state", "seen"),
+    "/f/{factory}/runs/rows": ("webhook", "automation", "state", "version"),
     "/f/{factory}/automations/new": ("webhook", "delivery"),
     "/f/{factory}/automations/{automation}": ("tried",),
     "/f/{factory}/automations/{automation}/edit": ("triggers", "delivery"),

@@ -18,7 +18,7 @@ HARMLESS = {
     ("secrets.py", "use.secret_id == secret.id"): "the same",
     ("webhooks.py", "use.secret_id == secret"): "the same",
     ("secret.py", "webhook.secret_name == secret_name"): "the same",
-    ("webhooks.py", "each.name == secret_name"): "the same",
+    ("webhooks.py", "existing.name == secret_name"): "the same",
     ("secrets.py", "webhook.secret_name == secret.name"): "the same",
     ("live.py", "delivery.identity_digest in self.identities"): "events' ids, which the log shows",
     ("planning.py", "change.key != WebhookKey.SECRET_NAME"): "keys of a definition file",

@@ -1,6 +1,6 @@
-"""The dashboard: pages for people, over the same operations as the API. It is loaded with its first request.
+"""The dashboard: pages for people, with the same operations as the API. The first request loads it.
 
-A request passes the application (who, from where, which page, which role), one handler, and a template.
+For each request, the application authenticates, selects the page and checks the role. Then a handler renders the page.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -57,7 +57,7 @@ def build(
     is_https: bool,
     facts: Mapping[str, Any] | None = None,
 ) -> Application:
-    """The whole dashboard as one ASGI application. `failed` hears of what nobody foresaw."""
+    """The dashboard as an ASGI application. `failed` is called for unexpected errors."""
     service = Service(
         management=management, now_us=now_us, failed=failed, is_https=is_https, facts=facts if facts is not None else {}
     )

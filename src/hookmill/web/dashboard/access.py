@@ -1,4 +1,4 @@
-"""Who is looking, and may they? Every page asks for one of these, and gets the answer as a value."""
+"""The requirements of pages: each returns the permission of the caller, or raises an exception."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -12,64 +12,64 @@ from hookmill.web.dashboard.page_context import PageContext, is_csrf_of
 
 SECURE_COOKIE: Final = "__Host-hookmill"
 PLAIN_COOKIE: Final = "hookmill"
-"""For a service that is reached without TLS, as on one's own machine: browsers keep no secure cookie from there."""
+"""For a service without TLS, such as on localhost: browsers reject secure cookies over HTTP."""
 
 
-class Stranger(Exception):
-    """Nobody is signed in, and the page is for those who are."""
+class NotSignedIn(Exception):
+    """The page requires a signed-in member, and the request has no valid session."""
 
 
 class ForeignForm(Forbidden):
-    """A form that did not come from a page of this service."""
+    """The form was not sent from a page of this service."""
 
 
 class StaleForm(Forbidden):
-    """A form from a page of this service that was not made for the session it is sent in."""
+    """The form was sent from a page of this service, but was created for another session."""
 
 
-def everybody(_visit: PageContext) -> None:
-    """There for all: it says nothing about this installation."""
+def anyone(_context: PageContext) -> None:
+    """No requirement. Such pages reveal nothing about the installation."""
 
 
-def somebody(context: PageContext) -> Caller:
-    """Whoever is signed in."""
+def any_member(context: PageContext) -> Caller:
+    """The signed-in member. Raises `NotSignedIn`."""
     if context.signed_in is None:
-        raise Stranger
+        raise NotSignedIn
     return context.signed_in.caller
 
 
 def viewing(context: PageContext) -> MayView:
-    """The role viewer in the factory that the address names. Who may change it gets that permission."""
-    caller = somebody(context)
-    viewing = context.management.access.may_view(caller, context.parameters["factory"])
-    context.factory = viewing.factory
+    """The role viewer in the factory of the URL. Managers get a `MayManage`."""
+    caller = any_member(context)
+    may = context.management.access.may_view(caller, context.parameters["factory"])
+    context.factory = may.factory
     try:
         return context.management.access.may_manage(caller, context.parameters["factory"])
     except Forbidden:
-        return viewing
+        return may
 
 
 def managing(context: PageContext) -> MayManage:
-    """The role manager in the factory that the address names."""
-    may = context.management.access.may_manage(somebody(context), context.parameters["factory"])
+    """The role manager in the factory of the URL."""
+    may = context.management.access.may_manage(any_member(context), context.parameters["factory"])
     context.factory = may.factory
     return may
 
 
 def administering(context: PageContext) -> MayAdminister:
-    """The role admin, over the whole team."""
-    return context.management.access.may_administer(somebody(context))
+    """The role admin in the team."""
+    return context.management.access.may_administer(any_member(context))
 
 
 Requirement = Callable[[PageContext], Any]
 REQUIREMENTS: Final[dict[Requirement, str | None]] = {
-    everybody: None,
-    somebody: "any",
+    anyone: None,
+    any_member: "any",
     viewing: "viewer",
     managing: "manager",
     administering: "admin",
 }
-"""Every requirement, and the least role that meets it."""
+"""All requirements, with the lowest role that meets each."""
 
 
 def cookie_name(is_https: bool) -> str:
@@ -77,12 +77,11 @@ def cookie_name(is_https: bool) -> str:
 
 
 def refuse_foreign_form(context: PageContext) -> None:
-    """Raises `ForeignForm` unless a page of this service sent the form, and `StaleForm` unless it was made for whoever
-    is signed in.
+    """Raises `ForeignForm` for a form of another site, and `StaleForm` for a form of another session.
 
-    Browsers say where a form comes from; a site that is not ours can't make them say otherwise.
+    Browsers send the origin of a form in a header, which another site can't forge.
     """
-    if not _comes_from_here(context.request):
+    if not _is_same_origin(context.request):
         raise ForeignForm("This form was not sent from a page of this service. Nothing was changed.")
     if context.signed_in is None:
         return
@@ -93,7 +92,7 @@ def refuse_foreign_form(context: PageContext) -> None:
         )
 
 
-def _comes_from_here(request: Request) -> bool:
+def _is_same_origin(request: Request) -> bool:
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"

@@ -1,4 +1,4 @@
-"""One's own account: the password."""
+"""The member's own account: changing the password."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.permission import Caller
-from hookmill.web.dashboard.access import somebody
+from hookmill.web.dashboard.access import any_member
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
 from hookmill.web.dashboard.sign_in import set_session
@@ -21,7 +21,7 @@ async def change(context: PageContext, _caller: Caller) -> Response:
 
 
 def _change(context: PageContext) -> Response:
-    assert context.signed_in is not None, "the page is for somebody"
+    assert context.signed_in is not None, "the page requires a member"
     try:
         if context.form["new"] != context.form["again"]:
             raise Invalid("The new passwords differ. Enter them again.")
@@ -30,12 +30,12 @@ def _change(context: PageContext) -> Response:
         )
     except (Invalid, Conflict) as error:
         return context.page("account.html", status=422, problem=str(error))
-    answer = context.go("account", flash="password")
+    answer = context.redirect("account", flash="password")
     set_session(context, answer, session)
     return answer
 
 
 PAGES: Final = (
-    Page("GET", "/account", form, somebody),
-    Page("POST", "/account", change, somebody),
+    Page("GET", "/account", form, any_member),
+    Page("POST", "/account", change, any_member),
 )

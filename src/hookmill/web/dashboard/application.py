@@ -1,4 +1,4 @@
-"""The dashboard as an ASGI application: what holds for every page."""
+"""The dashboard as an ASGI application: routing, sessions, permissions, forms, headers and errors."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,7 +14,7 @@ from hookmill.domain.client import Network, client_address
 from hookmill.domain.errors import Conflict, Forbidden, HookmillError, Invalid, NotFound, StoreUnavailable
 from hookmill.web.asgi import Receive, Scope, Send
 from hookmill.web.dashboard import access, kept_form
-from hookmill.web.dashboard.access import Requirement, StaleForm, Stranger, cookie_name
+from hookmill.web.dashboard.access import NotSignedIn, Requirement, StaleForm, cookie_name
 from hookmill.web.dashboard.form_reader import FormReader, Incomplete
 from hookmill.web.dashboard.page_context import PageContext, Service
 from hookmill.web.dashboard.urls import url
@@ -45,18 +45,18 @@ HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page: its method and address, what shows it, and what it takes to see it.
+    """A page: its method, path, handler and requirement.
 
-    The handler gets the context and, unless the page is for everybody, the permission that it requires. Handlers run in
-    threads. A coroutine function runs on the event loop, and must not wait for the database there.
+    The handler gets the context and the permission that the requirement returns, if any. Handlers run in threads. A
+    coroutine function runs on the event loop, and must not wait for the database there.
     """
 
     method: str
     path: str
     handler: Handler
     requirement: Requirement
-    by_itself: bool = False
-    """Whether an open page asks for it without its reader. A session that nobody uses ends all the same."""
+    is_background: bool = False
+    """Whether open pages request it automatically. Such requests don't keep a session alive."""
 
 
 class DashboardApplication:
@@ -68,25 +68,25 @@ class DashboardApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         page_scope = dict(scope)
-        # As it was sent: parts are decoded one by one, once it is known which they are.
+        # The path as it was sent. Its parts are decoded after routing.
         page_scope["path"] = scope["raw_path"].partition(b"?")[0].decode("latin-1")
         page_scope["root_path"] = ""
         is_head = scope["method"] == "HEAD"
         if is_head:
             page_scope["method"] = "GET"
-        context = self._visit(page_scope, receive)
+        context = self._context(page_scope, receive)
         response = await self._answer(context)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         response.headers.setdefault("Cache-Control", "no-store")
         if context.signed_in is None:
-            # Who is not signed in could ask on and on, and never read an answer.
+            # An unauthenticated client could keep sending requests without reading the responses.
             response.headers["Connection"] = "close"
         if is_head:
             response = Response(status_code=response.status_code, headers=dict(response.headers))
         await response(page_scope, receive, send)
 
-    def _visit(self, scope: dict[str, Any], receive: Receive) -> PageContext:
+    def _context(self, scope: dict[str, Any], receive: Receive) -> PageContext:
         peer = scope["client"][0] if scope.get("client") else ""
         forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
         return PageContext(
@@ -97,36 +97,38 @@ class DashboardApplication:
 
     async def _answer(self, context: PageContext) -> Response:
         try:
-            return await self._judged(context)
-        except Stranger:
-            # There is nothing left to do for who was signed out already.
-            if kept_form.can_be_kept(context) and context.page_path != "/sign-out":
-                return await context.in_thread(kept_form.kept, context)
+            return await self._handle(context)
+        except NotSignedIn:
+            # Signing out again would have no effect.
+            if kept_form.can_be_resubmitted(context) and context.page_path != "/sign-out":
+                return await context.in_thread(kept_form.resubmission_page, context)
             return self._to_sign_in(context)
         except Incomplete as error:
-            answer = await context.in_thread(_trouble, context, error.status, str(error))
+            answer = await context.in_thread(_error_page, context, error.status, str(error))
             answer.headers["Connection"] = "close"
             return answer
         except StoreUnavailable as error:
             self._service.failed("dashboard", error)
             return await context.in_thread(
-                _trouble, context, 503, "The database is unavailable. Try again in a few seconds."
+                _error_page, context, 503, "The database is unavailable. Try again in a few seconds."
             )
         except StaleForm as error:
-            if kept_form.can_be_kept(context):
-                return await context.in_thread(kept_form.kept, context)
-            return await context.in_thread(_trouble, context, 403, str(error))
+            if kept_form.can_be_resubmitted(context):
+                return await context.in_thread(kept_form.resubmission_page, context)
+            return await context.in_thread(_error_page, context, 403, str(error))
         except HookmillError as error:
-            return await context.in_thread(_trouble, context, _STATUS.get(type(error), _status_of(error)), str(error))
+            return await context.in_thread(
+                _error_page, context, _STATUS.get(type(error), _status_of(error)), str(error)
+            )
         except Exception as error:
             self._service.failed("dashboard", error)
             return await context.in_thread(
-                _trouble, context, 500, "An internal error occurred. The service log contains the details."
+                _error_page, context, 500, "An internal error occurred. The service log contains the details."
             )
 
-    async def _judged(self, context: PageContext) -> Response:
+    async def _handle(self, context: PageContext) -> Response:
         page = self._page_for(context)
-        is_visit = not (isinstance(page, Page) and page.by_itself)
+        is_visit = not (isinstance(page, Page) and page.is_background)
         await self._identify(context, is_visit)
         if page is None:
             raise NotFound("This page does not exist.")
@@ -134,7 +136,7 @@ class DashboardApplication:
             return page
         context.page_path = page.path
         if page.method == "POST":
-            context.form = await self._forms.read(context, is_open=page.requirement is access.everybody)
+            context.form = await self._forms.read(context, is_open=page.requirement is access.anyone)
             access.refuse_foreign_form(context)
         may = await context.in_thread(page.requirement, context)
         arguments = (context,) if may is None else (context, may)
@@ -178,14 +180,14 @@ class DashboardApplication:
         context.session = session if context.signed_in is not None else None
 
     def _to_sign_in(self, context: PageContext) -> Response:
-        if context.by_htmx:
+        if context.is_htmx:
             return Response(status_code=204, headers={"HX-Redirect": url("sign-in")})
         wanted = context.request.scope["path"] if context.request.method == "GET" else ""
         return RedirectResponse(url("sign-in", next=wanted if wanted != "/" else ""), 303)
 
 
 async def _nothing(_request: Request) -> Response:
-    raise AssertionError("routes are matched here, and answered by their page")
+    raise AssertionError("this application calls the handlers of pages itself")
 
 
 _STATUS: Final = {Invalid: 422, NotFound: 404, Forbidden: 403, Conflict: 409}
@@ -195,7 +197,7 @@ def _status_of(error: HookmillError) -> int:
     return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 400)
 
 
-def _trouble(context: PageContext, status: int, message: str) -> Response:
-    if context.by_htmx:
+def _error_page(context: PageContext, status: int, message: str) -> Response:
+    if context.is_htmx:
         return context.page("parts/trouble.html", status=status, text=message)
     return context.page("trouble.html", status=status, text=message, code=status)

@@ -160,7 +160,7 @@ def _in_words(value: Any) -> str:
         case str():
             return value
         case list():
-            return ", ".join(_in_words(each) for each in value)
+            return ", ".join(_in_words(item) for item in value)
         case _:
             return json.dumps(value)
 

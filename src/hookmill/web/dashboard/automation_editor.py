@@ -1,4 +1,4 @@
-"""The page where an automation is written, with the filter editor in it. What was typed is never lost."""
+"""The page for editing an automation, with the filter editor. Invalid input is shown again, never lost."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from hookmill.web.dashboard.automations import (
     all_webhooks,
     filter_text,
     live_webhooks,
-    refuse_where_files_rule,
+    refuse_if_defined_by_files,
     selected_webhooks,
     to_automation,
 )
@@ -42,18 +42,18 @@ pages.FLASH_MESSAGES.update(
 
 @dataclass(slots=True, kw_only=True)
 class Draft:
-    """What the form holds, as it was typed."""
+    """The fields of the form, as typed."""
 
     name: str = ""
     prompt: str = ""
     runner: str = ""
     enabled: bool = True
     is_list: bool = False
-    """Whether the triggers are written as the list of all of them, or as one: webhooks and a filter."""
+    """Whether the form has a JSON list of triggers, instead of webhooks and a filter for one trigger."""
     webhooks: list[str] = field(default_factory=list)
     filter: str = ""
     events: str = ""
-    """The event types, one a line."""
+    """The event types, one on each line."""
     triggers: str = ""
     delivery: str = ""
     version: str = ""
@@ -70,7 +70,7 @@ class Draft:
 
 
 def draft_of(automation: Automation, *, as_list: bool) -> Draft:
-    """The form as it is before anybody types: an automation with several triggers is edited as their list."""
+    """The initial form. An automation with several triggers is edited as a list."""
     is_list = as_list or len(automation.triggers) != 1 or bool(automation.unreadable)
     only = automation.triggers[0] if not is_list else None
     return Draft(
@@ -82,17 +82,19 @@ def draft_of(automation: Automation, *, as_list: bool) -> Draft:
         webhooks=list(only.webhook_ids) if only is not None else [],
         filter=filter_text(only) if only is not None else "",
         events="\n".join(only.event_types) if only is not None else "",
-        triggers=filter_editor.written([each.as_json() for each in automation.all_triggers]) if is_list else "",
+        triggers=filter_editor.format_filter([trigger.as_json() for trigger in automation.all_triggers])
+        if is_list
+        else "",
         version=str(automation.version),
     )
 
 
 def new(context: PageContext, may: MayManage) -> Response:
-    refuse_where_files_rule(may)
+    refuse_if_defined_by_files(may)
     live = live_webhooks(all_webhooks(context, may))
     picked = filter_editor.sample(context.management, may, context.query.get("delivery", ""))
     chosen = {context.query.get("webhook", ""), picked.delivery.webhook_uid if picked is not None else ""}
-    webhooks = [each.uid for each in live if each.uid in chosen or len(live) == 1]
+    webhooks = [webhook.uid for webhook in live if webhook.uid in chosen or len(live) == 1]
     draft = Draft(
         runner=context.management.config.default_runner,
         webhooks=list(webhooks),
@@ -102,9 +104,9 @@ def new(context: PageContext, may: MayManage) -> Response:
 
 
 def create(context: PageContext, may: MayManage) -> Response:
-    refuse_where_files_rule(may)
+    refuse_if_defined_by_files(may)
     draft = _draft_sent(context)
-    if _wants_no_saving(context):
+    if _is_preview(context):
         return _tried(context, may, None, draft)
     reading = draft.reading()
     problems = _problems_of_triggers(draft, reading)
@@ -114,7 +116,7 @@ def create(context: PageContext, may: MayManage) -> Response:
                 may,
                 draft.name,
                 prompt=draft.prompt,
-                triggers=[each.as_json() for each in reading.triggers],
+                triggers=[trigger.as_json() for trigger in reading.triggers],
                 runner=draft.runner,
                 enabled=draft.enabled,
             )
@@ -128,7 +130,7 @@ def create(context: PageContext, may: MayManage) -> Response:
 
 
 def edit(context: PageContext, may: MayManage) -> Response:
-    refuse_where_files_rule(may)
+    refuse_if_defined_by_files(may)
     automation = context.management.automations.get(may, context.parameters["automation"])
     draft = draft_of(automation, as_list=context.query.get("triggers") == "list")
     draft.delivery = context.query.get("delivery", "")
@@ -136,10 +138,10 @@ def edit(context: PageContext, may: MayManage) -> Response:
 
 
 def change(context: PageContext, may: MayManage) -> Response:
-    refuse_where_files_rule(may)
+    refuse_if_defined_by_files(may)
     automation = context.management.automations.get(may, context.parameters["automation"])
     draft = _draft_sent(context)
-    if _wants_no_saving(context):
+    if _is_preview(context):
         return _tried(context, may, automation, draft)
     reading = draft.reading()
     problems = _problems_of_triggers(draft, reading)
@@ -157,7 +159,7 @@ def change(context: PageContext, may: MayManage) -> Response:
 
 
 def _save(context: PageContext, may: MayManage, named: str, draft: Draft, triggers: tuple[Trigger, ...]) -> str:
-    """Make what differs the next version. Raises `Changed` when somebody else did, since the form was loaded."""
+    """Save the changes as the next version. Raises `Changed` if another version was saved since the form was loaded."""
     automations = context.management.automations
     with context.management.together(may):
         before = automations.get(may, named)
@@ -170,18 +172,18 @@ def _save(context: PageContext, may: MayManage, named: str, draft: Draft, trigge
             may,
             named,
             new_name=draft.name,
-            # What nobody touched stays, even where it could not be chosen again or typed.
+            # Unchanged fields stay, even if their values would no longer be accepted.
             prompt=draft.prompt if draft.prompt != _with_plain_breaks(before.prompt) else None,
             runner=draft.runner if draft.runner != before.runner else None,
-            triggers=[each.as_json() for each in triggers],
+            triggers=[trigger.as_json() for trigger in triggers],
         )
     return "automation-changed" if after.version != before.version else "automation-unchanged"
 
 
-def _wants_no_saving(context: PageContext) -> bool:
-    """Whether the form was only sent to see what its filter would do."""
-    only_tries = context.form["add"] or context.form["add_event"] or context.form["choose"] or context.form["pick"]
-    return context.by_htmx or context.form["do"] == "check" or bool(only_tries)
+def _is_preview(context: PageContext) -> bool:
+    """Whether the form was sent only to test its filter."""
+    is_test = context.form["add"] or context.form["add_event"] or context.form["choose"] or context.form["pick"]
+    return context.is_htmx or context.form["do"] == "check" or bool(is_test)
 
 
 def _draft_sent(context: PageContext) -> Draft:
@@ -202,12 +204,12 @@ def _draft_sent(context: PageContext) -> Draft:
 
 
 def _with_plain_breaks(typed: str) -> str:
-    """Browsers send every line break as two characters."""
+    """The text with LF line breaks. Browsers send CRLF."""
     return typed.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _problems_of_triggers(draft: Draft, reading: Reading) -> dict[str, str]:
-    """What keeps the triggers from being saved. The problems of their text are shown with it, one by one."""
+    """Problems of the triggers by field. The editor also shows each problem of the text in detail."""
     problems = {}
     if not reading.is_usable:
         problems["filter"] = "The filter has errors." if not draft.is_list else "The triggers have errors."
@@ -217,7 +219,7 @@ def _problems_of_triggers(draft: Draft, reading: Reading) -> dict[str, str]:
 
 
 def _problems_in(error: Invalid | Conflict, draft: Draft) -> dict[str, str]:
-    """At which field of the form the error belongs; the empty one is the whole form."""
+    """The error by the field of the form that it belongs to. The empty field is the whole form."""
     if isinstance(error, LimitReached):
         return {"": str(error)}
     pointer = next((fault.pointer for fault in error.faults), "") if isinstance(error, Invalid) else ""
@@ -227,7 +229,7 @@ def _problems_in(error: Invalid | Conflict, draft: Draft) -> dict[str, str]:
 
 
 def _tried(context: PageContext, may: MayManage, automation: Automation | None, draft: Draft) -> Response:
-    """The form as it was sent, with what its filter would do now."""
+    """The form as it was sent, with the results of its filter."""
     if draft.is_list:
         return _editor(context, may, automation, draft)
     notice = ""
@@ -238,7 +240,7 @@ def _tried(context: PageContext, may: MayManage, automation: Automation | None, 
             if picked is None:
                 raise CannotAdd("The payload of this delivery is no longer stored. Select another delivery.")
             draft.filter = filter_editor.with_field(draft.filter, picked.body, context.form["add"])
-            # Who asks for a field of a delivery wants deliveries like it.
+            # A clicked field implies that the delivery's webhook is selected.
             if not draft.webhooks:
                 chosen = picked.delivery.webhook_uid
         except CannotAdd as error:
@@ -252,7 +254,7 @@ def _tried(context: PageContext, may: MayManage, automation: Automation | None, 
 
 
 def _choosable(uid: str, draft: Draft, by_uid: WebhooksByUid) -> Selected | None:
-    """The webhook with this uid, if it is not chosen, and something may come from it."""
+    """The webhook with this uid, if it is not selected yet and not deleted."""
     webhook = by_uid.get(WebhookUid(uid))
     if webhook is None or webhook.state is WebhookState.DELETED or uid in draft.webhooks:
         return None
@@ -270,14 +272,14 @@ def _editor(
     also_chosen: Selected | None = None,
     status: int = 200,
 ) -> Response:
-    """The page, or for htmx the part of it that tells what the filter would do."""
+    """The page, or for htmx only the results of the filter."""
     by_uid = all_webhooks(context, may)
     reading = draft.reading()
     wanted = [uid for uid in draft.selected_webhooks(reading) if WebhookUid(uid) in by_uid]
-    # Where there was no delivery to try it on, one may have come in.
+    # If there was no delivery to test, one may have arrived.
     changed = bool(context.form["changed"] or context.form["pick"] or not draft.delivery)
     offers: Sequence[filter_editor.Offer] = ()
-    if changed or not context.by_htmx:
+    if changed or not context.is_htmx:
         offers = filter_editor.offers(context.management, may, wanted, draft.delivery)
     picked = _picked(context, may, draft, offers, by_uid)
     tree = filter_editor.tree(picked.body, reading) if picked is not None else None
@@ -300,7 +302,7 @@ def _editor(
         "fields_max": filter_editor.FIELDS_MAX,
         "operators": OPERATORS.values(),
     }
-    if context.by_htmx:
+    if context.is_htmx:
         return context.page("parts/filter-outcome.html", is_part=True, **values)
     runners = list(context.management.config.runner_names)
     return context.page(
@@ -320,23 +322,27 @@ def _editor(
 def _picked(
     context: PageContext, may: MayView, draft: Draft, offers: Sequence[filter_editor.Offer], by_uid: WebhooksByUid
 ) -> Sample | None:
-    """The delivery to try the draft on: the one that was picked, or else the newest, if possible of a webhook that is
-    still there."""
+    """The delivery to test the draft on: the selected one, or else the newest, preferably of a webhook that is not
+    deleted."""
     picked = filter_editor.sample(context.management, may, draft.delivery) if draft.delivery else None
     if picked is None and offers:
-        live = (each.id for each in offers if by_uid[each.delivery.webhook_uid].state is not WebhookState.DELETED)
+        live = (offer.id for offer in offers if by_uid[offer.delivery.webhook_uid].state is not WebhookState.DELETED)
         draft.delivery = next(live, offers[0].id)
         picked = filter_editor.sample(context.management, may, draft.delivery)
     return picked
 
 
 def _choices(chosen: Sequence[str], by_uid: WebhooksByUid) -> list[tuple[Selected, bool]]:
-    """The webhooks to choose from; one that is chosen stays among them, whatever became of it."""
+    """The webhooks to select from. Selected webhooks stay in the list, even if they are deleted."""
     live = [
-        (Selected(uid=each.uid, name=each.name, state=each.state), each.uid in chosen) for each in live_webhooks(by_uid)
+        (Selected(uid=webhook.uid, name=webhook.name, state=webhook.state), webhook.uid in chosen)
+        for webhook in live_webhooks(by_uid)
     ]
-    offered = {each.uid for each, _ in live}
-    return [*live, *((each, True) for each in selected_webhooks([uid for uid in chosen if uid not in offered], by_uid))]
+    offered = {webhook.uid for webhook, _ in live}
+    return [
+        *live,
+        *((missing, True) for missing in selected_webhooks([uid for uid in chosen if uid not in offered], by_uid)),
+    ]
 
 
 PAGES: Final = (

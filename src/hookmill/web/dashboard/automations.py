@@ -1,4 +1,4 @@
-"""Automations: the list, one of them, switching and deleting."""
+"""The pages of automations: the list, one automation, enabling, disabling and deleting."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import managing, viewing
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
-from hookmill.web.dashboard.runs import Listed, list_again
+from hookmill.web.dashboard.runs import Listed, list_if_changed
 from hookmill.web.dashboard.urls import url
 
 RUNS_SHOWN: Final = 20
@@ -36,7 +36,7 @@ WebhooksByUid = Mapping[WebhookUid, Webhook]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """A webhook as an automation names it: by its uid, which may be nobody's."""
+    """A webhook that an automation selects by uid. `name` is None if the webhook does not exist."""
 
     uid: str
     name: str | None
@@ -51,7 +51,10 @@ def all_automations(context: PageContext, may: MayView) -> Response:
     every = context.management.automations.all(may)
     by_uid = all_webhooks(context, may)
     last_runs = context.management.runs.newest_by_automation(may)
-    rows = [(each, selected_webhooks(each.selected_webhooks(), by_uid), last_runs.get(each.id)) for each in every]
+    rows = [
+        (automation, selected_webhooks(automation.selected_webhooks(), by_uid), last_runs.get(automation.id))
+        for automation in every
+    ]
     return context.page("automations.html", may=may, rows=rows, webhooks=live_webhooks(by_uid))
 
 
@@ -69,8 +72,8 @@ def _automation_page(context: PageContext, may: MayView, *, status: int = 200, p
         problem=problem,
         automation=automation,
         triggers=[
-            (selected_webhooks(each.webhook_ids, by_uid), each.event_types, filter_text(each))
-            for each in automation.triggers
+            (selected_webhooks(trigger.webhook_ids, by_uid), trigger.event_types, filter_text(trigger))
+            for trigger in automation.triggers
         ],
         warnings=context.management.automations.warnings(may, automation),
         has_runner=automation.runner in context.management.config.runner_names,
@@ -82,21 +85,21 @@ def _automation_page(context: PageContext, may: MayView, *, status: int = 200, p
 
 
 def _unfiltered_beside(context: PageContext, may: MayView, automation: Automation) -> list[Automation]:
-    """The automations that every delivery starts which this one picks from."""
+    """Automations without a filter that select a webhook of this one, so every delivery starts them."""
     if not automation.enabled or automation.unfiltered_webhooks():
         return []
-    heard = automation.selected_webhooks()
+    selected = automation.selected_webhooks()
     return [
-        each
-        for each in context.management.automations.all(may)
-        if each.id != automation.id and each.enabled and not heard.isdisjoint(each.unfiltered_webhooks())
+        other
+        for other in context.management.automations.all(may)
+        if other.id != automation.id and other.enabled and not selected.isdisjoint(other.unfiltered_webhooks())
     ]
 
 
 def runs(context: PageContext, may: MayView) -> Response:
-    """The list of the newest runs alone. Nothing, when the reader has seen it as it is."""
+    """The list of the newest runs, for polling. The response is empty if nothing has changed."""
     automation = context.management.automations.get(may, context.parameters["automation"])
-    return list_again(context, _listed(context, may, automation))
+    return list_if_changed(context, _listed(context, may, automation))
 
 
 def _listed(context: PageContext, may: MayView, automation: Automation) -> Listed:
@@ -110,11 +113,11 @@ def _listed(context: PageContext, may: MayView, automation: Automation) -> Liste
     )
 
 
-# A run of what the automation was tried on
+# Replaying the tested delivery
 
 
 def _tried(context: PageContext, may: MayView, automation: Automation) -> Delivery | None:
-    """The delivery that the editor had tried the automation on, if it would trigger now and the visitor may say so."""
+    """The delivery that the editor tested, if the automation matches it and the member may replay it."""
     if not isinstance(may, MayManage) or not automation.enabled:
         return None
     picked = filter_editor.sample(context.management, may, context.query.get("tried", ""))
@@ -124,15 +127,15 @@ def _tried(context: PageContext, may: MayView, automation: Automation) -> Delive
 
 
 def run_on(context: PageContext, may: MayManage) -> Response:
-    """Start it on a stored delivery, and go to that run."""
+    """Replay a stored delivery for this automation, and redirect to the run."""
     try:
         [run] = context.management.log.replay(may, context.form["delivery"], context.parameters["automation"])
     except Conflict as error:
         return _automation_page(context, may, status=409, problem=str(error).partition(" To see why:")[0])
-    return context.go("f", may.factory.name, "runs", run_id(run.id), flash="automation-run")
+    return context.redirect("f", may.factory.name, "runs", run_id(run.id), flash="automation-run")
 
 
-# Switching and deleting
+# Enabling, disabling and deleting
 
 
 def enable(context: PageContext, may: MayManage) -> Response:
@@ -149,7 +152,7 @@ def _switch(context: PageContext, may: MayManage, *, enabled: bool) -> Response:
 
 
 def confirm_deletion(context: PageContext, may: MayManage) -> Response:
-    refuse_where_files_rule(may)
+    refuse_if_defined_by_files(may)
     automation = context.management.automations.get(may, context.parameters["automation"])
     selected = selected_webhooks(automation.selected_webhooks(), all_webhooks(context, may))
     return context.page("automation-delete.html", may=may, automation=automation, selected=selected)
@@ -157,7 +160,7 @@ def confirm_deletion(context: PageContext, may: MayManage) -> Response:
 
 def delete(context: PageContext, may: MayManage) -> Response:
     context.management.automations.delete(may, context.parameters["automation"])
-    return context.go("f", may.factory.name, "automations", flash="automation-deleted")
+    return context.redirect("f", may.factory.name, "automations", flash="automation-deleted")
 
 
 def selected_webhooks(uids: Sequence[str] | frozenset[WebhookUid], by_uid: WebhooksByUid) -> list[Selected]:
@@ -166,23 +169,23 @@ def selected_webhooks(uids: Sequence[str] | frozenset[WebhookUid], by_uid: Webho
         webhook = by_uid.get(WebhookUid(uid))
         name, state = (webhook.name, webhook.state.value) if webhook is not None else (None, "unknown")
         selected.append(Selected(uid=uid, name=name, state=state))
-    return sorted(selected, key=lambda each: (each.name is None, each.name or "", each.uid))
+    return sorted(selected, key=lambda webhook: (webhook.name is None, webhook.name or "", webhook.uid))
 
 
 def all_webhooks(context: PageContext, may: MayView) -> WebhooksByUid:
-    return {each.uid: each for each in context.management.webhooks.all(may, with_deleted=True)}
+    return {webhook.uid: webhook for webhook in context.management.webhooks.all(may, with_deleted=True)}
 
 
 def live_webhooks(by_uid: WebhooksByUid) -> list[Webhook]:
-    living = (each for each in by_uid.values() if each.state is not WebhookState.DELETED)
-    return sorted(living, key=lambda each: each.name)
+    living = (webhook for webhook in by_uid.values() if webhook.state is not WebhookState.DELETED)
+    return sorted(living, key=lambda webhook: webhook.name)
 
 
 def filter_text(trigger: Trigger) -> str:
-    return filter_editor.written(trigger.payload.source) if trigger.payload is not None else ""
+    return filter_editor.format_filter(trigger.payload.source) if trigger.payload is not None else ""
 
 
-def refuse_where_files_rule(may: MayManage) -> None:
+def refuse_if_defined_by_files(may: MayManage) -> None:
     if may.factory.defined_by_files:
         raise Conflict(
             f"Definition files define factory {may.factory.name!r}. Edit automations/<name>/automation.md and run "
@@ -192,7 +195,7 @@ def refuse_where_files_rule(may: MayManage) -> None:
 
 def to_automation(context: PageContext, automation: Automation, flash: str, **query: str) -> Response:
     assert context.factory is not None, "the page is about a factory"
-    return context.go("f", context.factory.name, "automations", automation.id, flash=flash, **query)
+    return context.redirect("f", context.factory.name, "automations", automation.id, flash=flash, **query)
 
 
 _ALL: Final = "/f/{factory}/automations"
@@ -200,7 +203,7 @@ _ONE: Final = "/f/{factory}/automations/{automation}"
 PAGES: Final = (
     Page("GET", _ALL, all_automations, viewing),
     Page("GET", _ONE, one, viewing),
-    Page("GET", f"{_ONE}/runs", runs, viewing, by_itself=True),
+    Page("GET", f"{_ONE}/runs", runs, viewing, is_background=True),
     Page("POST", f"{_ONE}/runs", run_on, managing),
     Page("POST", f"{_ONE}/enable", enable, managing),
     Page("POST", f"{_ONE}/disable", disable, managing),

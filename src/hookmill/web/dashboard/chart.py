@@ -1,4 +1,4 @@
-"""A day of one webhook as stacked bars, one an hour; and the same in words, for those who don't see it."""
+"""A chart of one webhook's last 24 hours as stacked bars, with a text alternative."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ SERIES: Final[Sequence[tuple[str, str, Callable[[Counts], int]]]] = (
     ("auth", Label.REJECTED_AUTH.shown, _of(Label.REJECTED_AUTH)),
     ("refused", "Dropped (429)", _refused),
 )
-"""What is stacked, from the bottom up: its class, its name, and how many of it an hour has."""
+"""The stacked series, from bottom to top: CSS class, name, and the count of an hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One colour of the chart, as the path that draws it, and how many it stands for."""
+    """One series of the chart: its SVG path and its total count."""
 
     css_class: str
     name: str
@@ -44,7 +44,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class HourOfDay:
-    """One hour in numbers, in the order of `SERIES`."""
+    """The counts of one hour, in the order of `SERIES`."""
 
     start: int
     numbers: tuple[int, ...]
@@ -62,7 +62,7 @@ class Chart:
 
 
 def chart(hours: Sequence[Hour]) -> Chart:
-    """The tallest hour is as high as the chart: charts beside each other compare shapes, not amounts."""
+    """The chart, scaled to its busiest hour. So charts side by side compare shapes, not amounts."""
     numbers = [HourOfDay(hour.start, tuple(count(hour.counts) for _, _, count in SERIES)) for hour in hours]
     tallest = max((sum(hour.numbers) for hour in numbers), default=0)
     parts = tuple(
@@ -74,7 +74,7 @@ def chart(hours: Sequence[Hour]) -> Chart:
 
 
 def _path(hours: Sequence[HourOfDay], place: int, tallest: int) -> str:
-    """A stroke for each hour that has any. A page may hold twenty charts, so it is kept short."""
+    """The SVG path of a series, with one line for each hour. Pages can contain many charts, so it is short."""
     step = WIDTH // len(hours)
     drawn = []
     for column, hour in enumerate(hours):
@@ -83,7 +83,7 @@ def _path(hours: Sequence[HourOfDay], place: int, tallest: int) -> str:
         below = sum(hour.numbers[:place])
         bottom = HEIGHT - round(HEIGHT * below / tallest)
         top = HEIGHT - round(HEIGHT * (below + hour.numbers[place]) / tallest)
-        # What is there at all must be seen, however much there is of the rest.
+        # A count above 0 is at least one pixel high.
         top = max(0, min(top, bottom - 1))
         drawn.append(f"M{column * step + step // 2} {top}V{max(bottom, top + 1)}")
     return "".join(drawn)

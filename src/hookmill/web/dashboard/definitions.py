@@ -1,4 +1,4 @@
-"""Definition files: whether a factory is theirs, what that means here, and what planning and applying came to last."""
+"""The page of definition files: whether they define the factory, and the last plan and apply."""
 
 import shlex
 from typing import Final

@@ -1,4 +1,4 @@
-"""The delivery log, live, and each delivery: what came, which event it is, and why it started what it started."""
+"""The pages of the delivery log, with live updates, and of one delivery, with its identity and matches."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -26,7 +26,7 @@ from hookmill.web.dashboard.urls import url
 
 PAGE: Final = live.PAGE
 RAW_BYTES_SHOWN: Final = 20_000
-"""How much of a body a page shows at first: the rest is a click away."""
+"""The bytes of a body that the page shows first. A link shows the rest."""
 GAPS_MAX: Final = 100
 
 pages.FLASH_MESSAGES.update(
@@ -68,8 +68,8 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Narrowed:
-    """What of the log is asked for. `typed` is the form as it was filled in; `problems` name its faults by field."""
+class LogQuery:
+    """The requested part of the log. `typed` has the fields of the form, and `problems` their errors by field."""
 
     typed: dict[str, str]
     filters: dict[str, Any]
@@ -81,58 +81,58 @@ class Narrowed:
 
 
 def log(context: PageContext, may: MayView) -> Response:
-    narrowed = _narrowed(context)
-    if redirect := _meant_itself(context, may, narrowed.typed["identity"]):
+    log_query = _log_query(context)
+    if redirect := _redirect_to_delivery(context, may, log_query.typed["identity"]):
         return redirect
     webhooks = context.management.webhooks.all(may, with_deleted=True)
     before = _key_in(context.query.get("before", ""))
     rows: Sequence[Delivery] = ()
-    if not narrowed.problems:
-        rows = context.management.log.newest(may, **narrowed.filters, before=before, limit=PAGE + 1)
+    if not log_query.problems:
+        rows = context.management.log.newest(may, **log_query.filters, before=before, limit=PAGE + 1)
     has_older, rows = len(rows) > PAGE, rows[:PAGE]
-    is_first = before is None and "until" not in narrowed.filters and not narrowed.problems
+    is_first = before is None and "until" not in log_query.filters and not log_query.problems
     names = {webhook.uid: webhook.name for webhook in webhooks}
-    gaps = _gaps_beside(context, may, narrowed, before, rows if has_older else (), names)
+    gaps = _gaps_beside(context, may, log_query, before, rows if has_older else (), names)
     here = ("f", may.factory.name, "deliveries")
-    # With nothing but a webhook asked for, an empty page says that nothing ever came: the newest rows are always kept.
-    is_waiting = is_first and not rows and not gaps and set(narrowed.query) <= {"webhook"}
+    # Retention keeps the newest rows. So if only a webhook is selected, an empty page means that it had no deliveries.
+    is_waiting = is_first and not rows and not gaps and set(log_query.query) <= {"webhook"}
     accepted = [row.key for row in rows if row.label is Label.ACCEPTED]
-    # An empty page has seen everything until now.
+    # Live updates of an empty page start now.
     newest = delivery_id(rows[0].key if rows else time_ordered(context.service.now_us(), bytes(8)))
     return context.page(
         "deliveries.html",
-        status=422 if narrowed.problems else 200,
+        status=422 if log_query.problems else 200,
         may=may,
         lines=list(_in_order(rows, gaps)),
         runs=context.management.runs.counts_by_delivery(may, accepted) if accepted else {},
         has_rows=bool(rows or gaps),
-        waiting=_waiting(context, may, narrowed, webhooks) if is_waiting else None,
-        narrowed=narrowed,
+        waiting=_waiting(context, may, log_query, webhooks) if is_waiting else None,
+        log_query=log_query,
         webhooks=webhooks,
         labels=list(Label),
         before=before,
         has_older=has_older,
-        # The script names another row when the page has moved on.
-        older=url(*here, **narrowed.query) + ("&" if narrowed.query else "?") + "before=",
+        # The script appends another row's id after live updates.
+        older=url(*here, **log_query.query) + ("&" if log_query.query else "?") + "before=",
         last=delivery_id(rows[-1].key) if rows else "",
-        live_at=url(*here, "live", **narrowed.query, after=newest) if is_first else None,
+        live_at=url(*here, "live", **log_query.query, after=newest) if is_first else None,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A log that nothing came to yet: the webhook that a newcomer would post to, and what they need to know of it."""
+    """An empty log: the webhook to which a new user can send a delivery."""
 
     webhook: Webhook | None
-    """None: there is none, or they have to choose."""
+    """None if there is no webhook, or more than one."""
     has_webhooks: bool
     is_ready_made: bool
 
 
-def _waiting(context: PageContext, may: MayView, narrowed: Narrowed, webhooks: Sequence[Webhook]) -> Waiting:
+def _waiting(context: PageContext, may: MayView, log_query: LogQuery, webhooks: Sequence[Webhook]) -> Waiting:
     live = [webhook for webhook in webhooks if webhook.state is not WebhookState.DELETED]
     chosen = live[0] if len(live) == 1 else None
-    if uid := narrowed.typed["webhook"]:
+    if uid := log_query.typed["webhook"]:
         chosen = context.management.webhooks.get(may, uid)
     automation = ready_made(context.management.automations.all(may))
     return Waiting(
@@ -142,7 +142,7 @@ def _waiting(context: PageContext, may: MayView, narrowed: Narrowed, webhooks: S
     )
 
 
-def _narrowed(context: PageContext) -> Narrowed:
+def _log_query(context: PageContext) -> LogQuery:
     query = context.query
     typed = {name: query.get(name, "").strip() for name in ("webhook", "label", "since", "until", "event", "identity")}
     filters: dict[str, Any] = {}
@@ -167,40 +167,42 @@ def _narrowed(context: PageContext) -> Narrowed:
                 problems[name] = "Invalid time. Write it as 2026-11-21T09:12, in UTC."
     if filters.get("since", 0) >= filters.get("until", 1 << 62):
         problems["until"] = "The end must be later than the start."
-    return Narrowed(typed=typed, filters=filters, problems=problems)
+    return LogQuery(typed=typed, filters=filters, problems=problems)
 
 
 def _key_in(shown: str) -> DeliveryKey | None:
     return delivery_key(shown) if shown else None
 
 
-def _meant_itself(context: PageContext, may: MayView, identity: str) -> Response | None:
-    """Whoever looks for a delivery's own id is shown that delivery."""
+def _redirect_to_delivery(context: PageContext, may: MayView, identity: str) -> Response | None:
+    """A redirect to the delivery if `identity` is the id of one; else None."""
     if not identity.startswith("dlv_"):
         return None
     with suppress(Invalid, NotFound):
         context.management.log.get(may, identity)
-        return context.go("f", may.factory.name, "deliveries", identity)
+        return context.redirect("f", may.factory.name, "deliveries", identity)
     return None
 
 
 def _gaps_beside(
     context: PageContext,
     may: MayView,
-    narrowed: Narrowed,
+    log_query: LogQuery,
     before: DeliveryKey | None,
     rows: Sequence[Delivery],
     names: dict[WebhookUid, str],
 ) -> list[Gap]:
     """Attempts dropped in the time that the page covers, down to its last row if others are below."""
     # Dropped attempts have no label, no identity and no event type.
-    if narrowed.problems or not narrowed.filters.keys().isdisjoint({"label", "identity", "event"}):
+    if log_query.problems or not log_query.filters.keys().isdisjoint({"label", "identity", "event"}):
         return []
     since = max(
-        (at for at in (narrowed.filters.get("since"), rows[-1].received_at if rows else None) if at), default=None
+        (at for at in (log_query.filters.get("since"), rows[-1].received_at if rows else None) if at), default=None
     )
-    until = min((at for at in (narrowed.filters.get("until"), time_of(before) if before else None) if at), default=None)
-    counters = context.management.log.dropped_attempts(may, narrowed.filters.get("webhook"), since=since, until=until)
+    until = min(
+        (at for at in (log_query.filters.get("until"), time_of(before) if before else None) if at), default=None
+    )
+    counters = context.management.log.dropped_attempts(may, log_query.filters.get("webhook"), since=since, until=until)
     return [
         Gap(
             webhook_uid=dropped.webhook_uid,
@@ -215,34 +217,34 @@ def _gaps_beside(
 
 
 def _in_order(rows: Sequence[Delivery], gaps: Sequence[Gap]) -> Iterator[Delivery | Gap]:
-    """Newest first; a gap stands where it ended."""
-    left = list(gaps)
+    """Rows and gaps, newest first. A gap is placed at its end."""
+    remaining = list(gaps)
     for row in rows:
-        while left and left[0].until > row.received_at:
-            yield left.pop(0)
+        while remaining and remaining[0].until > row.received_at:
+            yield remaining.pop(0)
         yield row
-    yield from left
+    yield from remaining
 
 
 async def watch(context: PageContext, may: MayView) -> Response:
-    """Rows of the log as they come, as server-sent events."""
-    narrowed = _narrowed(context)
-    if narrowed.problems or "until" in narrowed.filters:
+    """New rows of the log, as server-sent events."""
+    log_query = _log_query(context)
+    if log_query.problems or "until" in log_query.filters:
         raise Invalid("A log with an end time has no live updates.")
     after = _key_in(context.request.headers.get("last-event-id") or context.query.get("after", ""))
-    filters = narrowed.filters
+    filters = log_query.filters
     uid = None
     if "webhook" in filters:
         webhook = await context.in_thread(context.management.webhooks.get, may, filters["webhook"])
         uid = webhook.uid
-    wanted = live.Wanted(
+    log_filter = live.LogFilter(
         webhook=uid,
         label=filters.get("label"),
         since=filters.get("since"),
         event=filters.get("event"),
         identities=identities_shown_as(filters["identity"]) if "identity" in filters else None,
     )
-    return live.stream(context, may, wanted, filters, after)
+    return live.stream(context, may, log_filter, filters, after)
 
 
 # ── One delivery ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -257,12 +259,12 @@ def _delivery_page(context: PageContext, may: MayView, *, status: int = 200, pro
     shown_id = context.parameters["delivery"]
     row = management.log.get(may, shown_id)
     body: bytes | None = None
-    verdicts: Sequence[AutomationMatch] = ()
+    matches: Sequence[AutomationMatch] = ()
     if row.label is Label.ACCEPTED:
-        # Retention may take it between two looks.
+        # Retention may prune the delivery between these reads.
         with suppress(NotFound):
             body = management.log.payload(may, shown_id)
-            verdicts = management.filters.explain(may, shown_id)
+            matches = management.filters.explain(may, shown_id)
     is_whole = context.query.get("raw") == "all"
     raw = body if body is None or is_whole else body[:RAW_BYTES_SHOWN]
     return context.page(
@@ -279,24 +281,28 @@ def _delivery_page(context: PageContext, may: MayView, *, status: int = 200, pro
         raw=raw.decode("utf-8", "backslashreplace" if is_whole else "ignore") if raw is not None else "",
         is_raw_wanted=is_whole,
         is_cut=body is not None and raw is not None and len(raw) < len(body),
-        verdicts=sorted(
-            (one for one in verdicts if _listens(one)), key=lambda one: (not one.would_trigger, one.automation.name)
+        matches=sorted(
+            (match for match in matches if _selects_webhook(match)),
+            key=lambda match: (not match.would_trigger, match.automation.name),
         ),
-        elsewhere=sorted((one.automation for one in verdicts if not _listens(one)), key=lambda each: each.name),
+        elsewhere=sorted(
+            (match.automation for match in matches if not _selects_webhook(match)),
+            key=lambda automation: automation.name,
+        ),
         runs=management.runs.of_delivery(may, shown_id),
     )
 
 
-def _listens(verdict: AutomationMatch) -> bool:
-    """Whether the automation has to do with the delivery's webhook at all."""
-    return any(test.webhook_check for test in verdict.triggers)
+def _selects_webhook(match: AutomationMatch) -> bool:
+    """Whether the automation selects the delivery's webhook."""
+    return any(test.webhook_check for test in match.triggers)
 
 
 def payload(context: PageContext, may: MayView) -> Response:
     """The body, exactly as it was received."""
     headers = {
         "Content-Disposition": f'attachment; filename="{PAYLOAD_FILE}"',
-        # Shown in a page of ours, a body of somebody else's could act there.
+        # The body is untrusted, so it must not run scripts with this origin.
         "Content-Security-Policy": "default-src 'none'; sandbox",
     }
     body = context.management.log.payload(may, context.parameters["delivery"])
@@ -309,17 +315,17 @@ def replay(context: PageContext, may: MayManage) -> Response:
         context.management.log.replay(may, shown_id, context.form.optional("automation"))
     except Conflict as error:
         return _delivery_page(context, may, status=409, problem=_without_commands(error))
-    return context.go("f", may.factory.name, "deliveries", shown_id, flash="replayed")
+    return context.redirect("f", may.factory.name, "deliveries", shown_id, flash="replayed")
 
 
 def _without_commands(error: HookmillError) -> str:
-    """The page itself shows what a command would."""
+    """The text without the command, because the page itself shows the explanation."""
     return str(error).partition(" To see why:")[0]
 
 
 PAGES: Final = (
     Page("GET", "/f/{factory}/deliveries", log, viewing),
-    Page("GET", "/f/{factory}/deliveries/live", watch, viewing, by_itself=True),
+    Page("GET", "/f/{factory}/deliveries/live", watch, viewing, is_background=True),
     Page("GET", "/f/{factory}/deliveries/{delivery}", delivery, viewing),
     Page("GET", "/f/{factory}/deliveries/{delivery}/payload", payload, viewing),
     Page("POST", "/f/{factory}/deliveries/{delivery}/replay", replay, managing),

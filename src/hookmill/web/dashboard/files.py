@@ -1,4 +1,4 @@
-"""The dashboard's own files: style, script, icon. Each is served under an address that its content decides."""
+"""The dashboard's static files: styles, scripts, icons. Their URLs contain a digest of the content."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from hookmill.domain.errors import NotFound
 from hookmill.web.dashboard import pages
-from hookmill.web.dashboard.access import everybody
+from hookmill.web.dashboard.access import anyone
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
 
@@ -15,7 +15,7 @@ TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg
 
 def file(context: PageContext) -> Response:
     name = context.parameters["name"]
-    files = {each.name: each for each in pages.STATIC.iterdir()}
+    files = {path.name: path for path in pages.STATIC.iterdir()}
     suffix = "." + name.rpartition(".")[2]
     if name not in files or suffix not in TYPES:
         raise NotFound("File not found.")
@@ -23,4 +23,4 @@ def file(context: PageContext) -> Response:
     return Response(files[name].read_bytes(), media_type=TYPES[suffix], headers={"Cache-Control": kept})
 
 
-PAGES: Final = (Page("GET", "/static/{digest}/{name}", file, everybody),)
+PAGES: Final = (Page("GET", "/static/{digest}/{name}", file, anyone),)

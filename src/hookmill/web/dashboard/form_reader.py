@@ -1,4 +1,4 @@
-"""How a form is read: what it may hold and how long it may take depends on who sends it."""
+"""Reads forms. The size and time limits depend on the sender."""
 
 from typing import Final
 
@@ -9,15 +9,15 @@ from hookmill.web.delivery_body import BODY_SECONDS
 
 FORM_BYTES_MAX: Final = 1_048_576
 OPEN_FORM_BYTES_MAX: Final = 16_384
-"""For the forms that are there for everybody: an address, a name and passwords."""
+"""For forms without sign-in: an address, a name and passwords."""
 SIGNED_OUT_FORM_BYTES_MAX: Final = 65_536
-"""For a form whose session has ended. It is sent back in the answer, many times as large where all of it is escaped."""
+"""For a form whose session has ended. The response contains it, and escaping can enlarge it many times."""
 UNPROVEN_SECONDS: Final = 10.0
-"""How long a form may take that comes from somebody who is not signed in."""
+"""The time limit for forms of unauthenticated clients."""
 
 
 class Incomplete(Exception):
-    """A form that was not read to its end. The connection is closed after the answer."""
+    """The form was not received completely. The connection is closed after the response."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -25,18 +25,18 @@ class Incomplete(Exception):
 
 
 class FormReader:
-    """Reads forms of each kind of sender within bounds of their own, so that none keeps the others out."""
+    """Reads forms, with separate limits for each kind of sender, so that no kind can block another."""
 
     def __init__(self) -> None:
         self._of_members = BodyReader(32)
-        self._of_everybody = BodyReader(32, grace_seconds=0.1)
-        # A member whose session has ended must not lose what was typed. Anybody may claim to be one.
+        self._of_unauthenticated = BodyReader(32, grace_seconds=0.1)
+        # A member whose session has ended must not lose the input. Any client can send such a form.
         self._signed_out = BodyReader(4)
 
     async def read(self, context: PageContext, *, is_open: bool) -> SubmittedForm:
-        """`is_open` says that the form is there for everybody.
+        """Read a form. `is_open` is true for forms without sign-in.
 
-        Raises `Invalid` for what no page of this service sends, and `Incomplete` for what did not arrive.
+        Raises `Invalid` for a malformed form, and `Incomplete` for a form that did not arrive completely.
         """
         kind = context.request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
@@ -45,7 +45,7 @@ class FormReader:
         if context.signed_in is not None:
             reader, bytes_max, seconds = self._of_members, FORM_BYTES_MAX, BODY_SECONDS
         elif is_open:
-            reader, bytes_max = self._of_everybody, OPEN_FORM_BYTES_MAX
+            reader, bytes_max = self._of_unauthenticated, OPEN_FORM_BYTES_MAX
         try:
             body = await reader.read(
                 context.request.scope, context.request.receive, bytes_max=bytes_max, seconds=seconds
@@ -57,7 +57,7 @@ class FormReader:
         except BodyCutShort:
             raise Incomplete(400, "The form did not arrive completely. Submit it again.") from None
         try:
-            # To decode a large form takes a tenth of a second, in which the loop would serve no delivery.
+            # Decoding a large form takes 0.1 s, which would block the event loop.
             return parse_form(body) if len(body) <= OPEN_FORM_BYTES_MAX else await context.in_thread(parse_form, body)
         except ValueError:
             raise Invalid("The form can't be read. Reload the page and submit it again.") from None

@@ -1,4 +1,4 @@
-"""A factory's home: what needs attention first, and then its webhooks and what came to them."""
+"""A factory's home page: problems that need attention, and its webhooks with their activity."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from hookmill.management.activity import WebhookActivity
 from hookmill.web.dashboard.access import viewing
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.chart import Chart, chart
-from hookmill.web.dashboard.page_context import PageContext, mark_of
+from hookmill.web.dashboard.page_context import PageContext, version_tag
 from hookmill.web.dashboard.urls import url
 
 REFUSED_NAMES: Final = {
@@ -26,18 +26,18 @@ REFUSED_NAMES: Final = {
     FAILED_AUTHENTICATIONS: "over the limit of failed authentications (429)",
     NOT_FOUND: "while it was disabled (404)",
 }
-"""What attempts without a row were refused for, in words."""
+"""The reasons of dropped attempts, by their kind."""
 
 FIRST_RUNS: Final = 10
-"""Whoever had so many is no newcomer, however they ended."""
+"""With this number of runs, the first steps are no longer shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concern:
-    """Something that an owner should look at: what is so, what that means, and where to act."""
+    """A problem that an owner should look at, its consequence, and a link to act on it."""
 
     is_loss: bool
-    """Whether events are being lost now. Those come first."""
+    """Whether events are being lost now. Such problems are listed first."""
     subject: str
     address: str
     what: str
@@ -48,26 +48,26 @@ class Concern:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A webhook as the home shows it."""
+    """A webhook on the home page."""
 
     webhook: Webhook
     activity: WebhookActivity
     chart: Chart
     missed: int
-    """Attempts while it was disabled. The chart leaves them out: they were no deliveries to this webhook."""
+    """Attempts while the webhook was disabled. The chart omits them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstSteps:
-    """How far a newcomer has come."""
+    """The progress of a new user."""
 
     webhook: Webhook
-    """The one to try: that of the first start, or the first by name."""
+    """The webhook to try: the ready-made one, or else the first by name."""
     delivery: Delivery | None
     automation: Automation | None
     run: Run | None
     is_ready_made: bool
-    """Whether the webhook and the automation are those of the first start."""
+    """Whether the first start created the webhook and the automation."""
 
     @property
     def takes_all(self) -> bool:
@@ -79,10 +79,10 @@ class FirstSteps:
         return self.run is not None and self.run.state is RunState.SUCCEEDED
 
     @property
-    def seen(self) -> str:
-        """Another one says that the reader has not seen them as they are."""
+    def version_tag(self) -> str:
+        """The version tag of the steps."""
         run = (self.run.id, self.run.state) if self.run is not None else None
-        return mark_of(
+        return version_tag(
             self.webhook.uid, self.delivery and self.delivery.key, self.automation and self.automation.id, run
         )
 
@@ -98,12 +98,12 @@ def home(context: PageContext, may: MayView) -> Response:
         if webhook.state is not WebhookState.DELETED and uid in days
     ]
     steps = _first_steps(context, may)
-    # Management knows no disk: the process that serves this page says whether its own has room.
+    # Management does not know the disk. The process that serves this page checks its own.
     has_room = context.service.facts.get("has_room")
     concerns = [
         *([_NO_ROOM] if has_room is not None and not has_room() else []),
-        *(each for one in live for each in of_webhook(may.factory.name, one.webhook, one.activity)),
-        *(each for automation in automations for each in of_automation(may.factory.name, automation, by_uid)),
+        *(concern for shown in live for concern in of_webhook(may.factory.name, shown.webhook, shown.activity)),
+        *(concern for automation in automations for concern in of_automation(may.factory.name, automation, by_uid)),
     ]
     return context.page(
         "home.html",
@@ -111,21 +111,21 @@ def home(context: PageContext, may: MayView) -> Response:
         concerns=sorted(concerns, key=lambda concern: not concern.is_loss),
         webhooks=live,
         first_steps=steps if steps is not None and not steps.is_done else None,
-        has_deliveries=any(one.activity.newest is not None for one in live),
+        has_deliveries=any(shown.activity.newest is not None for shown in live),
         limit=management.config.webhooks_per_factory,
     )
 
 
 def first_steps(context: PageContext, may: MayView) -> Response:
-    """The first steps alone. Nothing, when the reader has seen them as they are."""
+    """The first steps, for polling. The response is empty if nothing has changed."""
     steps = _first_steps(context, may)
-    return context.page_again(
-        "parts/first-steps.html", steps.seen if steps is not None else "", may=may, first_steps=steps
+    return context.page_if_changed(
+        "parts/first-steps.html", steps.version_tag if steps is not None else "", may=may, first_steps=steps
     )
 
 
 def _first_steps(context: PageContext, may: MayView) -> FirstSteps | None:
-    """None where there is nothing to begin with, or so many runs that steps are of no help."""
+    """The first steps; None if there are no webhooks, or if there are `FIRST_RUNS` runs."""
     webhooks = context.management.webhooks.all(may)
     runs = context.management.runs.newest(may, limit=FIRST_RUNS)
     if not webhooks or len(runs) == FIRST_RUNS:
@@ -145,7 +145,7 @@ def _first_steps(context: PageContext, may: MayView) -> FirstSteps | None:
 
 
 def webhooks(context: PageContext, may: MayView) -> Response:
-    return context.go("f", may.factory.name)
+    return context.redirect("f", may.factory.name)
 
 
 def dropped_in_words(activity: WebhookActivity) -> tuple[tuple[str, int], ...]:
@@ -153,7 +153,7 @@ def dropped_in_words(activity: WebhookActivity) -> tuple[tuple[str, int], ...]:
 
 
 def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Iterator[Concern]:
-    """What an owner should know of one webhook. Numbers are those of the last 24 hours."""
+    """The problems of one webhook. Counts are of the last 24 hours."""
     here = url("f", factory, "webhooks", webhook.uid)
 
     def concern(what: str, meaning: str, act: str, act_at: str, *, is_loss: bool = False) -> Concern:
@@ -242,7 +242,7 @@ def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Ite
 
 
 def of_automation(factory: str, automation: Automation, by_uid: Mapping[WebhookUid, Webhook]) -> Iterator[Concern]:
-    """Triggers that can't be read, and webhooks that an enabled automation waits for in vain."""
+    """The problems of an enabled automation: unreadable triggers, and webhooks that accept no deliveries."""
     if not automation.enabled:
         return
     if count := len(automation.unreadable):
@@ -259,16 +259,16 @@ def of_automation(factory: str, automation: Automation, by_uid: Mapping[WebhookU
         webhook = by_uid.get(uid)
         name = f"webhook “{webhook.name}”" if webhook is not None else uid
         if webhook is None:
-            trouble = f"{name}, which is not a webhook of this factory"
+            problem = f"{name}, which is not a webhook of this factory"
         elif webhook.state is WebhookState.ENABLED:
             continue
         else:
-            trouble = f"{name}, which is {webhook.state.value}"
+            problem = f"{name}, which is {webhook.state.value}"
         yield Concern(
             is_loss=False,
             subject=automation.name,
             address=url("f", factory, "automations", automation.id),
-            what=f"selects {trouble}",
+            what=f"selects {problem}",
             meaning="The automation is enabled, but receives no deliveries from this webhook.",
             act="View automation",
             act_at=url("f", factory, "automations", automation.id),
@@ -293,6 +293,6 @@ _NO_ROOM: Final = Concern(
 
 PAGES: Final[Sequence[Page]] = (
     Page("GET", "/f/{factory}", home, viewing),
-    Page("GET", "/f/{factory}/first-steps", first_steps, viewing, by_itself=True),
+    Page("GET", "/f/{factory}/first-steps", first_steps, viewing, is_background=True),
     Page("GET", "/f/{factory}/webhooks", webhooks, viewing),
 )

@@ -1,9 +1,7 @@
-"""A form whose session had ended when it was sent: nothing is done, and nothing that was typed is lost.
+"""Shows a form again that was sent after its session had ended, so that the input is not lost.
 
-Its fields go back into the page, and from there through the same address again. Whoever is signed in by then is shown
-what the form would do, and says whether it shall. Nothing is ever sent on by itself: the page of a signed-in person
-carries their token, and it takes their hand to use it. What another site sent gets here in no way: it was refused
-before anybody asked for a session.
+The page contains the fields of the form. After signing in, the member sees what the form would do, and confirms it. The
+form is never submitted automatically. Forms of other sites are rejected before the session is checked.
 """
 
 from typing import Final
@@ -21,7 +19,7 @@ NEVER_SENT_BACK: Final = {
     "new": "New password",
     "again": "Confirm password",
 }
-"""Fields for passwords and secrets, and what they are called where they are typed again."""
+"""Fields with passwords and secrets, which must be typed again, with their labels."""
 
 ACTS: Final = {
     "/sign-out": "Sign out",
@@ -56,7 +54,7 @@ ACTS: Final = {
     "/team/keys/{key}/revoke": "Revoke an API key",
     "/team/factories": "Create a factory",
 }
-"""What each form would do. A test holds the pages to this table."""
+"""The action of each form. A test checks that every form is in this table."""
 
 _SIGNED_IN_AGAIN: Final = "signed-in-again"
 _OURS: Final = {"csrf", "retype"}
@@ -64,13 +62,13 @@ _OURS: Final = {"csrf", "retype"}
 pages.FLASH_MESSAGES.update({_SIGNED_IN_AGAIN: "You are signed in again. Close this tab and return to your form."})
 
 
-def can_be_kept(context: PageContext) -> bool:
-    """Whether a whole page answers it, and it came from one that somebody was signed in for."""
-    return context.page_path in ACTS and not context.by_htmx and bool(context.form["csrf"])
+def can_be_resubmitted(context: PageContext) -> bool:
+    """Whether the response is a whole page, and the form was created for a session."""
+    return context.page_path in ACTS and not context.is_htmx and bool(context.form["csrf"])
 
 
-def kept(context: PageContext) -> Response:
-    """The form's own fields, to be sent again: after signing in, or at once by whoever has signed in since."""
+def resubmission_page(context: PageContext) -> Response:
+    """A page with the form's fields, to submit them again after signing in."""
     pairs = [(name, value) for name, value in context.form.pairs() if name not in _OURS]
     query = context.request.scope["query_string"].decode("latin-1")
     return context.page(
@@ -86,6 +84,6 @@ def kept(context: PageContext) -> Response:
 
 
 def _to_type_again(context: PageContext, pairs: list[tuple[str, str]]) -> list[str]:
-    """The fields that held something when the form was filled in, or had when it was sent before."""
+    """The secret fields that were filled in, now or in an earlier submission."""
     typed = {name for name, value in pairs if value} | set(context.form.all("retype"))
     return [name for name in NEVER_SENT_BACK if name in typed]

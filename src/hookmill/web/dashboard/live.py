@@ -30,7 +30,7 @@ PAGE: Final = 50
 """Rows on a page of the log."""
 STREAMS_MAX: Final = 200
 STREAMS_PER_SESSION: Final = 4
-"""A browser opens six connections to one host: a seventh tab with a stream of its own would shut itself out."""
+"""A browser opens at most six connections to a host, and some must remain for requests."""
 POLL_SECONDS: Final = 0.15
 SWEEP_SECONDS: Final = 2.0
 CHECK_SECONDS: Final = 2.0
@@ -39,13 +39,13 @@ HEARTBEAT_SECONDS: Final = 15.0
 SEND_SECONDS: Final = 5.0
 RECENT_US: Final = 3_000_000
 LATE_US: Final = 45_000_000
-"""How late a row may appear: a body may take 30 seconds, and a busy database adds to that."""
+"""How late a row can appear. A body may take 30 seconds, and a busy database adds to that."""
 POLL_ROWS_MAX: Final = 500
 WAITING_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class LogFilter:
     """The filters of a watcher."""
 
     webhook: WebhookUid | None = None
@@ -70,9 +70,9 @@ class Watcher:
 
     context: PageContext
     may: MayView
-    wanted: Wanted
+    log_filter: LogFilter
     filters: dict[str, Any]
-    """The same as `wanted`, as arguments of `management.log.newest`."""
+    """The same as `log_filter`, as arguments of `management.log.newest`."""
     after: DeliveryKey | None
     """The newest row that the page has."""
     events: "asyncio.Queue[bytes | None]" = field(default_factory=lambda: asyncio.Queue(WAITING_MAX))
@@ -161,7 +161,7 @@ class Hub:
             return []
         rows = management.log.newest(
             watcher.may,
-            **watcher.filters | {"since": max(watcher.wanted.since or 0, ids.time_of(watcher.after) - LATE_US)},
+            **watcher.filters | {"since": max(watcher.log_filter.since or 0, ids.time_of(watcher.after) - LATE_US)},
             limit=PAGE,
         )
         return _events(watcher, list(reversed(rows)))
@@ -182,7 +182,7 @@ class Hub:
                 self.leave(watcher)
             for watcher in self._watchers:
                 for delivery, event in result.rows.get(watcher.may.factory.id, ()):
-                    if watcher.wanted.matches(delivery) and delivery.key not in watcher.sent:
+                    if watcher.log_filter.matches(delivery) and delivery.key not in watcher.sent:
                         watcher.enqueue(event)
             await asyncio.sleep(POLL_SECONDS)
         self._logs.clear()
@@ -319,11 +319,11 @@ class Stream(StreamingResponse):
 
 
 def stream(
-    context: PageContext, may: MayView, wanted: Wanted, filters: dict[str, Any], after: DeliveryKey | None
+    context: PageContext, may: MayView, log_filter: LogFilter, filters: dict[str, Any], after: DeliveryKey | None
 ) -> Response:
     hub = hub_of(context.management)
     if hub.is_full:
         return PlainTextResponse(
             "Too many live pages are open. Reload this page to see new deliveries.\n", 503, {"Retry-After": "30"}
         )
-    return Stream(hub, Watcher(context=context, may=may, wanted=wanted, filters=filters, after=after))
+    return Stream(hub, Watcher(context=context, may=may, log_filter=log_filter, filters=filters, after=after))

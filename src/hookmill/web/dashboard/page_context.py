@@ -1,4 +1,4 @@
-"""One request for a page: who makes it, what it brought along, and how it is answered."""
+"""The context of one request to the dashboard: its member, form and query, and methods that create responses."""
 
 import hmac
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,15 +16,14 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from hookmill.domain.factory import Factory
 from hookmill.management import Management, SignedIn
 from hookmill.web.dashboard import pages
-from hookmill.web.dashboard.sign_in_limits import Guesses, SignInLine
+from hookmill.web.dashboard.sign_in_limits import Guesses, SignInQueue
 from hookmill.web.dashboard.urls import url
 
 FORM_FIELDS_MAX: Final = 1_000
 THREADS: Final = 8
-"""Pages made at the same time for members. More would wait for the database all the same, and keep its connections from
-others."""
+"""The maximum of pages that are rendered at the same time for members. More would only occupy database connections."""
 OPEN_THREADS: Final = 2
-"""Pages made at the same time for everybody else: members do not wait for those who are not signed in."""
+"""The same for unauthenticated clients, so that members don't wait for them."""
 
 T = TypeVar("T")
 
@@ -45,7 +44,7 @@ class SubmittedForm(Mapping[str, str]):
         return len(dict(self._pairs))
 
     def pairs(self) -> Sequence[tuple[str, str]]:
-        """Every field as it was sent, in that order."""
+        """All fields, in the order in which they were sent."""
         return self._pairs
 
     def all(self, name: str) -> list[str]:
@@ -68,27 +67,27 @@ def parse_form(body: bytes) -> SubmittedForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What every page may need to know of the service it belongs to."""
+    """The parts of the service that pages need."""
 
     management: Management
     now_us: Callable[[], int]
     failed: Callable[[str, BaseException], None]
     is_https: bool
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """The settings in force, as the page that shows them does."""
+    """Optional data about the process: `settings`, `packages` and `has_room`."""
     threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(THREADS))
     open_threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(OPEN_THREADS))
     hashing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
-    """Where members and bearers of a link have a password hashed."""
+    """Limits how many passwords are hashed at the same time, for members and for links."""
     guesses: Guesses = field(default_factory=Guesses)
-    sign_ins: SignInLine = field(default_factory=SignInLine)
-    known_sign_ins: SignInLine = field(default_factory=SignInLine)
-    """Of browsers from which the account was signed in to before: they wait for no others."""
+    sign_ins: SignInQueue = field(default_factory=SignInQueue)
+    known_browser_sign_ins: SignInQueue = field(default_factory=SignInQueue)
+    """The queue of browsers that signed in to the account before. They don't wait for other clients."""
 
 
 @dataclass(slots=True, kw_only=True)
 class PageContext:
-    """A request and its answers. `signed_in` is None on the pages that are there for everybody."""
+    """A request and its responses. `signed_in` is None for unauthenticated clients."""
 
     request: Request
     service: Service
@@ -97,9 +96,9 @@ class PageContext:
     session: str | None = None
     form: SubmittedForm = field(default_factory=SubmittedForm)
     factory: Factory | None = None
-    """The factory that the page is about."""
+    """The factory of the page; None if the page has none."""
     page_path: str = ""
-    """The path of the page, before its variable parts were filled in."""
+    """The path pattern of the page."""
 
     @property
     def management(self) -> Management:
@@ -115,8 +114,8 @@ class PageContext:
         return self.request.path_params
 
     @property
-    def by_htmx(self) -> bool:
-        """Whether a part of a page is wanted, not a whole one."""
+    def is_htmx(self) -> bool:
+        """Whether htmx requests a part of a page."""
         return self.request.headers.get("hx-request") == "true"
 
     @property
@@ -126,35 +125,35 @@ class PageContext:
     async def in_thread(
         self, work: Callable[..., T], *arguments: Any, limiter: anyio.CapacityLimiter | None = None, **named: Any
     ) -> T:
-        """Do what waits for the database, or takes long, where it keeps no delivery waiting."""
+        """Call `work` in a thread, so that the event loop continues to serve deliveries."""
         if limiter is None:
             limiter = self.service.threads if self.signed_in is not None else self.service.open_threads
         return await anyio.to_thread.run_sync(partial(work, *arguments, **named), limiter=limiter)
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> Response:
-        """A page, or a part of one."""
+        """Render a page, or a part of a page."""
         return HTMLResponse(pages.render(template, self, values), status)
 
-    def page_again(self, template: str, mark: str, **values: Any) -> Response:
-        """A part that an open page asks for again and again. Nothing, when its reader has seen it as it is."""
-        if mark and self.query.get("seen") == mark:
+    def page_if_changed(self, template: str, tag: str, **values: Any) -> Response:
+        """Render a part that an open page polls. The response is empty if the page has the version `tag`."""
+        if tag and self.query.get("version") == tag:
             return Response(status_code=204)
         return self.page(template, **values)
 
-    def go(self, *path: str, flash: str | None = None, **query: str) -> Response:
+    def redirect(self, *path: str, flash: str | None = None, **query: str) -> Response:
         """Redirect to another page. `flash` is the key of the message that it shows, in `pages.FLASH_MESSAGES`."""
         if flash is not None:
             query["flash"] = flash
         return RedirectResponse(url(*path, **query), 303)
 
 
-def mark_of(*shown: object) -> str:
-    """What a page remembers of what it shows. Another one says that something has changed."""
+def version_tag(*shown: object) -> str:
+    """A digest of displayed values. If it differs, the values have changed."""
     return sha256(repr(shown).encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
 def csrf_of(session: str) -> str:
-    """What a form of this session carries. Who doesn't know the session can't make it."""
+    """The CSRF token of the session's forms. It can't be computed without the session token."""
     return sha256(f"form {session}".encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Templates, and what they may use. Whatever comes from outside is escaped, and what can't be seen is spelled out."""
+"""Renders templates. All values are escaped, and invisible characters are spelled out."""
 
 from hashlib import sha256
 from importlib import resources
@@ -39,14 +39,14 @@ def render(template: str, context: "PageContext", values: dict[str, Any]) -> str
 
 
 def time(at_us: int | None) -> Markup:
-    """A time as people read it, in UTC, with the exact one for programs and for the pointer that rests on it."""
+    """A time in UTC for people, with the exact time as attribute and tooltip."""
     if at_us is None:
         return Markup("–")
     return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(moment.iso(at_us), moment.utc(at_us))
 
 
 def ago(at_us: int | None, now_us: int) -> Markup:
-    """How long ago it was, in the largest unit that fits."""
+    """The time since `at_us`, in the largest unit that fits."""
     if at_us is None:
         return Markup("never")
     seconds = max(0, (now_us - at_us) // 1_000_000)
@@ -60,7 +60,7 @@ def ago(at_us: int | None, now_us: int) -> Markup:
 
 
 def size(count: int) -> str:
-    """Bytes as people read them."""
+    """A number of bytes, for people."""
     if count < 1_000:
         return f"{count} B"
     if count < 1_000_000:
@@ -69,7 +69,7 @@ def size(count: int) -> str:
 
 
 def static(name: str) -> str:
-    """The address of a file of the dashboard's own. Another content has another address, so browsers may keep it."""
+    """The URL of a static file. It contains a digest of the content, so browsers may cache it permanently."""
     return f"/static/{_version_of(name)}/{name}"
 
 
@@ -83,7 +83,7 @@ def _version_of(name: str) -> str:
 
 
 def shown(value: object) -> Markup:
-    """Anybody's words as one harmless line, which the browser may break anywhere and turn no way but its own."""
+    """Untrusted text as one escaped line, isolated from the text direction of the page."""
     return Markup("<bdi>{}</bdi>").format(escape(text.shown(str(value))))
 
 

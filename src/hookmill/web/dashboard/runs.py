@@ -1,4 +1,4 @@
-"""Runs: what deliveries started, how it goes, and what each left behind."""
+"""The pages of runs: the list, and one run with its progress, output and files."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,12 +20,12 @@ from hookmill.runs.runners.guard import OUTPUT_FILE
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.access import managing, viewing
 from hookmill.web.dashboard.application import Page
-from hookmill.web.dashboard.page_context import PageContext, mark_of
+from hookmill.web.dashboard.page_context import PageContext, version_tag
 from hookmill.web.dashboard.urls import url
 
 PAGE: Final = 50
 OUTPUT_BYTES_SHOWN: Final = 16_384
-"""The last so many bytes of what a command printed."""
+"""The maximum of bytes of a command's output that a page shows, from its end."""
 FILES_SHOWN: Final = 50
 
 pages.FLASH_MESSAGES.update({"run-cancelled": "Run cancelled.", "run-stopping": "Cancellation requested."})
@@ -33,7 +33,7 @@ pages.FLASH_MESSAGES.update({"run-cancelled": "Run cancelled.", "run-stopping": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A file of a run's package. `address` is None where its name can't stand in one."""
+    """A file of a run's package. `address` is None if the name can't be part of a URL."""
 
     name: str
     size: int
@@ -42,7 +42,7 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """The end of what a run's command printed. `size` is the whole's."""
+    """The end of the output of a run's command. `size` is the size of the whole output."""
 
     text: str
     size: int
@@ -51,24 +51,24 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """A list of runs as a page shows it. `live_at` is where it is asked for again while it can grow."""
+    """A list of runs on a page. `live_at` is the URL that the page polls; None if the list can't change."""
 
     runs: Sequence[Run]
     live_at: str | None
     nothing: str
-    """What to say where there are none."""
+    """The text for an empty list."""
     of_automation: bool = False
     newest_at: str | None = None
     older_at: str | None = None
 
     @property
-    def seen(self) -> str:
-        """Another one says that the reader has not seen the list as it is."""
-        return mark_of([_changing(run) for run in self.runs], self.older_at)
+    def version_tag(self) -> str:
+        """The version tag of the list."""
+        return version_tag([_changing(run) for run in self.runs], self.older_at)
 
 
 def runs(context: PageContext, may: MayView) -> Response:
-    typed, state, problem = _narrowed(context)
+    typed, state, problem = _query_fields(context)
     return context.page(
         "runs.html",
         status=422 if problem else 200,
@@ -83,17 +83,17 @@ def runs(context: PageContext, may: MayView) -> Response:
 
 
 def rows(context: PageContext, may: MayView) -> Response:
-    """The first page's list alone. Nothing, when the reader has seen it as it is."""
-    typed, state, problem = _narrowed(context)
-    return list_again(context, _listed(context, may, typed, state, is_wrong=bool(problem)))
+    """The first page's list, for polling. The response is empty if nothing has changed."""
+    typed, state, problem = _query_fields(context)
+    return list_if_changed(context, _listed(context, may, typed, state, is_wrong=bool(problem)))
 
 
-def list_again(context: PageContext, listed: Listed) -> Response:
-    return context.page_again("parts/run-list.html", listed.seen, listed=listed)
+def list_if_changed(context: PageContext, listed: Listed) -> Response:
+    return context.page_if_changed("parts/run-list.html", listed.version_tag, listed=listed)
 
 
-def _narrowed(context: PageContext) -> tuple[dict[str, str], RunState | None, str]:
-    """The form as it was filled in, the state that it names, and what is wrong with that."""
+def _query_fields(context: PageContext) -> tuple[dict[str, str], RunState | None, str]:
+    """The typed fields, the state, and the problem of the state if it is unknown."""
     typed = {name: context.query.get(name, "").strip() for name in ("webhook", "automation", "state")}
     try:
         return typed, RunState(typed["state"]) if typed["state"] else None, ""
@@ -156,15 +156,15 @@ def _run_page(context: PageContext, may: MayView, *, status: int = 200, problem:
 
 
 def progress(context: PageContext, may: MayView) -> Response:
-    """The part of a run's page that changes while it runs. Nothing, when the reader has seen it as it is."""
+    """The part of a run's page that changes, for polling. The response is empty if nothing has changed."""
     shown_run = context.management.runs.get(may, context.parameters["run"])
     part = _progress(context, shown_run)
-    return context.page_again("parts/run-progress.html", part["seen"], may=may, run=shown_run, **part)
+    return context.page_if_changed("parts/run-progress.html", part["version_tag"], may=may, run=shown_run, **part)
 
 
 def _progress(context: PageContext, run: Run) -> dict[str, Any]:
     output = _output(context, run)
-    return {"output": output, "seen": mark_of(_changing(run), output)}
+    return {"output": output, "version_tag": version_tag(_changing(run), output)}
 
 
 def _changing(run: Run) -> tuple[object, ...]:
@@ -178,25 +178,25 @@ def cancel(context: PageContext, may: MayManage) -> Response:
     except Conflict as error:
         return _run_page(context, may, status=409, problem=str(error))
     flash = "run-cancelled" if cancelled.state is RunState.CANCELLED else "run-stopping"
-    return context.go("f", may.factory.name, "runs", shown_id, flash=flash)
+    return context.redirect("f", may.factory.name, "runs", shown_id, flash=flash)
 
 
 # ── The package ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def file(context: PageContext, may: MayView) -> Response:
-    """A file of the package, byte for byte, as it was when it was asked for: a command may write to it meanwhile."""
+    """A file of the package, byte for byte. A command may still write to it."""
     shown_run = context.management.runs.get(may, context.parameters["run"])
     name = context.parameters["file"]
     try:
         pieces = read_chunks(_open(context, shown_run, name))
-        # From its first piece on it closes the file, whatever becomes of the answer.
+        # After its first chunk, the iterator closes the file even if the response fails.
         first = next(pieces, b"")
     except OSError:
         raise NotFound("The run's package has no such file on this machine.") from None
     headers = {
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(text.shown(name), safe='')}",
-        # Shown in a page of ours, what a command or a sender wrote could act there.
+        # The content is untrusted, so it must not run scripts with this origin.
         "Content-Security-Policy": "default-src 'none'; sandbox",
     }
     return StreamingResponse(chain([first], pieces), media_type="application/octet-stream", headers=headers)
@@ -216,7 +216,7 @@ def _open(context: PageContext, run: Run, name: str) -> int:
 
 
 def _files(context: PageContext, run: Run) -> tuple[list[File], int]:
-    """The first files by name, and how many there are."""
+    """The first files by name, and the number of all files."""
     packages = _packages(context)
     files, _ = list_files(packages, run) if packages is not None else ([], False)
     first = files[:FILES_SHOWN]
@@ -224,26 +224,26 @@ def _files(context: PageContext, run: Run) -> tuple[list[File], int]:
 
 
 def _address(context: PageContext, run: Run, name: str) -> str | None:
-    # A command may name a file by bytes that are no text.
+    # A command may use bytes in a file name that are not valid text.
     with suppress(UnicodeEncodeError):
         return url("f", context.parameters["factory"], "runs", run_id(run.id), "files", name)
     return None
 
 
 def _output(context: PageContext, run: Run) -> Output:
-    """From the package if that is here, and else as it was kept."""
+    """The output from the package if it is on this machine, else the stored end of the output."""
     with suppress(OSError):
         end, size = read_tail(_open(context, run, OUTPUT_FILE), OUTPUT_BYTES_SHOWN)
         return Output(text=end.decode("utf-8", "backslashreplace"), size=size, is_cut=size > OUTPUT_BYTES_SHOWN)
-    kept = run.output_tail or ""
-    return Output(text=kept, size=len(kept), is_cut=False)
+    stored = run.output_tail or ""
+    return Output(text=stored, size=len(stored), is_cut=False)
 
 
 PAGES: Final = (
     Page("GET", "/f/{factory}/runs", runs, viewing),
-    Page("GET", "/f/{factory}/runs/rows", rows, viewing, by_itself=True),
+    Page("GET", "/f/{factory}/runs/rows", rows, viewing, is_background=True),
     Page("GET", "/f/{factory}/runs/{run}", run, viewing),
-    Page("GET", "/f/{factory}/runs/{run}/progress", progress, viewing, by_itself=True),
+    Page("GET", "/f/{factory}/runs/{run}/progress", progress, viewing, is_background=True),
     Page("GET", "/f/{factory}/runs/{run}/files/{file}", file, viewing),
     Page("POST", "/f/{factory}/runs/{run}/cancel", cancel, managing),
 )

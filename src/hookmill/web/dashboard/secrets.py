@@ -1,4 +1,4 @@
-"""Team secrets: who uses them, new ones, new values. A value that is made here is shown once, in the answer."""
+"""The pages of team secrets. A generated value is shown only in the response to the request that created it."""
 
 from typing import Final
 
@@ -51,7 +51,7 @@ def delete(context: PageContext, may: MayManage) -> Response:
         context.management.secrets.delete(may, secret.name)
     except (Conflict, Forbidden) as error:
         return _show(context, may, secret, problem=str(error), at="delete")
-    return context.go("f", may.factory.name, "secrets", flash="secret-deleted")
+    return context.redirect("f", may.factory.name, "secrets", flash="secret-deleted")
 
 
 def _list(context: PageContext, may: MayManage, problem: str = "") -> Response:

@@ -1,4 +1,4 @@
-"""The settings in force. They are the operator's: a page shows them, and none changes them."""
+"""The effective settings, read-only. Only the operator can change them."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +13,7 @@ from hookmill.web.dashboard.page_context import PageContext
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingInForce:
-    """A setting as it may be shown: of a secret one, no more than whether it is set."""
+    """An effective setting. The value of a secret setting only shows whether it is set."""
 
     name: str
     value: tuple[str, ...]
@@ -21,7 +21,7 @@ class SettingInForce:
     meaning: str
     variable: str
     origin: str
-    """Where it was decided: `environment`, `file` or `default`."""
+    """The source of the value: `environment`, `file` or `default`."""
 
 
 def show(context: PageContext, _may: MayAdminister) -> Response:

@@ -1,4 +1,4 @@
-"""Signing in and out, and the links that let somebody choose a password."""
+"""The pages for signing in and out, and for links with which a member chooses a password."""
 
 import asyncio
 from typing import Final
@@ -12,7 +12,7 @@ from hookmill.domain.permission import Caller
 from hookmill.domain.secret import SecretValue
 from hookmill.management import LinkTarget
 from hookmill.web.dashboard import sign_in_limits as limits
-from hookmill.web.dashboard.access import cookie_name, everybody, somebody
+from hookmill.web.dashboard.access import any_member, anyone, cookie_name
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
 
@@ -23,27 +23,27 @@ BROWSER_REMEMBERED_DAYS: Final = 365
 
 def form(context: PageContext) -> Response:
     if context.signed_in is not None:
-        return context.go()
+        return context.redirect()
     return context.page("sign-in.html", email="", next=context.query.get("next", ""), wrong=False)
 
 
 async def sign_in(context: PageContext) -> Response:
     email = context.form["email"]
     account, client = email.strip().lower()[:200], client_network(context.client)
-    line, turn = context.service.sign_ins, client
+    queue, turn = context.service.sign_ins, client
     browser = context.management.sessions.known_browser(
         context.request.cookies.get(_browser_cookie(context), ""), email
     )
     if browser is not None:
-        # What unknown clients do to this account, or from this address, slows it down no more than their own.
-        # All browsers of one account take turns as one client: no account may fill the line of the others.
-        line, turn = context.service.known_sign_ins, f"member {account}"
+        # Attempts of unknown clients don't slow down known browsers, which have their own queue and their own counts.
+        # All browsers of one account count as one client, so that no account can fill the queue.
+        queue, turn = context.service.known_browser_sign_ins, f"member {account}"
         account, client = f"{account} of {browser}", f"browser {browser}"
     try:
-        async with line.wait(account, turn):
-            token = await _verified(context, line, turn, (f"account {account}", f"client {client}"))
+        async with queue.wait(account, turn):
+            token = await _verified(context, queue, turn, (f"account {account}", f"client {client}"))
     except limits.TooManyWaiting:
-        # No page: while many guess, most are answered here.
+        # Plain text, because rendering pages during an attack would be expensive.
         return PlainTextResponse(BUSY, 429, {"Retry-After": str(BUSY_SECONDS)})
     if token is not None:
         return await context.in_thread(_welcome, context, token, context.form["next"], email)
@@ -53,30 +53,30 @@ async def sign_in(context: PageContext) -> Response:
 
 
 async def _verified(
-    context: PageContext, line: limits.SignInLine, turn: str, counted: tuple[str, str]
+    context: PageContext, queue: limits.SignInQueue, turn: str, counted: tuple[str, str]
 ) -> SecretValue | None:
-    """A new session, if the password is right. A wrong one makes the next guess take longer, and locks nobody out.
+    """A new session's token if the password is right, else None. Wrong guesses delay later ones, but lock nobody out.
 
     Guesses are counted by account and by client.
     """
     guesses, now = context.service.guesses, context.service.now_us()
     wrong_before = guesses.count(counted[0], now)
-    # Counted before it is verified: guesses that come at the same time would else all find the same count.
+    # Counted before the verification. Otherwise simultaneous guesses would all get the same delay.
     for by in counted:
         guesses.add(by, now)
     if wrong_before >= limits.FREE_GUESSES:
         await asyncio.sleep(min(limits.DELAY_SECONDS_MAX, 0.1 * 2 ** (wrong_before - limits.FREE_GUESSES)))
-    async with line.verifying(turn):
+    async with queue.verifying(turn):
         token = await context.in_thread(
             context.management.sessions.sign_in,
             context.form["email"],
             context.form["password"],
             client=context.client,
-            limiter=line.thread,
+            limiter=queue.thread,
         )
     if token is not None:
         for by in counted:
-            guesses.take_back(by, now)
+            guesses.remove(by, now)
     return token
 
 
@@ -91,7 +91,7 @@ async def _refused(context: PageContext, status: int, retry_after: int | None = 
 
 def sign_out(context: PageContext, _caller: Caller) -> Response:
     context.management.sessions.sign_out(context.session or "")
-    answer = context.go("sign-in", flash="signed-out")
+    answer = context.redirect("sign-in", flash="signed-out")
     answer.delete_cookie(cookie_name(context.service.is_https), secure=context.service.is_https, httponly=True)
     return answer
 
@@ -102,7 +102,7 @@ def welcome(context: PageContext) -> Response:
 
 
 async def accept(context: PageContext) -> Response:
-    # Only who bears a link that is good comes as far as to where passwords are hashed.
+    # Only holders of a valid link may use the password hashing.
     target = await context.in_thread(context.management.sessions.link_target, context.parameters["token"])
     return await context.in_thread(_accept, context, target, limiter=context.service.hashing)
 
@@ -127,12 +127,13 @@ def _accept(context: PageContext, target: LinkTarget) -> Response:
     return _welcome(context, session, "", target.email or email)
 
 
-def _welcome(context: PageContext, session: SecretValue, wanted: str, email: str) -> Response:
-    # Only a path of ours: "//host" and "/\host" are other sites.
-    ours = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and wanted.isascii() and wanted.isprintable()
-    answer = context.go()
-    if ours:
-        answer.headers["Location"] = wanted
+def _welcome(context: PageContext, session: SecretValue, target_path: str, email: str) -> Response:
+    # Only a path of this site: "//host" and "/\host" are other sites.
+    is_local = target_path.startswith("/") and not target_path.startswith(("//", "/\\"))
+    is_usable = is_local and target_path.isascii() and target_path.isprintable()
+    answer = context.redirect()
+    if is_usable:
+        answer.headers["Location"] = target_path
     _set_cookie(
         context,
         answer,
@@ -149,7 +150,7 @@ def _browser_cookie(context: PageContext) -> str:
 
 
 def set_session(context: PageContext, answer: Response, session: SecretValue) -> None:
-    """Let the browser hold the session, out of reach of scripts and of other sites."""
+    """Set the session cookie, which scripts and other sites can't read."""
     _set_cookie(context, answer, cookie_name(context.service.is_https), session, SESSION_HOURS * 3600)
 
 
@@ -166,9 +167,9 @@ def _set_cookie(context: PageContext, answer: Response, name: str, value: Secret
 
 
 PAGES: Final = (
-    Page("GET", "/sign-in", form, everybody),
-    Page("POST", "/sign-in", sign_in, everybody),
-    Page("POST", "/sign-out", sign_out, somebody),
-    Page("GET", "/welcome/{token}", welcome, everybody),
-    Page("POST", "/welcome/{token}", accept, everybody),
+    Page("GET", "/sign-in", form, anyone),
+    Page("POST", "/sign-in", sign_in, anyone),
+    Page("POST", "/sign-out", sign_out, any_member),
+    Page("GET", "/welcome/{token}", welcome, anyone),
+    Page("POST", "/welcome/{token}", accept, anyone),
 )

@@ -1,9 +1,8 @@
-"""How often, and how many at a time, unauthenticated clients may have a password verified.
+"""Limits the password verifications of unauthenticated clients.
 
-Verifying a password takes a tenth of a second of a processor and 64 MiB, and an address and a guess are all that a
-client needs to ask for it. So attempts are verified one at a time, addresses take turns, and each waits in a line of
-bounded length. A browser from which the account was signed in to before has a line of its own: no flood of unknown
-clients keeps a member out.
+Verifying a password takes 0.1 s of a processor and 64 MiB, and any client can request it. So attempts are verified one
+at a time, in turns by address, and wait in a queue of limited length. A browser that signed in to the account before
+uses another queue, so a flood of unknown clients can't lock a member out.
 """
 
 import asyncio
@@ -16,25 +15,25 @@ from typing import Final
 import anyio
 
 FREE_GUESSES: Final = 5
-"""Wrong guesses at one account in a window that cost nothing but their time."""
+"""Wrong guesses at one account in a window that cause no delay."""
 DELAY_SECONDS_MAX: Final = 2.0
 GUESSES_PER_ADDRESS: Final = 30
-"""Wrong guesses from one address in a window, at whichever account, before the answer is 429. The right password is
-accepted all the same."""
+"""Wrong guesses from one address in a window, at any account, before the response is 429. The right password is still
+accepted."""
 WINDOW_SECONDS: Final = 300
 WAITING_PER_ACCOUNT: Final = 3
-"""Attempts at one account from one address that wait for the one before them."""
+"""The maximum of waiting attempts at one account from one address."""
 WAITING_PER_ADDRESS: Final = 8
 WAITING_MAX: Final = 64
 _REMEMBERED_MAX: Final = 10_000
 
 
 class TooManyWaiting(Exception):
-    """As many attempts as may wait are waiting already. Nothing was verified."""
+    """The queue is full. The password was not verified."""
 
 
 class Guesses:
-    """Attempts of the last minutes that were not right, by whatever they are counted by. One process's own count."""
+    """Counts the wrong guesses of the last minutes by account and by client, in this process."""
 
     def __init__(self) -> None:
         self._at: defaultdict[str, list[int]] = defaultdict(list)
@@ -51,22 +50,22 @@ class Guesses:
         with self._lock:
             if len(self._at) >= _REMEMBERED_MAX:
                 self._at.clear()
-            kept = self._at[by] = [at for at in self._at[by] if at > now_us - WINDOW_SECONDS * 1_000_000]
-            kept.append(now_us)
+            recent = self._at[by] = [at for at in self._at[by] if at > now_us - WINDOW_SECONDS * 1_000_000]
+            recent.append(now_us)
 
-    def take_back(self, by: str, at_us: int) -> None:
-        """The attempt that was counted at this time was right."""
+    def remove(self, by: str, at_us: int) -> None:
+        """Remove the attempt that was counted at this time, because its password was right."""
         with self._lock:
             if at_us in self._at.get(by, ()):
                 self._at[by].remove(at_us)
 
 
-class SignInLine:
-    """Lets attempts through one at a time, for one event loop."""
+class SignInQueue:
+    """A queue of sign-in attempts for one event loop. It lets one attempt through at a time."""
 
     def __init__(self) -> None:
         self.thread = anyio.CapacityLimiter(1)
-        """Where its passwords are verified."""
+        """Limits the verifications of this queue to one thread."""
         self._waiting: dict[asyncio.Timeout, str] = {}
         self._accounts: dict[str, _Lock] = {}
         self._addresses: dict[str, _Lock] = {}
@@ -74,9 +73,11 @@ class SignInLine:
 
     @asynccontextmanager
     async def wait(self, account: str, address: str) -> AsyncIterator[None]:
-        """Attempts at one account from one address follow each other. Raises `TooManyWaiting`, also for one that has
-        waited and gives way to another address."""
-        # A slash can stand in no address.
+        """Wait until earlier attempts at the account from this address are done.
+
+        Raises `TooManyWaiting` if the queue is full, also for a waiting attempt that is removed for another address.
+        """
+        # Addresses contain no slash.
         of_account = _lock_of(self._accounts, f"{address}/{account}")
         of_address = _lock_of(self._addresses, address)
         if of_address.users >= WAITING_PER_ADDRESS or of_account.users > WAITING_PER_ACCOUNT:
@@ -96,7 +97,7 @@ class SignInLine:
             raise TooManyWaiting from None
 
     def _make_room(self) -> None:
-        """The address with the most attempts gives up its last one: many addresses can't keep a new one out."""
+        """Remove the last attempt of the address with the most attempts, so that few addresses can't fill the queue."""
         address, attempts = Counter(self._waiting.values()).most_common(1)[0]
         if attempts == 1:
             raise TooManyWaiting
@@ -106,16 +107,16 @@ class SignInLine:
 
     @asynccontextmanager
     async def verifying(self, address: str) -> AsyncIterator[None]:
-        """The one place where a password is verified, for an attempt that `wait` has let through.
+        """Hold the right to verify a password, inside `wait`.
 
-        Each address has one attempt at most in the line for it, so those that wait take turns.
+        Each address competes with at most one attempt, so addresses take turns.
         """
         async with self._addresses[address].lock, self._verifying:
             yield
 
 
 class _Lock:
-    """A lock that is forgotten once nobody uses it."""
+    """A lock that is removed from `locks` when it is no longer used."""
 
     def __init__(self, locks: dict[str, "_Lock"], name: str) -> None:
         self.lock = asyncio.Lock()

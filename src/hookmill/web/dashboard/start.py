@@ -1,11 +1,11 @@
-"""Where everybody begins: their factories, or the only one of them."""
+"""The start page: the member's factories. If there is only one, it redirects to that factory."""
 
 from typing import Final
 
 from starlette.responses import Response
 
 from hookmill.domain.permission import Caller
-from hookmill.web.dashboard.access import somebody
+from hookmill.web.dashboard.access import any_member
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
 
@@ -13,8 +13,8 @@ from hookmill.web.dashboard.page_context import PageContext
 def start(context: PageContext, caller: Caller) -> Response:
     factories = context.management.access.factories(caller)
     if len(factories) == 1:
-        return context.go("f", factories[0].name)
+        return context.redirect("f", factories[0].name)
     return context.page("start.html", factories=factories)
 
 
-PAGES: Final = (Page("GET", "/", start, somebody),)
+PAGES: Final = (Page("GET", "/", start, any_member),)

@@ -1,4 +1,4 @@
-"""The team: its people and what each may do, the keys of its programs, and its factories."""
+"""The pages of the team: its members and their roles, its API keys, and its factories."""
 
 import shlex
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ pages.FLASH_MESSAGES.update(
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a member or a key is made for, as one choice: a role in a factory, or admin of the whole team."""
+    """An option of the role list: a role in a factory, or admin of the team."""
 
     role: Role
     factory: str | None
@@ -56,7 +56,7 @@ def members(context: PageContext, may: MayAdminister) -> Response:
 
 
 def add_member(context: PageContext, may: MayAdminister) -> Response:
-    """The member, their role and their link are there together, or nothing is."""
+    """Add the member, the role and the sign-in link in one transaction."""
     management = context.management
     try:
         grant = _chosen_grant(context, may)
@@ -74,7 +74,7 @@ def add_member(context: PageContext, may: MayAdminister) -> Response:
 
 
 def _chosen_grant(context: PageContext, may: MayAdminister) -> Grant | None:
-    """What the form gives the new member; None for nothing yet. Raises `Invalid` for what it didn't offer."""
+    """The selected role; None for no role. Raises `Invalid` for a role that the form does not offer."""
     chosen = context.form["role"]
     if not chosen:
         return None
@@ -102,7 +102,7 @@ def member(context: PageContext, may: MayAdminister) -> Response:
 
 
 def set_roles(context: PageContext, may: MayAdminister) -> Response:
-    """Every factory that the form names gets the role that it says; the others keep theirs."""
+    """Set the roles in the factories that the form contains. Other roles stay unchanged."""
     chosen = context.management.members.get(may, context.parameters["member"])
     with context.management.together(may):
         for factory in context.management.factories.all(may):
@@ -112,7 +112,7 @@ def set_roles(context: PageContext, may: MayAdminister) -> Response:
             role = role_named(context.form[field]) if context.form[field] else None
             if role is not chosen.roles.get(factory.name):
                 context.management.members.set_role(may, chosen.id, factory.name, role)
-    return context.go("team", "members", chosen.id, flash="member-roles")
+    return context.redirect("team", "members", chosen.id, flash="member-roles")
 
 
 def set_admin(context: PageContext, may: MayAdminister) -> Response:
@@ -122,10 +122,10 @@ def set_admin(context: PageContext, may: MayAdminister) -> Response:
         )
     except Conflict as error:
         return _member(context, may, status=409, problem=str(error))
-    return context.go("team", "members", changed.id, flash="member-admin")
+    return context.redirect("team", "members", changed.id, flash="member-admin")
 
 
-def make_link(context: PageContext, may: MayAdminister) -> Response:
+def create_link(context: PageContext, may: MayAdminister) -> Response:
     chosen = context.management.members.get(may, context.parameters["member"])
     return _link(context, chosen, context.management.sessions.link_for(may, chosen.id))
 
@@ -144,7 +144,7 @@ def _link(context: PageContext, chosen: Member, token: SecretValue, *, is_new: b
 
 
 def is_this_machine(base: str) -> bool:
-    """Whether every machine takes the address for itself."""
+    """Whether the address is a loopback address, which other machines can't reach."""
     host = urlsplit(base).hostname or ""
     try:
         address = ip_address(host)
@@ -153,7 +153,7 @@ def is_this_machine(base: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-def ask_to_remove(context: PageContext, may: MayAdminister) -> Response:
+def confirm_remove(context: PageContext, may: MayAdminister) -> Response:
     return _ask_to_remove(context, may)
 
 
@@ -162,7 +162,7 @@ def remove(context: PageContext, may: MayAdminister) -> Response:
         context.management.members.remove(may, context.parameters["member"])
     except Conflict as error:
         return _ask_to_remove(context, may, status=409, problem=str(error))
-    return context.go("team", flash="member-removed")
+    return context.redirect("team", flash="member-removed")
 
 
 def _member(context: PageContext, may: MayAdminister, *, status: int = 200, problem: str = "") -> Response:
@@ -200,32 +200,32 @@ def create_key(context: PageContext, may: MayAdminister) -> Response:
         )
     except (Invalid, NotFound) as error:
         wrong = "factory" if isinstance(error, NotFound) else _field_of(error, otherwise="name")
-        # One field says both.
+        # One field contains both the role and the factory.
         return _keys(context, may, status=422, problem=str(error), wrong="role" if wrong == "factory" else wrong)
     token = created.token.reveal()
     curl = f"curl -H {shlex.quote(f'Authorization: Bearer {token}')} {context.management.config.public_url}/api/v1/me"
     return context.page("team-key.html", key=created.key, token=token, curl=curl)
 
 
-def ask_to_revoke(context: PageContext, may: MayAdminister) -> Response:
+def confirm_revoke(context: PageContext, may: MayAdminister) -> Response:
     return context.page("team-revoke.html", key=_key(context, may))
 
 
 def revoke(context: PageContext, may: MayAdminister) -> Response:
     context.management.keys.revoke(may, context.parameters["key"])
-    return context.go("team", "keys", flash="key-revoked")
+    return context.redirect("team", "keys", flash="key-revoked")
 
 
 def _keys(
     context: PageContext, may: MayAdminister, *, status: int = 200, problem: str = "", wrong: str = ""
 ) -> Response:
-    every_key = context.management.keys.all(may)
+    all_keys = context.management.keys.all(may)
     now = context.service.now_us()
     return context.page(
         "team-keys.html",
         status=status,
-        good=[key for key in every_key if key.is_good(now)],
-        ended=[key for key in every_key if not key.is_good(now)],
+        good=[key for key in all_keys if key.is_good(now)],
+        ended=[key for key in all_keys if not key.is_good(now)],
         grants=_grants(context.management.factories.all(may)),
         problem=problem,
         wrong=wrong,
@@ -238,15 +238,15 @@ def _grants(factories: Sequence[Factory]) -> list[Grant]:
 
 
 def _key(context: PageContext, may: MayAdminister) -> ApiKey:
-    named = context.parameters["key"]
+    key_id = context.parameters["key"]
     for key in context.management.keys.all(may):
-        if key.id == named:
+        if key.id == key_id:
             return key
-    raise NotFound(f"There is no API key {named[:100]!r}.")
+    raise NotFound(f"There is no API key {key_id[:100]!r}.")
 
 
 def _end_of_day(iso_day: str | None) -> int | None:
-    """The moment when that day ends in UTC: µs since 1970. Raises `Invalid` for what is no day."""
+    """The end of the day in UTC, in µs since 1970. Raises `Invalid` for an invalid date."""
     if iso_day is None:
         return None
     try:
@@ -272,7 +272,7 @@ def create_factory(context: PageContext, may: MayAdminister) -> Response:
         context.management.factories.create(may, context.form["name"])
     except (Invalid, Conflict) as error:
         return _factories(context, may, status=422, problem=str(error))
-    return context.go("team", "factories", flash="factory-created")
+    return context.redirect("team", "factories", flash="factory-created")
 
 
 def _factories(context: PageContext, may: MayAdminister, *, status: int = 200, problem: str = "") -> Response:
@@ -281,7 +281,7 @@ def _factories(context: PageContext, may: MayAdminister, *, status: int = 200, p
 
 
 def _field_of(error: HookmillError, *, otherwise: str) -> str:
-    """The field that an error is about. Names are judged before anything knows which field they stood in."""
+    """The field of an error. Errors about names have no pointer, so they belong to the field `otherwise`."""
     faults = error.faults if isinstance(error, Invalid) else ()
     return faults[0].pointer.removeprefix("/") if faults else otherwise
 
@@ -292,12 +292,12 @@ PAGES: Final = (
     Page("GET", "/team/members/{member}", member, administering),
     Page("POST", "/team/members/{member}/roles", set_roles, administering),
     Page("POST", "/team/members/{member}/admin", set_admin, administering),
-    Page("POST", "/team/members/{member}/link", make_link, administering),
-    Page("GET", "/team/members/{member}/remove", ask_to_remove, administering),
+    Page("POST", "/team/members/{member}/link", create_link, administering),
+    Page("GET", "/team/members/{member}/remove", confirm_remove, administering),
     Page("POST", "/team/members/{member}/remove", remove, administering),
     Page("GET", "/team/keys", keys, administering),
     Page("POST", "/team/keys", create_key, administering),
-    Page("GET", "/team/keys/{key}/revoke", ask_to_revoke, administering),
+    Page("GET", "/team/keys/{key}/revoke", confirm_revoke, administering),
     Page("POST", "/team/keys/{key}/revoke", revoke, administering),
     Page("GET", "/team/factories", factories, administering),
     Page("POST", "/team/factories", create_factory, administering),

@@ -12,7 +12,7 @@ BRANCHES_MAX: Final = 1_500
 """Keys and elements in all."""
 VALUE_CHARACTERS_MAX: Final = 500
 OPEN_DEPTH: Final = 2
-"""Levels that are open from the beginning, in a tree that is not too large to be seen at once."""
+"""Levels that are initially open in a large tree. A small tree is completely open."""
 OPEN_BRANCHES_MAX: Final = 60
 
 
@@ -30,7 +30,7 @@ class Branch:
 
 
 def tree_of(body: bytes) -> Branch | None:
-    """None for what is too large or too deep for a tree. The body is JSON."""
+    """The tree of a JSON body; None if the body is too large or too deep for a tree."""
     parsed = payload.parse(body)
     if isinstance(parsed, payload.NotJson):
         return None
@@ -42,7 +42,7 @@ def tree_of(body: bytes) -> Branch | None:
 
 
 def _measure(value: Json) -> tuple[int, int]:
-    """How many branches, and how deep; counted no further than the limits. A body may nest deeper than calls may."""
+    """The number of branches and the depth, counted up to the limits. Not recursive: a body can be very deep."""
     count = deepest = 0
     level = [value]
     while level and count <= BRANCHES_MAX and deepest <= DEPTH_MAX:
@@ -82,7 +82,7 @@ def _branch(name: str | None, value: Json, *, level: int, is_small: bool) -> Bra
 
 def _scalar(value: Json) -> tuple[str, str]:
     if type(value) is str:
-        # Long strings are cut before they are spelled out: nobody waits for what isn't shown.
+        # Long strings are cut before they are escaped, to save time.
         return "string", json.dumps(value[: VALUE_CHARACTERS_MAX + 1], ensure_ascii=False)
     if value is None:
         return "null", "null"

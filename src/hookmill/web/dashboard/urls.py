@@ -4,7 +4,7 @@ from urllib.parse import quote, urlencode
 
 
 def url(*path: str, **query: str) -> str:
-    """The address of a page. Each part of the path is whatever it is: a name may hold a slash."""
+    """The URL of a page. The parts of the path are escaped, because a name may contain a slash."""
     address = "/" + "/".join(quote(part, safe="") for part in path)
     parameters = {name: value for name, value in query.items() if value}
     return f"{address}?{urlencode(parameters)}" if parameters else address

@@ -1,6 +1,6 @@
-"""Webhooks: making one, looking at one, and everything that can be done with it.
+"""The pages of webhooks: creating, viewing and changing them.
 
-A secret is shown in the answer to the request that made it, and on no page afterwards.
+A secret is shown only in the response to the request that created it.
 """
 
 import json
@@ -51,7 +51,7 @@ pages.FLASH_MESSAGES.update(
 
 @dataclass(frozen=True, slots=True)
 class SchemeChoice:
-    """One name that a webhook's scheme may have, as the form offers it."""
+    """An option of the form's list of signature schemes."""
 
     name: str
     title: str
@@ -60,7 +60,7 @@ class SchemeChoice:
 
 @dataclass(frozen=True, slots=True)
 class SchemeHelp:
-    """What to know of a provider before relying on it, and how to set it up."""
+    """The properties of a provider's signatures, and how to set it up."""
 
     name: str
     title: str
@@ -73,14 +73,14 @@ class SchemeHelp:
 
 
 class AtField(Exception):
-    """What was typed can't be used, and the form says so at this field: "" for the form as a whole."""
+    """The input of a field is invalid. The field is "" for the form as a whole."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(problem)
         self.field = field
 
 
-# Making one
+# Creating
 
 
 def new(context: PageContext, may: MayManage) -> Response:
@@ -89,7 +89,7 @@ def new(context: PageContext, may: MayManage) -> Response:
 
 def create(context: PageContext, may: MayManage) -> Response:
     if context.form.is_checked("help"):
-        # Where no script does it, a button asks for the provider's help.
+        # Without scripts, a button requests the provider's help.
         return _form(context, may, context.form)
     try:
         created = _created(context, may)
@@ -110,7 +110,7 @@ def _created(context: PageContext, may: MayManage) -> WebhookWithSecret:
             raise Conflict(f"Factory {may.factory.name!r} already has a webhook named {name!r}. Choose another name.")
     with _at("mode"):
         mode = _mode(form["mode"])
-    # What the script hides, or the mode has no use for, may have been filled in before.
+    # Fields that the mode does not use may be filled in, because the script only hides them.
     is_signed = mode is AuthMode.SIGNATURE
     scheme_name = form.optional("scheme") if is_signed else None
     is_generic = scheme_name == GENERIC
@@ -136,7 +136,7 @@ def _created(context: PageContext, may: MayManage) -> WebhookWithSecret:
     elif secret_name is not None:
         with _at("secret_name"):
             usable_secret_name(secret_name)
-            if any(each.name == secret_name for each in management.secrets.all(may)):
+            if any(existing.name == secret_name for existing in management.secrets.all(may)):
                 raise Conflict(f"Team secret {secret_name} already exists. Select it, or choose another name.")
     with _at("team_secret" if form["secret_from"] == "team" else ""):
         return management.webhooks.create(
@@ -173,14 +173,14 @@ def _form(context: PageContext, may: MayManage, form: SubmittedForm, *, problem:
 
 
 def _once(context: PageContext, created: WebhookWithSecret, *, is_new: bool, was_supplied: bool) -> Response:
-    """The one moment when a secret that was made here is shown, with the complete URL."""
+    """The page with a new secret and complete URL, which are shown only once."""
     webhook = created.webhook
     is_shown = created.secret is not None and not was_supplied
     return context.page(
         "webhook-once.html",
         webhook=webhook,
         is_new=is_new,
-        # Whoever gave a secret knows it; a page that shows it needlessly is one more place where it stood.
+        # A supplied secret is not shown, because the member has it.
         url_shown=created.url if is_shown else context.management.webhooks.url(webhook),
         secret=created.reveal() if is_shown else None,
         curl=curl_line(created.webhook.auth_mode, created.url, created.reveal()) if is_shown else None,
@@ -188,7 +188,7 @@ def _once(context: PageContext, created: WebhookWithSecret, *, is_new: bool, was
     )
 
 
-# Looking at one
+# Viewing
 
 
 def show(context: PageContext, may: MayView) -> Response:
@@ -205,7 +205,11 @@ def _show(context: PageContext, may: MayView, webhook: Webhook, *, problem: str 
         webhook=webhook,
         is_deleted=webhook.state is WebhookState.DELETED,
         url_shown=management.webhooks.url(webhook),
-        automations=[each for each in management.automations.all(may) if webhook.uid in each.selected_webhooks()],
+        automations=[
+            automation
+            for automation in management.automations.all(may)
+            if webhook.uid in automation.selected_webhooks()
+        ],
         recent=management.log.newest(may, webhook=webhook.uid, limit=RECENT),
         activity=activity,
         chart=chart(activity.hours) if activity is not None else None,
@@ -221,7 +225,7 @@ def _show(context: PageContext, may: MayView, webhook: Webhook, *, problem: str 
     )
 
 
-# Changing one
+# Changing
 
 
 def enable(context: PageContext, may: MayManage) -> Response:
@@ -262,7 +266,7 @@ def sync(context: PageContext, may: MayManage) -> Response:
 
 
 def supply(context: PageContext, may: MayManage) -> Response:
-    """The provider's secret, for a webhook that waits for it; and deliveries are accepted, where that is wanted."""
+    """Set the provider's secret of a webhook that has none, and enable the webhook if requested."""
 
     def change(uid: str) -> Webhook:
         with context.management.together(may):
@@ -288,24 +292,24 @@ def delete(context: PageContext, may: MayManage) -> Response:
         _webhooks(context).delete(may, webhook.uid)
     except Conflict as error:
         return _show(context, may, webhook, problem=str(error), at="delete")
-    return context.go("f", may.factory.name, flash="webhook-deleted")
+    return context.redirect("f", may.factory.name, flash="webhook-deleted")
 
 
 def _change(context: PageContext, may: MayManage, at: str, flash: str, change: Callable[[str], Webhook]) -> Response:
-    """Do it and show the webhook; what can't be done is said at the part of the page that asked for it."""
+    """Make the change, and redirect to the webhook. An error is shown in the section of the page `at`."""
     webhook = _webhooks(context).get(may, context.parameters["uid"])
     try:
         change(webhook.uid)
     except (Invalid, Conflict, Forbidden) as error:
         return _show(context, may, webhook, problem=str(error), at=at)
-    return context.go("f", may.factory.name, "webhooks", webhook.uid, flash=flash)
+    return context.redirect("f", may.factory.name, "webhooks", webhook.uid, flash=flash)
 
 
 def _webhooks(context: PageContext) -> Webhooks:
     return context.management.webhooks
 
 
-# What forms say
+# Reading forms
 
 
 @contextmanager
@@ -333,22 +337,22 @@ def _options(typed: str) -> dict[str, Any]:
     return read
 
 
-# What is known of providers
+# Providers
 
 
 @cache
 def _choices() -> Sequence[SchemeChoice]:
-    """Every name of a scheme, by the provider's name."""
-    every = []
+    """All names of schemes, ordered by title."""
+    choices = []
     for name in catalogue.names():
         scheme = catalogue.find(name)
         title = scheme.title if name == scheme.name else f"{name}: same signatures as {scheme.title}"
-        every.append(SchemeChoice(name, title, scheme.handshake is not None))
-    return sorted(every, key=lambda choice: choice.title.lower())
+        choices.append(SchemeChoice(name, title, scheme.handshake is not None))
+    return sorted(choices, key=lambda choice: choice.title.lower())
 
 
 def _help(name: str) -> SchemeHelp | None:
-    """None for what is no provider's scheme."""
+    """The help for a provider's scheme; None if the name is not in the catalogue."""
     if name not in catalogue.names():
         return None
     scheme = catalogue.find(name)
@@ -358,40 +362,40 @@ def _help(name: str) -> SchemeHelp | None:
         docs=scheme.docs,
         covers=covered(scheme),
         is_experimental=scheme.experimental,
-        makes_secret_here=_is_made_here(scheme, name),
+        makes_secret_here=_generates_secret_here(scheme, name),
         facts=tuple(map(_with_code, _facts(scheme, name))),
         setup=tuple(map(_with_code, scheme.setup)),
     )
 
 
 def _facts(scheme: Scheme, name: str) -> list[str]:
-    """Here a box to tick says what an option of the command line says there."""
+    """The facts of the scheme. The one about the option --handshakes is replaced, because the form has a checkbox."""
     lines = [fact for fact in facts(scheme, name) if "--handshakes" not in fact]
     if scheme.handshake is not None:
         lines.append("It sends signed challenges. Hookmill answers them if you enable this for the webhook.")
     return lines
 
 
-def _is_made_here(scheme: Scheme, name: str) -> bool:
-    # Another provider that signs in the same way has a secret of its own making.
+def _generates_secret_here(scheme: Scheme, name: str) -> bool:
+    # An alias is another provider, which generates its own secrets.
     return generates_secret(scheme) and name == scheme.name
 
 
 def _known_event(webhook: Webhook) -> Markup | None:
-    """Where the webhook's scheme says that the event's type is."""
+    """The source of the event type that the webhook's scheme defines; None if it defines none."""
     scheme = compatibility.scheme_of(webhook)
     phrase = event_in_words(scheme, webhook.signature_scheme) if scheme is not None else None
     return _with_code(phrase) if phrase is not None else None
 
 
 def _makes_secret_here(webhook: Webhook) -> bool:
-    """Whether a new secret can be made here, and is not the provider's to give."""
+    """Whether Hookmill generates the secret, instead of the provider."""
     scheme = compatibility.scheme_of(webhook)
-    return scheme is None or _is_made_here(scheme, webhook.signature_scheme or "")
+    return scheme is None or _generates_secret_here(scheme, webhook.signature_scheme or "")
 
 
 def _with_code(text: str) -> Markup:
-    """The catalogue writes code as `code`."""
+    """The text as markup. The catalogue marks code with backticks."""
     parts = text.split("`")
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)

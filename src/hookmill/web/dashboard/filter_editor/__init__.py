@@ -1,14 +1,14 @@
-"""The filter editor's reasoning: what was typed, what a stored payload offers, and what the two make of each other.
+"""The filter editor's logic: parses the typed filter, shows a stored payload's fields, and tests the filter.
 
-The text that a person sees is the filter. Clicking a field rewrites that text, here, so that it works alike with and
-without scripts, and every number stays what it is.
+The filter is the visible text. A click on a field changes this text on the server, so it works without scripts too, and
+numbers stay exact.
 """
 
 from hookmill.web.dashboard.filter_editor.clicks import CannotAdd, with_event, with_field
 from hookmill.web.dashboard.filter_editor.draft import Offer, Outcome, Sample, offers, outcome, sample, would_trigger
 from hookmill.web.dashboard.filter_editor.field_tree import FIELDS_MAX, Node, Tree, tree
 from hookmill.web.dashboard.filter_editor.typed import Reading, Syntax, lines_in, read_filter, read_triggers
-from hookmill.web.dashboard.filter_editor.writing import written
+from hookmill.web.dashboard.filter_editor.writing import format_filter
 
 __all__ = [
     "FIELDS_MAX",
@@ -20,6 +20,7 @@ __all__ = [
     "Sample",
     "Syntax",
     "Tree",
+    "format_filter",
     "lines_in",
     "offers",
     "outcome",
@@ -30,5 +31,4 @@ __all__ = [
     "with_event",
     "with_field",
     "would_trigger",
-    "written",
 ]

@@ -1,37 +1,39 @@
-"""What a click on a payload's field makes of the filter."""
+"""Changes the filter's text after a click on a field of a payload."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from hookmill.domain.filters import fields_in, pointer_step, with_fields
 from hookmill.domain.payload import Json
-from hookmill.web.dashboard.filter_editor.field_tree import kind_and_value, planted, source_of
+from hookmill.web.dashboard.filter_editor.field_tree import build_tree, comparable, source_of
 from hookmill.web.dashboard.filter_editor.typed import lines_in, plain_number, read_filter
-from hookmill.web.dashboard.filter_editor.writing import written
+from hookmill.web.dashboard.filter_editor.writing import format_filter
 
 
 class CannotAdd(Exception):
-    """The field can't be put into the filter as it stands. The text says why."""
+    """The field can't be added to the current filter. The message is the reason."""
 
 
 def with_field(typed: str, body: Json, number: str) -> str:
-    """The filter's text once the payload's field with this number is clicked: its value is asked for, or, if it was,
-    it is no longer. Raises `CannotAdd`."""
+    """The filter's text after a click on the field with this number, which adds or removes a condition on its value.
+
+    Raises `CannotAdd`.
+    """
     reading = read_filter(typed, ())
     if not reading.is_usable:
         raise CannotAdd("The filter has errors. Correct them before you add fields. Nothing was changed.")
-    planter, _ = planted(body, {})
-    if not (number.isascii() and number.isdigit() and len(number) < 6 and int(number) < len(planter.fields)):
+    builder, _ = build_tree(body, {})
+    if not (number.isascii() and number.isdigit() and len(number) < 6 and int(number) < len(builder.fields)):
         raise CannotAdd("The payload has no such field. Nothing was changed.")
-    steps, value = planter.fields[int(number)]
+    steps, value = builder.fields[int(number)]
     changed = _toggled_in(source_of(reading), steps, plain_number(value))
-    return written(changed) if changed else ""
+    return format_filter(changed) if changed else ""
 
 
 def with_event(typed: str, event: str) -> str:
-    """The event types' text once that of a delivery is clicked: it is asked for, or, if it was, it is no longer."""
+    """The text of the event types after a click on one, which adds or removes it."""
     events = lines_in(typed)
-    return "\n".join([each for each in events if each != event] if event in events else [*events, event])
+    return "\n".join([other for other in events if other != event] if event in events else [*events, event])
 
 
 def _toggled_in(
@@ -60,7 +62,7 @@ _ASKS_FOR_VALUES: Final = (
 
 
 def _toggled(wanted: Json, value: Json, place: str) -> Json:
-    """What is asked of one field, with the value in its set if it was not, and out of it if it was."""
+    """The condition on a field, with the value added if it was missing, and removed if it was present."""
     if wanted is None:
         return [value]
     if type(wanted) is list:
@@ -76,5 +78,5 @@ def _toggled(wanted: Json, value: Json, place: str) -> Json:
 
 
 def _in_or_out(values: list[Json], value: Json) -> list[Json]:
-    kept = [each for each in values if kind_and_value(each) != kind_and_value(value)]
-    return kept if len(kept) < len(values) else [*values, value]
+    others = [other for other in values if comparable(other) != comparable(value)]
+    return others if len(others) < len(values) else [*values, value]

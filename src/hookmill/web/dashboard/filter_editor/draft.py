@@ -1,4 +1,4 @@
-"""What a draft would do: to the stored delivery that it is tried on, and to those before."""
+"""Tests a draft on a stored delivery, and on previous deliveries."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from hookmill.web.dashboard.filter_editor.typed import Reading
 DELIVERIES_OFFERED: Final = 20
 BACKTESTED: Final = 50
 SUMMARY_BYTES_MAX: Final = 16_384
-"""Payloads that are longer are listed by time and size alone, so that the list stays quick."""
+"""Larger payloads are listed without a summary, so that the list stays fast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The stored delivery that a draft is tried on."""
+    """The stored delivery on which a draft is tested."""
 
     delivery: Delivery
     raw: bytes
@@ -32,7 +32,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerOutcome:
-    """What one trigger makes of the sample, and of the deliveries before. None: there is nothing to judge."""
+    """The results of one trigger on the sample and on previous deliveries. None if there are no deliveries."""
 
     test: FilterTest | None
     backtest: Backtest | None
@@ -48,33 +48,33 @@ class Outcome:
 
     @property
     def would_trigger(self) -> bool | None:
-        tests = [each.test for each in self.triggers if each.test is not None]
+        tests = [trigger.test for trigger in self.triggers if trigger.test is not None]
         return any(test.would_trigger for test in tests) if tests else None
 
     @property
     def webhook_check(self) -> bool:
-        return any(each.test is not None and each.test.webhook_check for each in self.triggers)
+        return any(trigger.test is not None and trigger.test.webhook_check for trigger in self.triggers)
 
     @property
     def asks_for_event(self) -> bool:
-        return any(each.test is not None and each.test.event_types for each in self.triggers)
+        return any(trigger.test is not None and trigger.test.event_types for trigger in self.triggers)
 
     @property
     def event_check(self) -> bool:
-        return any(each.test is not None and each.test.event_check for each in self.triggers)
+        return any(trigger.test is not None and trigger.test.event_check for trigger in self.triggers)
 
     @property
     def payload_check(self) -> bool:
-        return any(each.test is not None and each.test.payload_check for each in self.triggers)
+        return any(trigger.test is not None and trigger.test.payload_check for trigger in self.triggers)
 
 
 def outcome(
     management: Management, may: MayView, reading: Reading, sample: Sample | None, webhooks: Mapping[WebhookUid, Any]
 ) -> Outcome | None:
-    """What the draft would do, by the evaluator that triggers use. None while it can't be read."""
+    """The results of the draft, from the evaluator that triggers use. None if the draft is invalid."""
     if not reading.is_usable:
         return None
-    judged = []
+    outcomes = []
     for trigger in reading.triggers:
         test = None
         if sample is not None:
@@ -82,21 +82,24 @@ def outcome(
             test = evaluate_filter(trigger, sample.raw, event=sample.delivery.event, webhook_check=chosen)
         uids = [uid for uid in trigger.webhook_ids if uid in webhooks]
         backtest = _backtest(management, may, trigger, uids) if uids else None
-        judged.append(TriggerOutcome(test=test, backtest=backtest))
-    return Outcome(triggers=tuple(judged))
+        outcomes.append(TriggerOutcome(test=test, backtest=backtest))
+    return Outcome(triggers=tuple(outcomes))
 
 
 def would_trigger(triggers: Sequence[Trigger], sample: Sample) -> bool:
     """Whether one of these triggers matches the sample."""
     uid = sample.delivery.webhook_uid
     event = sample.delivery.event
-    tests = (evaluate_filter(each, sample.raw, event=event, webhook_check=uid in each.webhook_ids) for each in triggers)
+    tests = (
+        evaluate_filter(trigger, sample.raw, event=event, webhook_check=uid in trigger.webhook_ids)
+        for trigger in triggers
+    )
     return any(test.would_trigger for test in tests)
 
 
 def _backtest(management: Management, may: MayView, trigger: Trigger, uids: Sequence[str]) -> Backtest:
     if trigger.takes_all:
-        # Every delivery passes: there is no need to read their bodies.
+        # Every delivery matches, so their bodies are not read.
         return Backtest(matching=tuple(_newest(management, may, uids, BACKTESTED)), others=())
     return management.filters.backtest(
         may,
@@ -108,16 +111,16 @@ def _backtest(management: Management, may: MayView, trigger: Trigger, uids: Sequ
 
 
 def _newest(management: Management, may: MayView, uids: Sequence[str], limit: int) -> list[Delivery]:
-    """The newest deliveries with a payload, of these webhooks or, when there are none, of all."""
+    """The newest deliveries with a payload, of these webhooks, or of all webhooks if `uids` is empty."""
     by_key: dict[bytes, Delivery] = {}
     for uid in uids or (None,):
         newest = management.log.newest(may, webhook=uid, label=Label.ACCEPTED, limit=limit)
-        by_key.update((each.key, each) for each in newest)
+        by_key.update((delivery.key, delivery) for delivery in newest)
     return [by_key[key] for key in sorted(by_key, reverse=True)[:limit]]
 
 
 def sample(management: Management, may: MayView, shown_id: str) -> Sample | None:
-    """The delivery with this id; None where the log keeps no payload of it."""
+    """The delivery with this id; None if it has no stored payload."""
     try:
         delivery = management.log.get(may, shown_id)
         raw = management.log.payload(may, shown_id)
@@ -129,7 +132,7 @@ def sample(management: Management, may: MayView, shown_id: str) -> Sample | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A stored delivery to pick, and what its payload is about."""
+    """A stored delivery in the list, with a summary of its payload."""
 
     id: str
     delivery: Delivery
@@ -137,23 +140,24 @@ class Offer:
 
 
 def offers(management: Management, may: MayView, webhook_ids: Sequence[str], also: str = "") -> list[Offer]:
-    """The newest deliveries with a payload: of these webhooks, or of all when there are none; and the one picked."""
+    """The newest deliveries with a payload, of these webhooks or of all, and the selected delivery `also`."""
     newest = _newest(management, may, webhook_ids, DELIVERIES_OFFERED)
     offered = [
-        Offer(id=ids.delivery_id(each.key), delivery=each, about=_about(management, may, each)) for each in newest
+        Offer(id=ids.delivery_id(delivery.key), delivery=delivery, about=_about(management, may, delivery))
+        for delivery in newest
     ]
-    if also and also not in {each.id for each in offered}:
+    if also and also not in {offer.id for offer in offered}:
         picked = sample(management, may, also)
         if picked is not None:
             offered.append(Offer(id=also, delivery=picked.delivery, about=_about(management, may, picked.delivery)))
     return offered
 
 
-_TELLING: Final = ("type", "event", "event_type", "eventType", "action", "kind", "state", "status", "name", "id")
+_SUMMARY_FIELDS: Final = ("type", "event", "event_type", "eventType", "action", "kind", "state", "status", "name", "id")
 
 
 def _about(management: Management, may: MayView, delivery: Delivery) -> str:
-    """A few of the payload's own words, cut short."""
+    """A summary of the payload: one or two of its fields, cut short."""
     if delivery.size > SUMMARY_BYTES_MAX:
         return ""
     stored = sample(management, may, ids.delivery_id(delivery.key))
@@ -162,6 +166,6 @@ def _about(management: Management, may: MayView, delivery: Delivery) -> str:
     body = stored.body
     if type(body) is not dict:
         return "" if type(body) is list else value_shown(body)[:60]
-    telling = [name for name in _TELLING if type(body.get(name)) not in (dict, list, type(None))]
-    names = telling[:2] or [name for name, of in body.items() if type(of) not in (dict, list)][:1]
+    present = [name for name in _SUMMARY_FIELDS if type(body.get(name)) not in (dict, list, type(None))]
+    names = present[:2] or [name for name, of in body.items() if type(of) not in (dict, list)][:1]
     return ", ".join(f"{name_shown(name)[:30]}: {value_shown(body[name])[:40]}" for name in names)

@@ -1,4 +1,4 @@
-"""What a stored payload offers: its fields as a tree, to be clicked."""
+"""The fields of a stored payload, as a tree of clickable nodes."""
 
 import json
 from collections.abc import Iterator
@@ -12,18 +12,18 @@ from hookmill.domain.payload import Json
 from hookmill.web.dashboard.filter_editor.typed import Reading, plain_number
 
 FIELDS_MAX: Final = 500
-"""How many fields of a payload are shown to be clicked."""
+"""The maximum of fields in the tree."""
 LEVELS_MAX: Final = 12
-"""How deep they are shown: filters reach less deep."""
+"""The maximum depth of the tree. Filters are less deep."""
 OPEN_UP_TO: Final = 12
-"""A branch with more fields is folded, unless the filter asks for one of them."""
+"""A branch with more fields is collapsed, unless the filter contains one of them."""
 VALUE_SHOWN_MAX: Final = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A field of a payload, as it stands in the tree. `number` is what a click on it sends; None: no filter reaches it,
-    for what `why_not` says."""
+    """A field in the tree. A click sends its `number`; None if no filter can match the field, for the reason
+    `why_not`."""
 
     name: str
     shown: str
@@ -40,12 +40,12 @@ class Tree:
     root: Node
     is_whole: bool
     chosen: tuple[int, ...]
-    """The numbers of the fields whose values the filter asks for."""
+    """The numbers of the fields whose values the filter contains."""
 
 
 @dataclass(slots=True)
-class _Planter:
-    """Makes a tree of a payload. Fields are numbered as they are met, so that the same payload has the same numbers."""
+class _TreeBuilder:
+    """Builds the tree of a payload. Fields are numbered in their order, so the same payload gets the same numbers."""
 
     source: Json
     fields: list[tuple[tuple[str, ...], Json]] = field(default_factory=list)
@@ -86,7 +86,7 @@ class _Planter:
             elif type(of) is list:
                 yield self.node(f"[{name}]", of, None, level + 1, "filters can't match an array inside an array")
             else:
-                # A filter goes through an array to its elements, and names none of them.
+                # A filter matches any element of an array, without an index.
                 yield self.node(f"[{name}]", of, steps, level + 1)
 
     def _leaf(self, name: str, value: Json, steps: tuple[str, ...] | None) -> Node:
@@ -104,14 +104,14 @@ class _Planter:
 
 
 def tree(body: Json, reading: Reading) -> Tree:
-    """The payload to be clicked at, with what the filter asks for already."""
-    planter = planted(body, source_of(reading))
-    return Tree(root=planter[1], is_whole=planter[0].is_whole, chosen=tuple(planter[0].chosen))
+    """The tree of the payload, with the fields that the filter contains marked."""
+    builder = build_tree(body, source_of(reading))
+    return Tree(root=builder[1], is_whole=builder[0].is_whole, chosen=tuple(builder[0].chosen))
 
 
-def planted(body: Json, source: Json) -> tuple[_Planter, Node]:
-    planter = _Planter(source)
-    return planter, planter.node("", body, (), 0)
+def build_tree(body: Json, source: Json) -> tuple[_TreeBuilder, Node]:
+    builder = _TreeBuilder(source)
+    return builder, builder.node("", body, (), 0)
 
 
 def source_of(reading: Reading) -> Json:
@@ -121,7 +121,7 @@ def source_of(reading: Reading) -> Json:
 
 
 def _why_not(steps: tuple[str, ...], value: Json) -> str:
-    """Why no filter can ask for this value there; empty when one can. The filter's own rules decide."""
+    """Why no filter can match this value; empty if one can. The filter compiler decides."""
     if not steps:
         return "filters can match only named fields"
     kept = plain_number(value)
@@ -155,10 +155,10 @@ def _is_asked_for(source: Json, steps: tuple[str, ...], value: Json) -> bool:
             return False
         wanted = fields[name]
     values = wanted.get("in", []) if type(wanted) is dict else wanted
-    return type(values) is list and kind_and_value(value) in map(kind_and_value, values)
+    return type(values) is list and comparable(value) in map(comparable, values)
 
 
-def kind_and_value(value: Json) -> tuple[str, Json]:
+def comparable(value: Json) -> tuple[str, Json]:
     if type(value) in (int, float, Decimal):
         return "number", Decimal(repr(value)) if type(value) is float else value
     return type(value).__name__, value

@@ -1,4 +1,4 @@
-"""What was typed: the filter, or the list of triggers, that a text is, or what is wrong with it."""
+"""Parses the typed filter or list of triggers, and reports its errors."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ NAME_SHOWN_MAX: Final = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Syntax:
-    """Where a text stops being JSON. `line` is 0 where no place can be told; around the place stands `before|after`."""
+    """A JSON syntax error. `line` is 0 if the position is unknown; `before` and `after` are the text around it."""
 
     message: str
     line: int = 0
@@ -30,13 +30,13 @@ class Syntax:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a typed filter, or list of triggers, comes to. Without a fault there are triggers."""
+    """The result of parsing: the triggers, or the errors."""
 
     triggers: tuple[Trigger, ...] = ()
     faults: tuple[Fault, ...] = ()
     syntax: Syntax | None = None
     event_fault: str | None = None
-    """What is wrong with the event types."""
+    """The error of the event types, if any."""
 
     @property
     def is_usable(self) -> bool:
@@ -44,8 +44,7 @@ class Reading:
 
 
 def read_filter(typed: str, webhook_ids: Sequence[str], typed_events: str = "") -> Reading:
-    """One trigger with these webhooks, this filter and these event types, one a line. Nothing typed is no condition:
-    every payload passes, and every event type."""
+    """One trigger with these webhooks, filter and event types, one on each line. An empty text matches everything."""
     uids = tuple(dict.fromkeys(WebhookUid(uid) for uid in webhook_ids))
     events = lines_in(typed_events)
     event_types = read_event_types(events) if events else ()
@@ -67,7 +66,7 @@ def _read_payload(typed: str, trigger: Trigger) -> Reading:
 
 
 def lines_in(typed: str) -> list[str]:
-    """The lines that are not blank, without the spaces around them."""
+    """The lines that are not blank, without surrounding whitespace."""
     return [line.strip() for line in typed.split("\n") if line.strip()]
 
 
@@ -77,7 +76,7 @@ def _in_lines(fault: Fault, lines: Sequence[str]) -> str:
 
 
 def read_triggers(typed: str) -> Reading:
-    """All triggers, from the list as the API and the command line write it."""
+    """All triggers, from a JSON list as in the API."""
     source = _json_in(typed)
     if isinstance(source, Reading):
         return source
@@ -88,7 +87,7 @@ def read_triggers(typed: str) -> Reading:
 
 
 def _in_the_list(fault: Fault) -> Fault:
-    # The list is all there is to see here: places are told from its top.
+    # Pointers are relative to the list, because the editor shows only the list.
     message = fault.message.removeprefix(f"{fault.pointer}: ")
     return Fault(fault.pointer.removeprefix("/triggers"), message)
 
@@ -98,7 +97,7 @@ class _Repeated(ValueError):
 
 
 def _json_in(typed: str) -> Json:
-    """The value, with numbers as they can be stored; a `Reading` that says why there is none."""
+    """The value, with storable numbers; or a `Reading` with the errors."""
     body = typed.encode("utf-8", "surrogatepass")
     parsed = payload.parse(body)
     if isinstance(parsed, payload.NotJson):
@@ -150,7 +149,7 @@ _SYNTAX: Final = json.JSONDecoder(
 
 
 def _storable(value: Json, at: str, faults: list[Fault], level: int = 0) -> Json:
-    """The value with plain numbers, as triggers are stored. One that would change by that is a fault."""
+    """The value with numbers as triggers store them. A number that would change is an error."""
     if level > _DEEPER_THAN_ANY_FILTER:
         return value
     if type(value) is dict:
@@ -164,11 +163,11 @@ def _storable(value: Json, at: str, faults: list[Fault], level: int = 0) -> Json
 
 
 _DEEPER_THAN_ANY_FILTER: Final = 30
-"""What nests further is refused for that."""
+"""Deeper filters are rejected for their depth."""
 
 
 def plain_number(value: Json) -> Json:
-    """A scalar as it can be stored; None for a number that can't be, without becoming another."""
+    """The scalar as stored; None for a number that can't be stored exactly."""
     if type(value) is payload.VastNumber:
         return None
     if type(value) is Decimal:

@@ -1,4 +1,4 @@
-"""A filter as text that people like to read."""
+"""Formats a filter as readable JSON."""
 
 import json
 
@@ -6,8 +6,8 @@ from hookmill.domain.filters import filter_to_json
 from hookmill.domain.payload import Json
 
 
-def written(source: Json) -> str:
-    """JSON as people like to read it, short objects in one line. What can't be seen, or turns a line, is escaped."""
+def format_filter(source: Json) -> str:
+    """Readable JSON, with short objects on one line. Invisible characters and line breaks are escaped."""
     return _written(source, "", at_top=True)
 
 
@@ -36,4 +36,4 @@ def _scalar_written(value: Json) -> str:
     if type(value) is not str:
         return filter_to_json(value)
     plain = json.dumps(value, ensure_ascii=False)
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in plain)
+    return "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in plain)
