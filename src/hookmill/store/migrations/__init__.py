@@ -1,1 +1,1 @@
-"""The database's history, forward only. One chain for SQLite and PostgreSQL."""
+"""Migrations of the database, forward only. SQLite and PostgreSQL share them."""

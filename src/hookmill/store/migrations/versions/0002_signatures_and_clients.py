@@ -1,5 +1,4 @@
-"""Signatures: a webhook may wait for its provider's secret, and says what its user filled in. And where a refused
-attempt came from."""
+"""Signatures: webhooks without a secret, signature options and handshakes. Also the client address of attempts."""
 
 import sqlalchemy as sa
 from alembic import op

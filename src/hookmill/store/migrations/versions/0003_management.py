@@ -103,7 +103,7 @@ _INDEXES = {
 
 
 def _let_runs_be_replayed() -> None:
-    """SQLite writes the table anew for a constraint, and would forget what its partial indexes leave out."""
+    """SQLite recreates the table to change a constraint, and would lose the conditions of its partial indexes."""
     before, after = "uq_runs_delivery_id_automation_id", "uq_runs_delivery_id_automation_id_replay"
     columns = ["delivery_id", "automation_id", "replay"]
     if op.get_bind().dialect.name != "sqlite":

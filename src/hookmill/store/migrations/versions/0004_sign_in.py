@@ -1,4 +1,4 @@
-"""Sign-in: passwords, sessions, and links that let somebody choose a password."""
+"""Sign-in: passwords, sessions, and links with which a member chooses a password."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What planning and applying definition files came to last."""
+"""The last results of planning and applying definition files."""
 
 import sqlalchemy as sa
 from alembic import op

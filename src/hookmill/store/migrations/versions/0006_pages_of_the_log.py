@@ -1,4 +1,4 @@
-"""Pages of the log: what is rare in it is found without reading the rest."""
+"""Indexes for pages of the log with rare labels, duplicates, or runs that did not succeed."""
 
 import sqlalchemy as sa
 from alembic import op

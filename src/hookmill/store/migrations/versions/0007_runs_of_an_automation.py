@@ -1,4 +1,4 @@
-"""Runs of one automation: its page, and the newest run of each, without reading the runs of others."""
+"""Indexes for the runs of one automation, and for the newest run of each automation."""
 
 import sqlalchemy as sa
 from alembic import op

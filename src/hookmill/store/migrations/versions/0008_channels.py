@@ -1,4 +1,4 @@
-"""The audit log says through which channel somebody came: the command line, the API, the dashboard or files."""
+"""The audit log's column `door` is renamed to `channel`: the command line, the API, the dashboard or files."""
 
 from alembic import op
 
@@ -10,7 +10,7 @@ def upgrade() -> None:
     # Both databases rename a column in place; Alembic would copy SQLite's whole table.
     op.execute("ALTER TABLE audit_log RENAME COLUMN door TO channel")
     if op.get_bind().dialect.name == "postgresql":
-        # From version 18 on, what must not be null is a constraint with a name.
+        # Since version 18, NOT NULL constraints have names.
         op.execute(
             """
             DO $$ BEGIN

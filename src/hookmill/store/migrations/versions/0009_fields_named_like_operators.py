@@ -1,5 +1,6 @@
-"""Names that start with `$` are operators of filters now. Stored filters keep their meaning: where such a name is a
-field's, the object is written below `$fields`.
+"""In filters, names that start with `$` become operators.
+
+Stored filters keep their meaning: an object with such a field name is moved below `$fields`.
 """
 
 import json
@@ -17,8 +18,8 @@ _WITHOUT_PUNCTUATION: Final = str.maketrans("", "", "$_- ")
 
 
 def upgrade() -> None:
-    # The revisions of webhooks stay: what a filter matches does not change, and a process of the version before would
-    # read what is written here as the name of a field.
+    # The revisions of webhooks stay, because the filters match the same payloads. A process of the previous version
+    # would read `$fields` as the name of a field.
     connection = op.get_bind()
     rows = connection.execute(
         sa.text("SELECT automation_id, version, triggers FROM automation_versions WHERE triggers LIKE '%$%'")
@@ -36,57 +37,57 @@ def upgrade() -> None:
 
 
 def with_named_fields(stored: str) -> str:
-    """The triggers, meaning the same in the new language. What could not be read stays as it is, and unread."""
+    """The triggers with the same meaning in the new language. Unreadable triggers stay unchanged."""
     try:
         triggers = json.loads(stored, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
     except (ValueError, RecursionError):
         return stored
     if not isinstance(triggers, list):
         return stored
-    rewritten = [_trigger(each) for each in triggers]
+    rewritten = [_trigger(trigger) for trigger in triggers]
     return _text(rewritten) if rewritten != triggers else stored
 
 
 class _Number(str):
-    """A number as it is written: none is rounded on the way."""
+    """A number as text, so that it is not rounded."""
 
     __slots__ = ()
 
 
 class _Unreadable(Exception):
-    """The filter matched nothing, because it could not be read. Rewritten, it might be read."""
+    """The filter can't be read, so it matches nothing. A rewritten filter might match payloads."""
 
 
 def _trigger(trigger: Any) -> Any:
     if not isinstance(trigger, dict) or (trigger.get("provider"), trigger.get("event")) != ("webhook", "received"):
         return trigger
-    chosen = trigger.get("filter")
-    if not isinstance(chosen, dict) or not isinstance(chosen.get("payload"), dict):
+    trigger_filter = trigger.get("filter")
+    if not isinstance(trigger_filter, dict) or not isinstance(trigger_filter.get("payload"), dict):
         return trigger
     try:
-        payload = _fields(chosen["payload"], 1)
+        payload = _fields(trigger_filter["payload"], 1)
     except _Unreadable:
         return trigger
-    return {**trigger, "filter": {**chosen, "payload": payload}}
+    return {**trigger, "filter": {**trigger_filter, "payload": payload}}
 
 
 def _fields(source: dict[str, Any], level: int) -> dict[str, Any]:
-    fields = {name: _field(wanted, level) for name, wanted in source.items()}
+    fields = {name: _field(condition, level) for name, condition in source.items()}
     return {"$fields": fields} if any(name.startswith("$") for name in fields) else fields
 
 
-def _field(wanted: Any, level: int) -> Any:
+def _field(condition: Any, level: int) -> Any:
     if level > _LEVELS_MAX:
         raise _Unreadable
-    if not isinstance(wanted, dict) or wanted.keys() <= _OPERATORS:
-        return wanted
-    if any(name in _OPERATORS or _is_refused(name) for name in wanted):
+    if not isinstance(condition, dict) or condition.keys() <= _OPERATORS:
+        return condition
+    if any(name in _OPERATORS or _is_misspelt(name) for name in condition):
         raise _Unreadable
-    return _fields(wanted, level + 1)
+    return _fields(condition, level + 1)
 
 
-def _is_refused(name: str) -> bool:
-    """`$in`, `notIn`: below the top level these were taken for misspelt operators."""
+def _is_misspelt(name: str) -> bool:
+    """Whether the previous version rejected the name below the top level as a misspelt operator: `$in`, `notIn`."""
     return name.lower() not in _OPERATORS and name.lower().translate(_WITHOUT_PUNCTUATION) in {"in", "notin", "exists"}
 
 

@@ -1,4 +1,4 @@
-"""The type of the event that a delivery reports, and the header in which a webhook's senders give it."""
+"""The event type of a delivery, and the webhook's header that contains it."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The log by event type: what is rare among many deliveries is found without reading the rest."""
+"""An index for the log by event type."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Names that the rest of the service uses: dropped_attempts, deliveries.rate_limit, runs.claimed_at."""
+"""Renames to the terms of the code: dropped_attempts, deliveries.rate_limit, runs.claimed_at."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -21,7 +21,7 @@ def upgrade() -> None:
         claimed = sa.text("finished_at IS NULL AND executor IS NOT NULL")
         op.create_index("ix_runs_claimed", "runs", ["executor"], sqlite_where=claimed)
 
-    # A few rows, in a table whose constraints have its name.
+    # The table is copied, because the names of its constraints contain its name. It has few rows.
     op.create_table(
         "dropped_attempts",
         sa.Column("webhook_no", sa.Integer(), autoincrement=False, nullable=False),
@@ -38,7 +38,7 @@ def upgrade() -> None:
     )
     op.drop_table("refusals")
     if on_postgresql:
-        # From version 18 on, what must not be null is a constraint with a name.
+        # Since version 18, NOT NULL constraints have names.
         op.execute(
             """
             DO $$ BEGIN

@@ -1,1 +1,1 @@
-"""The steps, in order. Each says what it is for."""
+"""The migrations, in the order of their file names."""
