@@ -165,7 +165,13 @@ class Ingress:
         runs: tuple[RunToStart, ...] = ()
         if webhook.subscriptions and proof.reply is None:
             runs = tuple(
-                RunToStart(self._row_keys.key(attempt.received_at), subscription.automation_id, subscription.version)
+                RunToStart(
+                    self._row_keys.key(attempt.received_at),
+                    subscription.automation_id,
+                    subscription.version,
+                    subscription.policy.priority.rank,
+                    subscription.policy.run_key(subscription.automation_id, parsed),
+                )
                 for subscription in webhook.subscriptions
                 if subscription.matches(event, parsed)
             )

@@ -308,3 +308,78 @@ def test_filter_of_an_automation_without_a_readable_trigger_is_not_tested(
     refused = hookmill("filter", "test", "--automation", "triage", "--body", "-", stdin=b"{}", ends=1)
 
     assert refused.err == "Automation 'triage' has no readable trigger. `hookmill automation show` says why.\n"
+
+
+# Run policies
+
+
+POLICY = (
+    "--concurrency-key",
+    "/pull_request/number",
+    "--when-busy",
+    "replace",
+    "--debounce",
+    "30",
+    "--priority",
+    "low",
+)
+
+
+def created_with_policy(hookmill: Hookmill) -> Any:
+    return hookmill("automation", "create", "a", "--prompt", "x", "--webhook", "source", *POLICY, "--json").json
+
+
+def test_a_policy_is_created_and_shown(webhook: Any, hookmill: Hookmill):
+    created = created_with_policy(hookmill)
+    shown = hookmill("automation", "show", "a").out
+
+    assert created["concurrency"] == {"key": ["/pull_request/number"], "limit": 1, "when_busy": "replace"}
+    assert created["debounce"] == {"seconds": 30, "max_seconds": 300}
+    assert created["priority"] == "low"
+    assert "at most 1 active run for each /pull_request/number; a new run replaces the oldest" in shown
+    assert "starts 30 s after the newest delivery, at most 300 s after the first" in shown
+
+
+def test_an_automation_without_a_policy_says_nothing_of_it(automation: Any, hookmill: Hookmill):
+    assert (automation["concurrency"], automation["debounce"], automation["priority"]) == (None, None, "normal")
+    assert "Concurrency" not in hookmill("automation", "show", "triage").out
+
+
+def test_a_change_of_a_policy_keeps_what_is_left_out(webhook: Any, hookmill: Hookmill):
+    created_with_policy(hookmill)
+
+    changed = hookmill("automation", "change", "a", "--concurrency", "3", "--debounce-max", "60", "--json").json
+    renamed = hookmill("automation", "change", "a", "--name", "b", "--json").json
+
+    assert changed["concurrency"] == {"key": ["/pull_request/number"], "limit": 3, "when_busy": "replace"}
+    assert changed["debounce"] == {"seconds": 30, "max_seconds": 60}
+    assert renamed["concurrency"] == changed["concurrency"]
+    assert (changed["version"], renamed["version"]) == (2, 3)
+
+
+def test_a_policy_is_removed(webhook: Any, hookmill: Hookmill):
+    created_with_policy(hookmill)
+
+    changed = hookmill(
+        "automation", "change", "a", "--no-concurrency", "--no-debounce", "--priority", "normal", "--json"
+    ).json
+
+    assert (changed["concurrency"], changed["debounce"], changed["priority"]) == (None, None, "normal")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ends", "error"),
+    [
+        (("--concurrency", "0"), 1, "limit is a whole number from 1 to 1,000"),
+        (("--concurrency-key", "number"), 1, "A key is a JSON pointer"),
+        (("--debounce", "9", "--debounce-max", "3"), 1, "max_seconds must not be less than seconds"),
+        (("--debounce-max", "3"), 1, "seconds is a whole number from 1 to 86,400"),
+        (("--no-concurrency", "--concurrency", "2"), 2, "one of --concurrency, --no-concurrency"),
+    ],
+)
+def test_an_unusable_policy_is_refused(
+    automation: Any, hookmill: Hookmill, arguments: tuple[str, ...], ends: int, error: str
+):
+    refused = hookmill("automation", "change", "triage", *arguments, ends=ends)
+
+    assert error in " ".join(refused.err.split())

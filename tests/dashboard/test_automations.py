@@ -704,3 +704,58 @@ def test_looks(check_accessibility, installation: Installation):
         expect(page.get_by_text("at least one of the alternatives holds")).to_be_visible()
 
     check_accessibility("automation-operators", f"/f/looks/automations/{composed}/edit", prepare=unfold_help)
+
+
+# Run policies
+
+
+def test_a_policy_is_written_shown_changed_and_removed(page: Page, installation: Installation):
+    made = webhook(installation, "of policies", OPENED)
+    page.goto(installation.at(f"/f/default/automations/new?webhook={made.webhook.uid}"))
+    page.get_by_label("Name", exact=True).fill("With policy")
+    page.get_by_label("Prompt").fill("Look at it.")
+    page.get_by_text("When runs start").click()
+    page.get_by_label("Active runs at the same time").fill("0")
+    page.get_by_label("Separate limit for each value of").fill("/pull_request/number")
+    page.get_by_label("While that many are active").select_option("replaces the oldest")
+    page.get_by_label("Wait for newer deliveries").fill("30")
+    page.get_by_label("Priority").select_option("high")
+    page.get_by_role("button", name="Create", exact=True).last.click()
+    expect(page.get_by_text("limit is a whole number from 1 to 1,000")).to_be_visible()
+    page.get_by_label("Active runs at the same time").fill("2")
+    page.get_by_role("button", name="Create", exact=True).last.click()
+
+    expect(page.get_by_text("at most 2 active runs for each /pull_request/number; a new run replaces")).to_be_visible()
+    [created] = [
+        each for each in installation.management.automations.all(installation.may) if each.name == "With policy"
+    ]
+    page.get_by_role("link", name="Edit", exact=True).click()
+    expect(page.get_by_label("Wait at most")).to_have_value("300")
+    page.get_by_label("Active runs at the same time").fill("")
+    page.get_by_label("Separate limit for each value of").fill("")
+    page.get_by_role("button", name="Save", exact=True).last.click()
+    expect(page.get_by_text("Automation saved")).to_be_visible()
+    changed = installation.management.automations.get(installation.may, created.id)
+
+    assert created.policy.as_json() == {
+        "concurrency": {"key": ["/pull_request/number"], "limit": 2, "when_busy": "replace"},
+        "debounce": {"seconds": 30, "max_seconds": 300},
+        "priority": "high",
+    }
+    assert changed.policy.as_json() == {"debounce": {"seconds": 30, "max_seconds": 300}, "priority": "high"}
+    installation.management.automations.delete(installation.may, created.id)
+
+
+def test_a_save_of_something_else_keeps_the_policy(page: Page, installation: Installation):
+    made = webhook(installation, "of kept policies", OPENED)
+    key = automation(installation, "Keeps its policy", made.webhook.uid)
+    policy = {"concurrency": {"key": ["/a", "/b"], "limit": 3, "when_busy": "skip"}, "priority": "low"}
+    installation.management.automations.change(installation.may, key, policy=policy)
+    page.goto(installation.at(f"/f/default/automations/{key}/edit"))
+    page.get_by_label("Prompt").fill("Something else.")
+    page.get_by_role("button", name="Save", exact=True).last.click()
+    expect(page.get_by_text("Automation saved")).to_be_visible()
+
+    changed = installation.management.automations.get(installation.may, key)
+    assert (changed.prompt, changed.policy.as_json()) == ("Something else.", policy)
+    installation.management.automations.delete(installation.may, key)

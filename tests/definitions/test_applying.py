@@ -573,3 +573,49 @@ def test_another_factory_is_left_alone(applied_repository: Repository):
     applied_repository.apply(may_delete=True)
 
     assert list(applied_repository.world.management.webhooks.all(elsewhere)) == before
+
+
+POLICY = """\
+concurrency:
+  key: /pull_request/number
+  when_busy: skip
+debounce: {seconds: 20}
+priority: high
+"""
+
+
+def test_a_policy_is_applied_changed_and_removed_with_its_file(applied_repository: Repository):
+    uid = applied_repository.uids()["source"]
+    management, may = applied_repository.world.management, applied_repository.may
+
+    def apply(policy: str) -> list[str]:
+        applied_repository.holds({"automations/triage/automation.md": automation(uid, "{n: [1]}", policy, "Go.")})
+        apply_steps = applied_repository.apply().plan.steps
+        assert applied_repository.apply().plan.steps == ()
+        return [change.key for step in apply_steps for change in step.changes]
+
+    apply("")
+    added = apply(POLICY)
+    policy = management.automations.get(may, "triage").policy
+    changed = apply(POLICY.replace("skip", "queue"))
+    removed = apply("")
+
+    assert added == ["concurrency", "debounce", "priority"]
+    assert policy.as_json() == {
+        "concurrency": {"key": ["/pull_request/number"], "limit": 1, "when_busy": "skip"},
+        "debounce": {"seconds": 20, "max_seconds": 200},
+        "priority": "high",
+    }
+    assert changed == ["concurrency"]
+    assert removed == ["concurrency", "debounce", "priority"]
+    assert management.automations.get(may, "triage").policy.as_json() == {}
+
+
+def test_an_exported_policy_applies_without_a_change(applied_repository: Repository):
+    uid = applied_repository.uids()["source"]
+    applied_repository.holds({"automations/triage/automation.md": automation(uid, "{n: [1]}", POLICY, "Go.")}).apply()
+
+    files = definitions.export(applied_repository.world.management, applied_repository.may)
+
+    assert "when_busy: skip" in files["automations/triage/automation.md"]
+    assert applied_repository.plan().steps == ()

@@ -1,5 +1,6 @@
 """A store with runs in it, as the admission transaction leaves them, and processes that perform them."""
 
+import json
 import os
 import secrets
 import signal
@@ -7,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hookmill.domain.ids import FactoryId, RunKey, time_ordered
-from hookmill.domain.run import Run
+from hookmill.domain.ids import AutomationId, FactoryId, RunKey, time_ordered
+from hookmill.domain.payload import Parsed, parse
+from hookmill.domain.run import Hold, Run
+from hookmill.domain.run_policy import NO_POLICY, RunPolicy
 from hookmill.store import runs as store
 from hookmill.store.database import open_database
 from hookmill.store.notifications import notify_workers
@@ -25,6 +28,7 @@ class Backlog:
         self.data = data
         self.database = open_database(url)
         self._webhooks: dict[str, int] = {}
+        self._policies: dict[str, RunPolicy] = {}
 
     def webhook(self, factory: str = "fac_one", *, uid: str = "", name: str = "Deploys") -> str:
         """The uid of a webhook of that factory, which is made if need be."""
@@ -66,6 +70,7 @@ class Backlog:
         runner: str = "package",
         prompt: str = "Do it.",
         name: str = "Answer",
+        policy: RunPolicy = NO_POLICY,
     ) -> str:
         """The id of a new automation."""
         automation = f"aut_{secrets.token_hex(6)}"
@@ -80,13 +85,15 @@ class Backlog:
                 yes=True,
             )
             tx.run(
-                "INSERT INTO automation_versions (automation_id, version, name, prompt, runner, triggers, created_at)"
-                " VALUES (:id, 1, :name, :prompt, :runner, '[]', 0)",
+                "INSERT INTO automation_versions (automation_id, version, name, prompt, runner, triggers, policy,"
+                " created_at) VALUES (:id, 1, :name, :prompt, :runner, '[]', :policy, 0)",
                 id=automation,
                 name=name,
                 prompt=prompt,
                 runner=runner,
+                policy=json.dumps(policy.as_json()),
             )
+        self._policies[automation] = policy
         return automation
 
     def queue(self, automation: str, *, factory: str = "fac_one", webhook: str = "", payload: bytes = b"{}") -> RunKey:
@@ -105,6 +112,9 @@ class Backlog:
     ) -> list[RunKey]:
         """`notifies`: workers hear of the runs, as they hear of admitted ones."""
         uid = self.webhook(factory, uid=webhook)
+        policy = self._policies.get(automation, NO_POLICY)
+        parsed = parse(payload)
+        policy_key = policy.run_key(AutomationId(automation), parsed) if isinstance(parsed, Parsed) else None
         keys = []
         with self.database.write() as tx:
             for _ in range(count):
@@ -112,14 +122,18 @@ class Backlog:
                 tx.run("INSERT INTO payloads (delivery_id, body) VALUES (:id, :body)", id=delivery, body=payload)
                 tx.run(
                     "INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,"
-                    " state, attempt, created_at)"
-                    " VALUES (:id, :delivery, :webhook, :factory, :automation, 1, 'queued', 0, :now)",
+                    " state, attempt, created_at, priority, policy_key, hold)"
+                    " VALUES (:id, :delivery, :webhook, :factory, :automation, 1, 'queued', 0, :now,"
+                    " :priority, :policy_key, :hold)",
                     id=key,
                     delivery=delivery,
                     webhook=self._webhooks[uid],
                     factory=factory,
                     automation=automation,
                     now=microseconds(),
+                    priority=policy.priority.rank,
+                    policy_key=policy_key,
+                    hold=int(Hold.NEW) if policy_key is not None else None,
                 )
                 keys.append(RunKey(key))
             if notifies:

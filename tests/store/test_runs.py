@@ -373,9 +373,9 @@ def test_the_runs_that_end_when_they_are_taken_back_are_named(backlog):
 # Given back
 
 
-def give_back(backlog, key, attempt=1, executor=US, counts=False):
+def give_back(backlog, key, attempt=1, executor=US, attempt_counts=False):
     with backlog.database.write() as tx:
-        return store.release(tx, key, executor=executor, attempt=attempt, counts=counts, now=9)
+        return store.release(tx, key, executor=executor, attempt=attempt, attempt_counts=attempt_counts, now=9)
 
 
 def test_a_run_that_is_given_back_is_as_if_it_had_not_begun(backlog):
@@ -392,7 +392,7 @@ def test_a_run_that_is_given_back_is_as_if_it_had_not_begun(backlog):
 def test_an_attempt_that_may_have_acted_counts_when_its_run_is_given_back(backlog):
     key = begun(backlog)
 
-    assert give_back(backlog, key, counts=True)
+    assert give_back(backlog, key, attempt_counts=True)
 
     assert (backlog.run(key).state, backlog.run(key).attempt) == (RunState.QUEUED, 1)
 

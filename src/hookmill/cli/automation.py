@@ -25,9 +25,10 @@ from hookmill.cli.session import factory_session
 from hookmill.domain.automation import TRIGGER_EVENT, TRIGGER_PROVIDER, Automation, Trigger
 from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import WebhookUid
+from hookmill.domain.run_policy import NO_POLICY, Priority, RunPolicy, WhenBusy
 from hookmill.domain.text import shown, shown_lines
 from hookmill.domain.webhook import Webhook, WebhookState
-from hookmill.presentation.automation import AutomationInListView, AutomationView
+from hookmill.presentation.automation import AutomationInListView, AutomationView, policy_lines
 from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
@@ -54,6 +55,33 @@ TriggersFile = Annotated[
 ]
 
 
+ConcurrencyKey = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="POINTER",
+        help="A JSON pointer such as /pull_request/number: the limit applies to runs with equal values. May be "
+        "repeated.",
+    ),
+]
+ConcurrencyLimit = Annotated[
+    int | None, typer.Option("--concurrency", metavar="N", help="At most N active runs, for each key if there is one.")
+]
+WhenBusyOption = Annotated[
+    WhenBusy | None, typer.Option("--when-busy", help="What happens to a new run while N are active.")
+]
+DebounceSeconds = Annotated[
+    int | None,
+    typer.Option("--debounce", metavar="SECONDS", help="Start the run of the newest delivery after this quiet time."),
+]
+DebounceMaxSeconds = Annotated[
+    int | None,
+    typer.Option(metavar="SECONDS", help="The longest time after the first delivery. Default: ten times --debounce."),
+]
+PriorityOption = Annotated[
+    Priority | None, typer.Option("--priority", help="The order in which the factory's runs start.")
+]
+
+
 @commands.command()
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name, unique in the factory.", show_default=False)],
@@ -68,6 +96,12 @@ def create(
     event: options.EventTypes = None,
     triggers_file: TriggersFile = None,
     runner: Runner = None,
+    concurrency_key: ConcurrencyKey = None,
+    concurrency: ConcurrencyLimit = None,
+    when_busy: WhenBusyOption = None,
+    debounce: DebounceSeconds = None,
+    debounce_max: DebounceMaxSeconds = None,
+    priority: PriorityOption = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
@@ -95,6 +129,9 @@ def create(
             triggers=triggers,
             runner=runner,
             enabled=not disabled,
+            policy=_policy_changes(
+                NO_POLICY, concurrency_key, concurrency, when_busy, debounce, debounce_max, priority
+            ),
         )
         warnings = session.management.automations.warnings(session.may, automation)
     if json:
@@ -155,6 +192,7 @@ def show(name: AutomationArgument, factory: options.FactoryName = "default", jso
         ("ID", automation.id),
         ("State", _state(automation)),
         ("Runner", automation.runner),
+        *((label, shown(text)) for label, text in policy_lines(automation.policy)),
         ("Version", f"{automation.version}, of {utc(automation.updated_at)}"),
     ]
     for trigger in automation.triggers:
@@ -186,6 +224,14 @@ def change(
     any_event: Annotated[bool, typer.Option("--any-event", help="Remove the list of event types.")] = False,
     triggers_file: TriggersFile = None,
     runner: Runner = None,
+    concurrency_key: ConcurrencyKey = None,
+    concurrency: ConcurrencyLimit = None,
+    when_busy: WhenBusyOption = None,
+    no_concurrency: Annotated[bool, typer.Option("--no-concurrency", help="Remove the limit of active runs.")] = False,
+    debounce: DebounceSeconds = None,
+    debounce_max: DebounceMaxSeconds = None,
+    no_debounce: Annotated[bool, typer.Option("--no-debounce", help="Start runs immediately.")] = False,
+    priority: PriorityOption = None,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
@@ -200,7 +246,20 @@ def change(
     payload_filter = inputs.read_filter(filter_json, filter_file)
     triggers = _read_triggers(triggers_file)
     changes_trigger = bool(webhook or event) or payload_filter is not None or no_filter or any_event
-    if new_name is None and text is None and triggers is None and runner is None and not changes_trigger:
+    sets_concurrency = bool(concurrency_key) or concurrency is not None or when_busy is not None
+    inputs.require_at_most_one(concurrency=sets_concurrency or None, no_concurrency=no_concurrency or None)
+    inputs.require_at_most_one(debounce=debounce or debounce_max, no_debounce=no_debounce or None)
+    changes_policy = (
+        sets_concurrency or no_concurrency or bool(debounce or debounce_max) or no_debounce or priority is not None
+    )
+    if (
+        new_name is None
+        and text is None
+        and triggers is None
+        and runner is None
+        and not changes_trigger
+        and not changes_policy
+    ):
         raise typer.BadParameter(
             "give at least one change: --name, --prompt, --webhook, --filter, --event, --runner or another option"
         )
@@ -216,8 +275,16 @@ def change(
             if event or any_event:
                 changes["event"] = event
             triggers = [_changed_trigger(before, changes)]
+        policy: dict[str, Any] | None = None
+        if changes_policy:
+            current = session.management.automations.get(session.may, name).policy
+            policy = _policy_changes(current, concurrency_key, concurrency, when_busy, debounce, debounce_max, priority)
+            if no_concurrency:
+                policy["concurrency"] = None
+            if no_debounce:
+                policy["debounce"] = None
         automation = session.management.automations.change(
-            session.may, name, prompt=text, triggers=triggers, runner=runner, new_name=new_name
+            session.may, name, prompt=text, triggers=triggers, runner=runner, new_name=new_name, policy=policy
         )
         warnings = session.management.automations.warnings(session.may, automation)
     if json:
@@ -273,6 +340,35 @@ def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
     print_line(f"Automation {shown(automation.name)} ({automation.id}) is {_state(automation)}. {effect}")
     if enabled:
         _print_warnings(warnings)
+
+
+def _policy_changes(
+    current: RunPolicy,
+    key: Sequence[str] | None,
+    limit: int | None,
+    when_busy: WhenBusy | None,
+    debounce: int | None,
+    debounce_max: int | None,
+    priority: Priority | None,
+) -> dict[str, Any]:
+    """The changed JSON fields of a run policy. Options that are omitted keep the current values."""
+    fields = current.as_json()
+    changes: dict[str, Any] = {}
+    concurrency = {"key": list(key) if key else None, "limit": limit, "when_busy": when_busy}
+    if any(value is not None for value in concurrency.values()):
+        changes["concurrency"] = fields.get("concurrency", {}) | _without_none(concurrency)
+    times = {"seconds": debounce, "max_seconds": debounce_max}
+    if any(value is not None for value in times.values()):
+        # A new time without its maximum gets the default maximum.
+        kept = fields.get("debounce", {}) if debounce is None else {}
+        changes["debounce"] = kept | _without_none(times)
+    if priority is not None:
+        changes["priority"] = priority.value
+    return changes
+
+
+def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _read_prompt(text: str | None, path: str | None) -> str | None:

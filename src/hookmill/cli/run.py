@@ -27,7 +27,7 @@ from hookmill.cli.session import factory_session
 from hookmill.domain.ids import delivery_id, run_id, run_key
 from hookmill.domain.run import Run, RunState
 from hookmill.domain.text import shown, shown_lines
-from hookmill.presentation.run import RunView, RunWithOutputView
+from hookmill.presentation.run import RunView, RunWithOutputView, hold_text
 from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
@@ -116,6 +116,8 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
     ]
     if run.exit_status is not None:
         pairs.append(("Exit status", str(run.exit_status)))
+    if (waiting := hold_text(run)) is not None:
+        pairs.append(("Waiting", waiting))
     if run.reason is not None:
         pairs.append(("Reason", shown(run.reason)))
     pairs.append(("Package", str(directory) if files else f"{directory} (does not exist now)"))

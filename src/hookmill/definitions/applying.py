@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookmill.definitions.folder import read_folder
-from hookmill.definitions.keys import WebhookKey
+from hookmill.definitions.keys import POLICY_KEYS, WebhookKey
 from hookmill.definitions.planning import (
     BACKTESTED,
     SYNC,
@@ -248,6 +248,7 @@ def _apply_automation(management: Management, may: MayManage, step: Step) -> Non
             triggers=triggers,
             runner=runner,
             enabled=definition.enabled is not False,
+            policy=definition.policy.as_json(),
         )
         return
     keys = {change.key for change in step.changes}
@@ -258,6 +259,7 @@ def _apply_automation(management: Management, may: MayManage, step: Step) -> Non
         triggers=triggers if "triggers" in keys else None,
         runner=runner if "runner" in keys else None,
         enabled=definition.enabled if "enabled" in keys else None,
+        policy={key: definition.policy.as_json().get(key) for key in POLICY_KEYS if key in keys},
     )
 
 

@@ -87,6 +87,7 @@ def _automation_file(automation: Automation, stem: str, names_by_uid: Mapping[st
         content["enabled"] = False
     if automation.runner != default_runner:
         content["runner"] = automation.runner
+    content |= automation.policy.as_json()
     content["triggers"] = [trigger.as_json() for trigger in automation.all_triggers]
     notes = {
         uid: "".join(character if character.isprintable() else "?" for character in name)

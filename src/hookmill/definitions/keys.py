@@ -26,4 +26,5 @@ class WebhookKey(StrEnum):
         return self.name.lower()
 
 
-AUTOMATION_KEYS: Final = ("name", "enabled", "runner", "triggers")
+POLICY_KEYS: Final = ("concurrency", "debounce", "priority")
+AUTOMATION_KEYS: Final = ("name", "enabled", "runner", "triggers", *POLICY_KEYS)

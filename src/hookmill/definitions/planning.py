@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Final
 
-from hookmill.definitions.keys import WebhookKey
+from hookmill.definitions.keys import POLICY_KEYS, WebhookKey
 from hookmill.definitions.problem import Problem
 from hookmill.definitions.reading import (
     AutomationDefinition,
@@ -211,16 +211,21 @@ def _automation_step(definition: AutomationDefinition, existing: Automation | No
             changes=(
                 PlannedChange("runner", None, runner),
                 PlannedChange("triggers", None, triggers),
+                *(PlannedChange(key, None, value) for key, value in definition.policy.as_json().items()),
                 PlannedChange("prompt", None, definition.prompt),
                 PlannedChange("enabled", None, definition.enabled is not False),
             ),
             definition=definition,
         )
-    changes = []
+    changes: list[PlannedChange] = []
     if existing.runner != runner:
         changes.append(PlannedChange("runner", existing.runner, runner))
     if existing.all_triggers != definition.triggers:
         changes.append(PlannedChange("triggers", [trigger.as_json() for trigger in existing.all_triggers], triggers))
+    before, after = existing.policy.as_json(), definition.policy.as_json()
+    changes += [
+        PlannedChange(key, before.get(key), after.get(key)) for key in POLICY_KEYS if before.get(key) != after.get(key)
+    ]
     if prompt_of(existing.prompt) != definition.prompt:
         changes.append(PlannedChange("prompt", existing.prompt, definition.prompt))
     if definition.enabled is not None and definition.enabled != existing.enabled:

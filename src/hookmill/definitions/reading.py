@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hookmill.definitions.folder import Files, stem_of
-from hookmill.definitions.keys import AUTOMATION_KEYS, WebhookKey
+from hookmill.definitions.keys import AUTOMATION_KEYS, POLICY_KEYS, WebhookKey
 from hookmill.definitions.mapping import MappingReader, ProblemReporter, mapping_reader
 from hookmill.definitions.nodes import ListNode, Node, ScalarNode, compose, place_at, to_json
 from hookmill.definitions.problem import START, Place, Problem
@@ -27,6 +27,7 @@ from hookmill.domain.automation import (
 from hookmill.domain.errors import Invalid
 from hookmill.domain.filters import CONTRACT, CompiledFilter, compile_filter
 from hookmill.domain.ids import WebhookUid
+from hookmill.domain.run_policy import NO_POLICY, RunPolicy, policy_from_json
 from hookmill.domain.secret import usable_secret_name
 from hookmill.domain.signatures.generic import GENERIC, GenericHmac
 from hookmill.domain.signatures.rule import scheme_named
@@ -70,6 +71,7 @@ class AutomationDefinition(Definition):
     runner: str | None
     """None for the installation's default runner."""
     triggers: tuple[Trigger, ...]
+    policy: RunPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +194,29 @@ def _automation(file: str, content: bytes, hints: "_UidHints", problems: list[Pr
         return None
     name, enabled, runner = _name(mapping, "automation", file), mapping.boolean("enabled"), mapping.text("runner")
     triggers = _triggers(mapping, hints)
+    policy = _policy(mapping)
     if reporter.count:
         return None
     return AutomationDefinition(
-        file=file, name=name, enabled=enabled, node=mapping.node, prompt=prompt, runner=runner, triggers=triggers
+        file=file,
+        name=name,
+        enabled=enabled,
+        node=mapping.node,
+        prompt=prompt,
+        runner=runner,
+        triggers=triggers,
+        policy=policy,
     )
+
+
+def _policy(mapping: MappingReader) -> RunPolicy:
+    source = {key: to_json(node) for key in POLICY_KEYS if (node := mapping.value_node(key)) is not None}
+    try:
+        return policy_from_json(source)
+    except Invalid as error:
+        for fault in error.faults:
+            mapping.reporter.report(place_at(mapping.node, fault.pointer), fault.message)
+        return NO_POLICY
 
 
 def _prompt(body: str, line: int, reporter: ProblemReporter) -> str:

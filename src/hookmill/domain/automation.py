@@ -11,6 +11,7 @@ from hookmill.domain.event import EVENT_CHARACTERS_MAX, is_event_type
 from hookmill.domain.filters import CompiledFilter, compile_filter, filter_to_json
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.payload import Json, Parsed
+from hookmill.domain.run_policy import NO_POLICY, RunPolicy
 from hookmill.domain.text import snake_case
 
 TRIGGER_PROVIDER: Final = "webhook"
@@ -104,6 +105,7 @@ class Automation:
     created_at: int
     updated_at: int
     unreadable: tuple[UnreadableTrigger, ...] = ()
+    policy: RunPolicy = NO_POLICY
 
     @property
     def all_triggers(self) -> tuple[Trigger | UnreadableTrigger, ...]:
@@ -125,6 +127,7 @@ class Subscription:
     automation_id: AutomationId
     version: int
     filters: tuple[DeliveryFilter, ...] = field(repr=False)
+    policy: RunPolicy = NO_POLICY
 
     def matches(self, event: str | None, payload: Parsed) -> bool:
         """Whether a delivery starts a run. It starts only one, even if several triggers match."""

@@ -6,7 +6,7 @@ the type of the event is in it, and only in the one for programs.
 
 import unicodedata
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Final
 
 from hookmill.domain.event import EventType
@@ -30,10 +30,27 @@ class RunState(StrEnum):
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
     """Given up: the process that performed it was lost too often."""
+    SKIPPED = "skipped"
+    """It did not start, because a run with the same key was active."""
+    REPLACED = "replaced"
+    """It did not start or was stopped, because of a newer run with the same key."""
+    SUPERSEDED = "superseded"
+    """It did not start, because a newer delivery with the same key arrived within the debounce time."""
 
     @property
     def is_final(self) -> bool:
         return self not in (RunState.QUEUED, RunState.RUNNING)
+
+
+class Hold(IntEnum):
+    """Why a queued run may not start yet, as stored."""
+
+    NEW = 1
+    """No worker has applied the automation's policy yet."""
+    BUSY = 2
+    """As many runs with its key are active as the policy allows."""
+    DEBOUNCE = 3
+    """It waits for newer deliveries until `due_at`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +85,14 @@ class Run:
     """0 for the run that the delivery itself started; its owner's replays count from 1."""
     event: EventType | None = None
     """What the delivery reports, as its sender gives it."""
+    policy_key: bytes | None = None
+    """Runs with equal keys share the limits of the automation's policy. None: the policy has no limits."""
+    hold: Hold | None = None
+    """Why it may not start yet; None if it may."""
+    due_at: int | None = None
+    """When a debounced run starts, unless a newer delivery arrives."""
+    replaced_by: RunKey | None = None
+    """The run because of which it was skipped, replaced or superseded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

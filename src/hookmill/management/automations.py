@@ -1,6 +1,6 @@
 """Operations on automations. A change takes effect in every process before the call returns."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +9,7 @@ from hookmill.domain.errors import Conflict, Invalid, LimitReached
 from hookmill.domain.ids import AutomationId, WebhookUid
 from hookmill.domain.limits import AUTOMATIONS_PER_FACTORY
 from hookmill.domain.permission import MayManage, MayView
+from hookmill.domain.run_policy import changed_policy, policy_from_json
 from hookmill.domain.webhook import Webhook, WebhookState, usable_name
 from hookmill.management import compatibility
 from hookmill.management.installation import Installation, random_name
@@ -30,8 +31,12 @@ class Automations:
         triggers: Any,
         runner: str | None = None,
         enabled: bool = True,
+        policy: Mapping[str, Any] | None = None,
     ) -> Automation:
-        """Create an automation. `triggers` is the JSON list. Raises `Invalid`, `Conflict` or `LimitReached`."""
+        """Create an automation. `triggers` is the JSON list, and `policy` has the JSON fields of a run policy.
+
+        Raises `Invalid`, `Conflict` or `LimitReached`.
+        """
         now = self._installation.now()
         automation = Automation(
             id=AutomationId(random_name("aut")),
@@ -42,6 +47,7 @@ class Automations:
             prompt=_usable_prompt(prompt),
             runner=self._usable_runner(runner),
             triggers=triggers_from_json(triggers),
+            policy=policy_from_json(policy or {}),
             created_at=now,
             updated_at=now,
         )
@@ -66,9 +72,13 @@ class Automations:
         runner: str | None = None,
         new_name: str | None = None,
         enabled: bool | None = None,
+        policy: Mapping[str, Any] | None = None,
     ) -> Automation:
-        """Save a new version of the automation. Arguments that are None stay unchanged."""
-        if all(argument is None for argument in (prompt, triggers, runner, new_name)):
+        """Save a new version of the automation. Arguments that are None stay unchanged.
+
+        `policy` has the changed JSON fields of the run policy; a field that is None is reset.
+        """
+        if all(argument is None for argument in (prompt, triggers, runner, new_name)) and not policy:
             return self.set_enabled(may, id_or_name, enabled) if enabled is not None else self.get(may, id_or_name)
         with self._installation.changing_definition(may) as change:
             before = automation_named(change.tx, may, id_or_name)
@@ -83,9 +93,11 @@ class Automations:
                 runner=self._usable_runner(runner) if runner is not None else before.runner,
                 triggers=new_triggers,
                 unreadable=unreadable,
+                policy=changed_policy(before.policy, policy or {}),
                 enabled=enabled if enabled is not None else before.enabled,
             )
-            fields = {name: name for name in ("name", "prompt", "runner", "enabled")} | {"triggers": "all_triggers"}
+            fields = {name: name for name in ("name", "prompt", "runner", "enabled", "policy")}
+            fields["triggers"] = "all_triggers"
             changed = [name for name, field in fields.items() if getattr(before, field) != getattr(after, field)]
             if not changed:
                 change.unchanged()

@@ -1,12 +1,13 @@
 """An automation as JSON."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
 from msgspec import UNSET, Meta, UnsetType
 
 from hookmill.domain.automation import Automation
 from hookmill.domain.moment import iso
+from hookmill.domain.run_policy import Priority, RunPolicy, WhenBusy
 from hookmill.presentation.view import ExactView, Timestamp, View
 
 
@@ -28,6 +29,24 @@ class TriggerView(View, frozen=True):
     filter: TriggerFilterView
 
 
+class ConcurrencyView(View, frozen=True):
+    """How many runs with the same key may be active."""
+
+    limit: int
+    when_busy: Annotated[WhenBusy, Meta(description="What happens to a new run while that many are active.")]
+    key: Annotated[
+        list[str] | UnsetType,
+        Meta(description="JSON pointers into the payload. Left out: all runs of the automation share one key."),
+    ] = UNSET
+
+
+class DebounceView(View, frozen=True):
+    """How long the automation waits for newer deliveries before a run starts."""
+
+    seconds: int
+    max_seconds: int
+
+
 class AutomationInListView(ExactView, frozen=True):
     """An automation without its prompt, which may be long."""
 
@@ -36,6 +55,9 @@ class AutomationInListView(ExactView, frozen=True):
     enabled: bool
     version: int
     runner: str
+    concurrency: ConcurrencyView | None
+    debounce: DebounceView | None
+    priority: Annotated[Priority, Meta(description="The order in which the factory's runs start.")]
     triggers: list[Any]
     """Each like `TriggerView`. A trigger that this version can't read is shown as it is stored."""
     created_at: Timestamp
@@ -50,6 +72,9 @@ class AutomationInListView(ExactView, frozen=True):
             enabled=automation.enabled,
             version=automation.version,
             runner=automation.runner,
+            concurrency=_concurrency(automation),
+            debounce=_debounce(automation),
+            priority=automation.policy.priority,
             triggers=[trigger.as_json() for trigger in automation.all_triggers],
             created_at=iso(automation.created_at),
             updated_at=iso(automation.updated_at),
@@ -63,3 +88,38 @@ class AutomationView(AutomationInListView, frozen=True):
     @classmethod
     def of(cls, automation: Automation, warnings: Sequence[str]) -> Self:
         return AutomationInListView.of(automation, warnings).extended(cls, prompt=automation.prompt)
+
+
+def policy_lines(policy: RunPolicy) -> list[tuple[str, str]]:
+    """The run policy for people: labels and texts. Empty without a policy."""
+    lines = []
+    if (concurrency := policy.concurrency) is not None:
+        runs = "1 active run" if concurrency.limit == 1 else f"{concurrency.limit} active runs"
+        key = f" for each {' and '.join(concurrency.key)}" if concurrency.key else ""
+        lines.append(("Concurrency", f"at most {runs}{key}; a new run {_WHEN_BUSY[concurrency.when_busy]}"))
+    if (debounce := policy.debounce) is not None:
+        after = f"{debounce.seconds:,} s after the newest delivery"
+        lines.append(("Debounce", f"starts {after}, at most {debounce.max_seconds:,} s after the first"))
+    if policy.priority is not Priority.NORMAL:
+        lines.append(("Priority", policy.priority.value))
+    return lines
+
+
+_WHEN_BUSY: Final = {
+    WhenBusy.QUEUE: "waits",
+    WhenBusy.SKIP: "is skipped",
+    WhenBusy.REPLACE: "replaces the oldest",
+}
+
+
+def _concurrency(automation: Automation) -> ConcurrencyView | None:
+    concurrency = automation.policy.concurrency
+    if concurrency is None:
+        return None
+    key = list(concurrency.key) if concurrency.key else UNSET
+    return ConcurrencyView(limit=concurrency.limit, when_busy=concurrency.when_busy, key=key)
+
+
+def _debounce(automation: Automation) -> DebounceView | None:
+    debounce = automation.policy.debounce
+    return DebounceView(seconds=debounce.seconds, max_seconds=debounce.max_seconds) if debounce is not None else None

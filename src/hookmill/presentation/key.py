@@ -25,7 +25,7 @@ class KeyView(View, frozen=True):
     created_at: Timestamp
     expires_at: Timestamp | None
     revoked_at: Timestamp | None
-    last_used_at: Annotated[Timestamp | None, Meta(description="The time of the last use, to the minute.")]
+    last_used_at: Annotated[Timestamp | None, Meta(description="To the minute.")]
 
     @classmethod
     def of(cls, key: ApiKey) -> Self:

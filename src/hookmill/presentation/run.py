@@ -1,14 +1,31 @@
 """A run as JSON."""
 
 from collections.abc import Sequence
-from typing import Annotated, Self
+from typing import Annotated, Final, Literal, Self
 
 from msgspec import Meta
 
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.moment import iso, iso_or_none
-from hookmill.domain.run import Run, RunState
+from hookmill.domain.run import Hold, Run, RunState
 from hookmill.presentation.view import Timestamp, View
+
+_HOLDS: Final[dict[Hold, Literal["new", "busy", "debounce"]]] = {
+    Hold.NEW: "new",
+    Hold.BUSY: "busy",
+    Hold.DEBOUNCE: "debounce",
+}
+
+
+def hold_text(run: Run) -> str | None:
+    """Why a queued run does not start yet, for people."""
+    match run.hold:
+        case Hold.BUSY:
+            return "It waits until a run with the same key ends."
+        case Hold.DEBOUNCE:
+            return f"It starts at {iso(run.due_at or 0)}, unless a newer delivery arrives."
+        case _:
+            return None
 
 
 class RunView(View, frozen=True):
@@ -28,6 +45,13 @@ class RunView(View, frozen=True):
     cancel_requested_at: Timestamp | None
     exit_status: int | None
     reason: str | None
+    hold: Annotated[Literal["new", "busy", "debounce"] | None, Meta(description="Why a queued run may not start yet.")]
+    due_at: Annotated[
+        Timestamp | None, Meta(description="When a debounced run starts, unless a newer delivery arrives.")
+    ]
+    replaced_by: Annotated[
+        str | None, Meta(description="The run because of which this one was skipped, replaced or superseded.")
+    ]
 
     @classmethod
     def of(cls, run: Run) -> Self:
@@ -48,6 +72,9 @@ class RunView(View, frozen=True):
             cancel_requested_at=iso_or_none(run.cancel_requested_at),
             exit_status=run.exit_status,
             reason=run.reason,
+            hold=_HOLDS[run.hold] if run.hold is not None else None,
+            due_at=iso_or_none(run.due_at),
+            replaced_by=run_id(run.replaced_by) if run.replaced_by is not None else None,
         )
 
 

@@ -3,18 +3,19 @@
 The `runs` table is the source of truth and the backlog. The engine holds only runs in flight, so a slow or missing
 engine never affects a delivery, and its own record may be lost or out of date. Design decisions:
 
-- This module starts runs directly, under the run's id as the engine's id, and bounds their number itself. A queue of
+- This module starts runs directly, with the run's id as the workflow id, and limits their number itself. A queue of
   the engine would take 3.6 ms of processor time for each run instead of 1.5, start it after 55 ms instead of 2, and
   poll with 4 % of a core while idle. The engine records a direct start before it runs, too.
 - A commit or a notification of another process wakes this one, and each run that ends frees its slot immediately.
-- Each start of a process is a new executor. The runs of a dead executor go back to the backlog after the engine forgot
-  them, and any worker with a free slot claims them. The engine's own recovery covers only its own process, and
-  resuming through its queue would give every run to the process that polls first, beyond its bound.
-- The row counts and fences attempts, because the engine performs at least once.
+- Each start of a process is a new executor. The runs of a dead executor return to the backlog after the engine's
+  records are deleted, and any worker with a free slot claims them. The engine's own recovery covers only its own
+  process. Resuming through its queue would hand all runs to the process that polls first, beyond its limit.
+- The row numbers attempts and rejects writes of old ones, because the engine may perform a workflow more than once.
 """
 
 import fcntl
 import logging
+import math
 import os
 import secrets
 import socket
@@ -38,7 +39,7 @@ from hookmill.runs.in_flight import Heartbeats, InFlight
 from hookmill.runs.perform import Performer
 from hookmill.runs.runner import Abandoned, Runner
 from hookmill.runs.runners.guard import end_processes_of
-from hookmill.store import dialect
+from hookmill.store import dialect, held_runs
 from hookmill.store import runs as store
 from hookmill.store.database import Database, Transaction
 from hookmill.store.engine_db import EngineDbConnection, prepare_engine_db
@@ -60,6 +61,7 @@ BEATS_BEFORE_DEATH: Final = 6
 LISTEN_SECONDS: Final = 1.0
 """The time between two checks of the listening thread for a shutdown."""
 TIDY_SECONDS: Final = 5.0
+RECONSIDER_SECONDS: Final = 60.0
 RECORDS_PER_DELETION: Final = 500
 STOPPING_SECONDS: Final = 5.0
 """How long a shutdown waits for stopped runs, beyond the runners' own grace."""
@@ -80,13 +82,13 @@ class EngineSettings:
 
 
 class _Backlog(Enum):
-    """What the last look at the backlog says about the next."""
+    """What is known about the backlog."""
 
     UNKNOWN = auto()
     EMPTY = auto()
     """It was empty, so only a commit can have added runs."""
-    LIKELY = auto()
-    """The last claim filled every free slot, so the claim itself is the cheapest look."""
+    MORE_LIKELY = auto()
+    """The last claim filled every free slot, so the next claim does not query first."""
 
 
 class WorkerLost(HookmillError):
@@ -115,13 +117,15 @@ class Engine:
         self._clock = clock
         self._failed = failed
         self._in_flight = InFlight()
-        self._attention = threading.Event()
-        self._stopping = threading.Event()
-        self._leaving = threading.Event()
+        self._wakeup = threading.Event()
+        self._stop_claiming = threading.Event()
+        self._abandon_runs = threading.Event()
         self._threads: list[threading.Thread] = []
         self._lock: IO[bytes] | None = None
         self._watch = CommitWatch(database)
         self._backlog = _Backlog.UNKNOWN
+        self._next_due_at: int | None = None
+        """When the next debounced run is due, in µs since 1970."""
         self._skipped: Collection[str] = ()
         self._start: Callable[[str], None] = _not_launched
         packages = settings.data.absolute() / "runs"
@@ -132,7 +136,7 @@ class Engine:
             packages=packages,
             runners=settings.runners,
             clock=clock,
-            leaving=self._leaving,
+            leaving=self._abandon_runs,
             failed=failed,
             attempts_max=settings.attempts_max,
             health=self._health,
@@ -149,8 +153,8 @@ class Engine:
 
     def wake(self) -> None:
         """Check the backlog now. Cheap, and safe from any thread."""
-        if not self._attention.is_set():
-            self._attention.set()
+        if not self._wakeup.is_set():
+            self._wakeup.set()
 
     def shutdown(self, grace_seconds: float) -> None:
         """Claim no more runs, and wait `grace_seconds` for those in flight. Then stop them and requeue them."""
@@ -176,15 +180,15 @@ class Engine:
         self.wake()
 
     def _shutdown(self, grace_seconds: float) -> None:
-        self._stopping.set()
+        self._stop_claiming.set()
         self.wake()
         if not self._in_flight.wait_until_empty(grace_seconds):
-            self._leaving.set()
+            self._abandon_runs.set()
             graces = (runner.grace_seconds for runner in self._settings.runners.values())
             if not self._in_flight.wait_until_empty(STOPPING_SECONDS + max(graces, default=0)):
-                # Before another worker begins them.
+                # Kill what is left before the runs are requeued.
                 end_processes_of(*map(run_id, self._in_flight.keys))
-        self._leaving.set()
+        self._abandon_runs.set()
         for thread in self._threads:
             # A thread that waits for a dead disk may never end.
             thread.join(STOPPING_SECONDS)
@@ -204,63 +208,73 @@ class Engine:
     def _dispatch(self) -> None:
         last_served = FactoryId("")
         interval = WATCH_SECONDS if self._database.on_sqlite else POLL_SECONDS
-        while not self._stopping.is_set():
-            self._attention.wait(interval)
-            self._attention.clear()
+        while not self._stop_claiming.is_set():
+            self._wakeup.wait(interval)
+            self._wakeup.clear()
             try:
                 if claimed := self._claim(after=last_served):
                     last_served = claimed[-1].factory
                     for each in claimed:
-                        self._begin(each.run)
+                        self._start_workflow(each.run)
             except Exception as error:
                 self._failed("runs", error)
-                self._stopping.wait(RETRY_SECONDS)
+                self._stop_claiming.wait(RETRY_SECONDS)
 
     def _listen(self) -> None:
-        while not self._stopping.is_set():
+        while not self._stop_claiming.is_set():
             try:
                 with listening(self._database) as wait:
                     # Runs may have joined the backlog before it listened.
                     self.wake()
-                    while not self._stopping.is_set():
+                    while not self._stop_claiming.is_set():
                         if wait(LISTEN_SECONDS):
                             self.wake()
             except Exception as error:
                 self._failed("runs", error)
-                self._stopping.wait(RETRY_SECONDS)
+                self._stop_claiming.wait(RETRY_SECONDS)
 
     def _claim(self, *, after: FactoryId) -> Sequence[store.ClaimedRun]:
         free = self._settings.concurrency - self._in_flight.count
-        if free <= 0 or self._stopping.is_set():
+        if free <= 0 or self._stop_claiming.is_set():
             return ()
         if not self._health.may_claim():
             return ()
         skipped = self._health.runners_at_fault()
-        if self._backlog is _Backlog.EMPTY and skipped == self._skipped and not self._watch.has_news():
+        now = self._clock()
+        is_due = self._next_due_at is not None and now >= self._next_due_at
+        if self._backlog is _Backlog.EMPTY and skipped == self._skipped and not is_due and not self._watch.has_news():
             return ()
-        if self._backlog is not _Backlog.LIKELY or skipped:
+        with self._database.read() as tx:
+            needs_decision = held_runs.needs_decision(tx, now)
+            self._next_due_at = held_runs.next_due_at(tx)
+        if needs_decision:
+            with self._database.write() as tx:
+                held_runs.decide(tx, now)
+            # Runs that this transaction could not decide are decided in the next pass.
+            self.wake()
+        if self._backlog is not _Backlog.MORE_LIKELY or skipped:
             with self._database.read() as tx:
                 has_backlog = store.has_backlog(tx, skipped=skipped)
             self._backlog = _Backlog.UNKNOWN if has_backlog else _Backlog.EMPTY
             self._skipped = skipped
         if self._backlog is _Backlog.EMPTY:
             if skipped:
-                # The query that skips these runners' waiting runs is slow.
-                self._stopping.wait(RETRY_SECONDS)
+                # Don't repeat this slow query at each wake-up.
+                self._stop_claiming.wait(RETRY_SECONDS)
             return ()
         with self._database.write() as tx:
-            # The beginning of the attempt syncs the claim, too.
+            # The synced commit of `begin_attempt` makes this one durable.
             dialect.commit_without_sync(tx)
             store.heartbeat(tx, self.executor, self._clock())
             claimed = store.claim(
                 tx, executor=self.executor, most=free, after=after, skipped=skipped, now=self._clock()
             )
-        self._backlog = _Backlog.LIKELY if len(claimed) == free else _Backlog.UNKNOWN
+        self._backlog = _Backlog.MORE_LIKELY if len(claimed) == free else _Backlog.UNKNOWN
         for each in claimed:
             self._in_flight.add(each.run)
         return claimed
 
-    def _begin(self, key: RunKey) -> None:
+    def _start_workflow(self, key: RunKey) -> None:
         name = run_id(key)
         try:
             try:
@@ -288,7 +302,7 @@ class Engine:
 
     def _forget(self, key: RunKey) -> None:
         try:
-            # Inside a workflow, the engine would record this call under the id that is being deleted.
+            # In this thread, the engine would record the call as a step of the workflow that is being deleted.
             _in_own_thread(lambda: DBOS.delete_workflows([run_id(key)]))
         except Exception as error:
             # The worker that starts the run next removes the old record.
@@ -309,7 +323,7 @@ class Engine:
 
     def _beat(self) -> None:
         heartbeats = Heartbeats(self._settings.dead_after_seconds)
-        while not self._leaving.is_set():
+        while not self._abandon_runs.is_set():
             try:
                 with self._database.write() as tx:
                     store.heartbeat(tx, self.executor, self._clock())
@@ -317,7 +331,7 @@ class Engine:
                 self._reap(heartbeats.dead(beats, now=time.monotonic()))
             except Exception as error:
                 self._failed("runs", error)
-            self._leaving.wait(self._settings.dead_after_seconds / BEATS_BEFORE_DEATH)
+            self._abandon_runs.wait(self._settings.dead_after_seconds / BEATS_BEFORE_DEATH)
 
     def _reap(self, dead: Mapping[ExecutorId, int]) -> None:
         with self._database.write() as tx:
@@ -346,15 +360,20 @@ class Engine:
 
     def _tidy(self) -> None:
         missing: set[RunKey] = set()
-        while not self._stopping.wait(TIDY_SECONDS):
+        reconsidered_at = -math.inf
+        while not self._stop_claiming.wait(TIDY_SECONDS):
             try:
+                if time.monotonic() - reconsidered_at > RECONSIDER_SECONDS:
+                    with self._database.write() as tx:
+                        held_runs.reconsider_all(tx)
+                    reconsidered_at = time.monotonic()
                 missing = self._requeue_lost(missing)
                 _delete_ended_workflows()
             except Exception as error:
                 self._failed("runs", error)
 
     def _requeue_lost(self, missing_before: set[RunKey]) -> set[RunKey]:
-        """Requeue runs that this process has claimed and no thread performs, two checks in a row.
+        """Requeue runs that this process has claimed, but no thread performed in two consecutive checks.
 
         This happens when the database fails at a bad moment, or when the engine could not start a claimed run.
         Returns the runs that are missing for the first time.
@@ -372,7 +391,7 @@ class Engine:
 
 
 class _Unfinished(BaseException):
-    """Ends a workflow without an outcome. For an `Exception`, the engine would record an outcome or wait for one."""
+    """Ends a workflow without a result. The engine would store an `Exception` as the workflow's result."""
 
 
 def _in_own_thread(work: Callable[[], None]) -> None:
@@ -425,14 +444,14 @@ def _launch_dbos(
             "log_level": "WARNING",
             "enable_otlp": False,
             "max_executor_threads": settings.concurrency,
-            # Shutdown waits for this long. Nothing listens.
+            # Engine notifications are not used. The interval only shortens the shutdown.
             "notification_listener_polling_interval_sec": 0.1,
             "scheduler_polling_interval_sec": 3600.0,
             **_engine_database(database, settings, failed),
         }
     )
 
-    # A function: the engine would store a bound method's object as an argument. The row bounds the attempts.
+    # Not a method: the engine would store `self` as an argument. The row limits the attempts, not the engine.
     @DBOS.workflow(name="perform", max_recovery_attempts=None)
     def workflow(name: str) -> None:
         perform(name)
@@ -460,7 +479,7 @@ def _engine_database(
                 "max_overflow": 0,
                 "pool_use_lifo": True,
                 "pool_pre_ping": False,
-                # A start is durable before the attempt's row, which syncs. A result may be lost: the row has it.
+                # No sync is needed: the attempt's commit syncs this too, and the result is in the run's row.
                 "connect_args": {"application_name": "hookmill runs", "options": "-c synchronous_commit=off"},
             },
         }

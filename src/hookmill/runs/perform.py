@@ -140,7 +140,15 @@ class Performer:
 
         def finish() -> bool:
             with self.database.write() as tx:
-                return store.finish(tx, run.id, ended, executor=self.executor, attempt=run.attempt, now=self.clock())
+                return store.finish(
+                    tx,
+                    run.id,
+                    ended,
+                    executor=self.executor,
+                    attempt=run.attempt,
+                    now=self.clock(),
+                    policy_key=run.policy_key,
+                )
 
         try:
             return self._retry_while_unavailable(finish)
@@ -155,7 +163,7 @@ class Performer:
                     run.id,
                     executor=self.executor,
                     attempt=run.attempt,
-                    counts=fault.attempt_counts,
+                    attempt_counts=fault.attempt_counts,
                     now=self.clock(),
                 )
 

@@ -1,15 +1,18 @@
 """Reads and updates automations. Each change is stored as a new version, so that every run keeps its instructions."""
 
+import json
 from collections.abc import Sequence
 
 from hookmill.domain import payload
 from hookmill.domain.automation import Automation, Trigger, UnreadableTrigger, triggers_from_stored
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
+from hookmill.domain.run_policy import stored_policy
 from hookmill.store import webhooks
 from hookmill.store.database import Row, Transaction
 
 _COLUMNS = """
-    a.id, a.factory_id, a.name, a.enabled, a.version, a.created_at, a.updated_at, v.prompt, v.runner, v.triggers
+    a.id, a.factory_id, a.name, a.enabled, a.version, a.created_at, a.updated_at, v.prompt, v.runner, v.triggers,
+    v.policy
 """
 _FROM = "automations a JOIN automation_versions v ON v.automation_id = a.id AND v.version = a.version"
 
@@ -119,6 +122,7 @@ def _automation(row: Row) -> Automation:
         runner=row["runner"],
         triggers=triggers,
         unreadable=unreadable,
+        policy=stored_policy(row["policy"]),
         created_at=row["created_at"],
         updated_at=row["updated_at"],
     )
@@ -128,8 +132,8 @@ def _store_version(tx: Transaction, automation: Automation) -> None:
     triggers = f"[{', '.join(trigger.as_text() for trigger in automation.all_triggers)}]"
     tx.run(
         """
-        INSERT INTO automation_versions (automation_id, version, name, prompt, runner, triggers, created_at)
-        VALUES (:id, :version, :name, :prompt, :runner, :triggers, :now)
+        INSERT INTO automation_versions (automation_id, version, name, prompt, runner, triggers, policy, created_at)
+        VALUES (:id, :version, :name, :prompt, :runner, :triggers, :policy, :now)
         """,
         id=automation.id,
         version=automation.version,
@@ -137,6 +141,7 @@ def _store_version(tx: Transaction, automation: Automation) -> None:
         prompt=automation.prompt,
         runner=automation.runner,
         triggers=triggers,
+        policy=json.dumps(automation.policy.as_json()),
         now=automation.updated_at,
     )
 

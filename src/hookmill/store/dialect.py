@@ -67,6 +67,10 @@ def commit_without_sync(tx: Transaction) -> None:
         tx.run("SET LOCAL synchronous_commit = off")
 
 
+def bytes_type(tx: Transaction) -> str:
+    return "BLOB" if tx.on_sqlite else "BYTEA"
+
+
 def has_table(tx: Transaction, name: str) -> bool:
     if tx.on_sqlite:
         return tx.one("SELECT 1 AS one FROM sqlite_master WHERE type = 'table' AND name = :name", name=name) is not None

@@ -14,8 +14,8 @@ from typing import Final, NewType
 from hookmill.domain.automation import Automation
 from hookmill.domain.event import EventType
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid
-from hookmill.domain.run import Ended, Run, RunState
-from hookmill.store import dialect
+from hookmill.domain.run import Ended, Hold, Run, RunState
+from hookmill.store import dialect, held_runs
 from hookmill.store.database import Row, Transaction
 from hookmill.store.notifications import notify_workers
 
@@ -27,6 +27,7 @@ _RUN: Final = """
         runs.id, runs.delivery_id, runs.factory_id, runs.automation_id, runs.automation_version, runs.state,
         runs.attempt, runs.created_at, runs.claimed_at, runs.started_at, runs.finished_at,
         runs.cancel_requested_at, runs.exit_status, runs.output_tail, runs.reason, runs.replay,
+        runs.policy_key, runs.hold, runs.due_at, runs.replaced_by,
         webhooks.uid AS webhook_uid, webhooks.name AS webhook_name, deliveries.event, deliveries.event_signed,
         automation_versions.name AS automation_name, automation_versions.prompt, automation_versions.runner
     FROM runs
@@ -62,8 +63,8 @@ def page_of_runs(
 ) -> list[Run]:
     """A page of a factory's runs, newest first. `before` is the last run of the previous page.
 
-    The other arguments restrict it. Each index scan reads at most `limit` rows, so the time for a page does not depend
-    on the number of runs.
+    The other arguments restrict it. The page is a UNION of index scans that read at most `limit` rows each, so its time
+    does not depend on the number of runs.
     """
     scans = [
         f"SELECT id FROM (SELECT id FROM runs WHERE {index_range.where} AND {condition} AND id < :before "
@@ -71,7 +72,7 @@ def page_of_runs(
         for number, (index_range, condition) in enumerate(
             product(
                 _index_ranges(tx, factory, webhook, automation, delivery, state),
-                _CONDITIONS[state] if state is not None else ["1 = 1"],
+                _STATE_CONDITIONS[state] if state is not None else ["1 = 1"],
             )
         )
     ]
@@ -99,19 +100,21 @@ def page_of_runs(
 
 _SCANS_PER_QUERY: Final = 100
 _UNFINISHED: Final = (RunState.QUEUED, RunState.RUNNING)
-_CONDITIONS: Final[dict[RunState, list[str]]] = {
-    # The conditions repeat those of the partial indexes: of the backlog, of claimed runs, and of runs that failed.
+_STATE_CONDITIONS: Final[dict[RunState, list[str]]] = {
+    # Each condition must repeat the WHERE of a partial index. Otherwise, the index is not used.
     **{
         state: [
-            f"state = '{state}' AND finished_at IS NULL AND claimed_at IS NULL",
+            f"state = '{state}' AND finished_at IS NULL AND claimed_at IS NULL AND hold IS NULL",
+            f"state = '{state}' AND finished_at IS NULL AND hold IS NOT NULL",
             f"state = '{state}' AND id IN (SELECT id FROM runs WHERE finished_at IS NULL AND executor IS NOT NULL)",
         ]
         for state in _UNFINISHED
     },
     RunState.SUCCEEDED: ["state = 'succeeded'"],
     **{
-        state: [f"state = '{state}' AND state IN ('failed', 'cancelled', 'interrupted')"]
-        for state in (RunState.FAILED, RunState.CANCELLED, RunState.INTERRUPTED)
+        state: [f"state = '{state}' AND state NOT IN ('queued', 'running', 'succeeded')"]
+        for state in RunState
+        if state not in (RunState.QUEUED, RunState.RUNNING, RunState.SUCCEEDED)
     },
 }
 
@@ -141,7 +144,7 @@ def _index_ranges(
             return [_automation_range(tx, no, state) for no in numbers]
         return [_IndexRange(f"webhook_no = {no:d}") for no in numbers]
     condition = "delivery_id = :delivery" if delivery is not None else "factory_id = :factory"
-    # The plus and the empty text keep SQLite from scanning all runs of a webhook or an automation instead.
+    # `|| ''` and `+webhook_no` keep SQLite from scanning all runs of an automation or a webhook instead.
     by_automation = "automation_id || '' = :automation AND " if automation is not None else ""
     if not numbers:
         return []
@@ -150,10 +153,10 @@ def _index_ranges(
 
 def _automation_range(tx: Transaction, no: int, state: RunState | None) -> _IndexRange:
     """The index range of one automation's runs from one webhook."""
-    prefix = {"automation_id": ":automation", "webhook_no": str(int(no))}
+    leading_columns = {"automation_id": ":automation", "webhook_no": str(int(no))}
     if state not in (None, RunState.SUCCEEDED):
-        prefix["state"] = f"'{state}'"
-    return _IndexRange(*dialect.index_range(tx, prefix, "id", ":before"))
+        leading_columns["state"] = f"'{state}'"
+    return _IndexRange(*dialect.index_range(tx, leading_columns, "id", ":before"))
 
 
 def newest_by_automation(tx: Transaction, factory: FactoryId) -> dict[AutomationId, Run]:
@@ -269,18 +272,30 @@ def _run(row: Row) -> Run:
         reason=row["reason"],
         replay=row["replay"],
         event=EventType(row["event"], bool(row["event_signed"])) if row["event"] is not None else None,
+        policy_key=bytes(row["policy_key"]) if row["policy_key"] is not None else None,
+        hold=Hold(row["hold"]) if row["hold"] is not None else None,
+        due_at=row["due_at"],
+        replaced_by=RunKey(bytes(row["replaced_by"])) if row["replaced_by"] is not None else None,
     )
 
 
 def add_replay(
-    tx: Transaction, key: RunKey, *, delivery: DeliveryKey, factory: FactoryId, automation: Automation, now: int
+    tx: Transaction,
+    key: RunKey,
+    *,
+    delivery: DeliveryKey,
+    factory: FactoryId,
+    automation: Automation,
+    run_key: bytes | None,
+    now: int,
 ) -> None:
-    """Add a run that replays a stored delivery. It joins the backlog."""
+    """Add a run that replays a stored delivery. Like every run, it starts when the automation's policy allows."""
     tx.run(
-        """
+        f"""
         INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,
-                          state, attempt, created_at, replay)
+                          state, attempt, created_at, priority, policy_key, hold, replay)
         SELECT :id, d.id, d.webhook_no, :factory, :automation, :version, :queued, 0, :now,
+               :priority, CAST(:run_key AS {dialect.bytes_type(tx)}), CAST(:hold AS smallint),
                (SELECT COALESCE(MAX(r.replay), 0) + 1 FROM runs r
                 WHERE r.delivery_id = d.id AND r.automation_id = :automation)
         FROM deliveries d
@@ -292,6 +307,9 @@ def add_replay(
         automation=automation.id,
         version=automation.version,
         queued=RunState.QUEUED.value,
+        priority=automation.policy.priority.rank,
+        run_key=run_key,
+        hold=int(Hold.NEW) if run_key is not None else None,
         now=now,
     )
     notify_workers(tx)
@@ -299,9 +317,9 @@ def add_replay(
 
 # ── The backlog ──────────────────────────────────────────────────────────────────────────────────────────────
 
-_IN_BACKLOG: Final = "finished_at IS NULL AND claimed_at IS NULL"
+_IN_BACKLOG: Final = "finished_at IS NULL AND claimed_at IS NULL AND hold IS NULL"
 FACTORIES_MAX: Final = 1_000
-"""If runners are skipped, how many factories a claim searches for runs of other runners."""
+"""How many factories a claim searches while some runners are skipped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +345,7 @@ def claim(
     now: int,
     skipped: Collection[str] = (),
 ) -> list[ClaimedRun]:
-    """Claim up to `most` runs of the backlog for the executor: round robin by factory, the oldest of each first.
+    """Claim up to `most` runs of the backlog for the executor: round robin by factory, and by priority and age in each.
 
     `after` is the factory that was served last; the next one in order is served first. Runs of the `skipped` runners
     stay in the backlog.
@@ -335,8 +353,8 @@ def claim(
     # All runs of a factory may be for skipped runners, so more factories must be searched.
     factories = _factories_in_backlog(tx, after=after, most=FACTORIES_MAX if skipped else most)
     by_factory = filter(None, (_oldest_in_backlog(tx, factory, most, skipped) for factory in factories))
-    turns = chain.from_iterable(zip_longest(*islice(by_factory, most)))
-    interleaved = [claimed_run for claimed_run in turns if claimed_run is not None]
+    round_robin = chain.from_iterable(zip_longest(*islice(by_factory, most)))
+    interleaved = [claimed_run for claimed_run in round_robin if claimed_run is not None]
     for claimed_run in interleaved[:most]:
         tx.run(
             "UPDATE runs SET claimed_at = :now, executor = :executor WHERE id = :id",
@@ -369,7 +387,7 @@ def _factories_in_backlog(tx: Transaction, *, after: FactoryId, most: int) -> li
 
 
 def _for_other_runners(skipped: Collection[str]) -> tuple[str, dict[str, str]]:
-    """An SQL condition on runs, with its parameters."""
+    """An SQL condition that excludes runs of the `skipped` runners, with its parameters."""
     if not skipped:
         return "", {}
     runners = {f"skipped_{number}": runner for number, runner in enumerate(skipped)}
@@ -391,7 +409,7 @@ def _oldest_in_backlog(tx: Transaction, factory: FactoryId, most: int, skipped: 
         SELECT id
         FROM runs
         WHERE {_IN_BACKLOG} AND factory_id = :factory {condition}
-        ORDER BY id
+        ORDER BY priority, id
         LIMIT :most
         {dialect.lock_clause(tx, "FOR UPDATE", skip_locked=True)}
         """,
@@ -446,12 +464,27 @@ def attempt_status(tx: Transaction, key: RunKey, *, executor: ExecutorId, attemp
     return AttemptStatus.CURRENT if row["cancel_requested_at"] is None else AttemptStatus.CANCEL_REQUESTED
 
 
-def finish(tx: Transaction, key: RunKey, ended: Ended, *, executor: ExecutorId, attempt: int, now: int) -> bool:
-    """Finish the run with the attempt's result. Returns False and writes nothing if the attempt is superseded."""
+def finish(
+    tx: Transaction,
+    key: RunKey,
+    ended: Ended,
+    *,
+    executor: ExecutorId,
+    attempt: int,
+    now: int,
+    policy_key: bytes | None = None,
+) -> bool:
+    """Finish the run with the attempt's result. Returns False and writes nothing if the attempt is superseded.
+
+    With the run's `policy_key`, a run that waits for its end may start.
+    """
+    if policy_key is not None:
+        held_runs.lock_keys(tx)
     updated = tx.run(
         """
         UPDATE runs
-        SET state = :state, finished_at = :now, exit_status = :exit_status, output_tail = :output_tail,
+        SET state = CASE WHEN replaced_by IS NOT NULL AND :state = 'cancelled' THEN 'replaced' ELSE :state END,
+            finished_at = :now, exit_status = :exit_status, output_tail = :output_tail,
             reason = :reason
         WHERE id = :id AND executor = :executor AND attempt = :attempt AND finished_at IS NULL
         """,
@@ -464,26 +497,35 @@ def finish(tx: Transaction, key: RunKey, ended: Ended, *, executor: ExecutorId, 
         output_tail=ended.output_tail,
         reason=ended.reason,
     )
+    if updated and policy_key is not None:
+        held_runs.reconsider(tx, key)
     return updated == 1
 
 
-def release(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int, counts: bool, now: int) -> bool:
+def release(
+    tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int, attempt_counts: bool, now: int
+) -> bool:
     """Requeue a run that the executor's host can't perform, or cancel it if that was requested.
 
-    If the attempt does not count, its number is used again. This is safe, because the executor gives up its claim in
-    the same statement. Returns False and writes nothing if the attempt is superseded.
+    If the attempt does not count, the next attempt has the same number. The old executor can't write any more, because
+    it loses its claim in the same statement. Returns False and writes nothing if the attempt is superseded.
     """
+    held_runs.lock_keys(tx)
     notify_workers(tx)
-    return tx.run(
+    updated = tx.run(
         """
         UPDATE runs
-        SET state = CASE WHEN cancel_requested_at IS NULL THEN 'queued' ELSE 'cancelled' END,
+        SET state = CASE
+                WHEN cancel_requested_at IS NULL THEN 'queued'
+                WHEN replaced_by IS NULL THEN 'cancelled'
+                ELSE 'replaced'
+            END,
             finished_at = CASE WHEN cancel_requested_at IS NULL THEN NULL ELSE :now END,
             reason = CASE
                 WHEN cancel_requested_at IS NULL THEN NULL ELSE 'It was cancelled while no worker performed it.'
             END,
-            attempt = CASE WHEN :counts THEN attempt ELSE attempt - 1 END,
-            started_at = CASE WHEN :counts OR attempt > 1 THEN started_at END,
+            attempt = CASE WHEN :attempt_counts THEN attempt ELSE attempt - 1 END,
+            started_at = CASE WHEN :attempt_counts OR attempt > 1 THEN started_at END,
             claimed_at = NULL,
             executor = NULL
         WHERE id = :id AND executor = :executor AND attempt = :attempt AND state = 'running' AND finished_at IS NULL
@@ -491,9 +533,11 @@ def release(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int,
         id=key,
         executor=executor,
         attempt=attempt,
-        counts=counts,
+        attempt_counts=attempt_counts,
         now=now,
-    ) == 1  # fmt: skip
+    )
+    held_runs.reconsider(tx, key)
+    return updated == 1
 
 
 def request_cancel(tx: Transaction, key: RunKey, *, factory: FactoryId | None = None, now: int) -> RunState | None:
@@ -501,13 +545,14 @@ def request_cancel(tx: Transaction, key: RunKey, *, factory: FactoryId | None = 
 
     Returns the run's new state, which for a running run is still `running`; None if the factory has no such run.
     """
+    held_runs.lock_keys(tx)
     run = run_of(tx, key, factory=factory)
     if run is None:
         return None
     cancelled = tx.run(
         """
         UPDATE runs
-        SET state = 'cancelled', finished_at = :now, cancel_requested_at = :now,
+        SET state = 'cancelled', finished_at = :now, cancel_requested_at = :now, hold = NULL, due_at = NULL,
             reason = 'It was cancelled before it began.'
         WHERE id = :id AND state = 'queued' AND finished_at IS NULL
         """,
@@ -515,6 +560,7 @@ def request_cancel(tx: Transaction, key: RunKey, *, factory: FactoryId | None = 
         now=now,
     )
     if cancelled:
+        held_runs.reconsider(tx, key)
         return RunState.CANCELLED
     tx.run(
         """
@@ -568,6 +614,8 @@ def deregister(tx: Transaction, executor: ExecutorId, *, last_beat: int | None =
 
 def runs_of_dead_executors(tx: Transaction) -> list[RunKey]:
     """Unfinished runs of deregistered executors. They stay locked until the transaction ends."""
+    # Before the rows: decisions about held runs lock in this order, too.
+    held_runs.lock_keys(tx)
     rows = tx.all(
         f"""
         SELECT id
@@ -597,23 +645,25 @@ def runs_claimed_by(tx: Transaction, executor: ExecutorId) -> list[RunKey]:
 def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None, now: int) -> list[RunKey]:
     """Requeue runs. Runs with a requested cancellation are cancelled, and runs with too many attempts interrupted.
 
-    Returns the runs that ended, because their commands may still be running. `attempts_max` applies to runs whose
+    Returns the runs that ended, so that the caller can kill their commands. `attempts_max` applies to runs whose
     worker died. It is None if the worker was stopped, because restarts must never end a run.
     """
+    held_runs.lock_keys(tx)
     notify_workers(tx)
     ended = []
     for key in keys:
-        has_ended = tx.run(
+        ended_rows = tx.run(
             """
             UPDATE runs
-            SET state = 'cancelled', finished_at = :now, reason = 'It was cancelled while no worker performed it.'
+            SET state = CASE WHEN replaced_by IS NULL THEN 'cancelled' ELSE 'replaced' END, finished_at = :now,
+                reason = 'It was cancelled while no worker performed it.'
             WHERE id = :id AND finished_at IS NULL AND cancel_requested_at IS NOT NULL
             """,
             id=key,
             now=now,
         )
         if attempts_max is not None:
-            has_ended += tx.run(
+            ended_rows += tx.run(
                 """
                 UPDATE runs
                 SET state = 'interrupted', finished_at = :now, reason = :reason
@@ -624,7 +674,8 @@ def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None
                 attempts_max=attempts_max,
                 reason=f"Its worker died while it ran. After {attempts_max} attempts it is not retried.",
             )
-        if has_ended:
+        if ended_rows:
+            held_runs.reconsider(tx, key)
             ended.append(key)
             continue
         tx.run(

@@ -151,6 +151,7 @@ automation_versions: Final = Table(
     Column("runner", Text, nullable=False),
     Column("triggers", Text, nullable=False),
     _time("created_at", nullable=False),
+    Column("policy", Text, nullable=False, server_default="{}"),
     comment="What an automation said when a run was started by it. `triggers` is JSON text.",
 )
 
@@ -265,15 +266,46 @@ runs: Final = Table(
     Column("output_tail", Text),
     Column("reason", Text),
     Column("replay", Integer, nullable=False, server_default="0"),
+    Column("priority", SmallInteger, nullable=False, server_default="1"),
+    Column("policy_key", LargeBinary(16)),
+    Column("hold", SmallInteger),
+    _time("due_at"),
+    _time("due_at_most"),
+    Column("replaced_by", LargeBinary(16)),
     # A delivery starts an automation only once. Replays have the numbers 1, 2, …
     UniqueConstraint("delivery_id", "automation_id", "replay"),
     # The backlog by factory. With 100,000 waiting runs, a claim takes 2 ms instead of 300 ms.
     Index(
-        "ix_runs_waiting",
+        "ix_runs_backlog",
+        "factory_id",
+        "priority",
+        "id",
+        sqlite_where=text("finished_at IS NULL AND claimed_at IS NULL AND hold IS NULL"),
+        postgresql_where=text("finished_at IS NULL AND claimed_at IS NULL AND hold IS NULL"),
+    ),
+    # Runs that their policy holds: by factory for the pages, by time for decisions, and by key.
+    Index(
+        "ix_runs_held",
         "factory_id",
         "id",
-        sqlite_where=text("finished_at IS NULL AND claimed_at IS NULL"),
-        postgresql_where=text("finished_at IS NULL AND claimed_at IS NULL"),
+        sqlite_where=text("finished_at IS NULL AND hold IS NOT NULL"),
+        postgresql_where=text("finished_at IS NULL AND hold IS NOT NULL"),
+    ),
+    Index(
+        "ix_runs_due",
+        "hold",
+        "due_at",
+        "id",
+        sqlite_where=text("finished_at IS NULL AND hold IS NOT NULL"),
+        postgresql_where=text("finished_at IS NULL AND hold IS NOT NULL"),
+    ),
+    Index(
+        "ix_runs_key",
+        "policy_key",
+        "hold",
+        "id",
+        sqlite_where=text("finished_at IS NULL AND policy_key IS NOT NULL"),
+        postgresql_where=text("finished_at IS NULL AND policy_key IS NOT NULL"),
     ),
     Index(
         "ix_runs_claimed",
@@ -287,8 +319,8 @@ runs: Final = Table(
         "webhook_no",
         "state",
         "id",
-        sqlite_where=text("state IN ('failed', 'cancelled', 'interrupted')"),
-        postgresql_where=text("state IN ('failed', 'cancelled', 'interrupted')"),
+        sqlite_where=text("state NOT IN ('queued', 'running', 'succeeded')"),
+        postgresql_where=text("state NOT IN ('queued', 'running', 'succeeded')"),
     ),
     # The same two indexes for the runs of one automation, which are also read by webhook.
     Index("ix_runs_automation_id", "automation_id", "webhook_no", "id"),
@@ -298,8 +330,8 @@ runs: Final = Table(
         "webhook_no",
         "state",
         "id",
-        sqlite_where=text("state IN ('failed', 'cancelled', 'interrupted')"),
-        postgresql_where=text("state IN ('failed', 'cancelled', 'interrupted')"),
+        sqlite_where=text("state NOT IN ('queued', 'running', 'succeeded')"),
+        postgresql_where=text("state NOT IN ('queued', 'running', 'succeeded')"),
     ),
     sqlite_with_rowid=False,
 )

@@ -10,6 +10,7 @@ import msgspec
 from hookmill.domain.authentication import Authentic
 from hookmill.domain.delivery import Identity, Label, LogDetails, RateLimit, replay_digest
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId
+from hookmill.domain.run_policy import Priority
 
 PLAN_OVERHEAD_BYTES: Final = 2_000
 _DELIVERIES: Final = int(RateLimit.DELIVERIES)
@@ -21,6 +22,9 @@ class RunToStart(msgspec.Struct, frozen=True, array_like=True, gc=False):
     key: bytes
     automation_id: AutomationId
     automation_version: int
+    priority: int = Priority.NORMAL.rank
+    run_key: bytes | None = None
+    """None if the automation's policy has no limits. Otherwise, a worker decides when the run starts."""
 
 
 class Acceptance(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=True, gc=False):

@@ -16,6 +16,7 @@ from hookmill.domain.automation import REASONS_MAX, Subscription, Trigger
 from hookmill.domain.errors import Invalid, StoreUnavailable
 from hookmill.domain.event import EventSource
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
+from hookmill.domain.run_policy import RunPolicy, stored_policy
 from hookmill.domain.webhook import AuthMode, LiveWebhook, WebhookState
 from hookmill.store.automations import parsed_triggers
 from hookmill.store.bulk import RowStatement
@@ -210,7 +211,7 @@ _LIVE: Final = RowStatement(
 # The factory is compared, because an automation can name the uid of another factory's webhook.
 _SUBSCRIPTIONS: Final = RowStatement(
     """
-    SELECT aw.webhook_uid, a.id, a.version, v.triggers
+    SELECT aw.webhook_uid, a.id, a.version, v.triggers, v.policy
     FROM automation_webhooks aw
     JOIN webhooks w ON w.uid = aw.webhook_uid
     JOIN automations a
@@ -235,9 +236,11 @@ def read_live(
         return []
     subscriptions: dict[str, list[Subscription]] = {}
     faults: dict[str, Invalid] = {}
-    for uid, automation, version, triggers_json in _SUBSCRIPTIONS.select(tx, rows):
+    for uid, automation, version, triggers_json, policy_json in _SUBSCRIPTIONS.select(tx, rows):
         triggers, unreadable = parsed_triggers(triggers_json)
-        subscriptions.setdefault(uid, []).append(_subscription(uid, AutomationId(automation), version, triggers))
+        subscriptions.setdefault(uid, []).append(
+            _subscription(uid, AutomationId(automation), version, triggers, stored_policy(policy_json))
+        )
         if unreadable:
             reasons = " ".join(trigger.reason for trigger in unreadable[:REASONS_MAX])
             faults[automation] = Invalid(f"It has triggers that can't be read and start no runs. {reasons}")
@@ -297,9 +300,12 @@ def _event_source(row: Row, rule: "SignatureRule | None") -> EventSource | None:
     return EventSource.at(source, is_signed=scheme is not None and scheme.covers(source))
 
 
-def _subscription(uid: str, automation: AutomationId, version: int, triggers: Sequence[Trigger]) -> Subscription:
+def _subscription(
+    uid: str, automation: AutomationId, version: int, triggers: Sequence[Trigger], policy: RunPolicy
+) -> Subscription:
     return Subscription(
         automation_id=automation,
         version=version,
         filters=tuple(trigger for trigger in triggers if uid in trigger.webhook_ids),
+        policy=policy,
     )

@@ -24,7 +24,8 @@ from hookmill.domain.delivery import (
 )
 from hookmill.domain.ids import DeliveryKey
 from hookmill.domain.limits import WINDOW_SECONDS
-from hookmill.domain.run import RunState
+from hookmill.domain.run import Hold, RunState
+from hookmill.domain.run_policy import Priority
 from hookmill.store import dialect
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection, RunToStart
 from hookmill.store.bulk import RowStatement
@@ -151,6 +152,16 @@ _INSERT_RUNS: Final = RowStatement(
 )
 
 
+_INSERT_RUNS_WITH_POLICY: Final = RowStatement(
+    """
+    INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,
+                      state, attempt, created_at, priority, policy_key, hold)
+    {rows}
+    """,
+    ("bytea", "bytea", "int", "text", "text", "int", "text", "int", "bigint", "smallint", "bytea", "smallint"),
+)
+
+
 def admit(tx: Transaction, plans: Sequence[Plan]) -> list[PlanOutcome]:
     """The outcome of each plan, in the same order. An outcome is final once the transaction has committed."""
     outcomes: list[PlanOutcome | None] = [None] * len(plans)
@@ -164,6 +175,7 @@ def admit(tx: Transaction, plans: Sequence[Plan]) -> list[PlanOutcome]:
     bodies: list[Row] = []
     full_rows: list[Row] = []
     runs: list[Row] = []
+    runs_with_policy: list[Row] = []
     for position, plan in _undecided(plans, outcomes):
         match plan:
             case Rejection():
@@ -180,7 +192,11 @@ def admit(tx: Transaction, plans: Sequence[Plan]) -> list[PlanOutcome]:
                 else:
                     full_rows.append(_identified_row(plan, Label.ACCEPTED, None))
                 bodies.append((key, bytearray(plan.body)))
-                runs += [_run_row(plan, run) for run in plan.runs]
+                for run in plan.runs:
+                    if run.run_key is None and run.priority == Priority.NORMAL.rank:
+                        runs.append(_run_row(plan, run))
+                    else:
+                        runs_with_policy.append((*_run_row(plan, run), *_policy_values(run)))
             case _:
                 assert_never(plan)
     for statement, rows in (
@@ -188,6 +204,7 @@ def admit(tx: Transaction, plans: Sequence[Plan]) -> list[PlanOutcome]:
         (_INSERT_BODIES, bodies),
         (_LOG, full_rows),
         (_INSERT_RUNS, runs),
+        (_INSERT_RUNS_WITH_POLICY, runs_with_policy),
     ):
         if rows:
             statement.execute(tx, rows)
@@ -255,6 +272,10 @@ def _run_row(plan: Acceptance, run: RunToStart) -> Row:
         0,
         plan.received_at,
     )
+
+
+def _policy_values(run: RunToStart) -> Row:
+    return run.priority, run.run_key, int(Hold.NEW) if run.run_key is not None else None
 
 
 def _revalidate(tx: Transaction, plans: Sequence[Plan], outcomes: list[PlanOutcome | None]) -> None:

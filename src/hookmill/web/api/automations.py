@@ -6,6 +6,7 @@ from fastapi import APIRouter, Response
 
 from hookmill.domain.automation import Automation
 from hookmill.domain.permission import MayView
+from hookmill.domain.run_policy import FIELDS as POLICY_FIELDS
 from hookmill.management import Management
 from hookmill.presentation.automation import AutomationInListView, AutomationView
 from hookmill.presentation.view import ExactView
@@ -74,6 +75,7 @@ def create_automation(
             triggers=body.triggers,
             runner=body.runner,
             enabled=body.enabled,
+            policy={name: getattr(body, name) for name in POLICY_FIELDS},
         )
         return created(automation)
 
@@ -119,6 +121,7 @@ def change_automation(
             triggers=changes.get("triggers"),
             runner=changes.get("runner"),
             enabled=changes.get("enabled"),
+            policy={name: changes[name] for name in POLICY_FIELDS if name in changes},
         )
         view = _view(management, permission, changed)
     return tagged_response(view)

@@ -133,6 +133,18 @@ class SecretReplacement(RequestBody):
     value: SecretText | None = Field(default=None, description="The new value. If omitted, the service generates it.")
 
 
+Policy = Annotated[dict[str, Any], Field(examples=[{"seconds": 30, "max_seconds": 300}])]
+_CONCURRENCY: Final = (
+    "At most `limit` active runs for each key: `{key, limit, when_busy}`. `key` is a JSON pointer into the payload or "
+    "a list of them, and `when_busy` is queue, skip or replace. Null: no limit."
+)
+_DEBOUNCE: Final = (
+    "A run starts `seconds` after the newest delivery with its key, but at most `max_seconds` after the first one. "
+    "Null: it starts immediately."
+)
+_PRIORITY: Final = "high, normal or low: the order in which the factory's runs start."
+
+
 class AutomationCreation(RequestBody):
     model_config = _example({"name": "triage", "prompt": "Look at the order.", "triggers": [_TRIGGER]})
 
@@ -141,6 +153,9 @@ class AutomationCreation(RequestBody):
     triggers: Triggers
     runner: Text | None = Field(default=None, description="The runner. Defaults to the operator's default runner.")
     enabled: StrictBool = True
+    concurrency: Policy | None = Field(default=None, description=_CONCURRENCY)
+    debounce: Policy | None = Field(default=None, description=_DEBOUNCE)
+    priority: Text | None = Field(default=None, description=_PRIORITY)
 
 
 class AutomationChanges(Changes):
@@ -151,6 +166,9 @@ class AutomationChanges(Changes):
     triggers: Triggers = Field(default_factory=_unset)
     runner: Text = Field(default_factory=_unset)
     enabled: StrictBool = Field(default_factory=_unset)
+    concurrency: Policy | None = Field(default_factory=_unset, description=_CONCURRENCY)
+    debounce: Policy | None = Field(default_factory=_unset, description=_DEBOUNCE)
+    priority: Text | None = Field(default_factory=_unset, description=_PRIORITY)
 
 
 class ReplayRequest(RequestBody):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from starlette.responses import Response
 
@@ -12,6 +12,7 @@ from hookmill.domain.filters import OPERATORS
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PACKAGE_RUNNER
+from hookmill.domain.run_policy import Priority, RunPolicy, WhenBusy
 from hookmill.domain.webhook import WebhookState
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import managing
@@ -41,6 +42,53 @@ pages.FLASH_MESSAGES.update(
 
 
 @dataclass(slots=True, kw_only=True)
+class PolicyDraft:
+    """The fields of the run policy, as typed."""
+
+    limit: str = ""
+    key: str = ""
+    """The JSON pointers, one on each line."""
+    when_busy: str = WhenBusy.QUEUE.value
+    seconds: str = ""
+    max_seconds: str = ""
+    priority: str = Priority.NORMAL.value
+
+    @classmethod
+    def of(cls, policy: RunPolicy) -> Self:
+        concurrency, debounce = policy.concurrency, policy.debounce
+        return cls(
+            limit=str(concurrency.limit) if concurrency is not None else "",
+            key="\n".join(concurrency.key) if concurrency is not None else "",
+            when_busy=concurrency.when_busy.value if concurrency is not None else WhenBusy.QUEUE.value,
+            seconds=str(debounce.seconds) if debounce is not None else "",
+            max_seconds=str(debounce.max_seconds) if debounce is not None else "",
+            priority=policy.priority.value,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON fields of the policy. Texts that are no numbers stay texts, which are refused."""
+        pointers = filter_editor.lines_in(self.key)
+        concurrency: dict[str, Any] | None = None
+        if self.limit or pointers:
+            limit = {"limit": _number(self.limit)} if self.limit else {}
+            concurrency = {"key": pointers, "when_busy": self.when_busy, **limit}
+        debounce: dict[str, Any] | None = None
+        if self.seconds or self.max_seconds:
+            debounce = {"seconds": _number(self.seconds)}
+            if self.max_seconds:
+                debounce["max_seconds"] = _number(self.max_seconds)
+        return {"concurrency": concurrency, "debounce": debounce, "priority": self.priority}
+
+    @property
+    def is_default(self) -> bool:
+        return self == PolicyDraft()
+
+
+def _number(typed: str) -> int | str:
+    return int(typed) if typed.isascii() and typed.isdigit() and len(typed) < 10 else typed
+
+
+@dataclass(slots=True, kw_only=True)
 class Draft:
     """The fields of the form, as typed."""
 
@@ -57,6 +105,7 @@ class Draft:
     triggers: str = ""
     delivery: str = ""
     version: str = ""
+    policy: PolicyDraft = field(default_factory=PolicyDraft)
 
     def reading(self) -> Reading:
         if self.is_list:
@@ -86,6 +135,7 @@ def draft_of(automation: Automation, *, as_list: bool) -> Draft:
         if is_list
         else "",
         version=str(automation.version),
+        policy=PolicyDraft.of(automation.policy),
     )
 
 
@@ -119,6 +169,7 @@ def create(context: PageContext, may: MayManage) -> Response:
                 triggers=[trigger.as_json() for trigger in reading.triggers],
                 runner=draft.runner,
                 enabled=draft.enabled,
+                policy=draft.policy.as_json(),
             )
             flash = "automation-created-unfiltered" if automation.unfiltered_webhooks() else "automation-created"
             if not automation.enabled:
@@ -176,6 +227,7 @@ def _save(context: PageContext, may: MayManage, named: str, draft: Draft, trigge
             prompt=draft.prompt if draft.prompt != _with_plain_breaks(before.prompt) else None,
             runner=draft.runner if draft.runner != before.runner else None,
             triggers=[trigger.as_json() for trigger in triggers],
+            policy=draft.policy.as_json(),
         )
     return "automation-changed" if after.version != before.version else "automation-unchanged"
 
@@ -200,6 +252,14 @@ def _draft_sent(context: PageContext) -> Draft:
         triggers=_with_plain_breaks(sent["triggers"]),
         delivery=sent["pick"] or sent["delivery"],
         version=sent["version"],
+        policy=PolicyDraft(
+            limit=sent["limit"].strip(),
+            key=_with_plain_breaks(sent["key"]),
+            when_busy=sent["when_busy"] or WhenBusy.QUEUE.value,
+            seconds=sent["seconds"].strip(),
+            max_seconds=sent["max_seconds"].strip(),
+            priority=sent["priority"] or Priority.NORMAL.value,
+        ),
     )
 
 
@@ -225,7 +285,21 @@ def _problems_in(error: Invalid | Conflict, draft: Draft) -> dict[str, str]:
     pointer = next((fault.pointer for fault in error.faults), "") if isinstance(error, Invalid) else ""
     if pointer.startswith("/triggers") and not draft.is_list:
         return {"webhooks" if pointer.endswith("/webhook_ids") else "filter": str(error)}
-    return {{"/prompt": "prompt", "/runner": "runner", "": "name"}.get(pointer, "filter"): str(error)}
+    return {_FIELDS.get(pointer, "filter"): str(error)}
+
+
+_FIELDS: Final = {
+    "": "name",
+    "/prompt": "prompt",
+    "/runner": "runner",
+    "/concurrency/limit": "limit",
+    "/concurrency/key": "key",
+    "/concurrency/when_busy": "limit",
+    "/debounce/seconds": "seconds",
+    "/debounce/max_seconds": "max_seconds",
+    "/priority": "priority",
+}
+"""The form's fields by the pointers of errors."""
 
 
 def _tried(context: PageContext, may: MayManage, automation: Automation | None, draft: Draft) -> Response:
@@ -315,6 +389,7 @@ def _editor(
         runners=runners if not draft.runner or draft.runner in runners else [*runners, draft.runner],
         configured=runners,
         package_runner=PACKAGE_RUNNER,
+        priorities=list(Priority),
         **values,
     )
 

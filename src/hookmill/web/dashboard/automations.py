@@ -13,6 +13,7 @@ from hookmill.domain.ids import WebhookUid, run_id
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.webhook import Webhook, WebhookState
+from hookmill.presentation.automation import policy_lines
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import managing, viewing
 from hookmill.web.dashboard.application import Page
@@ -78,6 +79,7 @@ def _automation_page(context: PageContext, may: MayView, *, status: int = 200, p
         warnings=context.management.automations.warnings(may, automation),
         has_runner=automation.runner in context.management.config.runner_names,
         only_leaves_files=automation.runner == PACKAGE_RUNNER,
+        policy=policy_lines(automation.policy),
         listed=_listed(context, may, automation),
         tried=_tried(context, may, automation),
         unfiltered=_unfiltered_beside(context, may, automation),

@@ -15,6 +15,7 @@ from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import run_id, run_key
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PACKAGE_RUNNER, Run, RunState, envelope_text, full_prompt
+from hookmill.presentation.run import hold_text
 from hookmill.runs.package import list_files, open_file, read_chunks, read_tail
 from hookmill.runs.runners.guard import OUTPUT_FILE
 from hookmill.web.dashboard import pages
@@ -164,11 +165,20 @@ def progress(context: PageContext, may: MayView) -> Response:
 
 def _progress(context: PageContext, run: Run) -> dict[str, Any]:
     output = _output(context, run)
-    return {"output": output, "version_tag": version_tag(_changing(run), output)}
+    return {"output": output, "hold_text": hold_text(run), "version_tag": version_tag(_changing(run), output)}
 
 
 def _changing(run: Run) -> tuple[object, ...]:
-    return run.id, run.state, run.attempt, run.started_at, run.finished_at, run.cancel_requested_at
+    return (
+        run.id,
+        run.state,
+        run.attempt,
+        run.started_at,
+        run.finished_at,
+        run.cancel_requested_at,
+        run.hold,
+        run.due_at,
+    )
 
 
 def cancel(context: PageContext, may: MayManage) -> Response:

@@ -1,0 +1,237 @@
+"""The run policy of an automation: how many of its runs may be active, and how long it collects deliveries.
+
+Policies apply by *run key*: runs of one automation with equal values at the policy's JSON pointers share a key.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any, Final
+
+from hookmill.domain import json_pointer
+from hookmill.domain.errors import Invalid
+from hookmill.domain.filters.values import MISSING
+from hookmill.domain.ids import AutomationId
+from hookmill.domain.payload import Json, Parsed, VastNumber
+
+KEY_POINTERS_MAX: Final = 4
+POINTER_CHARACTERS_MAX: Final = 200
+LIMIT_MAX: Final = 1_000
+DEBOUNCE_SECONDS_MAX: Final = 86_400
+DEFAULT_MAX_FACTOR: Final = 10
+"""Without `max_seconds`, a debounce ends after this many times its `seconds`."""
+_KEY_BYTES: Final = 16
+
+
+class WhenBusy(StrEnum):
+    """What happens to a new run while `limit` runs with its key are active."""
+
+    QUEUE = "queue"
+    """It waits until an active run ends. The oldest starts first."""
+    SKIP = "skip"
+    """It ends as skipped."""
+    REPLACE = "replace"
+    """The oldest active run is stopped, and ends as replaced. Then the new run starts."""
+
+
+class Priority(StrEnum):
+    """The order in which a factory's runs start."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+    @property
+    def rank(self) -> int:
+        """The stored number: runs with lower ranks start first."""
+        return list(Priority).index(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concurrency:
+    """At most `limit` active runs with the same key. Without pointers, all runs of the automation have one key."""
+
+    key: tuple[str, ...] = ()
+    """JSON pointers into the payload."""
+    limit: int = 1
+    when_busy: WhenBusy = WhenBusy.QUEUE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Debounce:
+    """A run starts once no delivery with its key arrived for `seconds`, but at most `max_seconds` after the first one.
+
+    The run of the newest delivery starts. The others end as superseded.
+    """
+
+    seconds: int
+    max_seconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPolicy:
+    concurrency: Concurrency | None = None
+    debounce: Debounce | None = None
+    priority: Priority = Priority.NORMAL
+    _pointers: tuple[tuple[str, ...], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        pointers = self.concurrency.key if self.concurrency is not None else ()
+        object.__setattr__(self, "_pointers", tuple(tuple(json_pointer.steps_of(pointer)) for pointer in pointers))
+
+    @property
+    def holds_runs(self) -> bool:
+        """Whether a new run may have to wait for its rules."""
+        return self.concurrency is not None or self.debounce is not None
+
+    def run_key(self, automation: AutomationId, payload: Parsed) -> bytes | None:
+        """16 bytes that are equal for runs with the same key; None if the policy has no rule that needs a key.
+
+        Values are compared as filters compare them: 1 equals 1.0, but not "1". A missing value is a value of its own.
+        """
+        if not self.holds_runs:
+            return None
+        values = [_canonical(_value_at(payload.value, pointer)) for pointer in self._pointers]
+        return sha256("\0".join([automation, *values]).encode("utf-8", "surrogatepass")).digest()[:_KEY_BYTES]
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the automation that differ from the defaults."""
+        fields: dict[str, Any] = {}
+        if (concurrency := self.concurrency) is not None:
+            key = {"key": list(concurrency.key)} if concurrency.key else {}
+            fields["concurrency"] = {**key, "limit": concurrency.limit, "when_busy": concurrency.when_busy.value}
+        if (debounce := self.debounce) is not None:
+            fields["debounce"] = {"seconds": debounce.seconds, "max_seconds": debounce.max_seconds}
+        if self.priority is not Priority.NORMAL:
+            fields["priority"] = self.priority.value
+        return fields
+
+
+NO_POLICY: Final = RunPolicy()
+FIELDS: Final = ("concurrency", "debounce", "priority")
+
+
+def changed_policy(policy: RunPolicy, changes: Mapping[str, Any]) -> RunPolicy:
+    """The policy with some of its `FIELDS` replaced. A field that is None is reset. Raises `Invalid` with a pointer."""
+    return policy_from_json({**policy.as_json(), **changes})
+
+
+def policy_from_json(source: Mapping[str, Any]) -> RunPolicy:
+    """The policy with these `FIELDS`; other keys are ignored. Raises `Invalid` with a JSON pointer."""
+    concurrency, debounce, priority = (source.get(name) for name in FIELDS)
+    return RunPolicy(
+        concurrency=_concurrency(concurrency) if concurrency is not None else None,
+        debounce=_debounce(debounce) if debounce is not None else None,
+        priority=_priority(priority) if priority is not None else Priority.NORMAL,
+    )
+
+
+def stored_policy(stored: str) -> RunPolicy:
+    """The policy of a stored automation. One that this version can't read has no rules, so its runs start."""
+    try:
+        source = json.loads(stored)
+        return policy_from_json(source) if isinstance(source, dict) else NO_POLICY
+    except (Invalid, ValueError):
+        return NO_POLICY
+
+
+def _concurrency(source: Any) -> Concurrency:
+    fields = _object(source, "/concurrency", ("key", "limit", "when_busy"))
+    key = fields.get("key", [])
+    pointers = [key] if isinstance(key, str) else key
+    if not isinstance(pointers, list) or len(pointers) > KEY_POINTERS_MAX:
+        raise Invalid(
+            f"key is a JSON pointer such as /pull_request/number, or a list of up to {KEY_POINTERS_MAX}.",
+            pointer="/concurrency/key",
+        )
+    when_busy = fields.get("when_busy", WhenBusy.QUEUE)
+    if when_busy not in list(WhenBusy):
+        raise Invalid("when_busy is queue, skip or replace.", pointer="/concurrency/when_busy")
+    return Concurrency(
+        key=tuple(_pointer(pointer) for pointer in pointers),
+        limit=_number(fields.get("limit", 1), "/concurrency/limit", LIMIT_MAX),
+        when_busy=WhenBusy(when_busy),
+    )
+
+
+def _debounce(source: Any) -> Debounce:
+    fields = _object(source, "/debounce", ("seconds", "max_seconds"))
+    seconds = _number(fields.get("seconds"), "/debounce/seconds", DEBOUNCE_SECONDS_MAX)
+    default = min(DEFAULT_MAX_FACTOR * seconds, DEBOUNCE_SECONDS_MAX)
+    max_seconds = _number(fields.get("max_seconds", default), "/debounce/max_seconds", DEBOUNCE_SECONDS_MAX)
+    if max_seconds < seconds:
+        raise Invalid("max_seconds must not be less than seconds.", pointer="/debounce/max_seconds")
+    return Debounce(seconds=seconds, max_seconds=max_seconds)
+
+
+def _priority(source: Any) -> Priority:
+    if source in list(Priority):
+        return Priority(source)
+    raise Invalid("priority is high, normal or low.", pointer="/priority")
+
+
+def _object(source: Any, pointer: str, names: Sequence[str]) -> Mapping[str, Any]:
+    if not isinstance(source, dict):
+        raise Invalid(f"{pointer[1:]} is an object with {', '.join(names)}.", pointer=pointer)
+    for name in source:
+        if name not in names:
+            shown = str(name)[:40]
+            raise Invalid(
+                f"Unknown field {shown!r}. Known fields: {', '.join(names)}.",
+                pointer=f"{pointer}/{json_pointer.escape(shown)}",
+            )
+    return source
+
+
+def _pointer(source: Any) -> str:
+    if isinstance(source, str) and source.startswith("/") and len(source) <= POINTER_CHARACTERS_MAX:
+        return source
+    raise Invalid(
+        f"A key is a JSON pointer: a text of up to {POINTER_CHARACTERS_MAX} characters that begins with a slash.",
+        pointer="/concurrency/key",
+    )
+
+
+def _number(source: Any, pointer: str, most: int) -> int:
+    if type(source) is int and 1 <= source <= most:
+        return source
+    raise Invalid(f"{pointer.rpartition('/')[2]} is a whole number from 1 to {most:,}.", pointer=pointer)
+
+
+def _value_at(value: Json, steps: Sequence[str]) -> Json:
+    for step in steps:
+        if type(value) is dict:
+            value = value.get(step, MISSING)
+        elif type(value) is list and step.isascii() and step.isdigit() and len(step) < 6:
+            index = int(step)
+            value = value[index] if index < len(value) else MISSING
+        else:
+            return MISSING
+    return value
+
+
+def _canonical(value: Json) -> str:
+    """A text that is equal for equal JSON values only."""
+    if value is MISSING:
+        return "missing"
+    if type(value) is dict:
+        return "{" + ",".join(f"{json.dumps(name)}:{_canonical(value[name])}" for name in sorted(value)) + "}"
+    if type(value) is list:
+        return "[" + ",".join(map(_canonical, value)) + "]"
+    if type(value) is int or type(value) is Decimal:
+        return _canonical_number(Decimal(value))
+    # A VastNumber has one spelling.
+    return str(value) if type(value) is VastNumber else json.dumps(value)
+
+
+def _canonical_number(number: Decimal) -> str:
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int), "JSON has no other numbers"
+    significant = "".join(map(str, digits)).lstrip("0")
+    stripped = significant.rstrip("0")
+    if not stripped:
+        return "0"
+    return f"{'-' * sign}{stripped}E{exponent + len(significant) - len(stripped)}"

@@ -1,0 +1,67 @@
+"""Run policies through the API: creation, changes, errors, and what becomes of their runs."""
+
+from typing import Any
+
+import pytest
+
+from tests.api.client import PROMPT, Api, Stocked
+
+POLICY = {
+    "concurrency": {"key": "/pr", "limit": 2, "when_busy": "skip"},
+    "debounce": {"seconds": 5},
+    "priority": "high",
+}
+
+
+def create(api: Api, stocked: Stocked, **fields: Any) -> Any:
+    trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [stocked.webhook.webhook.uid]}}
+    body = {"name": "policied", "prompt": PROMPT, "triggers": [trigger], **fields}
+    return api.post("/factories/default/automations", body)
+
+
+def test_a_policy_is_created_shown_and_listed(api: Api, stocked: Stocked):
+    created = create(api, stocked, **POLICY)
+    shown = api.get(f"/factories/default/automations/{created.json['automation_id']}").json
+    listed = api.get("/factories/default/automations").json["items"]
+
+    assert created.status == 201
+    assert shown["concurrency"] == {"key": ["/pr"], "limit": 2, "when_busy": "skip"}
+    assert shown["debounce"] == {"seconds": 5, "max_seconds": 50}
+    assert shown["priority"] == "high"
+    assert [item["priority"] for item in listed if item["name"] == "policied"] == ["high"]
+
+
+def test_fields_are_changed_and_reset_one_by_one(api: Api, stocked: Stocked):
+    path = f"/factories/default/automations/{create(api, stocked, **POLICY).json['automation_id']}"
+
+    changed = api.patch(path, {"concurrency": None, "priority": None}).json
+    unchanged = api.patch(path, {"prompt": "Another."}).json
+
+    assert (changed["concurrency"], changed["priority"]) == (None, "normal")
+    assert changed["debounce"] == unchanged["debounce"] == {"seconds": 5, "max_seconds": 50}
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ({"concurrency": {"limit": 0}}, "/concurrency/limit"),
+        ({"concurrency": {"keys": []}}, "/concurrency/keys"),
+        ({"debounce": {"seconds": "5"}}, "/debounce/seconds"),
+        ({"priority": "urgent"}, "/priority"),
+    ],
+)
+def test_an_unusable_policy_is_refused_at_its_place(api: Api, stocked: Stocked, fields: dict[str, Any], pointer: str):
+    refused = create(api, stocked, **fields)
+
+    assert refused.status == 422
+    assert refused.json["errors"][0]["pointer"] == pointer
+
+
+def test_a_delivery_holds_its_run_until_a_worker_decides(api: Api, stocked: Stocked):
+    create(api, stocked, concurrency={"key": "/pr"}, priority="high")
+
+    answer = api.world.post(stocked.webhook, b'{"pr": 7}')
+    runs = [run for run in api.get("/factories/default/runs").json["items"] if run["automation"] == "policied"]
+
+    assert answer.status == 202
+    assert [(run["state"], run["hold"], run["replaced_by"]) for run in runs] == [("queued", "new", None)]

@@ -1,0 +1,148 @@
+"""Run policies: what they accept, and which payloads share a key."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hookmill.domain.errors import Invalid
+from hookmill.domain.ids import AutomationId
+from hookmill.domain.payload import Parsed, parse
+from hookmill.domain.run_policy import (
+    NO_POLICY,
+    Concurrency,
+    Debounce,
+    Priority,
+    RunPolicy,
+    WhenBusy,
+    changed_policy,
+    policy_from_json,
+    stored_policy,
+)
+
+
+def key(payload: str, *pointers: str, automation: str = "aut_a") -> bytes | None:
+    parsed = parse(payload.encode("utf-8", "surrogatepass"))
+    assert isinstance(parsed, Parsed)
+    return RunPolicy(concurrency=Concurrency(key=pointers)).run_key(AutomationId(automation), parsed)
+
+
+def test_a_policy_survives_its_json():
+    policy = RunPolicy(
+        concurrency=Concurrency(key=("/pull_request/number", "/a~1b"), limit=3, when_busy=WhenBusy.REPLACE),
+        debounce=Debounce(seconds=30, max_seconds=90),
+        priority=Priority.HIGH,
+    )
+
+    assert policy_from_json(policy.as_json()) == policy
+    assert stored_policy(json.dumps(policy.as_json())) == policy
+    assert NO_POLICY.as_json() == {}
+
+
+def test_defaults():
+    policy = policy_from_json({"concurrency": {}, "debounce": {"seconds": 5}})
+
+    assert policy.concurrency == Concurrency(key=(), limit=1, when_busy=WhenBusy.QUEUE)
+    assert policy.debounce == Debounce(seconds=5, max_seconds=50)
+    assert policy_from_json({"concurrency": {"key": "/a"}}).concurrency == Concurrency(key=("/a",))
+
+
+@pytest.mark.parametrize(
+    ("source", "pointer"),
+    [
+        ({"concurrency": []}, "/concurrency"),
+        ({"concurrency": {"keys": "/a"}}, "/concurrency/keys"),
+        ({"concurrency": {"key": "a"}}, "/concurrency/key"),
+        ({"concurrency": {"key": ["/a"] * 5}}, "/concurrency/key"),
+        ({"concurrency": {"key": ["/a", 1]}}, "/concurrency/key"),
+        ({"concurrency": {"key": "/" + "a" * 200}}, "/concurrency/key"),
+        ({"concurrency": {"limit": 0}}, "/concurrency/limit"),
+        ({"concurrency": {"limit": True}}, "/concurrency/limit"),
+        ({"concurrency": {"limit": 1001}}, "/concurrency/limit"),
+        ({"concurrency": {"when_busy": "wait"}}, "/concurrency/when_busy"),
+        ({"concurrency": {"when_busy": []}}, "/concurrency/when_busy"),
+        ({"debounce": 5}, "/debounce"),
+        ({"debounce": {}}, "/debounce/seconds"),
+        ({"debounce": {"seconds": 1.5}}, "/debounce/seconds"),
+        ({"debounce": {"seconds": 9, "max_seconds": 8}}, "/debounce/max_seconds"),
+        ({"priority": "urgent"}, "/priority"),
+        ({"priority": 1}, "/priority"),
+    ],
+)
+def test_unusable_policies_are_refused_at_their_place(source: dict[str, Any], pointer: str):
+    with pytest.raises(Invalid) as refused:
+        policy_from_json(source)
+
+    assert [fault.pointer for fault in refused.value.faults] == [pointer]
+
+
+@pytest.mark.parametrize("stored", ["", "[]", "{", '{"concurrency": 5}', '{"priority": "urgent"}'])
+def test_a_stored_policy_that_cannot_be_read_has_no_rules(stored: str):
+    assert stored_policy(stored) == NO_POLICY
+
+
+def test_changes_keep_the_other_fields_and_none_resets():
+    policy = policy_from_json({"debounce": {"seconds": 5}, "priority": "low"})
+
+    assert changed_policy(policy, {"priority": "high"}).debounce == policy.debounce
+    assert changed_policy(policy, {"debounce": None}) == policy_from_json({"priority": "low"})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('{"a": 1}', '{"a": 1.0}'),
+        ('{"a": 1}', '{"a": 10e-1}'),
+        ('{"a": 0}', '{"a": -0.0}'),
+        ('{"a": "\\u00e9"}', '{"a": "é"}'),
+        ('{"a": {"x": 1, "y": [2]}}', '{"a": {"y": [2.0], "x": 1}}'),
+        ("{}", '{"b": 1}'),
+        ("[]", '"text"'),
+        ('{"a": 1e400000000000000000000}', '{"a": 10e399999999999999999999}'),
+    ],
+)
+def test_equal_values_share_a_key(one: str, other: str):
+    assert key(one, "/a") == key(other, "/a")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('{"a": 1}', '{"a": "1"}'),
+        ('{"a": 1}', '{"a": true}'),
+        ('{"a": null}', "{}"),
+        ('{"a": "missing"}', "{}"),
+        ('{"a": "null"}', '{"a": null}'),
+        ('{"a": []}', '{"a": {}}'),
+        ('{"a": [1, 2]}', '{"a": [2, 1]}'),
+        ('{"a": 100}', '{"a": 1}'),
+        (f'{{"a": {10**30}}}', f'{{"a": {10**30 + 1}}}'),
+        ('{"a": "x"}', '{"a": "X"}'),
+        ('{"a": "\\ud800"}', '{"a": "\\ud801"}'),
+    ],
+)
+def test_different_values_have_different_keys(one: str, other: str):
+    assert key(one, "/a") != key(other, "/a")
+
+
+def test_keys_of_several_pointers_do_not_run_together():
+    assert key('{"a": "x", "b": "y\\u0000z"}', "/a", "/b") != key('{"a": "x\\u0000y", "b": "z"}', "/a", "/b")
+    assert key('{"a": "x", "b": "y"}', "/a", "/b") != key('{"a": "y", "b": "x"}', "/a", "/b")
+
+
+def test_keys_of_two_automations_differ():
+    assert key("{}", "/a") != key("{}", "/a", automation="aut_b")
+
+
+def test_pointers_reach_into_arrays_and_escaped_names():
+    assert key('{"a": [5, 6]}', "/a/1") == key('{"a": [7, 6]}', "/a/1")
+    assert key('{"a/b": {"~": 1}}', "/a~1b/~0") == key('{"a/b": {"~": 1, "x": 2}}', "/a~1b/~0")
+    assert key('{"a": [5]}', "/a/1") == key('{"a": [5]}', "/a/99999999999999999999")
+
+
+def test_a_policy_without_rules_needs_no_key():
+    parsed = parse(b"{}")
+    assert isinstance(parsed, Parsed)
+
+    assert RunPolicy(priority=Priority.HIGH).run_key(AutomationId("aut_a"), parsed) is None
+    assert RunPolicy(debounce=Debounce(seconds=1, max_seconds=1)).run_key(AutomationId("aut_a"), parsed) is not None
