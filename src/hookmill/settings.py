@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from hookmill.domain import limits
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run import PACKAGE_RUNNER
+from hookmill.domain.run_policy import ATTEMPTS_MAX, BACKOFF_SECONDS_MAX, EXIT_CODES_MAX
 
 CONFIG_FILE: Final = "hookmill.toml"
 _VARIABLES_OTHER_THAN_SETTINGS: Final = {
@@ -34,6 +35,26 @@ _VARIABLES_OTHER_THAN_SETTINGS: Final = {
     "HOOKMILL_ENVELOPE_FILE",
     "HOOKMILL_PAYLOAD_FILE",
 }
+
+
+class RetrySettings(BaseModel):
+    """How failed attempts are retried."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    attempts: int = Field(ge=1, le=ATTEMPTS_MAX, description="The most attempts that may fail.")
+    backoff_seconds: int = Field(
+        default=30,
+        ge=1,
+        le=BACKOFF_SECONDS_MAX,
+        description="The time before the second attempt. It doubles each time.",
+    )
+    max_backoff_seconds: int = Field(
+        default=3600, ge=1, le=BACKOFF_SECONDS_MAX, description="The longest time between two attempts."
+    )
+    exit_codes: list[Annotated[int, Field(ge=1, le=255)]] = Field(
+        default_factory=list, max_length=EXIT_CODES_MAX, description="The exit codes to retry. Empty: every failure."
+    )
 
 
 class RunnerSettings(BaseModel):
@@ -58,6 +79,9 @@ class RunnerSettings(BaseModel):
         default=None,
         description="The account that the command runs as, by name or number. Only a service that runs as root can use "
         "another account. Unset: the service's account.",
+    )
+    retry: RetrySettings | None = Field(
+        default=None, description="How failed attempts are retried. An automation can have its own rule. Unset: never."
     )
 
     @field_validator("argv", "environment", "pass_environment")

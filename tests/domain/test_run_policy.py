@@ -13,6 +13,7 @@ from hookmill.domain.run_policy import (
     Concurrency,
     Debounce,
     Priority,
+    Retry,
     RunPolicy,
     WhenBusy,
     changed_policy,
@@ -31,6 +32,7 @@ def test_a_policy_survives_its_json():
     policy = RunPolicy(
         concurrency=Concurrency(key=("/pull_request/number", "/a~1b"), limit=3, when_busy=WhenBusy.REPLACE),
         debounce=Debounce(seconds=30, max_seconds=90),
+        retry=Retry(attempts=5, backoff_seconds=2, max_backoff_seconds=60, exit_codes=(3, 75)),
         priority=Priority.HIGH,
     )
 
@@ -65,6 +67,12 @@ def test_defaults():
         ({"debounce": {}}, "/debounce/seconds"),
         ({"debounce": {"seconds": 1.5}}, "/debounce/seconds"),
         ({"debounce": {"seconds": 9, "max_seconds": 8}}, "/debounce/max_seconds"),
+        ({"retry": {}}, "/retry/attempts"),
+        ({"retry": {"attempts": 21}}, "/retry/attempts"),
+        ({"retry": {"attempts": 2, "backoff_seconds": 0}}, "/retry/backoff_seconds"),
+        ({"retry": {"attempts": 2, "exit_codes": [0]}}, "/retry/exit_codes"),
+        ({"retry": {"attempts": 2, "exit_codes": 3}}, "/retry/exit_codes"),
+        ({"retry": {"attempts": 2, "codes": []}}, "/retry/codes"),
         ({"priority": "urgent"}, "/priority"),
         ({"priority": 1}, "/priority"),
     ],
@@ -146,3 +154,17 @@ def test_a_policy_without_rules_needs_no_key():
 
     assert RunPolicy(priority=Priority.HIGH).run_key(AutomationId("aut_a"), parsed) is None
     assert RunPolicy(debounce=Debounce(seconds=1, max_seconds=1)).run_key(AutomationId("aut_a"), parsed) is not None
+
+
+@pytest.mark.parametrize(
+    ("failures", "exit_status", "delay"),
+    [(1, 3, 2), (2, 3, 4), (3, 3, 5), (4, 3, None), (1, 4, None), (1, None, None)],
+)
+def test_the_delay_doubles_up_to_its_maximum(failures: int, exit_status: int | None, delay: int | None):
+    retry = Retry(attempts=4, backoff_seconds=2, max_backoff_seconds=5, exit_codes=(3,))
+
+    assert retry.delay_after(failures, exit_status) == delay
+
+
+def test_without_exit_codes_every_failure_is_retried():
+    assert Retry(attempts=2).delay_after(1, None) == 30

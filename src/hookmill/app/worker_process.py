@@ -15,6 +15,7 @@ from hookmill.app.open_files import original_open_files_limit
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, READY, STOP
 from hookmill.domain.errors import Invalid
 from hookmill.domain.run import PACKAGE_RUNNER
+from hookmill.domain.run_policy import retry_from_json
 from hookmill.maintenance import Maintenance
 from hookmill.settings import Settings, read_settings
 from hookmill.store.database import POSTGRES_CONNECTIONS
@@ -100,6 +101,11 @@ def _engine(settings: Settings, store: Store) -> "Engine":
             runners={PACKAGE_RUNNER: PackageRunner(), **commands},
             concurrency=settings.runs_at_once,
             attempts_max=settings.run_attempts_max,
+            retries={
+                name: retry_from_json(runner.retry.model_dump(exclude_unset=True))
+                for name, runner in settings.runners.items()
+                if runner.retry is not None
+            },
         ),
         now_us,
         failed=log.failure,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -77,6 +78,20 @@ DebounceMaxSeconds = Annotated[
     int | None,
     typer.Option(metavar="SECONDS", help="The longest time after the first delivery. Default: ten times --debounce."),
 ]
+RetryAttempts = Annotated[
+    int | None, typer.Option("--retry", metavar="N", help="Try a run again until N attempts have failed.")
+]
+RetryBackoff = Annotated[
+    int | None,
+    typer.Option(metavar="SECONDS", help="The time before the second attempt. It doubles each time. Default: 30."),
+]
+RetryMaxBackoff = Annotated[
+    int | None, typer.Option(metavar="SECONDS", help="The longest time between two attempts. Default: 3600.")
+]
+RetryExitCodes = Annotated[
+    list[int] | None,
+    typer.Option("--retry-exit-code", metavar="CODE", help="Only retry this exit code. May be repeated."),
+]
 PriorityOption = Annotated[
     Priority | None, typer.Option("--priority", help="The order in which the factory's runs start.")
 ]
@@ -101,6 +116,10 @@ def create(
     when_busy: WhenBusyOption = None,
     debounce: DebounceSeconds = None,
     debounce_max: DebounceMaxSeconds = None,
+    retry: RetryAttempts = None,
+    retry_backoff: RetryBackoff = None,
+    retry_max_backoff: RetryMaxBackoff = None,
+    retry_exit_code: RetryExitCodes = None,
     priority: PriorityOption = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False,
     factory: options.FactoryName = "default",
@@ -114,6 +133,18 @@ def create(
     text = _read_prompt(prompt, prompt_file)
     payload_filter = inputs.read_filter(filter_json, filter_file)
     triggers = _read_triggers(triggers_file)
+    policy_options = _PolicyOptions(
+        concurrency_key=concurrency_key,
+        concurrency=concurrency,
+        when_busy=when_busy,
+        debounce=debounce,
+        debounce_max=debounce_max,
+        retry=retry,
+        retry_backoff=retry_backoff,
+        retry_max_backoff=retry_max_backoff,
+        retry_exit_code=retry_exit_code,
+        priority=priority,
+    )
     with factory_session(factory) as session:
         if triggers is None:
             selected: dict[str, Any] = {"webhook_ids": [_uid(session, name_or_uid) for name_or_uid in webhook or ()]}
@@ -129,9 +160,7 @@ def create(
             triggers=triggers,
             runner=runner,
             enabled=not disabled,
-            policy=_policy_changes(
-                NO_POLICY, concurrency_key, concurrency, when_busy, debounce, debounce_max, priority
-            ),
+            policy=policy_options.changes(NO_POLICY),
         )
         warnings = session.management.automations.warnings(session.may, automation)
     if json:
@@ -231,6 +260,11 @@ def change(
     debounce: DebounceSeconds = None,
     debounce_max: DebounceMaxSeconds = None,
     no_debounce: Annotated[bool, typer.Option("--no-debounce", help="Start runs immediately.")] = False,
+    no_retry: Annotated[bool, typer.Option("--no-retry", help="Use the runner's rule for failed attempts.")] = False,
+    retry: RetryAttempts = None,
+    retry_backoff: RetryBackoff = None,
+    retry_max_backoff: RetryMaxBackoff = None,
+    retry_exit_code: RetryExitCodes = None,
     priority: PriorityOption = None,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
@@ -246,12 +280,23 @@ def change(
     payload_filter = inputs.read_filter(filter_json, filter_file)
     triggers = _read_triggers(triggers_file)
     changes_trigger = bool(webhook or event) or payload_filter is not None or no_filter or any_event
-    sets_concurrency = bool(concurrency_key) or concurrency is not None or when_busy is not None
-    inputs.require_at_most_one(concurrency=sets_concurrency or None, no_concurrency=no_concurrency or None)
-    inputs.require_at_most_one(debounce=debounce or debounce_max, no_debounce=no_debounce or None)
-    changes_policy = (
-        sets_concurrency or no_concurrency or bool(debounce or debounce_max) or no_debounce or priority is not None
+    policy_options = _PolicyOptions(
+        concurrency_key=concurrency_key,
+        concurrency=concurrency,
+        when_busy=when_busy,
+        debounce=debounce,
+        debounce_max=debounce_max,
+        retry=retry,
+        retry_backoff=retry_backoff,
+        retry_max_backoff=retry_max_backoff,
+        retry_exit_code=retry_exit_code,
+        priority=priority,
     )
+    set_fields = policy_options.changes(NO_POLICY)
+    resets = {"concurrency": no_concurrency, "debounce": no_debounce, "retry": no_retry}
+    for field, is_reset in resets.items():
+        inputs.require_at_most_one(**{field: field in set_fields or None, f"no_{field}": is_reset or None})
+    changes_policy = bool(set_fields) or any(resets.values())
     if (
         new_name is None
         and text is None
@@ -278,11 +323,7 @@ def change(
         policy: dict[str, Any] | None = None
         if changes_policy:
             current = session.management.automations.get(session.may, name).policy
-            policy = _policy_changes(current, concurrency_key, concurrency, when_busy, debounce, debounce_max, priority)
-            if no_concurrency:
-                policy["concurrency"] = None
-            if no_debounce:
-                policy["debounce"] = None
+            policy = policy_options.changes(current) | {field: None for field, is_reset in resets.items() if is_reset}
         automation = session.management.automations.change(
             session.may, name, prompt=text, triggers=triggers, runner=runner, new_name=new_name, policy=policy
         )
@@ -342,29 +383,45 @@ def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
         _print_warnings(warnings)
 
 
-def _policy_changes(
-    current: RunPolicy,
-    key: Sequence[str] | None,
-    limit: int | None,
-    when_busy: WhenBusy | None,
-    debounce: int | None,
-    debounce_max: int | None,
-    priority: Priority | None,
-) -> dict[str, Any]:
-    """The changed JSON fields of a run policy. Options that are omitted keep the current values."""
-    fields = current.as_json()
-    changes: dict[str, Any] = {}
-    concurrency = {"key": list(key) if key else None, "limit": limit, "when_busy": when_busy}
-    if any(value is not None for value in concurrency.values()):
-        changes["concurrency"] = fields.get("concurrency", {}) | _without_none(concurrency)
-    times = {"seconds": debounce, "max_seconds": debounce_max}
-    if any(value is not None for value in times.values()):
-        # A new time without its maximum gets the default maximum.
-        kept = fields.get("debounce", {}) if debounce is None else {}
-        changes["debounce"] = kept | _without_none(times)
-    if priority is not None:
-        changes["priority"] = priority.value
-    return changes
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PolicyOptions:
+    """The options that set fields of a run policy."""
+
+    concurrency_key: Sequence[str] | None
+    concurrency: int | None
+    when_busy: WhenBusy | None
+    debounce: int | None
+    debounce_max: int | None
+    retry: int | None
+    retry_backoff: int | None
+    retry_max_backoff: int | None
+    retry_exit_code: Sequence[int] | None
+    priority: Priority | None
+
+    def changes(self, current: RunPolicy) -> dict[str, Any]:
+        """The changed JSON fields. Omitted options keep the current values."""
+        fields = current.as_json()
+        changes: dict[str, Any] = {}
+        key = list(self.concurrency_key) if self.concurrency_key else None
+        if concurrency := _without_none({"key": key, "limit": self.concurrency, "when_busy": self.when_busy}):
+            changes["concurrency"] = fields.get("concurrency", {}) | concurrency
+        if debounce := _without_none({"seconds": self.debounce, "max_seconds": self.debounce_max}):
+            # A new time without its maximum gets the default maximum.
+            kept = fields.get("debounce", {}) if self.debounce is None else {}
+            changes["debounce"] = kept | debounce
+        retry = _without_none(
+            {
+                "attempts": self.retry,
+                "backoff_seconds": self.retry_backoff,
+                "max_backoff_seconds": self.retry_max_backoff,
+                "exit_codes": list(self.retry_exit_code) if self.retry_exit_code else None,
+            }
+        )
+        if retry:
+            changes["retry"] = fields.get("retry", {}) | retry
+        if self.priority is not None:
+            changes["priority"] = self.priority.value
+        return changes
 
 
 def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -90,6 +90,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
     """Show one run, its result, and where its package is."""
     with factory_session(factory) as session:
         run = session.management.runs.get(session.may, identifier)
+        failed_attempts = session.management.runs.failed_attempts(session.may, identifier)
         packages_directory = _packages_directory(session.settings)
 
     from hookmill.runs.package import directory_of, list_files
@@ -99,7 +100,8 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
     if json:
         file_fields = [{"name": name, "size": size} for name, size in files]
         print_json(
-            plain(RunWithOutputView.of(run)) | {"package": str(directory), "files": file_fields, "more_files": has_more}
+            plain(RunWithOutputView.of(run, failed_attempts))
+            | {"package": str(directory), "files": file_fields, "more_files": has_more}
         )
         return
     pairs = [
@@ -110,6 +112,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
         ("Delivery", delivery_id(run.delivery_id) + (f" (replay {run.replay} of it)" if run.replay else "")),
         ("Webhook", f"{shown(run.webhook_name)} ({run.webhook_uid})"),
         ("Attempt", str(run.attempt)),
+        *(("  failed", f"{failed.attempt}: {shown(failed.reason or '')}") for failed in failed_attempts),
         ("Created", utc(run.created_at)),
         ("Started", utc(run.started_at)),
         ("Finished", utc(run.finished_at)),

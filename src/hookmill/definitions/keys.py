@@ -26,5 +26,5 @@ class WebhookKey(StrEnum):
         return self.name.lower()
 
 
-POLICY_KEYS: Final = ("concurrency", "debounce", "priority")
+POLICY_KEYS: Final = ("concurrency", "debounce", "retry", "priority")
 AUTOMATION_KEYS: Final = ("name", "enabled", "runner", "triggers", *POLICY_KEYS)

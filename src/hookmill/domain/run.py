@@ -11,6 +11,7 @@ from typing import Final
 
 from hookmill.domain.event import EventType
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid, delivery_id, run_id
+from hookmill.domain.run_policy import Retry
 
 PACKAGE_RUNNER: Final = "package"
 """The runner that every installation has: it leaves the files, and executes nothing."""
@@ -51,6 +52,8 @@ class Hold(IntEnum):
     """As many runs with its key are active as the policy allows."""
     DEBOUNCE = 3
     """It waits for newer deliveries until `due_at`."""
+    RETRY = 4
+    """Its last attempt failed. The next one starts at `due_at`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +88,30 @@ class Run:
     """0 for the run that the delivery itself started; its owner's replays count from 1."""
     event: EventType | None = None
     """What the delivery reports, as its sender gives it."""
+    failures: int = 0
+    """How many attempts failed and were followed by another one."""
+    retry: Retry | None = None
+    """The automation's rule for failed attempts; None for the runner's."""
     policy_key: bytes | None = None
     """Runs with equal keys share the limits of the automation's policy. None: the policy has no limits."""
     hold: Hold | None = None
     """Why it may not start yet; None if it may."""
     due_at: int | None = None
-    """When a debounced run starts, unless a newer delivery arrives."""
+    """When a debounced run starts, unless a newer delivery arrives, or when the next attempt starts."""
     replaced_by: RunKey | None = None
     """The run because of which it was skipped, replaced or superseded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedAttempt:
+    """An attempt that failed and was followed by another one. Times are microseconds since 1970."""
+
+    attempt: int
+    started_at: int
+    finished_at: int
+    exit_status: int | None
+    output_tail: str | None
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

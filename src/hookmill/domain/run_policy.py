@@ -1,4 +1,4 @@
-"""The run policy of an automation: how many of its runs may be active, and how long it collects deliveries.
+"""The run policy of an automation: how many runs may be active, how long it collects deliveries, and its retries.
 
 Policies apply by *run key*: runs of one automation with equal values at the policy's JSON pointers share a key.
 """
@@ -23,6 +23,9 @@ LIMIT_MAX: Final = 1_000
 DEBOUNCE_SECONDS_MAX: Final = 86_400
 DEFAULT_MAX_FACTOR: Final = 10
 """Without `max_seconds`, a debounce ends after this many times its `seconds`."""
+ATTEMPTS_MAX: Final = 20
+BACKOFF_SECONDS_MAX: Final = 86_400
+EXIT_CODES_MAX: Final = 32
 _KEY_BYTES: Final = 16
 
 
@@ -72,9 +75,30 @@ class Debounce:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """A failed attempt is followed by another one, up to `attempts` in all."""
+
+    attempts: int
+    backoff_seconds: int = 30
+    """The time before the second attempt. It doubles with each further one, up to `max_backoff_seconds`."""
+    max_backoff_seconds: int = 3_600
+    exit_codes: tuple[int, ...] = ()
+    """Only these are retried. If empty, every failure is."""
+
+    def delay_after(self, failures: int, exit_status: int | None) -> int | None:
+        """Seconds until the next attempt after so many failed ones; None if there is none."""
+        if failures >= self.attempts or (self.exit_codes and exit_status not in self.exit_codes):
+            return None
+        # The exponent is bounded: attempts are few.
+        return int(min(self.backoff_seconds * 2 ** (failures - 1), self.max_backoff_seconds))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunPolicy:
     concurrency: Concurrency | None = None
     debounce: Debounce | None = None
+    retry: Retry | None = None
+    """None: the runner's."""
     priority: Priority = Priority.NORMAL
     _pointers: tuple[tuple[str, ...], ...] = field(init=False, repr=False, compare=False)
 
@@ -105,13 +129,21 @@ class RunPolicy:
             fields["concurrency"] = {**key, "limit": concurrency.limit, "when_busy": concurrency.when_busy.value}
         if (debounce := self.debounce) is not None:
             fields["debounce"] = {"seconds": debounce.seconds, "max_seconds": debounce.max_seconds}
+        if (retry := self.retry) is not None:
+            codes = {"exit_codes": list(retry.exit_codes)} if retry.exit_codes else {}
+            fields["retry"] = {
+                "attempts": retry.attempts,
+                "backoff_seconds": retry.backoff_seconds,
+                "max_backoff_seconds": retry.max_backoff_seconds,
+                **codes,
+            }
         if self.priority is not Priority.NORMAL:
             fields["priority"] = self.priority.value
         return fields
 
 
 NO_POLICY: Final = RunPolicy()
-FIELDS: Final = ("concurrency", "debounce", "priority")
+FIELDS: Final = ("concurrency", "debounce", "retry", "priority")
 
 
 def changed_policy(policy: RunPolicy, changes: Mapping[str, Any]) -> RunPolicy:
@@ -121,10 +153,11 @@ def changed_policy(policy: RunPolicy, changes: Mapping[str, Any]) -> RunPolicy:
 
 def policy_from_json(source: Mapping[str, Any]) -> RunPolicy:
     """The policy with these `FIELDS`; other keys are ignored. Raises `Invalid` with a JSON pointer."""
-    concurrency, debounce, priority = (source.get(name) for name in FIELDS)
+    concurrency, debounce, retry, priority = (source.get(name) for name in FIELDS)
     return RunPolicy(
         concurrency=_concurrency(concurrency) if concurrency is not None else None,
         debounce=_debounce(debounce) if debounce is not None else None,
+        retry=retry_from_json(retry) if retry is not None else None,
         priority=_priority(priority) if priority is not None else Priority.NORMAL,
     )
 
@@ -165,6 +198,30 @@ def _debounce(source: Any) -> Debounce:
     if max_seconds < seconds:
         raise Invalid("max_seconds must not be less than seconds.", pointer="/debounce/max_seconds")
     return Debounce(seconds=seconds, max_seconds=max_seconds)
+
+
+def retry_from_json(source: Any) -> Retry:
+    """Raises `Invalid` with a JSON pointer below `/retry`."""
+    fields = _object(source, "/retry", ("attempts", "backoff_seconds", "max_backoff_seconds", "exit_codes"))
+    backoff = _number(fields.get("backoff_seconds", 30), "/retry/backoff_seconds", BACKOFF_SECONDS_MAX)
+    default = max(backoff, 3_600)
+    codes = fields.get("exit_codes", [])
+    if not isinstance(codes, list) or len(codes) > EXIT_CODES_MAX or not all(map(_is_exit_code, codes)):
+        raise Invalid(
+            f"exit_codes is a list of up to {EXIT_CODES_MAX} whole numbers from 1 to 255.", pointer="/retry/exit_codes"
+        )
+    return Retry(
+        attempts=_number(fields.get("attempts"), "/retry/attempts", ATTEMPTS_MAX),
+        backoff_seconds=backoff,
+        max_backoff_seconds=_number(
+            fields.get("max_backoff_seconds", default), "/retry/max_backoff_seconds", BACKOFF_SECONDS_MAX
+        ),
+        exit_codes=tuple(codes),
+    )
+
+
+def _is_exit_code(source: Any) -> bool:
+    return type(source) is int and 1 <= source <= 255
 
 
 def _priority(source: Any) -> Priority:

@@ -6,7 +6,7 @@ from hookmill.domain import ids
 from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import AutomationId, DeliveryKey, RunKey
 from hookmill.domain.permission import MayManage, MayView
-from hookmill.domain.run import Run, RunState
+from hookmill.domain.run import FailedAttempt, Run, RunState
 from hookmill.management.installation import Installation
 from hookmill.management.lookup import automation_named, delivery_of, run_of, webhook_named
 from hookmill.store import runs
@@ -56,6 +56,11 @@ class Runs:
     def get(self, may: MayView, run_id: str) -> Run:
         with self._installation.reading() as tx:
             return run_of(tx, may, run_id)
+
+    def failed_attempts(self, may: MayView, run_id: str) -> Sequence[FailedAttempt]:
+        """The run's attempts that failed and were followed by another one, oldest first."""
+        with self._installation.reading() as tx:
+            return runs.failed_attempts(tx, run_of(tx, may, run_id).id)
 
     def of_delivery(self, may: MayView, delivery_id: str) -> Sequence[Run]:
         """The runs of one delivery, including replays."""

@@ -47,6 +47,15 @@ class DebounceView(View, frozen=True):
     max_seconds: int
 
 
+class RetryView(View, frozen=True):
+    """How failed attempts are retried."""
+
+    attempts: int
+    backoff_seconds: int
+    max_backoff_seconds: int
+    exit_codes: Annotated[list[int], Meta(description="The exit codes that are retried. Empty: every failure.")]
+
+
 class AutomationInListView(ExactView, frozen=True):
     """An automation without its prompt, which may be long."""
 
@@ -57,6 +66,7 @@ class AutomationInListView(ExactView, frozen=True):
     runner: str
     concurrency: ConcurrencyView | None
     debounce: DebounceView | None
+    retry: Annotated[RetryView | None, Meta(description="Null: the runner's rule applies.")]
     priority: Annotated[Priority, Meta(description="The order in which the factory's runs start.")]
     triggers: list[Any]
     """Each like `TriggerView`. A trigger that this version can't read is shown as it is stored."""
@@ -74,6 +84,7 @@ class AutomationInListView(ExactView, frozen=True):
             runner=automation.runner,
             concurrency=_concurrency(automation),
             debounce=_debounce(automation),
+            retry=_retry(automation),
             priority=automation.policy.priority,
             triggers=[trigger.as_json() for trigger in automation.all_triggers],
             created_at=iso(automation.created_at),
@@ -100,6 +111,10 @@ def policy_lines(policy: RunPolicy) -> list[tuple[str, str]]:
     if (debounce := policy.debounce) is not None:
         after = f"{debounce.seconds:,} s after the newest delivery"
         lines.append(("Debounce", f"starts {after}, at most {debounce.max_seconds:,} s after the first"))
+    if (retry := policy.retry) is not None:
+        codes = f" with exit code {', '.join(map(str, retry.exit_codes))}" if retry.exit_codes else ""
+        backoff = f"{retry.backoff_seconds:,} s, doubled each time up to {retry.max_backoff_seconds:,} s"
+        lines.append(("Retry", f"up to {retry.attempts} attempts that fail{codes}; first after {backoff}"))
     if policy.priority is not Priority.NORMAL:
         lines.append(("Priority", policy.priority.value))
     return lines
@@ -123,3 +138,15 @@ def _concurrency(automation: Automation) -> ConcurrencyView | None:
 def _debounce(automation: Automation) -> DebounceView | None:
     debounce = automation.policy.debounce
     return DebounceView(seconds=debounce.seconds, max_seconds=debounce.max_seconds) if debounce is not None else None
+
+
+def _retry(automation: Automation) -> RetryView | None:
+    retry = automation.policy.retry
+    if retry is None:
+        return None
+    return RetryView(
+        attempts=retry.attempts,
+        backoff_seconds=retry.backoff_seconds,
+        max_backoff_seconds=retry.max_backoff_seconds,
+        exit_codes=list(retry.exit_codes),
+    )

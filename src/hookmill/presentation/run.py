@@ -7,13 +7,14 @@ from msgspec import Meta
 
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.moment import iso, iso_or_none
-from hookmill.domain.run import Hold, Run, RunState
+from hookmill.domain.run import FailedAttempt, Hold, Run, RunState
 from hookmill.presentation.view import Timestamp, View
 
-_HOLDS: Final[dict[Hold, Literal["new", "busy", "debounce"]]] = {
+_HOLDS: Final[dict[Hold, Literal["new", "busy", "debounce", "retry"]]] = {
     Hold.NEW: "new",
     Hold.BUSY: "busy",
     Hold.DEBOUNCE: "debounce",
+    Hold.RETRY: "retry",
 }
 
 
@@ -24,6 +25,8 @@ def hold_text(run: Run) -> str | None:
             return "It waits until a run with the same key ends."
         case Hold.DEBOUNCE:
             return f"It starts at {iso(run.due_at or 0)}, unless a newer delivery arrives."
+        case Hold.RETRY:
+            return f"Its next attempt starts at {iso(run.due_at or 0)}."
         case _:
             return None
 
@@ -45,10 +48,10 @@ class RunView(View, frozen=True):
     cancel_requested_at: Timestamp | None
     exit_status: int | None
     reason: str | None
-    hold: Annotated[Literal["new", "busy", "debounce"] | None, Meta(description="Why a queued run may not start yet.")]
-    due_at: Annotated[
-        Timestamp | None, Meta(description="When a debounced run starts, unless a newer delivery arrives.")
+    hold: Annotated[
+        Literal["new", "busy", "debounce", "retry"] | None, Meta(description="Why a queued run may not start yet.")
     ]
+    due_at: Annotated[Timestamp | None, Meta(description="When a debounced run or the next attempt starts.")]
     replaced_by: Annotated[
         str | None, Meta(description="The run because of which this one was skipped, replaced or superseded.")
     ]
@@ -78,12 +81,40 @@ class RunView(View, frozen=True):
         )
 
 
+class FailedAttemptView(View, frozen=True):
+    """An attempt that failed and was followed by another one."""
+
+    attempt: int
+    started_at: Timestamp
+    finished_at: Timestamp
+    exit_status: int | None
+    reason: str | None
+    output_tail: str | None
+
+
 class RunWithOutputView(RunView, frozen=True):
     output_tail: Annotated[str | None, Meta(description="The last part of its command's output.")]
+    failed_attempts: Annotated[
+        list[FailedAttemptView], Meta(description="Attempts that failed and were followed by another one.")
+    ]
 
     @classmethod
-    def of(cls, run: Run) -> Self:
-        return RunView.of(run).extended(cls, output_tail=run.output_tail)
+    def of(cls, run: Run, failed_attempts: Sequence[FailedAttempt] = ()) -> Self:
+        return RunView.of(run).extended(
+            cls,
+            output_tail=run.output_tail,
+            failed_attempts=[
+                FailedAttemptView(
+                    attempt=attempt.attempt,
+                    started_at=iso(attempt.started_at),
+                    finished_at=iso(attempt.finished_at),
+                    exit_status=attempt.exit_status,
+                    reason=attempt.reason,
+                    output_tail=attempt.output_tail,
+                )
+                for attempt in failed_attempts
+            ],
+        )
 
 
 class ReplayView(View, frozen=True):

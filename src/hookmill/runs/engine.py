@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
 from typing import IO, Final
@@ -34,6 +34,7 @@ from dbos import error as dbos_error
 
 from hookmill.domain.errors import Conflict, HookmillError, StoreUnavailable
 from hookmill.domain.ids import FactoryId, RunKey, run_id, run_key
+from hookmill.domain.run_policy import Retry
 from hookmill.runs.health import HostHealth
 from hookmill.runs.in_flight import Heartbeats, InFlight
 from hookmill.runs.perform import Performer
@@ -77,6 +78,8 @@ class EngineSettings:
     concurrency: int = 4
     """The most runs that one process performs at the same time."""
     attempts_max: int = 3
+    retries: Mapping[str, Retry] = field(default_factory=dict)
+    """The runners' rules for failed attempts, unless the automation has one."""
     dead_after_seconds: float = 5.0
     """On PostgreSQL: a process without a heartbeat for so long is dead, and its runs are requeued."""
 
@@ -139,6 +142,7 @@ class Engine:
             leaving=self._abandon_runs,
             failed=failed,
             attempts_max=settings.attempts_max,
+            retries=settings.retries,
             health=self._health,
             forget=self._forget,
         )

@@ -3,13 +3,14 @@
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar, assert_never
 
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.run import Ended, Run, RunState
+from hookmill.domain.run_policy import Retry
 from hookmill.runs.health import WHAT_TO_DO, HostHealth
 from hookmill.runs.package import write_package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, Runner, reason_of
@@ -42,6 +43,8 @@ class Performer:
     health: HostHealth
     forget: Callable[[RunKey], None]
     """Makes the engine forget a run. Called before the run is requeued."""
+    retries: Mapping[str, Retry] = field(default_factory=dict)
+    """The runners' rules for failed attempts, by the runner's name."""
 
     def perform(self, key: RunKey) -> Ended | Abandoned | None:
         """Perform one attempt, and record its result in the run's row. After a fault of the host, the run is requeued.
@@ -58,7 +61,7 @@ class Performer:
         except HostFault as fault:
             # Reported before the run is requeued, so that this process does not claim it again immediately.
             self.health.report_fault(fault)
-            if fault.attempt_counts and run.attempt >= self.attempts_max:
+            if fault.attempt_counts and run.attempt - run.failures >= self.attempts_max:
                 # A run whose command kills its guard must not be repeated without limit.
                 ended = Ended(state=RunState.INTERRUPTED, reason=f"{fault} It was attempt {run.attempt}, the last.")
                 return ended if self._record(run, ended) else Abandoned()
@@ -68,6 +71,8 @@ class Performer:
         if isinstance(ended, Abandoned):
             return ended
         self.health.report_performed(run.runner)
+        if ended.state is RunState.FAILED and self._retries(run, ended):
+            return Abandoned()
         return ended if self._record(run, ended) else Abandoned()
 
     def _begin(self, key: RunKey) -> tuple[Run, bytes | None] | None:
@@ -154,6 +159,31 @@ class Performer:
             return self._retry_while_unavailable(finish)
         except StoreUnavailable:
             return False
+
+    def _retries(self, run: Run, ended: Ended) -> bool:
+        """Whether the failed attempt is followed by another one."""
+        rule = run.retry or self.retries.get(run.runner)
+        delay = rule.delay_after(run.failures + 1, ended.exit_status) if rule is not None else None
+        if rule is None or delay is None:
+            return False
+        self.forget(run.id)
+
+        def retry() -> bool:
+            now = self.clock()
+            with self.database.write() as tx:
+                return store.retry(
+                    tx,
+                    run,
+                    ended,
+                    executor=self.executor,
+                    now=now,
+                    due_at=now + delay * 1_000_000,
+                    attempts=rule.attempts,
+                )
+
+        with suppress(StoreUnavailable):
+            return self._retry_while_unavailable(retry)
+        return True
 
     def _requeue(self, run: Run, fault: HostFault) -> None:
         def release() -> None:

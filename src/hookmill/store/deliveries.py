@@ -364,6 +364,9 @@ def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
         if not deleted or row["label"] != Label.ACCEPTED:
             continue
         tx.run("DELETE FROM payloads WHERE delivery_id = :id", id=row["id"])
+        tx.run(
+            "DELETE FROM failed_attempts WHERE run_id IN (SELECT id FROM runs WHERE delivery_id = :id)", id=row["id"]
+        )
         tx.run("DELETE FROM runs WHERE delivery_id = :id", id=row["id"])
         if row["identity_kind"] == IdentityKind.BODY_SHA256:
             tx.run(

@@ -4,7 +4,8 @@ Admission only stores the run key and `Hold.NEW`, so a policy takes no lock in t
 decides about all new and due runs in one transaction. On PostgreSQL, an advisory lock admits one such transaction at a
 time, and so does each transaction that ends a run with a key. Therefore the counts of active runs are exact.
 
-A run is *active* if it has not ended and is not held: it is in the backlog, or a worker has claimed it.
+A run is *active* if it has not ended and is not held: it is in the backlog, or a worker has claimed it. A run that
+waits for its next attempt is active, too.
 """
 
 from collections.abc import Sequence
@@ -49,17 +50,35 @@ def needs_decision(tx: Transaction, now: int) -> bool:
 def next_due_at(tx: Transaction) -> int | None:
     """When the next held run is due, in µs since 1970."""
     row = tx.one(
-        f"SELECT MIN(due_at) AS due_at FROM runs WHERE finished_at IS NULL AND hold = {Hold.DEBOUNCE:d}",
+        f"SELECT MIN(due_at) AS due_at FROM runs WHERE finished_at IS NULL AND {_TIMED}",
     )
     return None if row is None else row["due_at"]
 
 
-_UNDECIDED: Final = f"finished_at IS NULL AND (hold = {Hold.NEW:d} OR (hold = {Hold.DEBOUNCE:d} AND due_at <= :now))"
+_TIMED: Final = f"hold IN ({Hold.DEBOUNCE:d}, {Hold.RETRY:d})"
+_UNDECIDED: Final = (
+    f"finished_at IS NULL AND hold IS NOT NULL AND (hold = {Hold.NEW:d} OR ({_TIMED} AND due_at <= :now))"
+)
 
 
 def decide(tx: Transaction, now: int) -> None:
     """Decide about new and due runs: each starts, waits, or ends. `now` is in µs since 1970."""
     lock_keys(tx)
+    # A run that is retried is active all the time, so its key needs no decision.
+    if tx.run(
+        f"""
+        UPDATE runs
+        SET hold = NULL, due_at = NULL
+        WHERE id IN (
+            SELECT id FROM runs
+            WHERE finished_at IS NULL AND hold = {Hold.RETRY:d} AND due_at <= :now
+            ORDER BY due_at
+            LIMIT {DECISIONS_MAX}
+        )
+        """,
+        now=now,
+    ):
+        notify_workers(tx)
     rows = tx.all(
         f"SELECT policy_key FROM runs WHERE {_UNDECIDED} ORDER BY id LIMIT {DECISIONS_MAX}",
         now=now,
@@ -109,7 +128,8 @@ def reconsider_all(tx: Transaction) -> None:
         FROM waiting_keys
         WHERE policy_key IS NOT NULL AND NOT EXISTS (
             SELECT 1 FROM runs active
-            WHERE active.policy_key = waiting_keys.policy_key AND active.finished_at IS NULL AND active.hold IS NULL
+            WHERE active.policy_key = waiting_keys.policy_key AND active.finished_at IS NULL
+                AND (active.hold IS NULL OR active.hold = {Hold.RETRY:d})
         )
         """
     )
@@ -223,7 +243,7 @@ def _held_run(row: Row) -> _HeldRun:
     )
 
 
-_ACTIVE: Final = "policy_key = :run_key AND finished_at IS NULL AND hold IS NULL"
+_ACTIVE: Final = f"policy_key = :run_key AND finished_at IS NULL AND (hold IS NULL OR hold = {Hold.RETRY:d})"
 
 
 def _active(tx: Transaction, run_key: bytes, most: int) -> int:
@@ -276,7 +296,7 @@ def _stop(tx: Transaction, run: RunKey, *, replaced_by: RunKey, now: int) -> Non
     has_ended = tx.run(
         """
         UPDATE runs
-        SET state = 'replaced', finished_at = :now, replaced_by = :other, reason = :reason
+        SET state = 'replaced', finished_at = :now, hold = NULL, due_at = NULL, replaced_by = :other, reason = :reason
         WHERE id = :id AND state = 'queued' AND finished_at IS NULL
         """,
         reason=reason_for(RunState.REPLACED, replaced_by),

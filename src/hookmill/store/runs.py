@@ -14,7 +14,8 @@ from typing import Final, NewType
 from hookmill.domain.automation import Automation
 from hookmill.domain.event import EventType
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid
-from hookmill.domain.run import Ended, Hold, Run, RunState
+from hookmill.domain.run import Ended, FailedAttempt, Hold, Run, RunState
+from hookmill.domain.run_policy import stored_policy
 from hookmill.store import dialect, held_runs
 from hookmill.store.database import Row, Transaction
 from hookmill.store.notifications import notify_workers
@@ -27,9 +28,10 @@ _RUN: Final = """
         runs.id, runs.delivery_id, runs.factory_id, runs.automation_id, runs.automation_version, runs.state,
         runs.attempt, runs.created_at, runs.claimed_at, runs.started_at, runs.finished_at,
         runs.cancel_requested_at, runs.exit_status, runs.output_tail, runs.reason, runs.replay,
-        runs.policy_key, runs.hold, runs.due_at, runs.replaced_by,
+        runs.policy_key, runs.hold, runs.due_at, runs.replaced_by, runs.failures,
         webhooks.uid AS webhook_uid, webhooks.name AS webhook_name, deliveries.event, deliveries.event_signed,
-        automation_versions.name AS automation_name, automation_versions.prompt, automation_versions.runner
+        automation_versions.name AS automation_name, automation_versions.prompt, automation_versions.runner,
+        automation_versions.policy
     FROM runs
     JOIN webhooks ON webhooks.no = runs.webhook_no
     JOIN automation_versions
@@ -272,6 +274,8 @@ def _run(row: Row) -> Run:
         reason=row["reason"],
         replay=row["replay"],
         event=EventType(row["event"], bool(row["event_signed"])) if row["event"] is not None else None,
+        failures=row["failures"],
+        retry=stored_policy(row["policy"]).retry,
         policy_key=bytes(row["policy_key"]) if row["policy_key"] is not None else None,
         hold=Hold(row["hold"]) if row["hold"] is not None else None,
         due_at=row["due_at"],
@@ -502,6 +506,64 @@ def finish(
     return updated == 1
 
 
+def retry(
+    tx: Transaction, run: Run, ended: Ended, *, executor: ExecutorId, now: int, due_at: int, attempts: int
+) -> bool:
+    """Store the failed attempt, and let the next one start at `due_at`.
+
+    Returns False and writes nothing if the attempt is superseded, or the run shall be cancelled.
+    """
+    updated = tx.run(
+        f"""
+        UPDATE runs
+        SET state = 'queued', hold = {Hold.RETRY:d}, due_at = :due_at, failures = failures + 1, claimed_at = NULL,
+            executor = NULL, exit_status = :exit_status, output_tail = :output_tail, reason = :reason
+        WHERE id = :id AND executor = :executor AND attempt = :attempt AND finished_at IS NULL
+            AND cancel_requested_at IS NULL
+        """,
+        id=run.id,
+        executor=executor,
+        attempt=run.attempt,
+        due_at=due_at,
+        exit_status=ended.exit_status,
+        output_tail=ended.output_tail,
+        reason=f"Attempt {run.failures + 1} of {attempts} failed. {ended.reason or ''}".strip(),
+    )
+    if not updated:
+        return False
+    tx.run(
+        """
+        INSERT INTO failed_attempts (run_id, attempt, started_at, finished_at, exit_status, output_tail, reason)
+        VALUES (:run, :attempt, :started_at, :now, :exit_status, :output_tail, :reason)
+        """,
+        run=run.id,
+        attempt=run.attempt,
+        started_at=run.started_at,
+        now=now,
+        exit_status=ended.exit_status,
+        output_tail=ended.output_tail,
+        reason=ended.reason,
+    )
+    notify_workers(tx)
+    return True
+
+
+def failed_attempts(tx: Transaction, key: RunKey) -> list[FailedAttempt]:
+    """The attempts of a run that failed and were followed by another one, oldest first."""
+    rows = tx.all("SELECT * FROM failed_attempts WHERE run_id = :run ORDER BY attempt", run=key)
+    return [
+        FailedAttempt(
+            attempt=row["attempt"],
+            started_at=row["started_at"],
+            finished_at=row["finished_at"],
+            exit_status=row["exit_status"],
+            output_tail=row["output_tail"],
+            reason=row["reason"],
+        )
+        for row in rows
+    ]
+
+
 def release(
     tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int, attempt_counts: bool, now: int
 ) -> bool:
@@ -667,7 +729,7 @@ def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None
                 """
                 UPDATE runs
                 SET state = 'interrupted', finished_at = :now, reason = :reason
-                WHERE id = :id AND finished_at IS NULL AND state = 'running' AND attempt >= :attempts_max
+                WHERE id = :id AND finished_at IS NULL AND state = 'running' AND attempt - failures >= :attempts_max
                 """,
                 id=key,
                 now=now,

@@ -142,6 +142,10 @@ _DEBOUNCE: Final = (
     "A run starts `seconds` after the newest delivery with its key, but at most `max_seconds` after the first one. "
     "Null: it starts immediately."
 )
+_RETRY: Final = (
+    "A failed attempt is followed by another one, up to `attempts` in all: `{attempts, backoff_seconds, "
+    "max_backoff_seconds, exit_codes}`. Null: the runner's rule."
+)
 _PRIORITY: Final = "high, normal or low: the order in which the factory's runs start."
 
 
@@ -155,6 +159,7 @@ class AutomationCreation(RequestBody):
     enabled: StrictBool = True
     concurrency: Policy | None = Field(default=None, description=_CONCURRENCY)
     debounce: Policy | None = Field(default=None, description=_DEBOUNCE)
+    retry: Policy | None = Field(default=None, description=_RETRY)
     priority: Text | None = Field(default=None, description=_PRIORITY)
 
 
@@ -168,6 +173,7 @@ class AutomationChanges(Changes):
     enabled: StrictBool = Field(default_factory=_unset)
     concurrency: Policy | None = Field(default_factory=_unset, description=_CONCURRENCY)
     debounce: Policy | None = Field(default_factory=_unset, description=_DEBOUNCE)
+    retry: Policy | None = Field(default_factory=_unset, description=_RETRY)
     priority: Text | None = Field(default_factory=_unset, description=_PRIORITY)
 
 

@@ -47,7 +47,9 @@ def list_runs(
 @routes.get("/{run}", operation_id="show_run", summary="Show a run", response_model=RunWithOutputView)
 def show_run(run: RunInPath, permission: ViewerAccess, management: ManagementDependency) -> Response:
     """Returns a run, with the end of its command's output."""
-    return json_response(RunWithOutputView.of(management.runs.get(permission, run)))
+    return json_response(
+        RunWithOutputView.of(management.runs.get(permission, run), management.runs.failed_attempts(permission, run))
+    )
 
 
 @routes.post("/{run}/cancel", operation_id="cancel_run", summary="Cancel a run", response_model=RunView)

@@ -152,20 +152,25 @@ def _run_page(context: PageContext, may: MayView, *, status: int = 200, problem:
         only_leaves_files=shown_run.runner == PACKAGE_RUNNER,
         prompt=full_prompt(shown_run),
         envelope=envelope_text(shown_run),
-        **_progress(context, shown_run),
+        **_progress(context, may, shown_run),
     )
 
 
 def progress(context: PageContext, may: MayView) -> Response:
     """The part of a run's page that changes, for polling. The response is empty if nothing has changed."""
     shown_run = context.management.runs.get(may, context.parameters["run"])
-    part = _progress(context, shown_run)
+    part = _progress(context, may, shown_run)
     return context.page_if_changed("parts/run-progress.html", part["version_tag"], may=may, run=shown_run, **part)
 
 
-def _progress(context: PageContext, run: Run) -> dict[str, Any]:
+def _progress(context: PageContext, may: MayView, run: Run) -> dict[str, Any]:
     output = _output(context, run)
-    return {"output": output, "hold_text": hold_text(run), "version_tag": version_tag(_changing(run), output)}
+    return {
+        "output": output,
+        "hold_text": hold_text(run),
+        "failed_attempts": context.management.runs.failed_attempts(may, run_id(run.id)) if run.failures else (),
+        "version_tag": version_tag(_changing(run), output),
+    }
 
 
 def _changing(run: Run) -> tuple[object, ...]:

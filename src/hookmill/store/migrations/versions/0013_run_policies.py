@@ -1,4 +1,4 @@
-"""Run policies: concurrency, debounce and priority."""
+"""Run policies: concurrency, debounce, priority and retries."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -19,8 +19,22 @@ def upgrade() -> None:
         "due_at BIGINT",
         "due_at_most BIGINT",
         f"replaced_by {key_type}",
+        "failures SMALLINT DEFAULT '0' NOT NULL",
     ):
         op.execute(f"ALTER TABLE runs ADD COLUMN {column}")
+    op.create_table(
+        "failed_attempts",
+        sa.Column("run_id", sa.LargeBinary(16), nullable=False),
+        sa.Column("attempt", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("started_at", sa.BigInteger(), nullable=False),
+        sa.Column("finished_at", sa.BigInteger(), nullable=False),
+        sa.Column("exit_status", sa.Integer()),
+        sa.Column("output_tail", sa.Text()),
+        sa.Column("reason", sa.Text()),
+        sa.PrimaryKeyConstraint("run_id", "attempt", name=op.f("pk_failed_attempts")),
+        comment="Attempts that failed and were followed by another one.",
+        sqlite_with_rowid=False,
+    )
     backlog = sa.text("finished_at IS NULL AND claimed_at IS NULL AND hold IS NULL")
     held = sa.text("finished_at IS NULL AND hold IS NOT NULL")
     keyed = sa.text("finished_at IS NULL AND policy_key IS NOT NULL")
