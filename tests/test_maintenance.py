@@ -258,7 +258,7 @@ def sweep_what_stays(database: str, packages: str) -> None:
             store,
             Path(packages),
             lambda: next(passes) + 40 * 24 * 3_600_000_000,
-            failed=lambda component, error: print(component, error, flush=True),
+            report_failure=lambda component, error: print(component, error, flush=True),
         )
         until(lambda: next(passes) > 20)
         running.close()
@@ -333,7 +333,9 @@ def test_a_pass_that_fails_is_logged_and_followed_by_others(world, tmp_path, mon
     world.clock.advance(days=8)
     refuse_to_delete(world)
     failures: list[str] = []
-    running = Maintenance(world.database, tmp_path, world.clock, failed=lambda component, _: failures.append(component))
+    running = Maintenance(
+        world.database, tmp_path, world.clock, report_failure=lambda component, _: failures.append(component)
+    )
     try:
         until(lambda: len(failures) >= 2)
         with world.database.write() as tx:
@@ -372,7 +374,7 @@ def test_a_clock_that_is_far_ahead_is_logged_once(world, tmp_path, monkeypatch):
         begun.append(next(passes))
         return int(world.clock()) + (40 * 24 * 3_600_000_000 if begun[-1] > 1 else 0)
 
-    running = Maintenance(world.database, tmp_path, now, failed=lambda *failure: failures.append(failure))
+    running = Maintenance(world.database, tmp_path, now, report_failure=lambda *failure: failures.append(failure))
     until(lambda: len(begun) > 4)
     running.close()
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from hookmill.domain.errors import HookmillError
+from hookmill.domain.errors import HookmillError, ReportFailure
 from hookmill.domain.ids import run_key
 from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS, SESSION_IDLE_HOURS
 from hookmill.store import deliveries, dialect, idempotency, metadata, runs, sessions
@@ -94,7 +94,7 @@ def retention_time(database: Database, now: int, elapsed: int) -> int:
 class Maintenance:
     """Runs a pass of retention every `RETENTION_SECONDS` in a thread, until `close`.
 
-    `failed(component, error)` is called for each pass that fails, and once for a problem that persists.
+    `report_failure` is called for each pass that fails, and once for a problem that persists.
     """
 
     def __init__(
@@ -103,12 +103,12 @@ class Maintenance:
         packages: Path,
         now_us: Callable[[], int],
         *,
-        failed: Callable[[str, BaseException], None] = lambda _component, _error: None,
+        report_failure: ReportFailure = lambda _component, _error: None,
     ) -> None:
         self._database = database
         self._packages = packages
         self._now_us = now_us
-        self._failed = failed
+        self._report_failure = report_failure
         self._last_reported: dict[str, str] = {}
         """The last reported text of each exception class, so that a persistent error is reported once."""
         self._stop = threading.Event()
@@ -130,16 +130,18 @@ class Maintenance:
                 effective_now = retention_time(self._database, now, int(elapsed * 1_000_000))
                 if effective_now < now - DAY_US:
                     self._report_once("retention", ClockAhead(CLOCK_AHEAD))
-                run_retention(self._database, self._packages, effective_now, rest=self._rest, failed=self._report_once)
+                run_retention(
+                    self._database, self._packages, effective_now, rest=self._rest, report_failure=self._report_once
+                )
             except Exception as error:
                 # Later passes must run even if one fails.
-                self._failed("retention", error)
+                self._report_failure("retention", error)
 
     def _report_once(self, component: str, error: BaseException) -> None:
         kind, text = type(error).__name__, str(error)
         if self._last_reported.get(kind) != text:
             self._last_reported[kind] = text
-            self._failed(component, error)
+            self._report_failure(component, error)
 
     def _rest(self) -> bool:
         return self._stop.wait(REST_BETWEEN_STEPS_SECONDS)
@@ -151,17 +153,17 @@ def run_retention(
     now: int,
     *,
     rest: Callable[[], bool] = lambda: False,
-    failed: Callable[[str, BaseException], None] = lambda _component, _error: None,
+    report_failure: ReportFailure = lambda _component, _error: None,
 ) -> int:
     """Run one pass of retention as of `now`, in microseconds since 1970. Returns the number of removed log rows.
 
-    `rest` is called between steps; if it returns True, the pass ends. `failed` is called once if some files can't be
-    removed.
+    `rest` is called between steps; if it returns True, the pass ends. `report_failure` is called once if
+    some files can't be removed.
     """
     removed = _remove_old_rows(database, now, rest)
     if not rest():
         # Each host removes its own files, even if another host removes the rows.
-        _remove_orphaned_packages(database, packages, failed)
+        _remove_orphaned_packages(database, packages, report_failure)
     return removed
 
 
@@ -205,7 +207,7 @@ def _forget_expired(tx: Transaction, now: int) -> None:
     sessions.forget_old_links(tx, now)
 
 
-def _remove_orphaned_packages(database: Database, packages: Path, failed: Callable[[str, BaseException], None]) -> None:
+def _remove_orphaned_packages(database: Database, packages: Path, report_failure: ReportFailure) -> None:
     """Remove packages whose runs have no row, and the drafts and probe files of killed workers."""
     if not packages.is_dir():
         return
@@ -218,7 +220,7 @@ def _remove_orphaned_packages(database: Database, packages: Path, failed: Callab
             not_removed.append(f"{path}: {error.strerror}")
     if not_removed:
         more = f", and {len(not_removed) - 1} more" if len(not_removed) > 1 else ""
-        failed(
+        report_failure(
             "retention",
             PackagesNotRemoved(
                 f"Retention could not remove packages of pruned runs: {min(not_removed)}{more}. "

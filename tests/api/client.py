@@ -35,7 +35,7 @@ class Api:
                 world.management,
                 trusted_proxies=[ip_network("192.0.2.0/24")],
                 now_us=world.clock,
-                failed=lambda where, error: self.unforeseen.append((where, error)),
+                report_failure=lambda where, error: self.unforeseen.append((where, error)),
                 requests_per_minute=requests_per_minute,
                 failures_per_minute=failures_per_minute,
             )

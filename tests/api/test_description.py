@@ -88,7 +88,7 @@ def description(shared_api: Api) -> Any:
         shared_api.management,
         trusted_proxies=(),
         now_us=shared_api.world.clock,
-        failed=lambda where, error: shared_api.unforeseen.append((where, error)),
+        report_failure=lambda where, error: shared_api.unforeseen.append((where, error)),
         requests_per_minute=ENOUGH,
         failures_per_minute=ENOUGH,
     )

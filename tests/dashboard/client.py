@@ -37,7 +37,7 @@ class Dashboard:
                 world.management,
                 trusted_proxies=[ip_network("192.0.2.0/24")],
                 now_us=world.clock,
-                failed=lambda where, error: self.unforeseen.append((where, error)),
+                report_failure=lambda where, error: self.unforeseen.append((where, error)),
                 is_https=is_https,
                 facts=facts,
             )

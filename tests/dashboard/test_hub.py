@@ -27,7 +27,7 @@ def test_a_failure_is_logged_although_every_listener_has_left(hub: Hub, world: W
     service = Service(
         management=world.management,
         now_us=world.clock,
-        failed=lambda where, _: failures.append(where),
+        report_failure=lambda where, _: failures.append(where),
         is_https=False,
     )
     unforeseen: Any = object()

@@ -61,7 +61,7 @@ async def line_to(shelf: Shelf) -> AsyncIterator[Line]:
 @contextlib.asynccontextmanager
 async def opened(start: Callable[[socket.socket], None]) -> AsyncIterator[Line]:
     failures: list[tuple[str, str]] = []
-    group = GroupCommit(start, failed=lambda where, why: failures.append((where, why)))
+    group = GroupCommit(start, report_failure=lambda where, why: failures.append((where, why)))
     await group.open()
     try:
         yield Line(group, failures)

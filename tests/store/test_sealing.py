@@ -209,7 +209,7 @@ def test_a_secret_that_does_not_open_blocks_no_other_webhook(shelf):
     told: list[str] = []
 
     async def scene() -> list[bool]:
-        snapshot = Snapshot(shelf.database, shelf.key, failed=lambda _where, error: told.append(str(error)))
+        snapshot = Snapshot(shelf.database, shelf.key, report_failure=lambda _where, error: told.append(str(error)))
         try:
             deadline = time.monotonic() + LONG_SECONDS
             while sum(snapshot.get(uid) is not None for uid in uids) < 4 and time.monotonic() < deadline:

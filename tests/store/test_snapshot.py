@@ -18,7 +18,7 @@ from tests.store.shelf import Shelf
 @contextlib.asynccontextmanager
 async def snapshot_of(shelf: Shelf) -> AsyncIterator[tuple[Snapshot, list[tuple[str, BaseException]]]]:
     failures: list[tuple[str, BaseException]] = []
-    snapshot = Snapshot(shelf.database, shelf.key, failed=lambda where, error: failures.append((where, error)))
+    snapshot = Snapshot(shelf.database, shelf.key, report_failure=lambda where, error: failures.append((where, error)))
     try:
         yield snapshot, failures
     finally:

@@ -179,8 +179,8 @@ class World:
     # The parts
 
     async def _open(self) -> None:
-        self.snapshot = Snapshot(self.database, self.key, failed=self._failed)
-        self.group_commit = GroupCommit(self._start_writer, failed=self._failed)
+        self.snapshot = Snapshot(self.database, self.key, report_failure=self._report_failure)
+        self.group_commit = GroupCommit(self._start_writer, report_failure=self._report_failure)
         await self.group_commit.open()
         self.ingress = Ingress(
             self.snapshot,
@@ -221,7 +221,7 @@ class World:
         with line:
             write(line, self.database)
 
-    def _failed(self, where: str, why: str | BaseException) -> None:
+    def _report_failure(self, where: str, why: str | BaseException) -> None:
         self.failures.append((where, str(why)))
 
     async def _post(self, made: WebhookWithSecret, body: Body, token: str | None, headers: Headers) -> Answer:

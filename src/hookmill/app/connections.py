@@ -11,11 +11,13 @@ import struct
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from hookmill.domain.errors import ReportFailure
 
 WRITE_SECONDS: Final = 30.0
 """The time in which a client must acknowledge all waiting bytes, or `PROGRESS_BYTES` of them if there are more."""
@@ -58,13 +60,13 @@ class _Connection:
 class Connections:
     """Closes stalled connections of this process to one port, in a thread, until `close`. Does nothing except on Linux.
 
-    `connections_max` is the number of connections that the server accepts. `failed(component, error)` reports faults.
+    `connections_max` is the number of connections that the server accepts. `report_failure` is called if a check fails.
     """
 
-    def __init__(self, port: int, connections_max: int, failed: Callable[[str, BaseException], None]) -> None:
+    def __init__(self, port: int, connections_max: int, report_failure: ReportFailure) -> None:
         self._port = port
         self._crowded_at = int(connections_max * CROWDED_SHARE)
-        self._failed = failed
+        self._report_failure = report_failure
         self._connections: dict[int, _Connection] = {}
         """By descriptor."""
         self._closing = threading.Event()
@@ -91,7 +93,7 @@ class Connections:
                 # The process is out of descriptors, so the directory can't be opened.
                 continue
             except Exception as error:
-                self._failed("connections", error)
+                self._report_failure("connections", error)
                 self._closing.wait(CHECK_UNCROWDED_SECONDS)
 
     def _check(self, descriptors: list[int], now: float, is_crowded: bool) -> None:

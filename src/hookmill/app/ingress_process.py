@@ -70,8 +70,8 @@ class IngressService:
         log.configure(settings)
         self._supervisor_check = asyncio.create_task(self._end_with(self._supervisor))
         self._store = store = open_store(settings)
-        self._snapshot = Snapshot(store.database, store.key, failed=log.failure)
-        self._group_commit = GroupCommit(self._start_writer, failed=log.error)
+        self._snapshot = Snapshot(store.database, store.key, report_failure=log.failure)
+        self._group_commit = GroupCommit(self._start_writer, report_failure=log.error)
         await self._group_commit.open()
         self._has_room = DiskGuard(settings.data_dir, settings.free_space_min_mb * 1024 * 1024)
         self._ingress = Ingress(
@@ -91,7 +91,7 @@ class IngressService:
             self._api,
             self._dashboard,
             public_url=settings.public_url(),
-            failed=log.failure,
+            report_failure=log.failure,
             management_requests_max=min(MANAGEMENT_REQUESTS_MAX, connections_max() // 2),
         )
         self._connections = Connections(settings.port, connections_max(), log.failure)
@@ -152,7 +152,7 @@ class IngressService:
             management(self._settings, self._open_management_store()),
             trusted_proxies=self._settings.proxy_networks(),
             now_us=now_us,
-            failed=log.failure,
+            report_failure=log.failure,
         )
         # As at the start: excludes permanent objects from garbage collection.
         gc.freeze()
@@ -167,7 +167,7 @@ class IngressService:
             management(settings, self._open_management_store()),
             trusted_proxies=settings.proxy_networks(),
             now_us=now_us,
-            failed=log.failure,
+            report_failure=log.failure,
             is_https=settings.public_url().startswith("https:"),
             facts={
                 "settings": effective_settings(settings),

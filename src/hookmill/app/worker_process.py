@@ -62,7 +62,7 @@ def work(
         # Only now, because the service waits until the engine is loaded; but before the first thread, because Linux
         # sets the niceness of one thread.
         os.nice(NICENESS)
-    maintenance = Maintenance(store.database, settings.data_dir / "runs", now_us, failed=log.failure)
+    maintenance = Maintenance(store.database, settings.data_dir / "runs", now_us, report_failure=log.failure)
     try:
         if engine is not None:
             engine.launch()

@@ -12,8 +12,11 @@ HookmillError
 └── StoreUnavailable   the database did not answer, or is full: try again later
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+ReportFailure = Callable[[str, BaseException], None]
+"""Reports a failure to the operator: the component that failed, and the exception."""
 
 
 class HookmillError(Exception):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from hookmill.domain.errors import ReportFailure
 from hookmill.web import errors
 from hookmill.web.asgi import Receive, Scope, Send, send_error
 from hookmill.web.framing import is_ambiguous
@@ -22,7 +23,6 @@ _IDENTIFYING_HEADERS: Final = frozenset({b"cookie", b"authorization"})
 _OK: Final = b"ok\n"
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-Failed = Callable[[str, BaseException], None]
 
 REPORT_SECONDS: Final = 10.0
 """The least time between two log entries about an application that can't be built."""
@@ -47,10 +47,10 @@ class Routes:
         *,
         public_url: str,
         management_requests_max: int = MANAGEMENT_REQUESTS_MAX,
-        failed: Failed = lambda _where, _error: None,
+        report_failure: ReportFailure = lambda _where, _error: None,
     ) -> None:
         """`api` and `dashboard` build those applications, each in a thread at its first request. Both accept only
-        the host of `public_url`; see `hosts`. `failed` reports why one could not be built.
+        the host of `public_url`; see `hosts`. `report_failure` is called if one can't be built.
 
         `management_requests_max` bounds their requests in progress, live pages included. The other connections
         remain free for deliveries.
@@ -62,8 +62,8 @@ class Routes:
         self._limiters = {
             has_credentials: _RequestLimiter(management_requests_max // 2) for has_credentials in (True, False)
         }
-        self._api = _LazyApplication("api", api, failed) if api is not None else None
-        self._dashboard = _LazyApplication("dashboard", dashboard, failed) if dashboard is not None else None
+        self._api = _LazyApplication("api", api, report_failure) if api is not None else None
+        self._dashboard = _LazyApplication("dashboard", dashboard, report_failure) if dashboard is not None else None
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["raw_path"].startswith(PREFIX):
@@ -148,10 +148,10 @@ class _LazyApplication:
     If that fails, the request gets 503, and the next one tries again.
     """
 
-    def __init__(self, name: str, build: Callable[[], Application], failed: Failed) -> None:
+    def __init__(self, name: str, build: Callable[[], Application], report_failure: ReportFailure) -> None:
         self._name = name
         self._build = build
-        self._failed = failed
+        self._report_failure = report_failure
         self._reported_at = -math.inf
         self._application: Application | None = None
         self._building: asyncio.Task[Application] | None = None
@@ -175,7 +175,7 @@ class _LazyApplication:
         now = time.monotonic()
         if now - self._reported_at >= REPORT_SECONDS:
             self._reported_at = now
-            self._failed(self._name, error)
+            self._report_failure(self._name, error)
 
 
 async def _send_text(send: Send, status: int, body: bytes) -> None:

@@ -44,11 +44,14 @@ class GroupCommit(asyncio.Protocol):
         self,
         start_writer: StartWriter,
         *,
-        failed: Callable[[str, str], None] = lambda _component, _reason: None,
+        report_failure: Callable[[str, str], None] = lambda _component, _reason: None,
     ) -> None:
-        """`failed(component, reason)` is called for each batch that was not committed, and for a writer that ended."""
+        """`report_failure` gets the component and the reason.
+
+        It is called for each batch that was not committed, and for a writer that ended.
+        """
         self._start_writer = start_writer
-        self._failed = failed
+        self._report_failure = report_failure
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self.is_ready = False
@@ -118,7 +121,7 @@ class GroupCommit(asyncio.Protocol):
         for message in self._unframer.messages(data):
             report = decode_report(message)
             if report.failure:
-                self._failed("admission", report.failure)
+                self._report_failure("admission", report.failure)
             for result in report.results:
                 waiting = self._waiting.pop(result.number, None)
                 if waiting is not None:
@@ -135,7 +138,7 @@ class GroupCommit(asyncio.Protocol):
         for waiting in lost.values():
             self._settle(waiting, _UNAVAILABLE)
         if not self._closing:
-            self._failed("writer", "the writing process ended; starting another")
+            self._report_failure("writer", "the writing process ended; starting another")
             self._loop.call_later(RESTART_SECONDS, lambda: self._loop.create_task(self._reopen()))
 
     async def _reopen(self) -> None:
@@ -144,7 +147,7 @@ class GroupCommit(asyncio.Protocol):
         try:
             await self.open()
         except OSError as error:
-            self._failed("writer", f"the writing process can't be started: {error}")
+            self._report_failure("writer", f"the writing process can't be started: {error}")
             self._loop.call_later(RESTART_SECONDS, lambda: self._loop.create_task(self._reopen()))
 
     def _send_soon(self) -> None:

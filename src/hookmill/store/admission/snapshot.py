@@ -7,13 +7,13 @@ The admission transaction compares each plan's revision with the stored one, so 
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from hookmill.domain.automation import REASONS_MAX, Subscription, Trigger
-from hookmill.domain.errors import Invalid, StoreUnavailable
+from hookmill.domain.errors import Invalid, ReportFailure, StoreUnavailable
 from hookmill.domain.event import EventSource
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.run_policy import RunPolicy, stored_policy
@@ -43,8 +43,6 @@ REVALIDATIONS_WAITING_MAX: Final = 50_000
 
 _Revalidation = tuple[str, "asyncio.Future[LiveWebhook | None]"]
 """A webhook's uid, and the future of the webhook."""
-Failed = Callable[[str, BaseException], None]
-"""Reports a fault to the operator: the component, and the error."""
 
 
 class Snapshot:
@@ -55,11 +53,11 @@ class Snapshot:
         database: Database,
         keys: MasterKeys,
         *,
-        failed: Failed = lambda _component, _error: None,
+        report_failure: ReportFailure = lambda _component, _error: None,
     ) -> None:
         self._database = database
         self._keys = keys
-        self._failed = failed
+        self._report_failure = report_failure
         self._webhooks: dict[str, LiveWebhook] = {}
         self._loop = asyncio.get_running_loop()
         self._revalidations: deque[_Revalidation] = deque()
@@ -131,7 +129,7 @@ class Snapshot:
                 for revalidation in batch:
                     self._revalidate([revalidation])
                 return
-            self._failed("snapshot", error)
+            self._report_failure("snapshot", error)
             self._loop.call_soon_threadsafe(_fail, [result for _, result in batch])
             return
         results = [(result, self._webhooks.get(uid)) for uid, result in batch]
@@ -153,14 +151,14 @@ class Snapshot:
                 self._preload_batch(batch)
                 yield len(batch)
         except Exception as error:
-            self._failed("snapshot", error)
+            self._report_failure("snapshot", error)
 
     def _preload_batch(self, uids: set[str]) -> None:
         try:
             self._refresh(uids)
         except WrongKey as error:
             if len(uids) == 1:
-                self._failed("snapshot", error)
+                self._report_failure("snapshot", error)
                 return
             # A webhook whose secret can't be opened must not delay the others.
             for uid in sorted(uids):
@@ -176,7 +174,7 @@ class Snapshot:
                 for uid, revision in stored.items()
                 if (cached := self._webhooks.get(uid)) is None or cached.revision != revision
             ]
-            for webhook in read_live(tx, outdated, self._keys, failed=self._failed):
+            for webhook in read_live(tx, outdated, self._keys, report_failure=self._report_failure):
                 self._webhooks[webhook.uid] = webhook
         while len(self._webhooks) > WEBHOOKS_MAX:
             del self._webhooks[next(iter(self._webhooks))]
@@ -225,11 +223,15 @@ _SUBSCRIPTIONS: Final = RowStatement(
 
 
 def read_live(
-    tx: Transaction, uids: Iterable[str], keys: MasterKeys, *, failed: Failed = lambda _component, _error: None
+    tx: Transaction,
+    uids: Iterable[str],
+    keys: MasterKeys,
+    *,
+    report_failure: ReportFailure = lambda _component, _error: None,
 ) -> list[LiveWebhook]:
     """The webhooks with these uids, each with its secret and subscriptions.
 
-    `failed` is called once for each automation that has unreadable triggers.
+    `report_failure` is called once for each automation that has unreadable triggers.
     """
     rows = [(uid,) for uid in sorted(uids)]
     if not rows:
@@ -245,7 +247,7 @@ def read_live(
             reasons = " ".join(trigger.reason for trigger in unreadable[:REASONS_MAX])
             faults[automation] = Invalid(f"It has triggers that can't be read and start no runs. {reasons}")
     for automation, fault in faults.items():
-        failed(f"automation {automation}", fault)
+        report_failure(f"automation {automation}", fault)
     return [_live_webhook(row._mapping, subscriptions.get(row.uid, ()), keys) for row in _LIVE.select(tx, rows)]
 
 

@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from hookmill.domain.client import Network
+from hookmill.domain.errors import ReportFailure
 from hookmill.management import Management
 from hookmill.web.api import (
     audit,
@@ -44,11 +45,11 @@ def build(
     *,
     trusted_proxies: Sequence[Network],
     now_us: Callable[[], int],
-    failed: Callable[[str, BaseException], None],
+    report_failure: ReportFailure,
     requests_per_minute: int = REQUESTS_PER_MINUTE,
     failures_per_minute: int = FAILURES_PER_MINUTE,
 ) -> Application:
-    """The API as one ASGI application. `failed` reports unexpected errors: the part of the service, and the error."""
+    """The API as one ASGI application. `report_failure` is called for unexpected errors."""
     authenticator = Authenticator(
         management, now_us, requests_per_minute=requests_per_minute, failures_per_minute=failures_per_minute
     )
@@ -58,10 +59,10 @@ def build(
             "authenticator": authenticator,
             "expensive_operations": ConcurrencyLimiter(),
             "bodies": BodyReader(BODIES_AT_A_TIME),
-            "failed": failed,
+            "report_failure": report_failure,
         },
         trusted_proxies=trusted_proxies,
-        failed=failed,
+        report_failure=report_failure,
     )
 
 

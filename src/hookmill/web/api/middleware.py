@@ -1,11 +1,12 @@
 """The middleware around the API: the context of each request, and the headers of each response."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import anyio.to_thread
 
 from hookmill.domain.client import Network
+from hookmill.domain.errors import ReportFailure
 from hookmill.web.api import access, problems
 from hookmill.web.asgi import Message, Receive, Scope, Send
 from hookmill.web.routes import Application
@@ -26,13 +27,13 @@ class ApiMiddleware:
         *,
         state: Mapping[str, Any],
         trusted_proxies: Sequence[Network],
-        failed: Callable[[str, BaseException], None],
+        report_failure: ReportFailure,
     ) -> None:
         """Each request's `request.state` has the items of `state`."""
         self._inner = inner
         self._state = state
         self._trusted_proxies = trusted_proxies
-        self._failed = failed
+        self._report_failure = report_failure
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
@@ -61,6 +62,6 @@ class ApiMiddleware:
         try:
             await self._inner(inner_scope, receive, send_with_headers)
         except Exception as error:
-            self._failed("api", error)
+            self._report_failure("api", error)
             if not has_started:
                 await problems.error_response(problems.api_error_for(error))(inner_scope, receive, send_with_headers)

@@ -55,7 +55,7 @@ class Route(APIRoute):
             except Exception as error:
                 api_error = problems.api_error_for(error, messages)
                 if api_error.code == "internal_error" or isinstance(error, StoreUnavailable):
-                    request.state.failed("api", error)
+                    request.state.report_failure("api", error)
                 return problems.error_response(api_error)
 
         return respond_to_errors

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hookmill.domain.client import Network
+from hookmill.domain.errors import ReportFailure
 from hookmill.management import Management
 from hookmill.web.dashboard import (
     account,
@@ -53,12 +54,16 @@ def build(
     *,
     trusted_proxies: Sequence[Network],
     now_us: Callable[[], int],
-    failed: Callable[[str, BaseException], None],
+    report_failure: ReportFailure,
     is_https: bool,
     facts: Mapping[str, Any] | None = None,
 ) -> Application:
-    """The dashboard as an ASGI application. `failed` is called for unexpected errors."""
+    """The dashboard as an ASGI application. `report_failure` is called for unexpected errors."""
     service = Service(
-        management=management, now_us=now_us, failed=failed, is_https=is_https, facts=facts if facts is not None else {}
+        management=management,
+        now_us=now_us,
+        report_failure=report_failure,
+        is_https=is_https,
+        facts=facts if facts is not None else {},
     )
     return DashboardApplication(PAGES, service, trusted_proxies=trusted_proxies)

@@ -108,7 +108,7 @@ class DashboardApplication:
             answer.headers["Connection"] = "close"
             return answer
         except StoreUnavailable as error:
-            self._service.failed("dashboard", error)
+            self._service.report_failure("dashboard", error)
             return await context.in_thread(
                 _error_page, context, 503, "The database is unavailable. Try again in a few seconds."
             )
@@ -121,7 +121,7 @@ class DashboardApplication:
                 _error_page, context, _STATUS.get(type(error), _status_of(error)), str(error)
             )
         except Exception as error:
-            self._service.failed("dashboard", error)
+            self._service.report_failure("dashboard", error)
             return await context.in_thread(
                 _error_page, context, 500, "An internal error occurred. The service log contains the details."
             )

@@ -175,7 +175,7 @@ class Hub:
                 # The next poll reads the same rows.
                 result = _PollResult()
             except Exception as error:
-                watchers[0].context.service.failed("live log", error)
+                watchers[0].context.service.report_failure("live log", error)
                 result = _PollResult()
             for watcher in result.denied:
                 watcher.end("signed-out")

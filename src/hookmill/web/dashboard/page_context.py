@@ -13,6 +13,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from hookmill.domain.errors import ReportFailure
 from hookmill.domain.factory import Factory
 from hookmill.management import Management, SignedIn
 from hookmill.web.dashboard import pages
@@ -71,7 +72,7 @@ class Service:
 
     management: Management
     now_us: Callable[[], int]
-    failed: Callable[[str, BaseException], None]
+    report_failure: ReportFailure
     is_https: bool
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Optional data about the process: `settings`, `packages` and `has_room`."""
