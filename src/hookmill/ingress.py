@@ -18,7 +18,6 @@ from hookmill.domain.client import Network, client_address
 from hookmill.domain.delivery import (
     Accepted,
     Attempt,
-    Challenged,
     CutShort,
     Duplicate,
     Label,
@@ -293,7 +292,7 @@ def _answer(outcome: Admission, plan: Plan) -> Outcome:
     reply = plan.proof.reply if isinstance(plan, Acceptance) else None
     if reply is None or not isinstance(outcome, Accepted | Duplicate):
         return outcome
-    return Challenged(reply.status, reply.content_type, reply.body)
+    return reply
 
 
 def _takes(webhook: LiveWebhook, attempt: Attempt) -> bool:

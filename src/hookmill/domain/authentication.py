@@ -8,9 +8,9 @@ from typing import Final, assert_never
 
 import msgspec
 
-from hookmill.domain.delivery import Attempt
+from hookmill.domain.delivery import Attempt, HandshakeReply
 from hookmill.domain.signatures.doctor import diagnose
-from hookmill.domain.signatures.handshake import Reply, answer
+from hookmill.domain.signatures.handshake import handshake_reply
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.verify import Unverified, delivery_id, verify
 from hookmill.domain.webhook import AuthMode, LiveWebhook
@@ -39,7 +39,7 @@ class Authentic(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The provider's id of the event, from its header or from the signed body."""
     fingerprint: bytes | None = None
     """16 bytes that only a replay of this request has again; None if the scheme does not reject old signatures."""
-    reply: Reply | None = None
+    reply: HandshakeReply | None = None
     """The required response, if the request is a provider's challenge."""
 
 
@@ -96,7 +96,7 @@ def _signature(webhook: LiveWebhook, request: SignedRequest, now_us: int) -> Aut
         mode=AuthMode.SIGNATURE,
         event_id=delivery_id(rule.scheme, request),
         fingerprint=result.fingerprint,
-        reply=answer(rule.scheme, rule.keys, request) if rule.answers_handshakes else None,
+        reply=handshake_reply(rule.scheme, rule.keys, request) if rule.answers_handshakes else None,
     )
 
 

@@ -208,8 +208,8 @@ class Duplicate(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False
 
 
 @dataclass(frozen=True, slots=True)
-class Challenged:
-    """A provider's signed challenge, with the reply that the provider requires. The log has a row; no run starts."""
+class HandshakeReply:
+    """The reply to a provider's signed challenge, instead of the usual 202. The log has a row; no run starts."""
 
     status: int
     content_type: str
@@ -251,4 +251,4 @@ class CutShort:
     """The body did not arrive completely. Nothing was recorded, because the sender was not authenticated."""
 
 
-Outcome = Accepted | Duplicate | Challenged | Rejected | RateLimited | NoSuchWebhook | Unavailable | CutShort
+Outcome = Accepted | Duplicate | HandshakeReply | Rejected | RateLimited | NoSuchWebhook | Unavailable | CutShort

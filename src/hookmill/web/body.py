@@ -36,12 +36,12 @@ def length_from(declared: bytes, bytes_max: int) -> int:
 
 
 async def read_body(
-    receive: Receive, length: int | None, bytes_max: int, arrived: Callable[[int], None] | None = None
+    receive: Receive, length: int | None, bytes_max: int, report_size: Callable[[int], None] | None = None
 ) -> bytes:
     """The complete body: `length` bytes, or at most `bytes_max` if it is chunked (None).
 
-    While the body is incomplete, each part calls `arrived` with the size so far. Raises `BodyTooLarge` and
-    `BodyCutShort`.
+    While the body is incomplete, each part calls `report_size` with the size so far. Raises `BodyTooLarge`
+    and `BodyCutShort`.
     """
     parts: list[bytes] = []
     size = 0
@@ -62,25 +62,26 @@ async def read_body(
             raise BodyTooLarge(size)
         parts.append(part)
         more = message.get("more_body", False)
-        if arrived is not None and more and size != length:
-            arrived(size)
+        if report_size is not None and more and size != length:
+            report_size(size)
     if length is not None and size < length:
         raise BodyCutShort
     return b"".join(parts)
 
 
 class BodyReader:
-    """Reads bodies for one event loop, at most `at_a_time` concurrently.
+    """Reads bodies for one event loop, at most `bodies_max` concurrently.
 
-    One more evicts the oldest. A complete form arrives within milliseconds, so any number of slow clients can't exclude
-    others, and they hold little memory.
+    One more evicts the oldest body. A complete form arrives within milliseconds, so any number of slow clients can't
+    exclude others, and they hold little memory.
     """
 
-    def __init__(self, at_a_time: int, *, grace_seconds: float = 0) -> None:
+    def __init__(self, bodies_max: int, *, grace_seconds: float = 0) -> None:
         """No body is evicted within its first `grace_seconds`."""
-        self._at_a_time = at_a_time
+        self._bodies_max = bodies_max
         self._grace_seconds = grace_seconds
-        self._deadlines: dict[asyncio.Timeout, float] = {}
+        self._started_at: dict[asyncio.Timeout, float] = {}
+        """When each body started, by its timeout, oldest first."""
 
     async def read(self, scope: Scope, receive: Receive, *, bytes_max: int, seconds: float) -> bytes:
         """The complete body. Raises `BodyTooLarge`, `BodyTooSlow` or `BodyCutShort`.
@@ -89,22 +90,22 @@ class BodyReader:
         """
         length = _declared_length(scope, bytes_max)
         try:
-            async with asyncio.timeout(seconds) as deadline:
+            async with asyncio.timeout(seconds) as timeout:
                 self._make_room()
-                self._deadlines[deadline] = asyncio.get_running_loop().time()
+                self._started_at[timeout] = asyncio.get_running_loop().time()
                 try:
                     return await read_body(receive, length, bytes_max)
                 finally:
-                    self._deadlines.pop(deadline, None)
+                    self._started_at.pop(timeout, None)
         except TimeoutError:
             raise BodyTooSlow from None
 
     def _make_room(self) -> None:
-        if len(self._deadlines) >= self._at_a_time:
-            oldest = next(iter(self._deadlines))
-            began = self._deadlines.pop(oldest)
-            if not oldest.expired():
-                oldest.reschedule(max(began + self._grace_seconds, asyncio.get_running_loop().time()))
+        if len(self._started_at) >= self._bodies_max:
+            oldest_timeout = next(iter(self._started_at))
+            started_at = self._started_at.pop(oldest_timeout)
+            if not oldest_timeout.expired():
+                oldest_timeout.reschedule(max(started_at + self._grace_seconds, asyncio.get_running_loop().time()))
 
 
 def _declared_length(scope: Scope, bytes_max: int) -> int | None:

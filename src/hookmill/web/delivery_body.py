@@ -29,7 +29,7 @@ class DeliveryBodies:
     """The bodies that one event loop is reading, each with a time limit. One timer checks all of them."""
 
     def __init__(self) -> None:
-        self._began: dict[_BodyTask, float] = {}
+        self._started_at: dict[_BodyTask, float] = {}
         self._timed_out: set[_BodyTask] = set()
         self._sizes: dict[_BodyTask, int] = {}
         self._total_bytes = 0
@@ -45,7 +45,7 @@ class DeliveryBodies:
         task = self._begin()
         try:
             length = length_from(declared, BODY_BYTES_MAX) if declared is not None else None
-            return await read_body(receive, length, BODY_BYTES_MAX, lambda size: self._hold(task, size))
+            return await read_body(receive, length, BODY_BYTES_MAX, lambda size: self._count_bytes(task, size))
         except BodyTooLarge as excess:
             return TooLarge(min(excess.size, _LOGGED_SIZE_MAX))
         except BodyCutShort:
@@ -66,32 +66,32 @@ class DeliveryBodies:
             self._loop = asyncio.get_running_loop()
             self._cancel_overdue()
         task = asyncio.current_task(self._loop)
-        self._began[task] = self._loop.time()
+        self._started_at[task] = self._loop.time()
         return task
 
     def _end(self, task: _BodyTask) -> None:
-        del self._began[task]
+        del self._started_at[task]
         if task in self._sizes:
             self._total_bytes -= self._sizes.pop(task)
             self._evicted.discard(task)
         if self._timed_out:
             self._timed_out.discard(task)
 
-    def _hold(self, task: _BodyTask, size: int) -> None:
+    def _count_bytes(self, task: _BodyTask, size: int) -> None:
         """Count the bytes of an incomplete body. Above the memory limit, evict the oldest body."""
         self._total_bytes += size - self._sizes.get(task, 0)
         self._sizes[task] = size
         if self._total_bytes > UNFINISHED_BYTES_MAX:
-            oldest = next((each for each in self._sizes if each is not None and each not in self._evicted), None)
+            oldest = next((body for body in self._sizes if body is not None and body not in self._evicted), None)
             if oldest is not None:
                 self._evicted.add(oldest)
                 oldest.cancel()
 
     def _cancel_overdue(self) -> None:
         assert self._loop is not None
-        earliest = self._loop.time() - BODY_SECONDS
-        for task, began in list(self._began.items()):
-            if began > earliest:
+        latest_overdue = self._loop.time() - BODY_SECONDS
+        for task, started_at in list(self._started_at.items()):
+            if started_at > latest_overdue:
                 break
             if task is not None and task not in self._timed_out:
                 self._timed_out.add(task)

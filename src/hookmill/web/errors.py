@@ -57,17 +57,19 @@ MISDIRECTED: Final = error_response(
     "address that you use.",
     closes=True,
 )
-TOO_MANY: Final = error_response(429, "too_many_requests", "Too many deliveries. Retry this one later.", closes=True)
+RATE_LIMITED: Final = error_response(
+    429, "too_many_requests", "Too many deliveries. Retry this one later.", closes=True
+)
 BUSY: Final = error_response(
     503, "busy", "Too many requests are in progress. Retry this one later.", (b"retry-after", b"5"), closes=True
 )
-NOT_AVAILABLE: Final = error_response(
+APPLICATION_UNAVAILABLE: Final = error_response(
     503,
     "unavailable",
     "This part of the service is temporarily unavailable. Retry soon.",
     (b"retry-after", b"5"),
     closes=True,
 )
-UNAVAILABLE: Final = error_response(
+DELIVERY_NOT_RECORDED: Final = error_response(
     503, "unavailable", "The delivery could not be recorded. Retry it later.", (b"retry-after", b"5")
 )

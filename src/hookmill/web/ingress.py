@@ -10,9 +10,9 @@ from typing import Final, assert_never
 from hookmill.domain.delivery import (
     Accepted,
     Attempt,
-    Challenged,
     CutShort,
     Duplicate,
+    HandshakeReply,
     Label,
     NoSuchWebhook,
     RateLimited,
@@ -30,11 +30,11 @@ from hookmill.web.framing import FRAMING, is_contradictory
 PREFIX: Final = b"/webhooks/w/"
 
 _DELIVERY_ID_DIGITS: Final = 32
-_ACCEPTED_LENGTH: Final = str(len('{"delivery_id":"dlv_"}\n') + _DELIVERY_ID_DIGITS).encode()
-_ACCEPTED_START: Final = {
+_LENGTH_OF_202: Final = str(len('{"delivery_id":"dlv_"}\n') + _DELIVERY_ID_DIGITS).encode()
+_START_OF_202: Final = {
     "type": "http.response.start",
     "status": 202,
-    "headers": [(b"content-type", b"application/json"), (b"content-length", _ACCEPTED_LENGTH)],
+    "headers": [(b"content-type", b"application/json"), (b"content-length", _LENGTH_OF_202)],
 }
 _NO_HEADERS: Final[frozenset[bytes]] = frozenset()
 
@@ -67,16 +67,16 @@ class IngressEndpoint:
             return
         match outcome:
             case Accepted(delivery) | Duplicate(delivery):
-                await send(_ACCEPTED_START)
+                await send(_START_OF_202)
                 body = b'{"delivery_id":"dlv_' + delivery.hex().encode() + b'"}\n'
                 await send({"type": "http.response.body", "body": body})
-            case Challenged():
-                await _send_reply(send, outcome)
+            case HandshakeReply():
+                await _send_handshake_reply(send, outcome)
             case _:
                 await send_error(send, _error_for(outcome))
 
 
-async def _send_reply(send: Send, reply: Challenged) -> None:
+async def _send_handshake_reply(send: Send, reply: HandshakeReply) -> None:
     headers = [
         (b"content-type", reply.content_type.encode()),
         (b"content-length", str(len(reply.body)).encode()),
@@ -91,11 +91,11 @@ def _error_for(outcome: Rejected | RateLimited | NoSuchWebhook | Unavailable | C
         case Rejected(label):
             return _REJECTIONS[label]
         case RateLimited(seconds):
-            return errors.TOO_MANY.with_header(b"retry-after", str(seconds).encode())
+            return errors.RATE_LIMITED.with_header(b"retry-after", str(seconds).encode())
         case NoSuchWebhook():
             return errors.NOT_FOUND
         case Unavailable():
-            return errors.UNAVAILABLE
+            return errors.DELIVERY_NOT_RECORDED
         case CutShort():
             return errors.BODY_CUT_SHORT
         case _:
@@ -113,13 +113,16 @@ def _attempt(scope: Scope, now_us: int) -> Attempt | ErrorResponse:
     """The request as an attempt, or an error response for its framing, path or method. Does not use the database."""
     pairs: list[tuple[bytes, bytes]] = scope["headers"]
     headers = dict(pairs)
-    authorization_count, conflicting_headers = int(b"authorization" in headers), _NO_HEADERS
+    authorization_count = int(b"authorization" in headers)
+    conflicting_headers = _NO_HEADERS
+    # Fast path: usually, no header is repeated.
     if len(headers) != len(pairs):
         headers, repeated = _first_and_repeated(pairs)
         if not FRAMING.isdisjoint(name for name, _ in repeated):
             return errors.MALFORMED_REQUEST
         authorization_count += sum(name == b"authorization" for name, _ in repeated)
         conflicting_headers = frozenset(name for name, value in repeated if value != headers[name])
+    # A repeated framing header was rejected above, so `is_ambiguous` would check it twice.
     if is_contradictory(headers, scope):
         return errors.MALFORMED_REQUEST
 
@@ -165,7 +168,9 @@ def _target(scope: Scope) -> bytes:
 def _ingress_segments(raw_path: bytes) -> tuple[str, bytes | None] | None:
     """The webhook's uid and the URL token, not percent-decoded; None if the path is not an ingress path."""
     uid, slash, token = raw_path[len(PREFIX) :].partition(b"?")[0].partition(b"/")
-    # PostgreSQL rejects text with a NUL.
-    if not uid or b"\x00" in uid or (slash and (not token or b"/" in token)):
+    if not uid or b"\x00" in uid:
+        # PostgreSQL rejects text with a NUL.
+        return None
+    if slash and (not token or b"/" in token):
         return None
     return uid.decode("latin-1"), token if slash else None

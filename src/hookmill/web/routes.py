@@ -19,7 +19,7 @@ DASHBOARD: Final = frozenset({b"f", b"team", b"account", b"settings", b"sign-in"
 MANAGEMENT_REQUESTS_MAX: Final = 1_024
 QUEUE_SECONDS: Final = 0.5
 """How long a request waits for a slot when the maximum number is in progress."""
-_IDENTIFYING_HEADERS: Final = frozenset({b"cookie", b"authorization"})
+_CREDENTIAL_HEADERS: Final = frozenset({b"cookie", b"authorization"})
 _OK: Final = b"ok\n"
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -49,8 +49,9 @@ class Routes:
         management_requests_max: int = MANAGEMENT_REQUESTS_MAX,
         report_failure: ReportFailure = lambda _where, _error: None,
     ) -> None:
-        """`api` and `dashboard` build those applications, each in a thread at its first request. Both accept only
-        the host of `public_url`; see `hosts`. `report_failure` is called if one can't be built.
+        """`api` and `dashboard` build those applications, each in a thread at its first request. `report_failure` is
+        called if one can't be built. Both accept only the host of `public_url`, which is the setting `base_url` or its
+        default; see `hosts`.
 
         `management_requests_max` bounds their requests in progress, live pages included. The other connections
         remain free for deliveries.
@@ -59,9 +60,9 @@ class Routes:
         self._is_ready = is_ready
         self._own_hosts = OwnHosts(public_url)
         self._readiness: asyncio.Future[bool] | None = None
-        self._limiters = {
-            has_credentials: _RequestLimiter(management_requests_max // 2) for has_credentials in (True, False)
-        }
+        # Requests without credentials have slots of their own, so they can't exclude members and keys.
+        self._limiter_with_credentials = _RequestLimiter(management_requests_max // 2)
+        self._limiter_without_credentials = _RequestLimiter(management_requests_max // 2)
         self._api = _LazyApplication("api", api, report_failure) if api is not None else None
         self._dashboard = _LazyApplication("dashboard", dashboard, report_failure) if dashboard is not None else None
 
@@ -84,7 +85,7 @@ class Routes:
         elif not self._own_hosts.includes(scope["headers"]):
             await send_error(send, errors.MISDIRECTED)
         else:
-            await self._within_bound(application, scope, receive, send)
+            await self._run_with_limit(application, scope, receive, send)
 
     def _application_at(self, raw_path: bytes) -> Application | None:
         if raw_path.startswith(API_PREFIX):
@@ -101,9 +102,9 @@ class Routes:
     def _forget_readiness(self, _: asyncio.Future[bool]) -> None:
         self._readiness = None
 
-    async def _within_bound(self, application: Application, scope: Scope, receive: Receive, send: Send) -> None:
-        # Requests without credentials have slots of their own, so they can't exclude members and keys.
-        limiter = self._limiters[any(name in _IDENTIFYING_HEADERS for name, _ in scope["headers"])]
+    async def _run_with_limit(self, application: Application, scope: Scope, receive: Receive, send: Send) -> None:
+        has_credentials = any(name in _CREDENTIAL_HEADERS for name, _ in scope["headers"])
+        limiter = self._limiter_with_credentials if has_credentials else self._limiter_without_credentials
         if not await limiter.acquire():
             await send_error(send, errors.BUSY)
             return
@@ -114,28 +115,31 @@ class Routes:
 
 
 class _RequestLimiter:
-    """Limits the requests in progress. A quarter as many more may wait briefly, because they hold connections."""
+    """Limits the requests in progress.
+
+    At most a quarter of that number may also wait for a slot: waiting requests hold connections.
+    """
 
     def __init__(self, requests_max: int) -> None:
-        self._free = asyncio.Semaphore(requests_max)
+        self._slots = asyncio.Semaphore(requests_max)
         self._waiting = 0
         self._waiting_max = requests_max // 4
 
     async def acquire(self) -> bool:
         """False if no slot becomes free within `QUEUE_SECONDS`, or too many requests wait already."""
-        if self._free.locked() and self._waiting >= self._waiting_max:
+        if self._slots.locked() and self._waiting >= self._waiting_max:
             return False
         self._waiting += 1
         try:
             async with asyncio.timeout(QUEUE_SECONDS):
-                return await self._free.acquire()
+                return await self._slots.acquire()
         except TimeoutError:
             return False
         finally:
             self._waiting -= 1
 
     def release(self) -> None:
-        self._free.release()
+        self._slots.release()
 
 
 def _is_dashboard_path(path: bytes) -> bool:
@@ -163,10 +167,11 @@ class _LazyApplication:
             try:
                 self._application = await asyncio.shield(building)
             except Exception as error:
+                # Only the first of the waiting requests resets and reports.
                 if self._building is building:
                     self._building = None
                     self._report(error)
-                await send_error(send, errors.NOT_AVAILABLE)
+                await send_error(send, errors.APPLICATION_UNAVAILABLE)
                 return
         await self._application(scope, receive, send)
 

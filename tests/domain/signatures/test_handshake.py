@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hookmill.domain.signatures import catalogue
-from hookmill.domain.signatures.handshake import answer
+from hookmill.domain.signatures.handshake import handshake_reply
 
 from .examples import NAMES, example
 
@@ -18,7 +18,7 @@ def asked(name, body, **headers):
     extra = {header.replace("_", "-").encode(): value.encode() for header, value in headers.items()}
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
     request = replace(given.request, body=text, headers={**given.request.headers, **extra})
-    return answer(given.scheme, [given.key], request)
+    return handshake_reply(given.scheme, [given.key], request)
 
 
 def test_slack_hears_its_challenge():
@@ -64,7 +64,7 @@ def test_line_and_xero_hear_200_for_a_test_without_events(name):
 def test_an_event_is_no_challenge(name):
     given = example(name)
 
-    assert answer(given.scheme, [given.key], given.request) is None
+    assert handshake_reply(given.scheme, [given.key], given.request) is None
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_challenge_that_is_incomplete_is_none(name, body):
 def test_without_a_key_nothing_is_answered():
     given = example("discord")
 
-    assert answer(given.scheme, [], replace(given.request, body=b'{"type":1}')) is None
+    assert handshake_reply(given.scheme, [], replace(given.request, body=b'{"type":1}')) is None
 
 
 def test_the_challenges_that_the_data_knows():

@@ -3,28 +3,19 @@
 import hmac
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from hookmill.domain.delivery import HandshakeReply
 from hookmill.domain.payload import Json
 from hookmill.domain.signatures.key import Key
 from hookmill.domain.signatures.reading import Reader, SignedRequest, Template, Verification, source_reader, value_at
 from hookmill.domain.signatures.scheme import Scheme
 
-ANSWER_BYTES_MAX: Final = 8192
+REPLY_BYTES_MAX: Final = 8192
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The response to a challenge, instead of the usual 202."""
-
-    status: int
-    content_type: str
-    body: bytes
-
-
-def answer(scheme: Scheme, keys: Sequence[Key], request: SignedRequest) -> Reply | None:
+def handshake_reply(scheme: Scheme, keys: Sequence[Key], request: SignedRequest) -> HandshakeReply | None:
     """The reply, if the request is a challenge; otherwise None. The request must be verified."""
     rule = scheme.handshake
     if rule is None or not keys:
@@ -37,7 +28,7 @@ def answer(scheme: Scheme, keys: Sequence[Key], request: SignedRequest) -> Reply
     verification.secret = keys[0].shared
     if rule.reply is None:
         text = _template(rule.text, scheme.algorithm.digest).fill(verification)
-        return _reply(rule.status, "text/plain; charset=utf-8", text)
+        return _reply_of(rule.status, "text/plain; charset=utf-8", text)
     fields: dict[str, Json] = {}
     for name, value in rule.reply.items():
         if isinstance(value, str):
@@ -46,13 +37,13 @@ def answer(scheme: Scheme, keys: Sequence[Key], request: SignedRequest) -> Reply
                 return None
             value = filled.decode("utf-8", "replace")
         fields[name] = value
-    return _reply(rule.status, "application/json", json.dumps(fields).encode())
+    return _reply_of(rule.status, "application/json", json.dumps(fields).encode())
 
 
-def _reply(status: int, content_type: str, body: bytes | None) -> Reply | None:
-    if body is None or len(body) > ANSWER_BYTES_MAX:
+def _reply_of(status: int, content_type: str, body: bytes | None) -> HandshakeReply | None:
+    if body is None or len(body) > REPLY_BYTES_MAX:
         return None
-    return Reply(status, content_type, body)
+    return HandshakeReply(status, content_type, body)
 
 
 def _has_value(verification: Verification, source: str, expected: Json) -> bool:
