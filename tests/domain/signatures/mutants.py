@@ -33,13 +33,13 @@ class Mutant:
 
 
 MUTANTS: Final = (
-    Mutant("verify", "if not compiled.all_headers.isdisjoint(request.conflicting_headers):", "if False:"),
+    Mutant("verify", "if not compiled.used_headers.isdisjoint(request.conflicting_headers):", "if False:"),
     Mutant("verify", "    if not candidates:\n", "    if False:\n"),
-    Mutant("verify", "if signed_at is None:", "if True:"),
-    Mutant("verify", "if sum(map(len, values)) > SIGNATURE_BYTES_MAX:", "if False:"),
-    Mutant("verify", "if len(values) > CANDIDATES_MAX:", "if False:"),
+    Mutant("verify", "if signed_at is None or", "if True or"),
+    Mutant("verify", "if sum(map(len, signatures)) > SIGNATURE_BYTES_MAX:", "if False:"),
+    Mutant("verify", "if len(signatures) > CANDIDATES_MAX:", "if False:"),
     Mutant("verify", "CANDIDATES_MAX: Final = 16", "CANDIDATES_MAX: Final = 17"),
-    Mutant("verify", "for value in values if value.startswith(prefix)]", "for value in values]"),
+    Mutant("verify", "for text in signatures if text.startswith(prefix)]", "for text in signatures]"),
     Mutant("verify", "if separator and name == compiled.entry_name:", "if separator:"),
     Mutant("verify", "timestamps.pop() if len(timestamps) == 1 else None", "timestamps.pop() if timestamps else None"),
     Mutant("verify", "return parts[1:]", "return parts"),
@@ -50,13 +50,13 @@ MUTANTS: Final = (
     ),
     Mutant(
         "verify",
-        "    if content is None and not compiled.keyed_content:",
+        "    if content is None and not compiled.content_contains_secret:",
         "    content = content or b''\n    if False:",
     ),
     Mutant(
         "verify",
-        "return Failure.MISMATCH if fingerprint_input is None else fingerprint_input",
-        "return fingerprint_input or b''",
+        "return Failure.MISMATCH if matched is None else matched",
+        "return matched or b''",
     ),
     Mutant("verify", "if hmac.compare_digest(expected, candidate):", "if expected.startswith(candidate[:4]):"),
     Mutant("verify", "if hmac.compare_digest(expected, candidate):", "if True:"),
@@ -65,7 +65,7 @@ MUTANTS: Final = (
         "return hmac.digest(hmac_key, content, compiled.digest)",
         "return hmac.digest(hmac_key, content, 'sha256')",
     ),
-    Mutant("verify", "if compiled.key_differs else key.shared", "if False else key.shared"),
+    Mutant("verify", "if compiled.key_is_derived:", "if False:"),
     Mutant(
         "verify",
         "    except InvalidSignature:\n        return False",

@@ -25,18 +25,18 @@ def key_of(name, text):
 def test_a_standard_webhooks_secret_is_read_in_every_spelling(prefix, write, padding):
     text = prefix + write(RAW).rstrip(b"=").decode() + padding.decode()
 
-    assert key_of("standard_webhooks", text).shared == RAW
+    assert key_of("standard_webhooks", text).secret_bytes == RAW
 
 
 def test_stripes_secret_is_taken_literally():
-    assert key_of("stripe", "whsec_abc").shared == b"whsec_abc"
+    assert key_of("stripe", "whsec_abc").secret_bytes == b"whsec_abc"
 
 
 def test_a_literal_secret_that_looks_like_base64_is_not_decoded():
     text = "dGhpc19zZWNyZXRfaXNfZm9yX3Rlc3Rpbmdfb25seQ=="
 
     for name in ("zendesk", "pagerduty", "docusign", "github", "polar"):
-        assert key_of(name, text).shared == text.encode()
+        assert key_of(name, text).secret_bytes == text.encode()
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_generated_secret_holds_256_bits_and_is_a_key():
     secret = generated_secret(scheme, RAW).reveal()
 
     assert secret == "whsec_" + base64.b64encode(RAW).decode()
-    assert prepare_key(scheme, secret).shared == RAW
+    assert prepare_key(scheme, secret).secret_bytes == RAW
 
 
 @pytest.mark.parametrize("name", NAMES)

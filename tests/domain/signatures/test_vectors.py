@@ -350,7 +350,7 @@ def test_a_signed_header_that_came_with_two_values_is_refused(name):
 
     for header in given.request.headers:
         verdict = given.judge(replace(given.request, conflicting_headers=frozenset({header})))
-        if header in given.scheme.compiled.all_headers:
+        if header in given.scheme.compiled.used_headers:
             assert verdict == Unverified(Failure.REPEATED_HEADER), header
         elif given.scheme.signed_headers is not None:
             assert isinstance(verdict, Unverified), header
@@ -364,7 +364,7 @@ def test_every_header_that_is_signed_is_needed(name):
 
     for header in given.request.headers:
         # Of two signature headers one is enough.
-        if header not in given.scheme.compiled.all_headers or len(given.signatures()) > 1:
+        if header not in given.scheme.compiled.used_headers or len(given.signatures()) > 1:
             continue
         for value in (None, b"", b" ", b"\xff\xfe", b"\x00", b"0" * 9000):
             headers = {key: held for key, held in given.request.headers.items() if key != header}

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from hookmill.domain.errors import Invalid
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.key import prepare_key
-from hookmill.domain.signatures.reading import SignedRequest, Verification, body_reader
+from hookmill.domain.signatures.reading import RequestValues, SignedRequest, body_reader
 from hookmill.domain.signatures.verify import Failure, Unverified, Verified, delivery_id, verify
 
 from .examples import example
@@ -234,7 +234,7 @@ def test_a_signed_adyen_field_can_not_be_changed(field, value):
     ],
 )
 def test_a_value_in_the_body_is_read_as_text(body, text):
-    assert body_reader("a")(Verification(SignedRequest({}, frozenset(), body, ""))) == text
+    assert body_reader("a")(RequestValues(SignedRequest({}, frozenset(), body, ""))) == text
 
 
 def test_the_first_delivery_id_that_is_there_counts():

@@ -27,14 +27,14 @@ def diagnose(
         return "The signature is valid."
     match result.reason:
         case Failure.STALE:
-            return _stale(scheme, result)
+            return _staleness_in_words(scheme, result)
         case Failure.AHEAD:
             return (
                 f"The signature is from {result.seconds} s in the future: compare the sender's clock with this "
                 "machine's."
             )
         case Failure.NO_SIGNATURE:
-            return _absent(scheme, keys, request, now_us)
+            return _absence_in_words(scheme, keys, request, now_us)
         case Failure.MISMATCH | Failure.WRONG_PREFIX | Failure.WRONG_ENCODING | Failure.NO_ENTRY | Failure.NO_TIMESTAMP:
             return (
                 _matching_variant(scheme, keys, previous_keys, request, now_us)
@@ -45,7 +45,7 @@ def diagnose(
             return _failure_in_words(scheme, result)
 
 
-def _stale(scheme: Scheme, result: Unverified) -> str:
+def _staleness_in_words(scheme: Scheme, result: Unverified) -> str:
     if scheme.jwt is not None:
         return f"The signed token expired {result.seconds} s ago: compare the sender's clock with this machine's."
     allowed = scheme.timestamp.tolerance_seconds if scheme.timestamp else 0
@@ -55,7 +55,7 @@ def _stale(scheme: Scheme, result: Unverified) -> str:
     )
 
 
-def _absent(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us: int) -> str:
+def _absence_in_words(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us: int) -> str:
     other = _another_provider(scheme, keys, request, now_us)
     if other is not None:
         return other
@@ -82,17 +82,17 @@ def _matching_variant(
 
     if previous_keys and matches(previous_keys, request):
         return "The signature matches the previous secret: give the sender the new one."
-    for sentence, body in _other_bodies(request.body):
+    for sentence, body in _body_variants(request.body):
         if matches(keys, replace(request, body=body)):
             return sentence
     for key in keys:
-        for sentence, other in _other_keys(scheme, key):
+        for sentence, other in _key_variants(scheme, key):
             if matches([other], request):
                 return sentence
     return None
 
 
-def _other_bodies(body: bytes) -> Iterator[tuple[str, bytes]]:
+def _body_variants(body: bytes) -> Iterator[tuple[str, bytes]]:
     trimmed = body.strip()
     if trimmed != body:
         yield "The signature matches without the white space around the body: a proxy in between adds it.", trimmed
@@ -103,16 +103,16 @@ def _other_bodies(body: bytes) -> Iterator[tuple[str, bytes]]:
         )
 
 
-def _other_keys(scheme: Scheme, key: Key) -> Iterator[tuple[str, Key]]:
-    if key.public is not None:
+def _key_variants(scheme: Scheme, key: Key) -> Iterator[tuple[str, Key]]:
+    if key.public_key is not None:
         return
     text = key.text.reveal()
     bare = without_prefix(scheme.secret, text)
     is_literal = scheme.secret.decode is SecretDecoding.TEXT
     unwrapped = bare.removeprefix("whsec_")
 
-    def with_bytes(shared: bytes) -> Key:
-        return replace(key, shared=shared)
+    def with_bytes(secret_bytes: bytes) -> Key:
+        return replace(key, secret_bytes=secret_bytes)
 
     literal = text.encode("utf-8", "surrogatepass")
     if is_literal:

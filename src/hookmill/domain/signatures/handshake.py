@@ -9,7 +9,7 @@ from typing import Final
 from hookmill.domain.delivery import HandshakeReply
 from hookmill.domain.payload import Json
 from hookmill.domain.signatures.key import Key
-from hookmill.domain.signatures.reading import Reader, SignedRequest, Template, Verification, source_reader, value_at
+from hookmill.domain.signatures.reading import Reader, RequestValues, SignedRequest, Template, source_reader, value_at
 from hookmill.domain.signatures.scheme import Scheme
 
 REPLY_BYTES_MAX: Final = 8192
@@ -20,19 +20,19 @@ def handshake_reply(scheme: Scheme, keys: Sequence[Key], request: SignedRequest)
     rule = scheme.handshake
     if rule is None or not keys:
         return None
-    verification = Verification(request)
-    if not all(_has_value(verification, source, expected) for source, expected in rule.when.items()):
+    values = RequestValues(request)
+    if not all(_has_value(values, source, expected) for source, expected in rule.when.items()):
         return None
-    if any(source_reader(source)(verification) is not None for source in rule.when_absent):
+    if any(source_reader(source)(values) is not None for source in rule.when_absent):
         return None
-    verification.secret = keys[0].shared
+    values.secret = keys[0].secret_bytes
     if rule.reply is None:
-        text = _template(rule.text, scheme.algorithm.digest).fill(verification)
+        text = _template(rule.text, scheme.algorithm.digest).fill(values)
         return _reply_of(rule.status, "text/plain; charset=utf-8", text)
     fields: dict[str, Json] = {}
     for name, value in rule.reply.items():
         if isinstance(value, str):
-            filled = _template(value, scheme.algorithm.digest).fill(verification)
+            filled = _template(value, scheme.algorithm.digest).fill(values)
             if filled is None:
                 return None
             value = filled.decode("utf-8", "replace")
@@ -46,11 +46,11 @@ def _reply_of(status: int, content_type: str, body: bytes | None) -> HandshakeRe
     return HandshakeReply(status, content_type, body)
 
 
-def _has_value(verification: Verification, source: str, expected: Json) -> bool:
+def _has_value(values: RequestValues, source: str, expected: Json) -> bool:
     kind, _, name = source.partition(":")
     if kind == "header":
-        return source_reader(source)(verification) == str(expected).encode()
-    value = value_at(verification.body_value(), name.split("."))
+        return source_reader(source)(values) == str(expected).encode()
+    value = value_at(values.body_value(), name.split("."))
     # Python considers True, 1 and 1.0 equal; in JSON they differ.
     return type(value) is type(expected) and value == expected
 
@@ -72,8 +72,8 @@ def _placeholders(text: str) -> list[str]:
 def _hmac_reader(source: str, digest: str) -> Reader:
     read = source_reader(source)
 
-    def read_hmac(verification: Verification) -> bytes | None:
-        value = read(verification)
-        return None if value is None else hmac.digest(verification.secret, value, digest).hex().encode()
+    def read_hmac(values: RequestValues) -> bytes | None:
+        value = read(values)
+        return None if value is None else hmac.digest(values.secret, value, digest).hex().encode()
 
     return read_hmac

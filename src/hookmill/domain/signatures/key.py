@@ -26,8 +26,9 @@ class Key:
 
     text: SecretValue
     """The secret as entered; only the diagnosis uses it."""
-    shared: bytes = b""
-    public: PublicKey | None = None
+    secret_bytes: bytes = b""
+    """The decoded secret, which sender and receiver share. Empty for a public key."""
+    public_key: PublicKey | None = None
 
     def __repr__(self) -> str:
         return "Key(…)"
@@ -37,12 +38,12 @@ def prepare_key(scheme: Scheme, secret_text: str) -> Key:
     """Decode the secret as the scheme requires. Raises `Invalid`, which says what is wrong and what to do."""
     text = SecretValue(secret_text)
     if scheme.algorithm.uses_public_key:
-        return Key(text, public=_public_key(scheme, secret_text))
-    return Key(text, shared=shared_key(scheme, secret_text))
+        return Key(text, public_key=_public_key(scheme, secret_text))
+    return Key(text, secret_bytes=decode_secret(scheme, secret_text))
 
 
-def shared_key(scheme: Scheme, secret_text: str) -> bytes:
-    """The bytes of a key that sender and receiver share."""
+def decode_secret(scheme: Scheme, secret_text: str) -> bytes:
+    """The bytes of the secret that sender and receiver share. Raises `Invalid`."""
     rule = scheme.secret
     _refuse_foreign(scheme, secret_text)
     bare = without_prefix(rule, secret_text)

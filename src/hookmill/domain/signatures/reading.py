@@ -25,38 +25,42 @@ class SignedRequest:
     method: str = "POST"
 
 
-class Verification:
-    """The state while one request is verified. The body is parsed when a scheme first reads a value from it."""
+class RequestValues:
+    """The values that readers take from one request. The body is parsed when a reader first needs it.
 
-    __slots__ = ("_body", "_parsed", "listed_timestamp", "request", "secret", "timestamp")
+    Verification or signing sets those that the request alone does not determine: the times and the secret.
+    """
+
+    __slots__ = ("_body", "_is_parsed", "request", "secret", "timestamp", "timestamp_in_signature_header")
 
     def __init__(self, request: SignedRequest) -> None:
         self.request = request
         self.timestamp = b""
         """The time as the provider wrote it, because the provider signs this text."""
-        self.listed_timestamp: bytes | None = None
+        self.timestamp_in_signature_header: bytes | None = None
         """The time in a signature header such as `t=…,v1=…`."""
         self.secret = b""
-        self._parsed = False
+        """The secret, decoded. Some schemes sign text that contains it."""
+        self._is_parsed = False
         self._body: Json = None
 
     def body_value(self) -> Json:
-        if not self._parsed:
+        if not self._is_parsed:
             parsed = parse(self.request.body)
             self._body = None if isinstance(parsed, NotJson) else parsed.value
-            self._parsed = True
+            self._is_parsed = True
         return self._body
 
 
-Reader = Callable[[Verification], bytes | None]
+Reader = Callable[[RequestValues], bytes | None]
 
 
 def header_reader(name: str) -> Reader:
     key = name.lower().encode()
 
-    def read(verification: Verification) -> bytes | None:
+    def read(values: RequestValues) -> bytes | None:
         # A blank header counts as absent.
-        return (verification.request.headers.get(key) or b"").strip(b" \t") or None
+        return (values.request.headers.get(key) or b"").strip(b" \t") or None
 
     return read
 
@@ -68,8 +72,8 @@ def body_reader(path: str) -> Reader:
     """
     steps = path.split(".")
 
-    def read(verification: Verification) -> bytes | None:
-        return _text(value_at(verification.body_value(), steps))
+    def read(values: RequestValues) -> bytes | None:
+        return _text(value_at(values.body_value(), steps))
 
     return read
 
@@ -101,9 +105,9 @@ def first_of(readers: Iterable[Reader]) -> Reader:
     """Reads the first value that is present."""
     choices = tuple(readers)
 
-    def read(verification: Verification) -> bytes | None:
+    def read(values: RequestValues) -> bytes | None:
         for choice in choices:
-            if (value := choice(verification)) is not None:
+            if (value := choice(values)) is not None:
                 return value
         return None
 
@@ -121,14 +125,14 @@ def source_reader(source: str) -> Reader:
     if kind == "json" and name:
         return body_reader(name)
     if kind == "field" and name:
-        return lambda verification: verification.listed_timestamp
+        return lambda values: values.timestamp_in_signature_header
     raise ValueError(f"{source!r} is not a source; write header:NAME, json:PATH or field:NAME")
 
 
 class Template:
     """Text with placeholders for values of a request."""
 
-    __slots__ = ("_parts", "_whole", "placeholders")
+    __slots__ = ("_only_reader", "_parts", "placeholders")
 
     def __init__(self, text: str, readers: Mapping[str, Reader]) -> None:
         """`readers` adds placeholders to those that every template has.
@@ -145,16 +149,16 @@ class Template:
             for number, piece in enumerate(pieces)
             if piece or number % 2
         ]
-        self._whole = self._parts[0] if len(self._parts) == 1 and not isinstance(self._parts[0], bytes) else None
+        self._only_reader = self._parts[0] if len(self._parts) == 1 and not isinstance(self._parts[0], bytes) else None
 
-    def fill(self, verification: Verification) -> bytes | None:
+    def fill(self, values: RequestValues) -> bytes | None:
         """The text for this request; None if the value of a placeholder is absent."""
-        if self._whole is not None:
+        if self._only_reader is not None:
             # Most providers sign only the body. It is not copied.
-            return self._whole(verification)
+            return self._only_reader(values)
         pieces = []
         for part in self._parts:
-            piece = part if isinstance(part, bytes) else part(verification)
+            piece = part if isinstance(part, bytes) else part(values)
             if piece is None:
                 return None
             pieces.append(piece)
@@ -171,26 +175,26 @@ def _placeholder(name: str, readers: Mapping[str, Reader]) -> Reader:
     kind, _, rest = name.partition(":")
     if kind == "json?" and rest:
         read = body_reader(rest)
-        return lambda verification: read(verification) or b""
+        return lambda values: read(values) or b""
     if kind in {"header", "json"} and rest:
         return source_reader(name)
     allowed = ", ".join(f"{{{each}}}" for each in (*_BUILT_IN, *readers, "header:NAME", "json:PATH", "json?:PATH"))
     raise ValueError(f"unknown placeholder {{{name[:40]}}}; allowed are {allowed}")
 
 
-def _path(verification: Verification) -> bytes:
-    _, _, rest = verification.request.url.partition("://")
+def _path(values: RequestValues) -> bytes:
+    _, _, rest = values.request.url.partition("://")
     _, slash, path = rest.partition("/")
     return (slash + path).encode("utf-8", "surrogatepass") or b"/"
 
 
 _BUILT_IN: Final[Mapping[str, Reader]] = {
-    "body": lambda verification: verification.request.body,
-    "ts": lambda verification: verification.timestamp,
-    "url": lambda verification: verification.request.url.encode("utf-8", "surrogatepass"),
+    "body": lambda values: values.request.body,
+    "ts": lambda values: values.timestamp,
+    "url": lambda values: values.request.url.encode("utf-8", "surrogatepass"),
     "path": _path,
-    "method": lambda verification: verification.request.method.encode("utf-8", "surrogatepass"),
-    "secret": lambda verification: verification.secret,
+    "method": lambda values: values.request.method.encode("utf-8", "surrogatepass"),
+    "secret": lambda values: values.secret,
 }
 
 
@@ -198,10 +202,10 @@ def signed_headers_reader(list_header: str, join: str, headers_max: int) -> Read
     """Reads `name:value` of every header that `list_header` lists, sorted by name."""
     read_list = header_reader(list_header)
 
-    def read(verification: Verification) -> bytes | None:
-        names = sorted(name.strip(b" \t").lower() for name in (read_list(verification) or b"").split(b","))
-        headers = verification.request.headers
-        conflicting = verification.request.conflicting_headers
+    def read(values: RequestValues) -> bytes | None:
+        names = sorted(name.strip(b" \t").lower() for name in (read_list(values) or b"").split(b","))
+        headers = values.request.headers
+        conflicting = values.request.conflicting_headers
         if len(names) > headers_max or any(name not in headers or name in conflicting for name in names):
             return None
         return join.encode().join(name + b":" + headers[name].strip(b" \t") for name in names)

@@ -240,14 +240,15 @@ class Scheme(_Entry, frozen=True, kw_only=True, dict=True):
     @property
     def covers_body(self) -> bool:
         """Whether a delivery is refused if somebody changed its body in transit."""
-        return "body" in self.compiled.content.placeholders or self.jwt is not None or self.body_hash is not None
+        signs_body = "body" in self.compiled.content_template.placeholders
+        return signs_body or self.jwt is not None or self.body_hash is not None
 
     @property
     def covers_time(self) -> bool:
         """Whether the time is signed, so that an old request can be distinguished from a new one."""
         if self.timestamp is None:
             return self.jwt is not None and self.jwt.requires_expiry
-        if "ts" in self.compiled.content.placeholders or "ts" in self.compiled.key.placeholders:
+        if "ts" in self.compiled.content_template.placeholders or "ts" in self.compiled.key_template.placeholders:
             return True
         if self.signed_headers is not None:
             return True
@@ -258,7 +259,8 @@ class Scheme(_Entry, frozen=True, kw_only=True, dict=True):
         """Whether the event's id is signed, so that nobody can send the same event with a new id."""
         if not self.delivery_id:
             return False
-        return "id" in self.compiled.content.placeholders or all(self.covers(source) for source in self.delivery_id)
+        signs_id = "id" in self.compiled.content_template.placeholders
+        return signs_id or all(self.covers(source) for source in self.delivery_id)
 
     def event_for(self, name: str | None) -> Event | None:
         """The location of the event type for the provider `name`: the scheme's name, an alias, or None."""
@@ -274,7 +276,7 @@ class Scheme(_Entry, frozen=True, kw_only=True, dict=True):
     def covers(self, source: str) -> bool:
         """Whether the signature covers this `header:NAME` or `json:PATH`."""
         # An optional value of the signed content is signed if it is present.
-        if not self.compiled.content.placeholders.isdisjoint({source, source.replace("json:", "json?:", 1)}):
+        if not self.compiled.content_template.placeholders.isdisjoint({source, source.replace("json:", "json?:", 1)}):
             return True
         return source.startswith("json:") and self.covers_body
 
@@ -288,59 +290,60 @@ class CompiledScheme:
 
     __slots__ = (
         "_faults",
-        "all_headers",
-        "content",
+        "content_contains_secret",
+        "content_template",
         "decode",
-        "delivery_id",
         "digest",
         "entries",
         "entry_name",
         "family",
-        "key",
-        "key_differs",
-        "keyed_content",
+        "key_is_derived",
+        "key_template",
         "prefix",
         "proving_headers",
-        "signatures",
+        "read_delivery_id",
+        "read_timestamp",
+        "separator",
+        "signature_readers",
         "signing_headers",
-        "split",
-        "timestamp",
         "timestamp_entry_name",
         "timestamp_needed",
+        "used_headers",
     )
 
     def __init__(self, scheme: Scheme) -> None:
         self._faults: list[str] = []
         signature, rule = scheme.signature, scheme.secret
         self.family, self.digest = scheme.algorithm.family, scheme.algorithm.digest
-        self.signatures = self._signature_readers(signature)
+        self.signature_readers = self._signature_readers(signature)
         self.prefix = signature.prefix.encode()
         self.decode = decoder(signature.encoding, signature_size(scheme.algorithm))
         self.entries = signature.entries
         split = signature.entries.split if signature.entries else ""
-        self.split = (split.strip() or split).encode()
+        # Spaces around the separator are ignored, unless it consists of them.
+        self.separator = (split.strip() or split).encode()
         self.entry_name = (signature.entries.field or signature.entries.tag).encode() if signature.entries else b""
         self.timestamp_entry_name = self._timestamp_entry_name(scheme.timestamp)
-        self.timestamp = self._first_of("timestamp", scheme.timestamp.sources) if scheme.timestamp else None
-        self.delivery_id = self._first_of("delivery_id", scheme.delivery_id) if scheme.delivery_id else None
+        self.read_timestamp = self._first_of("timestamp", scheme.timestamp.sources) if scheme.timestamp else None
+        self.read_delivery_id = self._first_of("delivery_id", scheme.delivery_id) if scheme.delivery_id else None
         self._check_events(scheme)
 
         readers: dict[str, Reader] = {}
-        if self.delivery_id is not None:
-            readers["id"] = self.delivery_id
+        if self.read_delivery_id is not None:
+            readers["id"] = self.read_delivery_id
         if scheme.signed_headers is not None:
             header_list = scheme.signed_headers
             readers["signed_headers"] = signed_headers_reader(header_list.header, header_list.join, SIGNED_HEADERS_MAX)
-        self.content = self._template("content", scheme.content, readers)
-        self.key = self._template("secret.key", rule.key, {})
-        self.key_differs = rule.key != "{secret}"
-        self.keyed_content = "secret" in self.content.placeholders
-        signs_time = "ts" in self.content.placeholders or "ts" in self.key.placeholders
+        self.content_template = self._template("content", scheme.content, readers)
+        self.key_template = self._template("secret.key", rule.key, {})
+        self.key_is_derived = rule.key != "{secret}"
+        self.content_contains_secret = "secret" in self.content_template.placeholders
+        signs_time = "ts" in self.content_template.placeholders or "ts" in self.key_template.placeholders
         enforces_time = scheme.timestamp is not None and scheme.timestamp.enforced
         self.timestamp_needed = signs_time or enforces_time
         if signs_time and scheme.timestamp is None:
             self._faults.append("timestamp: {ts} is signed, so its location is required")
-        self.proving_headers, self.signing_headers, self.all_headers = self._header_names(scheme)
+        self.proving_headers, self.signing_headers, self.used_headers = self._header_names(scheme)
 
     def check(self) -> None:
         """Raise `ValueError` with the name of each wrong field."""
@@ -408,8 +411,8 @@ class CompiledScheme:
         if scheme.signed_headers is not None:
             proving.add(scheme.signed_headers.header)
         ids = {source.partition(":")[2] for source in scheme.delivery_id if source.startswith("header:")}
-        signed = {name.partition(":")[2] for name in self.content.placeholders if name.startswith("header:")}
-        used = proving | signed | (ids if "id" in self.content.placeholders else set())
+        signed = {name.partition(":")[2] for name in self.content_template.placeholders if name.startswith("header:")}
+        used = proving | signed | (ids if "id" in self.content_template.placeholders else set())
         # An event's id is not a credential, so a webhook may have its header as the delivery id header.
         return _encoded(proving - ids), _encoded((proving | signed) - ids), _encoded(used)
 

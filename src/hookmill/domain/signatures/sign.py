@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from hookmill.domain.errors import Invalid
 from hookmill.domain.payload import Json
 from hookmill.domain.signatures.encoding import Encoding, base64_secret, encode, encode_time, hex_secret
-from hookmill.domain.signatures.key import RSA_BITS_MIN, shared_key
-from hookmill.domain.signatures.reading import SignedRequest, Verification
+from hookmill.domain.signatures.key import RSA_BITS_MIN, decode_secret
+from hookmill.domain.signatures.reading import RequestValues, SignedRequest
 from hookmill.domain.signatures.scheme import Algorithm, Jwt, Scheme, SecretDecoding
 
 JWT_LIFETIME_SECONDS: Final = 300
@@ -69,12 +69,12 @@ def sign(
     draft.add_body_hash()
     draft.add_signed_headers()
     if scheme.jwt is not None:
-        signature = _jwt(scheme.jwt, shared_key(scheme, secret_text), draft.body, at_us)
+        signature = _jwt(scheme.jwt, decode_secret(scheme, secret_text), draft.body, at_us)
     else:
-        verification = draft.verification(time_text)
+        values = draft.request_values(time_text)
         if not scheme.algorithm.uses_public_key:
-            verification.secret = shared_key(scheme, secret_text)
-        signature = _signature(scheme, secret_text, verification)
+            values.secret = decode_secret(scheme, secret_text)
+        signature = _signature(scheme, secret_text, values)
     draft.add_signature(scheme.signature.prefix + signature, time_text)
     return Signed(draft.headers, draft.body, draft.url)
 
@@ -99,7 +99,7 @@ class _Draft:
         if not self.scheme.delivery_id:
             return
         location = self.scheme.delivery_id[0]
-        is_signed = not self.scheme.compiled.content.placeholders.isdisjoint({"id", location})
+        is_signed = not self.scheme.compiled.content_template.placeholders.isdisjoint({"id", location})
         if delivery_id is None and is_signed:
             # Derived from the body and the time, so that a retry of the same event has the same id.
             delivery_id = "msg_" + sha256(b"%d %s" % (self.at_us, self.body)).hexdigest()[:32]
@@ -112,7 +112,7 @@ class _Draft:
             return b""
         time_text = encode_time(self.at_us, timestamp.unit)
         location = timestamp.sources[0]
-        if not location.startswith("json:") or location in self.scheme.compiled.content.placeholders:
+        if not location.startswith("json:") or location in self.scheme.compiled.content_template.placeholders:
             self.put(location, time_text)
         return time_text.encode()
 
@@ -130,11 +130,11 @@ class _Draft:
             names = sorted({name.lower() for name, _ in self.headers} | {rule.header})
             self.headers.append((rule.header, ",".join(names)))
 
-    def verification(self, time_text: bytes) -> Verification:
+    def request_values(self, time_text: bytes) -> RequestValues:
         headers = {name.lower().encode(): value.encode() for name, value in self.headers}
-        verification = Verification(SignedRequest(headers, frozenset(), self.body, self.url))
-        verification.timestamp = time_text
-        return verification
+        values = RequestValues(SignedRequest(headers, frozenset(), self.body, self.url))
+        values.timestamp = time_text
+        return values
 
     def add_signature(self, signature: str, time_text: bytes) -> None:
         entries, timestamp = self.scheme.signature.entries, self.scheme.timestamp
@@ -175,17 +175,17 @@ def _with_value(scheme: Scheme, body: bytes, path: str, value: str) -> bytes:
     return json.dumps(root, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
-def _signature(scheme: Scheme, secret_text: str, verification: Verification) -> str:
+def _signature(scheme: Scheme, secret_text: str, values: RequestValues) -> str:
     compiled = scheme.compiled
     if scheme.algorithm is Algorithm.TOKEN:
-        return verification.secret.decode()
-    content = compiled.content.fill(verification)
+        return values.secret.decode()
+    content = compiled.content_template.fill(values)
     if content is None:
         raise Invalid(f"{scheme.title} signs values that this request does not have: {scheme.content}")
     if scheme.algorithm.uses_public_key:
         value = _sign_with_private_key(scheme, secret_text, content)
     elif compiled.family == "hmac":
-        value = hmac.digest(compiled.key.fill(verification) or verification.secret, content, compiled.digest)
+        value = hmac.digest(compiled.key_template.fill(values) or values.secret, content, compiled.digest)
     else:
         value = new_digest(compiled.digest, content, usedforsecurity=False).digest()
     return encode(scheme.signature.encoding, value)

@@ -1,7 +1,7 @@
 """Verifies the signature of a request. Never raises, whatever the client sent.
 
 Comparisons take constant time: each signature of the request is compared with each active key, over equal lengths, and
-no match ends the loop early. The signature is verified first, its age last.
+the loop continues after a match. The signature is verified first, its age last.
 """
 
 import hmac
@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from hookmill.domain.payload import Json, NotJson, parse
 from hookmill.domain.signatures.encoding import Encoding, base64url, decoder, seconds_since_1970
 from hookmill.domain.signatures.key import Key, PublicKey
-from hookmill.domain.signatures.reading import SignedRequest, Verification
+from hookmill.domain.signatures.reading import RequestValues, SignedRequest
 from hookmill.domain.signatures.scheme import CompiledScheme, Jwt, Scheme, Timestamp
 
 SIGNATURE_BYTES_MAX: Final = 8192
@@ -66,7 +66,8 @@ class Unverified:
 
     reason: Failure
     seconds: int = 0
-    """For `STALE`, the signature's age; for `AHEAD`, its distance from now."""
+    """For `STALE`, the signature's age; for a stale JWT, the time since its expiry. For `AHEAD`, the time until the
+    signature or the JWT becomes valid."""
 
 
 VerificationResult = Verified | Unverified
@@ -76,13 +77,13 @@ _VERIFIED: Final = Verified()
 def verify(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us: int) -> VerificationResult:
     """Verify that one of the active keys signed the request. `now_us` is in µs since 1970."""
     compiled = scheme.compiled
-    if not compiled.all_headers.isdisjoint(request.conflicting_headers):
+    if not compiled.used_headers.isdisjoint(request.conflicting_headers):
         # If the values were joined, an attacker's second header could add entries to a list of signatures.
         return Unverified(Failure.REPEATED_HEADER)
     if not keys:
         return Unverified(Failure.NO_KEY)
-    verification = Verification(request)
-    signatures = _read_signatures(compiled, verification)
+    values = RequestValues(request)
+    signatures = _read_signatures(compiled, values)
     if isinstance(signatures, Failure):
         return Unverified(signatures)
     if scheme.jwt is not None:
@@ -90,54 +91,57 @@ def verify(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us: 
     candidates = [decoded for signature in signatures if (decoded := compiled.decode(signature)) is not None]
     if not candidates:
         return Unverified(Failure.WRONG_ENCODING)
-    signed_at = _read_timestamp(scheme.timestamp, compiled, verification) if compiled.timestamp_needed else None
+    signed_at = _read_timestamp(scheme.timestamp, compiled, values) if compiled.timestamp_needed else None
     if isinstance(signed_at, Failure):
         return Unverified(signed_at)
-    fingerprint_input = _match(compiled, keys, verification, candidates)
-    if isinstance(fingerprint_input, Failure):
-        return Unverified(fingerprint_input)
+    matched = _match_candidates(compiled, keys, values, candidates)
+    if isinstance(matched, Failure):
+        return Unverified(matched)
     if scheme.body_hash is not None and not _url_has_digest_of_body(scheme.body_hash.query, request):
         return Unverified(Failure.BODY_CHANGED)
-    if signed_at is None:
-        return _VERIFIED
-    if scheme.timestamp is None or not scheme.timestamp.enforced:
+    if signed_at is None or scheme.timestamp is None or not scheme.timestamp.enforced:
+        # The scheme enforces no time.
         return _VERIFIED
     outside_tolerance = _outside_tolerance(scheme.timestamp, signed_at, now_us)
-    return outside_tolerance or Verified(sha256(fingerprint_input).digest()[:16])
+    if outside_tolerance is not None:
+        return outside_tolerance
+    return Verified(sha256(matched).digest()[:16])
 
 
 def delivery_id(scheme: Scheme, request: SignedRequest) -> bytes | None:
     """The provider's id of this event, from a header or the body. `request` must be verified."""
-    reader = scheme.compiled.delivery_id
-    return None if reader is None else reader(Verification(request))
+    read = scheme.compiled.read_delivery_id
+    return None if read is None else read(RequestValues(request))
 
 
-def _read_signatures(compiled: CompiledScheme, verification: Verification) -> list[bytes] | Failure:
+def _read_signatures(compiled: CompiledScheme, values: RequestValues) -> list[bytes] | Failure:
     """The signatures of the request, still encoded, without their prefix."""
-    values = [value for read in compiled.signatures if (value := read(verification)) is not None]
-    if not values:
+    signatures = [value for read in compiled.signature_readers if (value := read(values)) is not None]
+    if not signatures:
         return Failure.NO_SIGNATURE
-    if sum(map(len, values)) > SIGNATURE_BYTES_MAX:
+    if sum(map(len, signatures)) > SIGNATURE_BYTES_MAX:
         return Failure.TOO_LONG
     if compiled.entries is not None:
-        values = [entry for value in values for entry in _entries(compiled, value, verification)]
-        if not values:
+        signatures = [entry for header in signatures for entry in _listed_signatures(compiled, header, values)]
+        if not signatures:
             return Failure.NO_ENTRY
-    if len(values) > CANDIDATES_MAX:
+    if len(signatures) > CANDIDATES_MAX:
         return Failure.TOO_MANY
     prefix = compiled.prefix
     if not prefix:
-        return values
-    return [value[len(prefix) :] for value in values if value.startswith(prefix)] or Failure.WRONG_PREFIX
+        return signatures
+    return [text[len(prefix) :] for text in signatures if text.startswith(prefix)] or Failure.WRONG_PREFIX
 
 
-def _entries(compiled: CompiledScheme, header: bytes, verification: Verification) -> list[bytes]:
-    """The signatures in a header that contains a list. Stores the list's timestamp in `verification`."""
-    parts = [part.strip(b" \t") for part in header.split(compiled.split)]
+def _listed_signatures(compiled: CompiledScheme, header: bytes, values: RequestValues) -> list[bytes]:
+    """The signatures in a header that contains a list. Stores the list's timestamp in `values`."""
+    parts = [part.strip(b" \t") for part in header.split(compiled.separator)]
     assert compiled.entries is not None
     if compiled.entries.positional:
-        verification.listed_timestamp = parts[0]
+        # `1700000000,abc`: the time, then signatures.
+        values.timestamp_in_signature_header = parts[0]
         return parts[1:]
+    # `v1,abc` has a tag, and `v1=abc` has a name.
     delimiter = b"," if compiled.entries.tag else b"="
     signatures, timestamps = [], set()
     for part in parts:
@@ -147,60 +151,64 @@ def _entries(compiled: CompiledScheme, header: bytes, verification: Verification
         elif separator and name == compiled.timestamp_entry_name:
             timestamps.add(value)
     # With two different timestamps, it is unclear which one was signed.
-    verification.listed_timestamp = timestamps.pop() if len(timestamps) == 1 else None
+    values.timestamp_in_signature_header = timestamps.pop() if len(timestamps) == 1 else None
     return signatures
 
 
-def _read_timestamp(timestamp: Timestamp | None, compiled: CompiledScheme, verification: Verification) -> int | Failure:
+def _read_timestamp(timestamp: Timestamp | None, compiled: CompiledScheme, values: RequestValues) -> int | Failure:
     assert timestamp is not None
-    assert compiled.timestamp is not None
-    text = compiled.timestamp(verification)
+    assert compiled.read_timestamp is not None
+    text = compiled.read_timestamp(values)
     if not text:
         return Failure.NO_TIMESTAMP
     seconds = seconds_since_1970(text, timestamp.unit)
     if seconds is None:
         return Failure.BAD_TIMESTAMP
-    verification.timestamp = text
+    values.timestamp = text
     return seconds
 
 
-def _match(
-    compiled: CompiledScheme, keys: Sequence[Key], verification: Verification, candidates: list[bytes]
+def _match_candidates(
+    compiled: CompiledScheme, keys: Sequence[Key], values: RequestValues, candidates: list[bytes]
 ) -> bytes | Failure:
-    """The input of the fingerprint, if a candidate matches: the expected signature or, for a public key, the content.
+    """The expected signature, if a candidate equals it; for a public key, the content that a candidate signs.
 
-    Two encodings of one signature have the same fingerprint.
+    The fingerprint is its digest, so two encodings of one signature have the same fingerprint.
     """
-    content = None if compiled.keyed_content else compiled.content.fill(verification)
-    if content is None and not compiled.keyed_content:
+    content = None if compiled.content_contains_secret else compiled.content_template.fill(values)
+    if content is None and not compiled.content_contains_secret:
         return Failure.INCOMPLETE
-    fingerprint_input = None
+    matched = None
     for key in keys:
-        verification.secret = key.shared
-        if compiled.keyed_content:
-            content = compiled.content.fill(verification)
+        # The content and the HMAC's key may contain the secret.
+        values.secret = key.secret_bytes
+        if compiled.content_contains_secret:
+            content = compiled.content_template.fill(values)
             if content is None:
                 return Failure.INCOMPLETE
         assert content is not None
-        if key.public is not None:
+        if key.public_key is not None:
             for candidate in candidates:
-                if _public_key_verifies(key.public, candidate, content):
-                    fingerprint_input = content
+                if _public_key_verifies(key.public_key, candidate, content):
+                    matched = content
             continue
-        expected = _expected_signature(compiled, key, verification, content)
+        expected = _expected_signature(compiled, key, values, content)
         for candidate in candidates:
             if hmac.compare_digest(expected, candidate):
-                fingerprint_input = expected
-    return Failure.MISMATCH if fingerprint_input is None else fingerprint_input
+                matched = expected
+    return Failure.MISMATCH if matched is None else matched
 
 
-def _expected_signature(compiled: CompiledScheme, key: Key, verification: Verification, content: bytes) -> bytes:
+def _expected_signature(compiled: CompiledScheme, key: Key, values: RequestValues, content: bytes) -> bytes:
     if compiled.family == "hmac":
-        hmac_key = (compiled.key.fill(verification) or key.shared) if compiled.key_differs else key.shared
+        hmac_key = key.secret_bytes
+        if compiled.key_is_derived:
+            hmac_key = compiled.key_template.fill(values) or key.secret_bytes
         return hmac.digest(hmac_key, content, compiled.digest)
     if compiled.family == "token":
-        # `decode` returns a token's digest, so both sides have equal length.
-        return sha256(key.shared).digest()
+        # For tokens, `compiled.decode` hashes the candidate, so both sides have equal length.
+        return sha256(key.secret_bytes).digest()
+    # The family `hash`: a plain digest of content that contains the secret.
     return new_digest(compiled.digest, content, usedforsecurity=False).digest()
 
 
@@ -255,7 +263,7 @@ def _verify_jwt(
     verified = None
     for key in keys:
         for jwt in jwts:
-            if hmac.compare_digest(hmac.digest(key.shared, jwt.signed, "sha256"), jwt.signature):
+            if hmac.compare_digest(hmac.digest(key.secret_bytes, jwt.signed, "sha256"), jwt.signature):
                 verified = jwt
     if verified is None:
         return Unverified(Failure.MISMATCH)
@@ -266,7 +274,7 @@ def _verify_jwt(
 
 
 def _split_jwt(token: bytes) -> _JwtParts | None:
-    """The parts of a JWT with the algorithm HS256. An attacker could choose the algorithm `none`."""
+    """The parts of a JWT that HS256 signs. None for any other `alg`: an attacker could choose `none`."""
     parts = token.split(b".")
     if len(parts) != 3:
         return None
