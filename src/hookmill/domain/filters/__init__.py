@@ -20,11 +20,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hookmill.domain.errors import Fault
+from hookmill.domain.filters.compiler import (
+    CONDITIONS_MAX,
+    CONDITIONS_PER_FIELD_MAX,
+    DEPTH_MAX,
+    FilterCompiler,
+    Position,
+)
 from hookmill.domain.filters.explanation import CLOSEST_OF, ConditionOutcome, Explanation, outcomes
 from hookmill.domain.filters.globs import PATTERN_CHARACTERS_MAX
 from hookmill.domain.filters.names import CONTRACT, fields_in, with_fields
 from hookmill.domain.filters.operators import ALTERNATIVES_MAX, OPERATORS, SET_VALUES_MAX, Operator
-from hookmill.domain.filters.reading import CONDITIONS_MAX, CONDITIONS_PER_FIELD_MAX, DEPTH_MAX, Position, Reader
 from hookmill.domain.filters.rendering import SHOWN_CHARACTERS_MAX, filter_to_json, pointer_step
 from hookmill.domain.filters.rules import Rule
 from hookmill.domain.filters.shortcut import REQUIRED_MAX, required
@@ -69,20 +75,20 @@ def compile_filter(source: Json) -> CompiledFilter | list[Fault]:
 
     A Python float counts as its shortest decimal form. `payload.parse` returns decimals exactly.
     """
-    reader = Reader()
+    compiler = FilterCompiler()
     matches_all = type(source) is dict and not source
-    rule = reader.rule(source, Position()) if not matches_all else None
-    reader.refuse_expensive()
-    if reader.problems:
-        return reader.problems
+    rule = compiler.compile_rule(source, Position()) if not matches_all else None
+    compiler.refuse_expensive()
+    if compiler.problems:
+        return compiler.problems
     source_json = filter_to_json(source)
     if len(source_json) > SOURCE_CHARACTERS_MAX:
-        reader.refuse(Position(), f"The filter has more than {SOURCE_CHARACTERS_MAX:,} characters. Shorten it.")
-        return reader.problems
+        compiler.refuse(Position(), f"The filter has more than {SOURCE_CHARACTERS_MAX:,} characters. Shorten it.")
+        return compiler.problems
     return CompiledFilter(
         source=source,
         source_json=source_json,
-        beyond_contract=tuple(reader.beyond_contract),
+        beyond_contract=tuple(compiler.beyond_contract),
         rule=rule,
         required=tuple(required(rule))[:REQUIRED_MAX] if rule is not None else (),
     )

@@ -11,9 +11,9 @@ FIELDS: Final = "$fields"
 """The operator whose operand contains only fields."""
 
 
-def is_operator_name(key: Any, *, at_top: bool) -> bool:
-    """Whether the key is an operator. At the filter's top level, the contract's names are fields."""
-    return type(key) is str and (key.startswith("$") or (key in CONTRACT and not at_top))
+def is_operator_name(key: Any, *, is_body: bool) -> bool:
+    """Whether the key is an operator. `is_body`: at the filter's top level, where the contract's names are fields."""
+    return type(key) is str and (key.startswith("$") or (key in CONTRACT and not is_body))
 
 
 def is_misspelt_operator(key: str) -> bool:
@@ -34,27 +34,27 @@ _WITHOUT_PUNCTUATION: Final = str.maketrans("", "", "$_- ")
 _LETTERS: Final = frozenset(map(letters_of, CONTRACT))
 
 
-def fields_in(source: Mapping[str, Json], *, at_top: bool) -> Mapping[str, Json] | None:
+def fields_in(source: Mapping[str, Json], *, is_body: bool) -> Mapping[str, Json] | None:
     """The fields in this object of a filter; None if it contains only operators."""
     if FIELDS in source:
         fields: Mapping[str, Json] = source[FIELDS]
         return fields
-    if any(is_operator_name(key, at_top=at_top) for key in source):
+    if any(is_operator_name(key, is_body=is_body) for key in source):
         return None
     return source
 
 
-def with_fields(source: Mapping[str, Json], fields: Mapping[str, Json], *, at_top: bool) -> dict[str, Json]:
+def with_fields(source: Mapping[str, Json], fields: Mapping[str, Json], *, is_body: bool) -> dict[str, Json]:
     """The object with these fields instead of its own. If necessary, the fields are in `$fields`."""
     operators = {
-        key: operand for key, operand in source.items() if key != FIELDS and is_operator_name(key, at_top=at_top)
+        key: operand for key, operand in source.items() if key != FIELDS and is_operator_name(key, is_body=is_body)
     }
     if not fields:
         return operators
-    if operators or FIELDS in source or any(_needs_fields_operator(name, at_top=at_top) for name in fields):
+    if operators or FIELDS in source or any(_needs_fields_operator(name, is_body=is_body) for name in fields):
         return {**operators, FIELDS: dict(fields)}
     return dict(fields)
 
 
-def _needs_fields_operator(name: str, *, at_top: bool) -> bool:
-    return is_operator_name(name, at_top=at_top) or (not at_top and is_misspelt_operator(name))
+def _needs_fields_operator(name: str, *, is_body: bool) -> bool:
+    return is_operator_name(name, is_body=is_body) or (not is_body and is_misspelt_operator(name))

@@ -19,11 +19,11 @@ from hookmill.domain.filters.shortcut import (
     spelled_to_end,
     spelled_whole,
 )
-from hookmill.domain.filters.values import KINDS, MISSING, NUMBERS, Number, Threshold, ValueSet, scalar, threshold
+from hookmill.domain.filters.values import KINDS, MISSING, NUMBERS, Number, Threshold, ValueSet, threshold, typed_scalar
 from hookmill.domain.payload import Json
 
 if TYPE_CHECKING:
-    from hookmill.domain.filters.reading import Position, Reader
+    from hookmill.domain.filters.compiler import FilterCompiler, Position
 
 SET_VALUES_MAX: Final = 32
 ALTERNATIVES_MAX: Final = 10
@@ -40,15 +40,15 @@ class Operator:
     """When the operator holds; it continues "It holds if"."""
     schema: Mapping[str, Json]
     """The JSON Schema of the operand."""
-    read: "Callable[[Reader, Json, Position], Any]"
-    """Validates and compiles the operand. Returns None after it has reported problems to the reader."""
+    read: "Callable[[FilterCompiler, Json, Position], Any]"
+    """Validates and compiles the operand. Returns None after it has reported problems to the compiler."""
     holds: Callable[[Any, Json], bool]
     """Whether a field's value, which may be `MISSING`, satisfies the operand. Never raises."""
     required: Callable[[Any], Group] = lambda _: ()
     """Strings of which a matching body contains at least one; empty if no such strings can be determined."""
     parts: Callable[[Any], Sequence[Rule]] = lambda _: ()
     """The rules in the operand. An explanation shows each of them."""
-    rule: "Callable[[Operator, Any, Json], Rule]" = Condition
+    make_rule: "Callable[[Operator, Any, Json], Rule]" = Condition
     """Makes the rule from the operator, the compiled operand and the operand's source."""
     may_take_body: bool = False
     """Whether the operator is allowed at the filter's top level, where it applies to the whole body."""
@@ -61,20 +61,20 @@ class Operator:
 # Sets
 
 
-def _read_set(reader: "Reader", source: Json, at: "Position") -> ValueSet | None:
+def _read_set(compiler: "FilterCompiler", source: Json, at: "Position") -> ValueSet | None:
     if type(source) is not list:
-        reader.refuse(at, 'Write an array of values, such as ["opened", "closed"].')
+        compiler.refuse(at, 'Write an array of values, such as ["opened", "closed"].')
         return None
     if not source:
-        reader.refuse(at, "An empty array matches no value. List at least one, or leave the field out.")
+        compiler.refuse(at, "An empty array matches no value. List at least one, or leave the field out.")
         return None
     if len(source) > SET_VALUES_MAX:
-        reader.refuse(at, f"{len(source)} values in one array. Keep to {SET_VALUES_MAX} or fewer.")
+        compiler.refuse(at, f"{len(source)} values in one array. Keep to {SET_VALUES_MAX} or fewer.")
         return None
-    values = [scalar(value) for value in source]
+    values = [typed_scalar(value) for value in source]
     for index, value in enumerate(values):
         if value is None:
-            reader.refuse(at.step(index), "Write a string, a finite number, true, false or null.")
+            compiler.refuse(at.element(index), "Write a string, a finite number, true, false or null.")
     return None if None in values else frozenset(value for value in values if value is not None)
 
 
@@ -96,9 +96,9 @@ def _required_of_set(expected: ValueSet) -> Group:
 # Presence
 
 
-def _read_flag(reader: "Reader", source: Json, at: "Position") -> bool | None:
+def _read_flag(compiler: "FilterCompiler", source: Json, at: "Position") -> bool | None:
     if type(source) is not bool:
-        reader.refuse(at, "Write true (the field must be present) or false (it must be absent).")
+        compiler.refuse(at, "Write true (the field must be present) or false (it must be absent).")
         return None
     return source
 
@@ -110,23 +110,23 @@ def _exists(expected: bool, value: Json) -> bool:
 # Strings
 
 
-def _read_text(reader: "Reader", source: Json, at: "Position") -> str | None:
+def _read_text(compiler: "FilterCompiler", source: Json, at: "Position") -> str | None:
     if type(source) is not str or not source:
-        reader.refuse(at, 'Write a string of one or more characters, such as "refs/heads/".')
+        compiler.refuse(at, 'Write a string of one or more characters, such as "refs/heads/".')
         return None
     return source
 
 
-def _read_glob(reader: "Reader", source: Json, at: "Position") -> Glob | None:
+def _read_glob(compiler: "FilterCompiler", source: Json, at: "Position") -> Glob | None:
     if type(source) is not str:
-        reader.refuse(at, 'Write a string, such as "release/*".')
+        compiler.refuse(at, 'Write a string, such as "release/*".')
         return None
     if len(source) > PATTERN_CHARACTERS_MAX:
-        reader.refuse(at, f"{len(source):,} characters in one pattern. Keep to {PATTERN_CHARACTERS_MAX} or fewer.")
+        compiler.refuse(at, f"{len(source):,} characters in one pattern. Keep to {PATTERN_CHARACTERS_MAX} or fewer.")
         return None
     glob = read_glob(source)
     if glob is None:
-        reader.refuse(at, r"A backslash must precede *, ? or another backslash. To match a backslash, write two.")
+        compiler.refuse(at, r"A backslash must precede *, ? or another backslash. To match a backslash, write two.")
     return glob
 
 
@@ -155,10 +155,10 @@ def _required_of_glob(glob: Glob) -> Group:
 # Numbers
 
 
-def _read_threshold(reader: "Reader", source: Json, at: "Position") -> Threshold | None:
+def _read_threshold(compiler: "FilterCompiler", source: Json, at: "Position") -> Threshold | None:
     limit = threshold(source)
     if limit is None:
-        reader.refuse(at, "Write a finite number, such as 100.")
+        compiler.refuse(at, "Write a finite number, such as 100.")
     return limit
 
 
@@ -174,14 +174,14 @@ def _compared(holds: Callable[[Threshold, Number], bool]) -> Callable[[Threshold
 # Filters inside filters
 
 
-def _read_any(reader: "Reader", source: Json, at: "Position") -> tuple[Rule, ...] | None:
+def _read_any(compiler: "FilterCompiler", source: Json, at: "Position") -> tuple[Rule, ...] | None:
     if type(source) is not list or not source:
-        reader.refuse(at, f"Write an array of alternatives, such as {_ALTERNATIVES[at.is_body]}.")
+        compiler.refuse(at, f"Write an array of alternatives, such as {_ALTERNATIVES[at.is_body]}.")
         return None
     if len(source) > ALTERNATIVES_MAX:
-        reader.refuse(at, f"{len(source)} alternatives in one array. Keep to {ALTERNATIVES_MAX} or fewer.")
+        compiler.refuse(at, f"{len(source)} alternatives in one array. Keep to {ALTERNATIVES_MAX} or fewer.")
         return None
-    return tuple(reader.rule(each, at.inside(index)) for index, each in enumerate(source))
+    return tuple(compiler.compile_rule(alternative, at.nested(index)) for index, alternative in enumerate(source))
 
 
 _ALTERNATIVES: Final = {
@@ -197,19 +197,19 @@ def _holds_for_any(alternatives: Sequence[Rule], value: Json) -> bool:
     return False
 
 
-def _read_negated(reader: "Reader", source: Json, at: "Position") -> Rule:
-    return reader.rule(source, at.inside())
+def _read_negated(compiler: "FilterCompiler", source: Json, at: "Position") -> Rule:
+    return compiler.compile_rule(source, at.nested())
 
 
 def _holds_not(rule: Rule, value: Json) -> bool:
     return not rule.holds(value)
 
 
-def _read_fields(reader: "Reader", source: Json, at: "Position") -> ObjectRule | None:
+def _read_fields(compiler: "FilterCompiler", source: Json, at: "Position") -> ObjectRule | None:
     if type(source) is not dict or not source:
-        reader.refuse(at, 'Write an object of one or more fields, such as {"in": ["x"]}.')
+        compiler.refuse(at, 'Write an object of one or more fields, such as {"in": ["x"]}.')
         return None
-    return reader.fields(source, at)
+    return compiler.compile_fields(source, at)
 
 
 def _operand_as_rule(_: Operator, operand: ObjectRule, __: Json) -> Rule:
@@ -340,7 +340,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             schema={"$ref": "#/$defs/named"},
             read=_read_fields,
             holds=ObjectRule.holds,
-            rule=_operand_as_rule,
+            make_rule=_operand_as_rule,
             may_take_body=True,
         ),
     )

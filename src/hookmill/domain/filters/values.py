@@ -34,7 +34,7 @@ NUMBERS: Final = frozenset(kind for kind, name in KINDS.items() if name == "numb
 _NATIVE_BITS: Final = 63
 
 
-def scalar(source: Json) -> tuple[str, Json] | None:
+def typed_scalar(source: Json) -> tuple[str, Json] | None:
     """The kind and the value; None if the value is not a JSON scalar."""
     if type(source) is float:
         return ("number", Decimal(repr(source))) if math.isfinite(source) else None
@@ -65,7 +65,7 @@ class Threshold:
 
 def threshold(source: Json) -> Threshold | None:
     """The threshold; None if the source is not a finite number."""
-    kind, number = scalar(source) or ("", None)
+    kind, number = typed_scalar(source) or ("", None)
     if kind != "number" or number is None:
         return None
     if type(number) is VastNumber:

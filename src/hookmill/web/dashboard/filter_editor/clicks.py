@@ -37,11 +37,11 @@ def with_event(typed: str, event: str) -> str:
 
 
 def _toggled_in(
-    source: Mapping[str, Json], steps: tuple[str, ...], value: Json, at: str = "", *, at_top: bool = True
+    source: Mapping[str, Json], steps: tuple[str, ...], value: Json, at: str = "", *, is_body: bool = True
 ) -> dict[str, Json]:
     name, *rest = steps
-    fields = fields_in(source, at_top=at_top)
-    if fields is None and not at_top:
+    fields = fields_in(source, is_body=is_body)
+    if fields is None and not is_body:
         raise CannotAdd(_ASKS_FOR_VALUES.format(at))
     wanted = {} if fields is None else fields
     place = f"{at}/{pointer_step(name)}"
@@ -49,11 +49,11 @@ def _toggled_in(
     if not rest:
         changed = _toggled(inside, value, place)
     elif type(inside) is dict:
-        changed = _toggled_in(inside, tuple(rest), value, place, at_top=False)
+        changed = _toggled_in(inside, tuple(rest), value, place, is_body=False)
     else:
         raise CannotAdd(_ASKS_FOR_VALUES.format(place))
     others = {key: of for key, of in wanted.items() if key != name}
-    return with_fields(source, {**wanted, name: changed} if changed else others, at_top=at_top)
+    return with_fields(source, {**wanted, name: changed} if changed else others, is_body=is_body)
 
 
 _ASKS_FOR_VALUES: Final = (
@@ -67,7 +67,7 @@ def _toggled(wanted: Json, value: Json, place: str) -> Json:
         return [value]
     if type(wanted) is list:
         return _in_or_out(wanted, value)
-    if not with_fields(wanted, {}, at_top=False):
+    if not with_fields(wanted, {}, is_body=False):
         raise CannotAdd(
             f"The filter has conditions on fields inside {place}, so it can't match its value. Change them first."
         )

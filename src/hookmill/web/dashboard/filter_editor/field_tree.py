@@ -129,7 +129,7 @@ def _why_not(steps: tuple[str, ...], value: Json) -> str:
         return "the number has too many digits for a filter"
     wanted: Json = [kept]
     for level in range(len(steps) - 1, -1, -1):
-        wanted = with_fields({}, {steps[level]: wanted}, at_top=level == 0)
+        wanted = with_fields({}, {steps[level]: wanted}, is_body=level == 0)
     compiled = compile_filter(wanted)
     return "" if isinstance(compiled, CompiledFilter) else compiled[0].message
 
@@ -150,7 +150,7 @@ def value_shown(value: Json) -> str:
 def _is_asked_for(source: Json, steps: tuple[str, ...], value: Json) -> bool:
     wanted = source
     for level, name in enumerate(steps):
-        fields = fields_in(wanted, at_top=level == 0) if type(wanted) is dict else None
+        fields = fields_in(wanted, is_body=level == 0) if type(wanted) is dict else None
         if fields is None or name not in fields:
             return False
         wanted = fields[name]

@@ -10,7 +10,7 @@ from hookmill.domain.filters.names import is_misspelt_operator, is_operator_name
 from hookmill.domain.filters.operators import OPERATORS, Operator
 from hookmill.domain.filters.rendering import pointer_step, shown
 from hookmill.domain.filters.rules import AllOf, Condition, ObjectRule, Rule, all_of
-from hookmill.domain.filters.values import MISSING, scalar
+from hookmill.domain.filters.values import MISSING, typed_scalar
 from hookmill.domain.payload import Json
 
 DEPTH_MAX: Final = 10
@@ -20,11 +20,11 @@ CONDITIONS_MAX: Final = 64
 CONDITIONS_PER_FIELD_MAX: Final = 10
 """The number of conditions on one field. Each may scan a long array, so this limits the evaluation time of a filter."""
 _CONDITIONS_AND_PROBLEMS_MAX: Final = 1_000
-"""Reading stops at this number. The filter is rejected in any case."""
+"""Compilation stops at this number. By then, the filter is over a limit or has problems."""
 _NAME_SHOWN_MAX: Final = 40
 
-UNREADABLE_RULE: Final = AllOf(())
-"""A placeholder for a rule that can't be read."""
+PLACEHOLDER_RULE: Final = AllOf(())
+"""Stands for a rule that can't be compiled, and for the fields of an object that has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +40,20 @@ class Position:
     def is_body(self) -> bool:
         return not self.field_path
 
-    def step(self, step: str | int) -> "Position":
-        """A position on the same level: an operator's operand, or a value in the operand."""
-        return replace(self, pointer=f"{self.pointer}/{step}")
+    def operand(self, operator: str) -> "Position":
+        """The operand of an operator at this position, on the same level."""
+        return replace(self, pointer=f"{self.pointer}/{operator}")
 
-    def inside(self, index: int | None = None) -> "Position":
+    def element(self, index: int) -> "Position":
+        """An element of the array at this position, on the same level."""
+        return replace(self, pointer=f"{self.pointer}/{index}")
+
+    def nested(self, index: int | None = None) -> "Position":
         """A position one level deeper, for the same field: the content of `$any` or `$not`."""
         pointer = self.pointer if index is None else f"{self.pointer}/{index}"
         return replace(self, pointer=pointer, depth=self.depth + 1)
 
-    def field(self, name: str) -> "Position":
+    def nested_field(self, name: str) -> "Position":
         """A position one level deeper, for a nested field."""
         return Position(
             pointer=f"{self.pointer}/{pointer_step(name)}", depth=self.depth + 1, field_path=(*self.field_path, name)
@@ -57,7 +61,7 @@ class Position:
 
 
 @dataclass(slots=True, kw_only=True)
-class Reader:
+class FilterCompiler:
     """Compiles a filter's source to rules, and collects every problem."""
 
     problems: list[Fault] = field(default_factory=list)
@@ -70,36 +74,37 @@ class Reader:
     def refuse(self, at: Position, message: str) -> None:
         self.problems.append(Fault(at.pointer, message))
 
-    def rule(self, source: Json, at: Position) -> Rule:
+    def compile_rule(self, source: Json, at: Position) -> Rule:
         """The rule for one value: the body, or a field."""
         if self.condition_count + len(self.problems) > _CONDITIONS_AND_PROBLEMS_MAX:
-            return UNREADABLE_RULE
+            return PLACEHOLDER_RULE
         if at.depth > DEPTH_MAX:
             self.refuse(at, f"A filter nests at most {DEPTH_MAX} levels deep. Choose a field further up.")
-            return UNREADABLE_RULE
+            return PLACEHOLDER_RULE
         if type(source) is list and not at.is_body:
-            return self._conditions({"in": source}, {"in": at}, at)
+            return self._compile_conditions({"in": source}, {"in": at}, at)
         if type(source) is not dict:
             self.refuse(at, _NOT_A_FILTER if at.is_body else f"{_NOT_AN_ARRAY}{_operator_hint(at)}")
-            return UNREADABLE_RULE
+            return PLACEHOLDER_RULE
         if not source:
             self.refuse(at, 'An empty object contains no condition. Add a field, or write {"exists": true}.')
-            return UNREADABLE_RULE
-        return self._object(source, at)
+            return PLACEHOLDER_RULE
+        return self._compile_object(source, at)
 
-    def fields(self, source: Mapping[Any, Json], at: Position) -> ObjectRule:
+    def compile_fields(self, source: Mapping[Any, Json], at: Position) -> ObjectRule:
         """The rule for an object with these fields. Every key is the name of a field."""
         rules: dict[str, Rule] = {}
         for name, condition in source.items():
             if type(name) is str:
-                rules[name] = self.rule(condition, at.field(name))
+                rules[name] = self.compile_rule(condition, at.nested_field(name))
             else:
                 self.refuse(at, f"Field names are strings. Put {shown(name)} in quotes.")
+        # An object counts as one condition on its field, because it may scan a long array of objects.
         self.conditions_of_field[at.field_path].append(at)
         return ObjectRule(rules)
 
-    def _object(self, source: Mapping[Any, Json], at: Position) -> Rule:
-        operators = {key: operand for key, operand in source.items() if is_operator_name(key, at_top=at.is_body)}
+    def _compile_object(self, source: Mapping[Any, Json], at: Position) -> Rule:
+        operators = {key: operand for key, operand in source.items() if is_operator_name(key, is_body=at.is_body)}
         fields = {key: condition for key, condition in source.items() if key not in operators}
         usable = {name: operand for name, operand in operators.items() if self._is_usable(name, at)}
         if usable and fields:
@@ -108,46 +113,53 @@ class Reader:
                 f"`{next(iter(usable))}` is an operator and {shown(next(iter(fields)))} is a field. An object contains "
                 'only operators or only fields. To use both, put the fields into {"$fields": {…}}.',
             )
-        nested = self._fields_without_misspelt_operators(fields, at) if fields else UNREADABLE_RULE
-        return self._conditions(usable, {name: at.step(name) for name in usable}, at) if usable else nested
+        # Fields beside operators are compiled too, so that their problems are reported.
+        object_rule = self._compile_usable_fields(fields, at) if fields else PLACEHOLDER_RULE
+        if not usable:
+            return object_rule
+        return self._compile_conditions(usable, {name: at.operand(name) for name in usable}, at)
 
-    def _fields_without_misspelt_operators(self, fields: dict[Any, Json], at: Position) -> Rule:
+    def _compile_usable_fields(self, fields: dict[Any, Json], at: Position) -> Rule:
+        """The rule for the fields. A misspelt operator is reported and left out."""
         remaining = dict(fields)
         for name in fields:
             if type(name) is str and not at.is_body and is_misspelt_operator(name):
-                self.refuse(at.field(name), f"Unknown operator. {_OPERATORS_ARE}{_fields_hint(name)}")
+                self.refuse(at.nested_field(name), f"Unknown operator. {_OPERATORS_ARE}{_fields_hint(name)}")
                 del remaining[name]
-        return self.fields(remaining, at)
+        return self.compile_fields(remaining, at)
 
     def _is_usable(self, name: str, at: Position) -> bool:
         """Whether the operator exists and is allowed here. If not, the problem is reported."""
         operator = OPERATORS.get(name)
         if operator is None:
-            self.refuse(at.field(name), f"{_unknown(name, at)}{_fields_hint(name)}")
+            self.refuse(at.nested_field(name), f"{_unknown_operator_message(name, at)}{_fields_hint(name)}")
             return False
         if at.is_body and not operator.may_take_body:
             message = f"`{name}` applies to one field. Write it below the field's name, as in {operator.example}."
-            self.refuse(at.step(name), f"{message}{_fields_hint(name)}")
+            self.refuse(at.operand(name), f"{message}{_fields_hint(name)}")
             return False
         return True
 
-    def _conditions(self, operators: Mapping[str, Json], positions: Mapping[str, Position], at: Position) -> Rule:
+    def _compile_conditions(
+        self, operators: Mapping[str, Json], positions: Mapping[str, Position], at: Position
+    ) -> Rule:
         rules: dict[str, Rule] = {}
         for name, source in operators.items():
-            rule = self._condition(OPERATORS[name], source, positions[name])
+            rule = self._compile_condition(OPERATORS[name], source, positions[name])
             if rule is not None:
                 rules[name] = rule
         self._refuse_contradictions(rules, at)
         return all_of(list(rules.values()))
 
-    def _condition(self, operator: Operator, source: Json, at: Position) -> Rule | None:
+    def _compile_condition(self, operator: Operator, source: Json, at: Position) -> Rule | None:
         if not operator.is_of_contract:
             self.beyond_contract.append(at.pointer)
-        problem_count = len(self.problems)
+        first_new_problem = len(self.problems)
         operand = operator.read(self, source, at)
-        if len(self.problems) > problem_count and not operator.is_of_contract and type(source) in (list, dict):
-            self._add_fields_hint(problem_count, operator.name, at)
-        rule = operator.rule(operator, operand, source) if operand is not None else None
+        if len(self.problems) > first_new_problem and not operator.is_of_contract and type(source) in (list, dict):
+            self._add_fields_hint(first_new_problem, operator.name, at)
+        rule = operator.make_rule(operator, operand, source) if operand is not None else None
+        # `$fields` does not count. `$any` and `$not` count, and so do their parts; only the parts count for the field.
         if not isinstance(rule, ObjectRule):
             self.condition_count += 1
             if rule is not None and not operator.parts(operand):
@@ -170,7 +182,7 @@ class Reader:
     def _add_fields_hint(self, index: int, name: str, at: Position) -> None:
         """Add a hint to the problem at `index`: the user may have meant a field with the operator's name."""
         problem = self.problems[index]
-        if problem.pointer.count("/") <= at.pointer.count("/") + 1 and '{"$fields"' not in problem.message:
+        if _is_at_operand_or_element(problem, at) and '{"$fields"' not in problem.message:
             self.problems[index] = Fault(problem.pointer, f"{problem.message}{_fields_hint(name)}")
 
     def _refuse_contradictions(self, rules: Mapping[str, Rule], at: Position) -> None:
@@ -178,13 +190,15 @@ class Reader:
         if isinstance(exists, Condition) and exists.operand is False:
             for name, rule in rules.items():
                 if rule is not exists and not rule.holds(MISSING):
-                    self.refuse(at.step("exists"), f"`{name}` fails for an absent field. Remove `exists` or `{name}`.")
+                    self.refuse(
+                        at.operand("exists"), f"`{name}` fails for an absent field. Remove `exists` or `{name}`."
+                    )
                     break
         in_values, not_in_values = rules.get("in"), rules.get("not_in")
         if isinstance(in_values, Condition) and isinstance(not_in_values, Condition):
             for index, value in enumerate(not_in_values.source):
-                if scalar(value) in in_values.operand:
-                    position = at.step("not_in").step(index)
+                if typed_scalar(value) in in_values.operand:
+                    position = at.operand("not_in").element(index)
                     self.refuse(position, "`in` and `not_in` both contain this value. Remove one of them.")
 
 
@@ -193,15 +207,21 @@ _NOT_A_FILTER: Final = 'A filter is an object such as {"action": ["opened"]}.'
 _NOT_AN_ARRAY: Final = 'Write the values as an array, such as ["opened"], or an object for nested fields.'
 
 
+def _is_at_operand_or_element(problem: Fault, operand: Position) -> bool:
+    """Whether the problem is at the operand or directly in it, not in a nested filter."""
+    return problem.pointer.count("/") <= operand.pointer.count("/") + 1
+
+
 def _operator_hint(at: Position) -> str:
     """A hint for a user who wrote a plain value, perhaps as the operand of an operator."""
     if at.depth == 1:
+        # At the top level, every name is a field's.
         return ""
     name = at.pointer.rpartition("/")[2]
     return f" For the operator write `${name}`." if f"${name}" in OPERATORS else f" {_OPERATORS_ARE}"
 
 
-def _unknown(name: str, at: Position) -> str:
+def _unknown_operator_message(name: str, at: Position) -> str:
     # Imported here, because it is rarely needed and would delay the start of every command.
     from difflib import get_close_matches
 
