@@ -34,7 +34,7 @@ from hookmill.domain.errors import StoreUnavailable
 from hookmill.domain.event import event_type
 from hookmill.domain.ids import DeliveryKey, time_ordered
 from hookmill.domain.limits import WINDOW_SECONDS
-from hookmill.domain.webhook import AuthMode, LiveWebhook
+from hookmill.domain.webhook import AuthMode, IngressWebhook
 from hookmill.store.admission.group_commit import GroupCommit
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection, RunToStart
 from hookmill.store.admission.snapshot import Snapshot
@@ -101,7 +101,7 @@ class Ingress:
         try:
             while deadline is None or time.monotonic() < deadline:
                 if webhook is None or not _takes(webhook, attempt):
-                    webhook = await self._snapshot.revalidated(attempt.uid)
+                    webhook = await self._snapshot.revalidate(attempt.uid)
                     if webhook is None or not _takes(webhook, attempt):
                         return self._not_found(webhook, attempt)
 
@@ -119,14 +119,14 @@ class Ingress:
                 if not isinstance(outcome, Stale):
                     return _answer(outcome, plan)
                 deadline = deadline or time.monotonic() + REEVALUATE_SECONDS_MAX
-                webhook = await self._snapshot.revalidated(attempt.uid)
+                webhook = await self._snapshot.revalidate(attempt.uid)
         except StoreUnavailable:
             return Unavailable()
         return Unavailable()
 
     def _evaluate(
         self,
-        webhook: LiveWebhook,
+        webhook: IngressWebhook,
         attempt: Attempt,
         authentication: Authentication | None,
         body: bytes | TooLarge | None,
@@ -157,7 +157,7 @@ class Ingress:
         return self._acceptance(webhook, attempt, authentication, body, parsed)
 
     def _acceptance(
-        self, webhook: LiveWebhook, attempt: Attempt, proof: Authentic, body: bytes, parsed: payload.Parsed
+        self, webhook: IngressWebhook, attempt: Attempt, proof: Authentic, body: bytes, parsed: payload.Parsed
     ) -> Acceptance:
         log_details = _log_details(webhook, attempt, parsed)
         event = log_details.event if log_details is not None else None
@@ -190,7 +190,7 @@ class Ingress:
 
     def _authentication_failure(
         self,
-        webhook: LiveWebhook,
+        webhook: IngressWebhook,
         attempt: Attempt,
         authentication: Authentication | None,
         body: bytes | TooLarge | None,
@@ -212,7 +212,7 @@ class Ingress:
 
     def _rejection(
         self,
-        webhook: LiveWebhook,
+        webhook: IngressWebhook,
         attempt: Attempt,
         label: Label,
         limit: RateLimit,
@@ -235,7 +235,7 @@ class Ingress:
             log_details=log_details,
         )
 
-    async def _admit(self, plan: Plan, webhook: LiveWebhook, attempt: Attempt) -> Admission:
+    async def _admit(self, plan: Plan, webhook: IngressWebhook, attempt: Attempt) -> Admission:
         if not self._has_room():
             return Unavailable()
         limit_key = plan.webhook_no, plan.rate_limit
@@ -250,7 +250,7 @@ class Ingress:
         return outcome
 
     async def _limited_from_memory(
-        self, limit_key: tuple[int, int], webhook: LiveWebhook, attempt: Attempt
+        self, limit_key: tuple[int, int], webhook: IngressWebhook, attempt: Attempt
     ) -> RateLimited | None:
         """A 429 without a write, if the rate limit is still exceeded and the stored webhook has not changed."""
         opens_at = self._limited_until[limit_key]
@@ -258,13 +258,13 @@ class Ingress:
         if not 0 < opens_at - attempt.received_at <= WINDOW_SECONDS * 1_000_000:
             del self._limited_until[limit_key]
             return None
-        current = await self._snapshot.revalidated(attempt.uid)
+        current = await self._snapshot.revalidate(attempt.uid)
         if current is None or current.revision != webhook.revision:
             return None
         self._count_dropped(webhook.no, attempt, _DROPPED_FOR[RateLimit(limit_key[1])])
         return rate_limited(attempt.received_at, opens_at)
 
-    def _not_found(self, webhook: LiveWebhook | None, attempt: Attempt) -> NoSuchWebhook:
+    def _not_found(self, webhook: IngressWebhook | None, attempt: Attempt) -> NoSuchWebhook:
         if webhook is not None and not webhook.accepts_deliveries:
             self._count_dropped(webhook.no, attempt, "not_found")
         return NoSuchWebhook()
@@ -295,7 +295,7 @@ def _answer(outcome: Admission, plan: Plan) -> Outcome:
     return reply
 
 
-def _takes(webhook: LiveWebhook, attempt: Attempt) -> bool:
+def _takes(webhook: IngressWebhook, attempt: Attempt) -> bool:
     """Whether the webhook is enabled and has the attempt's URL. Only URLs of `url_token` have a token segment."""
     if not webhook.accepts_deliveries:
         return False
@@ -303,7 +303,7 @@ def _takes(webhook: LiveWebhook, attempt: Attempt) -> bool:
 
 
 def _log_details(
-    webhook: LiveWebhook, attempt: Attempt, parsed: payload.Parsed | None = None, *, reason: str | None = None
+    webhook: IngressWebhook, attempt: Attempt, parsed: payload.Parsed | None = None, *, reason: str | None = None
 ) -> LogDetails | None:
     """The event type and the reason to log for an authenticated attempt; None if there is neither."""
     event = event_type(webhook.event_source, attempt, parsed) if webhook.event_source is not None else None

@@ -9,7 +9,7 @@ import pytest
 from hookmill.domain.authentication import Authentic, Reason, Refused, authenticate, needs_body
 from hookmill.domain.delivery import Attempt
 from hookmill.domain.ids import FactoryId, WebhookUid
-from hookmill.domain.webhook import AuthMode, LiveWebhook
+from hookmill.domain.webhook import AuthMode, IngressWebhook
 
 SECRET = b"S3cret-value_of.43~characters"
 
@@ -144,8 +144,8 @@ def judge(
     return authenticate(a_webhook(mode), attempt)
 
 
-def a_webhook(mode: AuthMode) -> LiveWebhook:
-    return LiveWebhook(
+def a_webhook(mode: AuthMode) -> IngressWebhook:
+    return IngressWebhook(
         uid=WebhookUid("wh_1"),
         no=1,
         factory_id=FactoryId("fac_1"),

@@ -231,7 +231,7 @@ def test_without_event_types_any_delivery_passes_the_event_check(event):
 
 def test_a_subscription_matches_by_any_of_its_triggers():
     [one, other] = triggers_from_json([of_events(["push"]), of_events(["ping"], {"a": [1]})])
-    subscription = Subscription(automation_id=AutomationId("aut_1"), version=1, filters=(one, other))
+    subscription = Subscription(automation_id=AutomationId("aut_1"), version=1, triggers=(one, other))
 
     found = [subscription.matches(event, parsed(b'{"a": 2}')) for event in ("push", "ping", "other", None)]
 
@@ -260,7 +260,7 @@ def written(uids: object, *payload_filter: object) -> dict[str, object]:
 
 def subscribed(*filters: CompiledFilter | None) -> Subscription:
     chosen = tuple(DeliveryFilter(payload=each) for each in filters)
-    return Subscription(automation_id=AutomationId("aut_1"), version=1, filters=chosen)
+    return Subscription(automation_id=AutomationId("aut_1"), version=1, triggers=chosen)
 
 
 def compiled(source: object) -> CompiledFilter:

@@ -250,14 +250,14 @@ def test_webhook_that_never_stops_changing_is_answered_503(world, monkeypatch):
     made = world.webhook()
     world.post(made, b"0")
     world.clock.advance(seconds=1)
-    confirmed = world.snapshot.revalidated
+    confirmed = world.snapshot.revalidate
 
     def confirmed_and_changed_again(uid):
         answer = confirmed(uid)
         answer.add_done_callback(lambda _: disable_and_enable(world))
         return answer
 
-    world.snapshot.revalidated = confirmed_and_changed_again
+    world.snapshot.revalidate = confirmed_and_changed_again
 
     assert world.post(made, in_the_middle(lambda: disable_and_enable(world))).status == 503
     assert world.labels(made) == ["Accepted"]

@@ -24,10 +24,10 @@ from hookmill.domain.ids import DeliveryKey
 from hookmill.store import timeouts
 from hookmill.store.admission import group_commit
 from hookmill.store.admission.group_commit import GroupCommit
-from hookmill.store.admission.plan import PLAN_OVERHEAD_BYTES, Plan, Rejection, held_bytes
+from hookmill.store.admission.plan import PLAN_OVERHEAD_BYTES, Plan, Rejection, memory_bytes
 from hookmill.store.admission.protocol import NumberedPlan, Report, Unframer, Work, frame
 from hookmill.store.admission.transaction import Stale
-from hookmill.store.admission.writer import write
+from hookmill.store.admission.writer import serve_ingress
 from hookmill.store.database import open_database
 from tests.store.shelf import Shelf
 
@@ -49,7 +49,7 @@ async def line_to(shelf: Shelf) -> AsyncIterator[Line]:
 
     def start(theirs: socket.socket) -> None:
         mine = theirs.dup()
-        writers.append(threading.Thread(target=lambda: (write(mine, shelf.database), mine.close())))
+        writers.append(threading.Thread(target=lambda: (serve_ingress(mine, shelf.database), mine.close())))
         writers[-1].start()
 
     async with opened(start) as line:
@@ -255,7 +255,7 @@ def test_a_plan_whose_sender_was_answered_already_is_not_begun(shelf):
         now = time.monotonic()
         ours.sendall(frame(Work([NumberedPlan(1, now - 1, late), NumberedPlan(2, now + 60, in_time)], [])))
         ours.shutdown(socket.SHUT_WR)
-        write(theirs, shelf.database)
+        serve_ingress(theirs, shelf.database)
         _ready, report = reports(ours)
 
     assert [result.number for result in report.results] == [2]
@@ -309,7 +309,7 @@ def test_a_writer_that_reads_no_more_is_unavailable_at_once_until_it_does(shelf,
 
 
 def test_a_declared_size_takes_no_room():
-    assert held_bytes(a_plan(size=10**9)) == PLAN_OVERHEAD_BYTES
+    assert memory_bytes(a_plan(size=10**9)) == PLAN_OVERHEAD_BYTES
 
 
 def test_a_locked_database_is_unavailable_until_it_is_released(shelf, monkeypatch):

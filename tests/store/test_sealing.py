@@ -12,7 +12,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.secret import SecretValue
 from hookmill.domain.webhook import AuthMode
 from hookmill.store import secrets
-from hookmill.store.admission.snapshot import Snapshot, read_live
+from hookmill.store.admission.snapshot import Snapshot, read_for_ingress
 from hookmill.store.keys import binding
 from hookmill.store.keys.sealing import KeyRing, MasterKey, WrongKey, as_text, master_key_from_text
 from tests.store.shelf import Shelf
@@ -233,7 +233,7 @@ def test_an_earlier_secret_that_does_not_open_closes_nothing(shelf):
     damage(shelf, min(row["id"] for row in shelf.rows("secret_versions")))
 
     with shelf.database.read() as tx:
-        [live] = read_live(tx, [made.webhook.uid], shelf.key)
+        [live] = read_for_ingress(tx, [made.webhook.uid], shelf.key)
 
     assert live.accepts_deliveries
     assert live.signature is not None

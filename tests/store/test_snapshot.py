@@ -35,7 +35,7 @@ async def confirmed_in_time(snapshot: Snapshot, uid: str):
     """The answer, as soon as the database gives one."""
     while True:
         with contextlib.suppress(StoreUnavailable):
-            return await snapshot.revalidated(uid)
+            return await snapshot.revalidate(uid)
 
 
 def test_a_webhook_is_read_whole(shelf):
@@ -45,7 +45,7 @@ def test_a_webhook_is_read_whole(shelf):
 
     async def scene():
         async with snapshot_of(shelf) as (snapshot, _):
-            return await snapshot.revalidated(made.webhook.uid)
+            return await snapshot.revalidate(made.webhook.uid)
 
     live = asyncio.run(scene())
     assert (live.uid, live.no, live.factory_id, live.revision) == (
@@ -62,7 +62,7 @@ def test_a_webhook_is_read_whole(shelf):
 def test_an_unknown_uid_is_none_and_takes_no_place(shelf):
     async def scene():
         async with snapshot_of(shelf) as (snapshot, _):
-            answers = [await snapshot.revalidated(uid) for uid in ("wh_unknown", "", "'; --", "ü", "x" * 10_000)]
+            answers = [await snapshot.revalidate(uid) for uid in ("wh_unknown", "", "'; --", "ü", "x" * 10_000)]
             return answers, [snapshot.get(uid) for uid in ("wh_unknown", "")]
 
     assert asyncio.run(scene()) == ([None] * 5, [None] * 2)
@@ -74,10 +74,10 @@ def test_confirming_brings_what_has_changed_and_looking_does_not(shelf):
     async def scene():
         async with snapshot_of(shelf) as (snapshot, _):
             await read_ahead(snapshot, uid)
-            await snapshot.revalidated(uid)
+            await snapshot.revalidate(uid)
             shelf.management.webhooks.set_enabled(shelf.may, uid, False)
             looked = snapshot.get(uid)
-            confirmed = await snapshot.revalidated(uid)
+            confirmed = await snapshot.revalidate(uid)
             return looked, confirmed, snapshot.get(uid)
 
     looked, confirmed, afterwards = asyncio.run(scene())
@@ -91,7 +91,7 @@ def test_what_has_not_changed_is_not_read_again(shelf):
 
     async def scene():
         async with snapshot_of(shelf) as (snapshot, _):
-            return [await snapshot.revalidated(uid) for _ in range(3)]
+            return [await snapshot.revalidate(uid) for _ in range(3)]
 
     first, *again = asyncio.run(scene())
     assert all(each is first for each in again)
@@ -102,9 +102,9 @@ def test_a_rotation_brings_the_new_secret(shelf):
 
     async def scene():
         async with snapshot_of(shelf) as (snapshot, _):
-            before = await snapshot.revalidated(made.webhook.uid)
+            before = await snapshot.revalidate(made.webhook.uid)
             rotated = shelf.management.webhooks.rotate(shelf.may, "source")
-            return before, rotated, await snapshot.revalidated(made.webhook.uid)
+            return before, rotated, await snapshot.revalidate(made.webhook.uid)
 
     before, rotated, after = asyncio.run(scene())
     assert before.secret_digest == sha256(made.reveal().encode()).digest()
@@ -123,7 +123,7 @@ def test_subscriptions_are_enabled_automations_of_the_same_factory(shelf):
 
     async def scene():
         async with snapshot_of(shelf) as (snapshot, _):
-            return await snapshot.revalidated(uid)
+            return await snapshot.revalidate(uid)
 
     live = asyncio.run(scene())
     assert [(each.automation_id, each.version) for each in live.subscriptions] == [(listening.id, 1)]
@@ -139,9 +139,9 @@ def test_unreadable_triggers_match_nothing_and_harm_no_other(shelf):
 
     async def scene():
         async with snapshot_of(shelf) as (snapshot, _):
-            return await snapshot.revalidated(uid)
+            return await snapshot.revalidate(uid)
 
-    filters = {each.automation_id: each.filters for each in asyncio.run(scene()).subscriptions}
+    filters = {each.automation_id: each.triggers for each in asyncio.run(scene()).subscriptions}
     assert filters == {broken.id: (), whole.id: whole.triggers}
 
 
@@ -152,7 +152,7 @@ def test_many_who_ask_at_once_are_all_answered(shelf, monkeypatch):
 
     async def scene():
         async with snapshot_of(shelf) as (snapshot, _):
-            return await asyncio.gather(*(snapshot.revalidated(uid) for uid in asked))
+            return await asyncio.gather(*(snapshot.revalidate(uid) for uid in asked))
 
     answers = asyncio.run(scene())
     assert [answer.uid if answer else "wh_unknown" for answer in answers] == asked
@@ -165,9 +165,9 @@ def test_memory_is_bounded_and_what_was_let_go_is_read_again(shelf, monkeypatch)
     async def scene():
         async with snapshot_of(shelf) as (snapshot, _):
             for uid in uids:
-                await snapshot.revalidated(uid)
+                await snapshot.revalidate(uid)
             kept = [uid for uid in uids if snapshot.get(uid) is not None]
-            return kept, [await snapshot.revalidated(uid) for uid in uids]
+            return kept, [await snapshot.revalidate(uid) for uid in uids]
 
     kept, again = asyncio.run(scene())
     assert len(kept) == 3
@@ -180,14 +180,14 @@ def test_a_database_fault_is_unavailable_until_it_recovers(shelf):
     async def scene():
         async with snapshot_of(shelf) as (snapshot, failures):
             await read_ahead(snapshot, uid)
-            await snapshot.revalidated(uid)
+            await snapshot.revalidate(uid)
             with shelf.database.write() as tx:
                 tx.run("ALTER TABLE webhooks RENAME TO gone")
             with pytest.raises(StoreUnavailable):
-                await snapshot.revalidated(uid)
+                await snapshot.revalidate(uid)
             with shelf.database.write() as tx:
                 tx.run("ALTER TABLE gone RENAME TO webhooks")
-            return await snapshot.revalidated(uid), [where for where, _ in failures]
+            return await snapshot.revalidate(uid), [where for where, _ in failures]
 
     live, failed = asyncio.run(scene())
     assert (live.uid, failed) == (uid, ["snapshot"])
@@ -209,11 +209,11 @@ def test_who_has_waited_too_long_is_answered_although_the_database_hangs(on_post
     async def scene():
         async with snapshot_of(on_postgres) as (snapshot, failures):
             await read_ahead(snapshot, uid)
-            await snapshot.revalidated(uid)
+            await snapshot.revalidate(uid)
             with nobody_reads(on_postgres):
                 began = time.monotonic()
                 with pytest.raises(StoreUnavailable):
-                    await snapshot.revalidated(uid)
+                    await snapshot.revalidate(uid)
                 waited = time.monotonic() - began
                 assert failures == [], "the database has not answered yet"
             return waited, await confirmed_in_time(snapshot, uid)
@@ -229,12 +229,12 @@ def test_more_questions_than_memory_should_hold_are_unavailable_at_once(on_postg
 
     async def scene():
         async with snapshot_of(on_postgres) as (snapshot, _):
-            await snapshot.revalidated(uid)
+            await snapshot.revalidate(uid)
             with nobody_reads(on_postgres):
-                snapshot.revalidated(uid)
+                snapshot.revalidate(uid)
                 while snapshot._revalidations:
                     await asyncio.sleep(0.01)
-                asked = [snapshot.revalidated(uid) for _ in range(6)]
+                asked = [snapshot.revalidate(uid) for _ in range(6)]
                 at_once = [answer.done() for answer in asked]
             answers = await asyncio.gather(*asked, return_exceptions=True)
             return at_once, [isinstance(answer, StoreUnavailable) for answer in answers]
@@ -257,7 +257,7 @@ def test_a_webhook_whose_secret_does_not_open_is_unavailable(shelf):
 
     async def scene():
         async with snapshot_of(shelf) as (snapshot, _):
-            answers = (snapshot.revalidated(uid) for uid in (whole[0], broken, *whole[1:]))
+            answers = (snapshot.revalidate(uid) for uid in (whole[0], broken, *whole[1:]))
             return await asyncio.gather(*answers, return_exceptions=True)
 
     first, failed, *rest = asyncio.run(scene())
@@ -272,7 +272,7 @@ def test_a_revalidated_snapshot_admits_what_the_store_expects(shelf):
 
     async def scene():
         async with snapshot_of(shelf) as (snapshot, _):
-            return await snapshot.revalidated(uid)
+            return await snapshot.revalidate(uid)
 
     live = asyncio.run(scene())
     webhook = shelf.management.webhooks.get(shelf.may, uid)

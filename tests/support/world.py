@@ -20,7 +20,7 @@ from hookmill.store.admission.group_commit import GroupCommit
 from hookmill.store.admission.plan import Rejection
 from hookmill.store.admission.snapshot import Snapshot
 from hookmill.store.admission.transaction import Stale
-from hookmill.store.admission.writer import write
+from hookmill.store.admission.writer import serve_ingress
 from hookmill.store.database import open_database, sqlite_url
 from hookmill.store.keys.sealing import MasterKey, MasterKeys
 from hookmill.store.migrate import migrate
@@ -219,7 +219,7 @@ class World:
 
     def _write(self, line: socket.socket) -> None:
         with line:
-            write(line, self.database)
+            serve_ingress(line, self.database)
 
     def _report_failure(self, where: str, why: str | BaseException) -> None:
         self.failures.append((where, str(why)))

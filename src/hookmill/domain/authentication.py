@@ -13,7 +13,7 @@ from hookmill.domain.signatures.doctor import diagnose
 from hookmill.domain.signatures.handshake import handshake_reply
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.verify import Unverified, delivery_id, verify
-from hookmill.domain.webhook import AuthMode, LiveWebhook
+from hookmill.domain.webhook import AuthMode, IngressWebhook
 
 _CREDENTIAL_BYTES_MAX: Final = 8192
 
@@ -55,12 +55,14 @@ _BY_BEARER_TOKEN: Final = Authentic(AuthMode.TOKEN)
 _BY_URL_TOKEN: Final = Authentic(AuthMode.URL_TOKEN)
 
 
-def needs_body(webhook: LiveWebhook) -> bool:
+def needs_body(webhook: IngressWebhook) -> bool:
     """Whether verification needs the body. Otherwise, the body of an unauthenticated client is not read."""
     return webhook.auth_mode is AuthMode.SIGNATURE
 
 
-def authenticate(webhook: LiveWebhook, attempt: Attempt, body: bytes = b"", *, public_url: str = "") -> Authentication:
+def authenticate(
+    webhook: IngressWebhook, attempt: Attempt, body: bytes = b"", *, public_url: str = ""
+) -> Authentication:
     """Authenticate the sender by the webhook's mode. Never raises.
 
     `public_url` is the configured base URL, because some providers sign the webhook's URL.
@@ -76,7 +78,7 @@ def authenticate(webhook: LiveWebhook, attempt: Attempt, body: bytes = b"", *, p
             assert_never(webhook.auth_mode)
 
 
-def diagnosis(webhook: LiveWebhook, attempt: Attempt, body: bytes, *, public_url: str) -> str:
+def diagnosis(webhook: IngressWebhook, attempt: Attempt, body: bytes, *, public_url: str) -> str:
     """One sentence for the owner that explains why a signature was refused. It costs several verifications."""
     rule = webhook.signature
     if rule is None:
@@ -85,7 +87,7 @@ def diagnosis(webhook: LiveWebhook, attempt: Attempt, body: bytes, *, public_url
     return rule.key_error or diagnose(rule.scheme, rule.keys, rule.previous_keys, request, attempt.received_at)
 
 
-def _signature(webhook: LiveWebhook, request: SignedRequest, now_us: int) -> Authentication:
+def _signature(webhook: IngressWebhook, request: SignedRequest, now_us: int) -> Authentication:
     rule = webhook.signature
     if rule is None:
         return Refused(Reason.NO_RULE)
@@ -106,7 +108,7 @@ def _signed_request(attempt: Attempt, body: bytes, public_url: str) -> SignedReq
     )
 
 
-def _bearer(webhook: LiveWebhook, attempt: Attempt) -> Authentication:
+def _bearer(webhook: IngressWebhook, attempt: Attempt) -> Authentication:
     authorization = attempt.authorization
     if authorization is None:
         return Refused(Reason.NO_AUTHORIZATION)
@@ -119,12 +121,12 @@ def _bearer(webhook: LiveWebhook, attempt: Attempt) -> Authentication:
     return _BY_BEARER_TOKEN if _is_secret(webhook, credential) else Refused(Reason.WRONG_TOKEN)
 
 
-def _url_token(webhook: LiveWebhook, attempt: Attempt) -> Authentication:
+def _url_token(webhook: IngressWebhook, attempt: Attempt) -> Authentication:
     if attempt.url_token is None:
         return Refused(Reason.NO_URL_TOKEN)
     return _BY_URL_TOKEN if _is_secret(webhook, attempt.url_token) else Refused(Reason.WRONG_URL_TOKEN)
 
 
-def _is_secret(webhook: LiveWebhook, credential: bytes) -> bool:
+def _is_secret(webhook: IngressWebhook, credential: bytes) -> bool:
     # Digests have equal length, so the time reveals nothing about how close a guess is.
     return hmac.compare_digest(sha256(credential).digest(), webhook.secret_digest)

@@ -126,18 +126,18 @@ class Subscription:
 
     automation_id: AutomationId
     version: int
-    filters: tuple[DeliveryFilter, ...] = field(repr=False)
+    triggers: tuple[DeliveryFilter, ...] = field(repr=False)
     policy: RunPolicy = NO_POLICY
 
     def matches(self, event: str | None, payload: Parsed) -> bool:
         """Whether a delivery starts a run. It starts only one, even if several triggers match."""
-        return any(_matches(delivery_filter, event, payload) for delivery_filter in self.filters)
+        return any(_matches(trigger, event, payload) for trigger in self.triggers)
 
 
-def _matches(delivery_filter: DeliveryFilter, event: str | None, payload: Parsed) -> bool:
+def _matches(trigger: DeliveryFilter, event: str | None, payload: Parsed) -> bool:
     """Evaluation should never raise. If it does, only this trigger is affected, and does not match."""
     try:
-        return delivery_filter.matches(event, payload)
+        return trigger.matches(event, payload)
     except Exception:
         return False
 

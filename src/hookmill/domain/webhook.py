@@ -62,9 +62,10 @@ class Webhook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveWebhook:
-    """A webhook as the ingress uses it: with its secret and its subscriptions, all read in one transaction.
+class IngressWebhook:
+    """A webhook as the ingress uses it, with its secret and its subscriptions. It may be disabled.
 
+    All of it is read in one transaction.
     Each change to any of these increments `revision`. An evaluation counts only if the stored revision is the same.
     """
 

@@ -163,7 +163,7 @@ def would_trigger(automation: Automation, delivery: Delivery, parsed: Parsed) ->
     subscription = Subscription(
         automation_id=automation.id,
         version=automation.version,
-        filters=tuple(trigger for trigger in automation.triggers if delivery.webhook_uid in trigger.webhook_ids),
+        triggers=tuple(trigger for trigger in automation.triggers if delivery.webhook_uid in trigger.webhook_ids),
     )
     return subscription.matches(delivery.event, parsed)
 

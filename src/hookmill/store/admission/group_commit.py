@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hookmill.domain.delivery import Unavailable
-from hookmill.store.admission.plan import Plan, held_bytes
+from hookmill.store.admission.plan import Plan, memory_bytes
 from hookmill.store.admission.protocol import DroppedCount, NumberedPlan, Unframer, Work, decode_report, frame
 from hookmill.store.admission.transaction import Admission
 
@@ -88,7 +88,7 @@ class GroupCommit(asyncio.Protocol):
         now = time.monotonic()
         self._last_number += 1
         self._waiting[self._last_number] = _WaitingPlan(plan, outcome, now)
-        self._outstanding_bytes += held_bytes(plan)
+        self._outstanding_bytes += memory_bytes(plan)
         self._send_soon()
         self._outgoing.append(NumberedPlan(self._last_number, now + PLAN_TIMEOUT_SECONDS, plan))
         return outcome
@@ -161,7 +161,7 @@ class GroupCommit(asyncio.Protocol):
         self._outgoing, self._dropped = [], []
 
     def _settle(self, waiting: _WaitingPlan, outcome: Admission) -> None:
-        self._outstanding_bytes -= held_bytes(waiting.plan)
+        self._outstanding_bytes -= memory_bytes(waiting.plan)
         if not waiting.outcome.done():
             waiting.outcome.set_result(outcome)
 

@@ -82,6 +82,6 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=
 Plan = Acceptance | Rejection
 
 
-def held_bytes(plan: Plan) -> int:
+def memory_bytes(plan: Plan) -> int:
     """The approximate memory of a waiting plan, in bytes."""
     return PLAN_OVERHEAD_BYTES + (len(plan.body) if isinstance(plan, Acceptance) else 0)

@@ -17,7 +17,7 @@ from hookmill.domain.errors import Invalid, ReportFailure, StoreUnavailable
 from hookmill.domain.event import EventSource
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.run_policy import RunPolicy, stored_policy
-from hookmill.domain.webhook import AuthMode, LiveWebhook, WebhookState
+from hookmill.domain.webhook import AuthMode, IngressWebhook, WebhookState
 from hookmill.store.automations import parsed_triggers
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Database, Row, Transaction
@@ -41,12 +41,12 @@ CHECK_SECONDS: Final = 0.5
 REVALIDATIONS_WAITING_MAX: Final = 50_000
 """Above it, a revalidation raises `StoreUnavailable` immediately: a hanging database must not fill the memory."""
 
-_Revalidation = tuple[str, "asyncio.Future[LiveWebhook | None]"]
+_Revalidation = tuple[str, "asyncio.Future[IngressWebhook | None]"]
 """A webhook's uid, and the future of the webhook."""
 
 
 class Snapshot:
-    """The webhooks of one event loop's ingress. `get` reads a dictionary; `revalidated` needs a query."""
+    """The webhooks of one event loop's ingress. `get` reads a dictionary; `revalidate` needs a query."""
 
     def __init__(
         self,
@@ -58,25 +58,25 @@ class Snapshot:
         self._database = database
         self._keys = keys
         self._report_failure = report_failure
-        self._webhooks: dict[str, LiveWebhook] = {}
+        self._webhooks: dict[str, IngressWebhook] = {}
         self._loop = asyncio.get_running_loop()
         self._revalidations: deque[_Revalidation] = deque()
-        """For the thread."""
-        self._deadlines: deque[tuple[float, asyncio.Future[LiveWebhook | None]]] = deque()
-        """For the event loop: when each revalidation is overdue, in the loop's time."""
+        """Read by the thread, oldest first."""
+        self._deadlines: deque[tuple[float, asyncio.Future[IngressWebhook | None]]] = deque()
+        """Read by the event loop, oldest first: when each revalidation is overdue, in the loop's time."""
         self._timeout_check: asyncio.TimerHandle | None = None
         self._wakeup = threading.Semaphore(0)
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="snapshot", daemon=True)
         self._thread.start()
 
-    def get(self, uid: str) -> LiveWebhook | None:
+    def get(self, uid: str) -> IngressWebhook | None:
         """The webhook in memory; None if there is none."""
         return self._webhooks.get(uid)
 
-    def revalidated(self, uid: str) -> "asyncio.Future[LiveWebhook | None]":
+    def revalidate(self, uid: str) -> "asyncio.Future[IngressWebhook | None]":
         """The webhook as currently stored; None if there is none. Raises `StoreUnavailable`."""
-        result: asyncio.Future[LiveWebhook | None] = self._loop.create_future()
+        result: asyncio.Future[IngressWebhook | None] = self._loop.create_future()
         if len(self._revalidations) > REVALIDATIONS_WAITING_MAX:
             _fail([result])
             return result
@@ -104,11 +104,15 @@ class Snapshot:
         self._thread.join(5.0)
 
     def _run(self) -> None:
-        preload: Iterator[int] | None = self._preload()
+        preload: Iterator[None] | None = self._preload()
         while not self._closing:
-            # Preload while no revalidation waits.
-            if not self._wakeup.acquire(timeout=0 if preload is not None else 1.0) and preload is not None:
-                if next(preload, None) is None:
+            if preload is None:
+                self._wakeup.acquire(timeout=1.0)
+            elif not self._wakeup.acquire(blocking=False):
+                # No revalidation waits.
+                try:
+                    next(preload)
+                except StopIteration:
                     preload = None
                 continue
             batch: list[_Revalidation] = []
@@ -118,16 +122,16 @@ class Snapshot:
                     batch.append(revalidation)
             if not batch:
                 continue
-            self._revalidate(batch)
+            self._revalidate_batch(batch)
 
-    def _revalidate(self, batch: list[_Revalidation]) -> None:
+    def _revalidate_batch(self, batch: list[_Revalidation]) -> None:
         try:
             self._refresh({uid for uid, _ in batch})
         except Exception as error:
             if len(batch) > 1 and not isinstance(error, StoreUnavailable):
                 # A webhook whose row can't be read must not fail the revalidation of others.
                 for revalidation in batch:
-                    self._revalidate([revalidation])
+                    self._revalidate_batch([revalidation])
                 return
             self._report_failure("snapshot", error)
             self._loop.call_soon_threadsafe(_fail, [result for _, result in batch])
@@ -135,8 +139,8 @@ class Snapshot:
         results = [(result, self._webhooks.get(uid)) for uid, result in batch]
         self._loop.call_soon_threadsafe(_set_results, results)
 
-    def _preload(self) -> Iterator[int]:
-        """Read every enabled webhook once, a few at a time. Yields the number of webhooks of each query.
+    def _preload(self) -> Iterator[None]:
+        """Read every enabled webhook once, a few per step of the iterator.
 
         It is an optimization only, so any error ends it.
         """
@@ -147,9 +151,8 @@ class Snapshot:
                 )
             uids = [row["uid"] for row in rows]
             for start in range(0, len(uids), PRELOAD_PER_QUERY):
-                batch = set(uids[start : start + PRELOAD_PER_QUERY])
-                self._preload_batch(batch)
-                yield len(batch)
+                self._preload_batch(set(uids[start : start + PRELOAD_PER_QUERY]))
+                yield
         except Exception as error:
             self._report_failure("snapshot", error)
 
@@ -174,25 +177,25 @@ class Snapshot:
                 for uid, revision in stored.items()
                 if (cached := self._webhooks.get(uid)) is None or cached.revision != revision
             ]
-            for webhook in read_live(tx, outdated, self._keys, report_failure=self._report_failure):
+            for webhook in read_for_ingress(tx, outdated, self._keys, report_failure=self._report_failure):
                 self._webhooks[webhook.uid] = webhook
         while len(self._webhooks) > WEBHOOKS_MAX:
             del self._webhooks[next(iter(self._webhooks))]
 
 
-def _set_results(results: list[tuple["asyncio.Future[LiveWebhook | None]", LiveWebhook | None]]) -> None:
+def _set_results(results: list[tuple["asyncio.Future[IngressWebhook | None]", IngressWebhook | None]]) -> None:
     for result, webhook in results:
         if not result.done():
             result.set_result(webhook)
 
 
-def _fail(results: list["asyncio.Future[LiveWebhook | None]"]) -> None:
+def _fail(results: list["asyncio.Future[IngressWebhook | None]"]) -> None:
     for result in results:
         if not result.done():
             result.set_exception(StoreUnavailable("The database can't be read now."))
 
 
-_LIVE: Final = RowStatement(
+_WEBHOOKS: Final = RowStatement(
     """
     SELECT w.uid, w.no, w.factory_id, w.revision, w.auth_mode, w.state, w.signature_scheme, w.signature_options,
            w.answers_handshakes, w.delivery_id_header, w.event_header, v.id AS version_id, v.key_id, v.sealed,
@@ -222,13 +225,13 @@ _SUBSCRIPTIONS: Final = RowStatement(
 )
 
 
-def read_live(
+def read_for_ingress(
     tx: Transaction,
     uids: Iterable[str],
     keys: MasterKeys,
     *,
     report_failure: ReportFailure = lambda _component, _error: None,
-) -> list[LiveWebhook]:
+) -> list[IngressWebhook]:
     """The webhooks with these uids, each with its secret and subscriptions.
 
     `report_failure` is called once for each automation that has unreadable triggers.
@@ -248,15 +251,15 @@ def read_live(
             faults[automation] = Invalid(f"It has triggers that can't be read and start no runs. {reasons}")
     for automation, fault in faults.items():
         report_failure(f"automation {automation}", fault)
-    return [_live_webhook(row._mapping, subscriptions.get(row.uid, ()), keys) for row in _LIVE.select(tx, rows)]
+    return [_ingress_webhook(row._mapping, subscriptions.get(row.uid, ()), keys) for row in _WEBHOOKS.select(tx, rows)]
 
 
-def _live_webhook(row: Row, subscriptions: Sequence[Subscription], keys: MasterKeys) -> LiveWebhook:
+def _ingress_webhook(row: Row, subscriptions: Sequence[Subscription], keys: MasterKeys) -> IngressWebhook:
     secret = _secret(row["sealed"], row["version_id"], row["key_id"], keys)
     mode = AuthMode(row["auth_mode"])
     header = row["delivery_id_header"]
     rule = _signature_rule(row, secret, keys) if mode is AuthMode.SIGNATURE else None
-    return LiveWebhook(
+    return IngressWebhook(
         uid=WebhookUid(row["uid"]),
         no=row["no"],
         factory_id=FactoryId(row["factory_id"]),
@@ -294,6 +297,7 @@ def _signature_rule(row: Row, secret: str | None, keys: MasterKeys) -> "Signatur
 
 def _event_source(row: Row, rule: "SignatureRule | None") -> EventSource | None:
     scheme = rule.scheme if rule is not None else None
+    # The row has the name that the user chose, which may be an alias of the scheme.
     if scheme is not None and (event := scheme.event_for(row["signature_scheme"])) is not None:
         return EventSource.at(event.source, is_signed=scheme.covers(event.source))
     if not (header := row["event_header"]):
@@ -308,6 +312,6 @@ def _subscription(
     return Subscription(
         automation_id=automation,
         version=version,
-        filters=tuple(trigger for trigger in triggers if uid in trigger.webhook_ids),
+        triggers=tuple(trigger for trigger in triggers if uid in trigger.webhook_ids),
         policy=policy,
     )

@@ -15,7 +15,7 @@ from typing import Final
 
 from hookmill.domain.delivery import Accepted, Unavailable
 from hookmill.domain.errors import StoreUnavailable
-from hookmill.store.admission.plan import Acceptance, Plan, held_bytes
+from hookmill.store.admission.plan import Acceptance, Plan, memory_bytes
 from hookmill.store.admission.protocol import (
     DroppedCount,
     NumberedPlan,
@@ -37,29 +37,37 @@ CONTENDED_SECONDS: Final = 0.002
 """Delay before the writer retries a webhook that another process has locked."""
 
 _UNAVAILABLE: Final = Unavailable()
+_READY: Final = Report([])
+"""The first message, which means that the writer is ready."""
 
 
-def write(channel: socket.socket, database: Database) -> None:
+def serve_ingress(channel: socket.socket, database: Database) -> None:
     """Serve one event loop until it closes its end of the socket."""
-    _send(channel, Report([]))
+    _send(channel, _READY)
     unframer = Unframer()
     waiting: deque[NumberedPlan] = deque()
-    dropped: list[DroppedCount] = []
-    is_contended = False
+    dropped_counts: list[DroppedCount] = []
+    # Whether other processes have locked the webhooks of all plans of the last batch.
+    only_contended = False
     while True:
-        pieces = _received(channel, wait=None if not waiting else CONTENDED_SECONDS if is_contended else 0)
+        wait_seconds: float | None = None
+        if waiting:
+            wait_seconds = CONTENDED_SECONDS if only_contended else 0
+        pieces = _receive(channel, wait_seconds)
         for piece in pieces:
             for message in unframer.messages(piece):
                 work = decode_work(message)
                 waiting.extend(work.plans)
-                dropped.extend(work.dropped)
-        if pieces and not pieces[-1] and not waiting and not dropped:
+                dropped_counts.extend(work.dropped)
+        is_closed = bool(pieces) and not pieces[-1]
+        if is_closed and not waiting and not dropped_counts:
             return
         batch = _next_batch(waiting)
-        if not batch and not dropped:
+        if not batch and not dropped_counts:
             continue
-        outcomes, failure = _commit(database, batch, dropped)
-        dropped = []
+        outcomes, failure = _commit(database, batch, dropped_counts)
+        # If the batch was not committed, its counts are lost.
+        dropped_counts = []
         results: list[Result] = []
         retries: list[NumberedPlan] = []
         for item, outcome in zip(batch, outcomes, strict=True):
@@ -68,7 +76,7 @@ def write(channel: socket.socket, database: Database) -> None:
             else:
                 results.append(Result(item.number, outcome))
         waiting.extendleft(reversed(retries))
-        is_contended = bool(retries) and not results
+        only_contended = bool(retries) and not results
         if results or failure:
             _send(channel, Report(results, failure))
         if not database.on_sqlite and any(
@@ -77,14 +85,14 @@ def write(channel: socket.socket, database: Database) -> None:
             _notify_workers(database)
 
 
-def _received(channel: socket.socket, wait: float | None) -> list[bytes]:
-    """All bytes that can be read, after waiting for them up to `wait` seconds (None: without limit).
+def _receive(channel: socket.socket, wait_seconds: float | None) -> list[bytes]:
+    """All bytes that can be read, after waiting for them up to `wait_seconds` (None: without limit).
 
     If the other end is closed, the last piece is b"".
     """
     pieces: list[bytes] = []
     size = 0
-    if not select.select([channel], [], [], wait)[0]:
+    if not select.select([channel], [], [], wait_seconds)[0]:
         return pieces
     while size < BATCH_BYTES:
         try:
@@ -109,18 +117,18 @@ def _next_batch(waiting: deque[NumberedPlan]) -> list[NumberedPlan]:
         item = waiting.popleft()
         if item.begin_by > now:
             batch.append(item)
-            size += held_bytes(item.plan)
+            size += memory_bytes(item.plan)
     return batch
 
 
 def _commit(
-    database: Database, batch: list[NumberedPlan], dropped: list[DroppedCount]
+    database: Database, batch: list[NumberedPlan], dropped_counts: list[DroppedCount]
 ) -> tuple[Sequence[PlanOutcome], str]:
     """The outcome of each plan, and the reason why the batch was not committed, or ""."""
     try:
         with database.write() as tx:
             outcomes = admit(tx, [item.plan for item in batch])
-            add_dropped(tx, dropped)
+            add_dropped(tx, dropped_counts)
     except StoreUnavailable as error:
         database.discard_connections()
         return [_UNAVAILABLE] * len(batch), str(error)
@@ -155,7 +163,7 @@ def main(channel: socket.socket, url: str) -> None:
     It ends when the ingress process has closed its end of the channel and every plan has an outcome.
     """
     with _lock_writer(url), Database(url, checkpoints=True) as database:
-        write(channel, database)
+        serve_ingress(channel, database)
 
 
 @contextmanager
