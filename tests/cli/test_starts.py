@@ -200,7 +200,7 @@ def test_user_that_cannot_reach_its_packages_is_refused(
 
     if os.geteuid() == 0:
         assert error.startswith(
-            f"The runner 'agent': Its user 'nobody' can't reach {data_dir}/runs: Permission denied."
+            f"The runner 'agent': The runner's user 'nobody' can't reach {data_dir}/runs: Permission denied."
         )
         assert "run chmod o+x on those" in error
     else:

@@ -27,8 +27,8 @@ from hookmill.runs.runners.guard import (
     ENDED_BY_WORKER,
     KILL_SECONDS,
     RUN_VARIABLE,
-    end_descendants_of,
     end_processes_of,
+    kill_descendants,
 )
 
 GUARD: Final = Path(__file__).with_name("guard.py")
@@ -37,6 +37,8 @@ INSTRUCTION_SECONDS: Final = 0.5
 ALWAYS_PASSED_ON: Final = ("PATH", "HOME", "LANG", "TZ")
 MARGIN_SECONDS: Final = 15.0
 """The time that a guard has beyond the command's time limit and two grace periods. A guard that takes longer hangs."""
+EXIT_SECONDS: Final = 15.0
+"""The time that a guard gets to exit after its report."""
 CANCELLED: Final = "It was cancelled while it ran."
 
 
@@ -98,14 +100,32 @@ def check_reachable(packages: Path, account: UnixAccount) -> None:
         )
     except subprocess.TimeoutExpired:
         raise Invalid(
-            f"The check whether its user can reach {packages} took longer than {CHDIR_SECONDS:g} s."
+            f"The check whether the runner's user can reach {packages} took longer than {CHDIR_SECONDS:g} s."
         ) from None
-    reason = process.stdout.strip() or (process.stderr.strip().splitlines() or [""])[-1]
+    reason = _failure_of(process)
     if reason:
         raise Invalid(
-            f"Its user {account.name!r} can't reach {packages}: {reason}. The account must be able to search each "
-            "directory above: run chmod o+x on those, or set HOOKMILL_DATA_DIR to another place."
+            f"The runner's user {account.name!r} can't reach {packages}: {reason}. The account must be able to search "
+            "each directory above: run chmod o+x on those, or set HOOKMILL_DATA_DIR to another place."
         )
+
+
+def _failure_of(process: "subprocess.CompletedProcess[str]") -> str:
+    """What `_CHDIR_SCRIPT` printed, or else the last line of its traceback; empty if it succeeded."""
+    if printed := process.stdout.strip():
+        return printed
+    traceback = process.stderr.strip().splitlines()
+    return traceback[-1] if traceback else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _GuardResult:
+    """How a guard ended its work."""
+
+    instruction: Instruction
+    """The last instruction that it got."""
+    report: bytes | None
+    """The report, as JSON. Empty or cut short if the guard ended early; None if the guard exceeded its deadline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,23 +168,23 @@ class CommandRunner:
         # The time that the guard gets to exit: none, unless it has reported.
         exit_seconds = 0.0
         try:
-            instruction, report = self._wait(guard, next_instruction)
-            if report is not None:
-                exit_seconds = MARGIN_SECONDS
+            guard_result = self._wait(guard, next_instruction)
+            if guard_result.report is not None:
+                exit_seconds = EXIT_SECONDS
         except (OSError, MemoryError) as error:
             raise HostFault(
                 f"The service could not wait for a command: {reason_of(error)}.", attempt_counts=True
             ) from error
         finally:
             _end_guard(guard, run_id(package.run.id), exit_seconds)
-        if instruction is Instruction.ABANDON:
+        if guard_result.instruction is Instruction.ABANDON:
             return Abandoned()
-        if report is None:
-            if instruction is Instruction.CANCEL:
+        if guard_result.report is None:
+            if guard_result.instruction is Instruction.CANCEL:
                 return Ended(state=RunState.CANCELLED, reason=CANCELLED)
             return Ended(state=RunState.FAILED, reason=self._timeout_reason)
         try:
-            result = json.loads(report)
+            report = json.loads(guard_result.report)
         except ValueError:
             # A negative return code means that a signal ended the guard. Otherwise, the guard itself has a fault.
             if guard.returncode >= 0:
@@ -173,7 +193,7 @@ class CommandRunner:
                 state=RunState.FAILED,
                 reason="The process that guards the command was killed, so the command was ended.",
             )
-        return self._ended(instruction, result)
+        return self._ended(guard_result.instruction, report)
 
     @property
     def _timeout_reason(self) -> str:
@@ -221,15 +241,13 @@ class CommandRunner:
             "HOOKMILL_PAYLOAD_FILE": str(package.payload_file),
         }
 
-    def _wait(
-        self, guard: "subprocess.Popen[bytes]", next_instruction: NextInstruction
-    ) -> tuple[Instruction, bytes | None]:
-        """The last instruction, and the guard's report as JSON, or None if the guard exceeded its deadline."""
+    def _wait(self, guard: "subprocess.Popen[bytes]", next_instruction: NextInstruction) -> _GuardResult:
+        """Pass instructions on until the guard has reported, has ended, or has exceeded its deadline."""
         assert guard.stdin is not None
         assert guard.stdout is not None
         report = b""
         instruction = Instruction.CONTINUE
-        # The guard needs up to two grace periods to end the command: until SIGTERM, then until SIGKILL has its effect.
+        # The guard needs up to two grace periods to end the command: one after SIGTERM, and one after SIGKILL.
         stop_seconds = 2 * self.grace_seconds + MARGIN_SECONDS
         deadline = time.monotonic() + self.time_limit_seconds + stop_seconds
         # select() fails with descriptors above 1,023, which a process with many open files has.
@@ -240,32 +258,36 @@ class CommandRunner:
             if poll.poll(max(0, min(INSTRUCTION_SECONDS, remaining)) * 1000):
                 chunk = os.read(guard.stdout.fileno(), CHUNK_BYTES)
                 if not chunk:
-                    return instruction, report
+                    return _GuardResult(instruction, report)
                 report += chunk
             elif remaining <= 0:
-                return instruction, None
-            elif instruction is not Instruction.ABANDON and (latest := next_instruction()) is not Instruction.CONTINUE:
+                return _GuardResult(instruction, None)
+            elif instruction is not Instruction.ABANDON:
+                # ABANDON may still follow CANCEL.
+                latest = next_instruction()
+                if latest is Instruction.CONTINUE:
+                    continue
                 instruction = latest
                 # Closing its standard input tells the guard to end the command.
                 guard.stdin.close()
                 deadline = min(deadline, time.monotonic() + stop_seconds)
 
-    def _ended(self, instruction: Instruction, result: dict[str, Any]) -> Ended:
+    def _ended(self, instruction: Instruction, report: dict[str, Any]) -> Ended:
         """The run's result from the guard's report. Raises `HostFault`."""
-        if "host_fault" in result:
-            raise HostFault(f"The command {self.argv[0]!r} could not be started: {result['host_fault']}.")
-        if "start_error" in result:
-            reason = f"The command {self.argv[0]!r} could not be started: {result['start_error']}."
+        if "host_fault" in report:
+            raise HostFault(f"The command {self.argv[0]!r} could not be started: {report['host_fault']}.")
+        if "start_error" in report:
+            reason = f"The command {self.argv[0]!r} could not be started: {report['start_error']}."
             return Ended(state=RunState.FAILED, reason=reason)
-        status: int = result["exit_status"]
+        status: int = report["exit_status"]
         # JSON has no bytes, so the guard sends each byte as a character of Latin-1.
-        tail = _printable(result["tail"].encode("latin-1"))
-        if result["dropped_bytes"]:
-            tail += f"\n[{result['dropped_bytes']} bytes of output were not kept]"
+        tail = _printable(report["tail"].encode("latin-1"))
+        if report["dropped_bytes"]:
+            tail += f"\n[{report['dropped_bytes']} bytes of output were not kept]"
         ended = Ended(state=RunState.FAILED, exit_status=status, output_tail=tail)
-        if result["ended_by"] == ENDED_BY_TIME_LIMIT:
+        if report["ended_by"] == ENDED_BY_TIME_LIMIT:
             return replace(ended, reason=self._timeout_reason)
-        if result["ended_by"] == ENDED_BY_WORKER and instruction is Instruction.CANCEL:
+        if report["ended_by"] == ENDED_BY_WORKER and instruction is Instruction.CANCEL:
             return replace(ended, state=RunState.CANCELLED, reason=CANCELLED)
         if status < 0:
             return replace(ended, reason=f"The command was ended by {_signal_name(-status)}.")
@@ -282,7 +304,7 @@ def _end_guard(guard: "subprocess.Popen[bytes]", run: str, exit_seconds: float) 
     try:
         guard.wait(exit_seconds)
     except subprocess.TimeoutExpired:
-        end_descendants_of(guard.pid)
+        kill_descendants(guard.pid)
         guard.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             guard.wait(KILL_SECONDS)

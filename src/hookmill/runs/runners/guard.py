@@ -58,15 +58,15 @@ def end_processes_of(*runs: str) -> None:
     if not runs:
         return
     names = {run.encode() for run in runs}
-    _end(lambda: [pid for pid in _processes() if _run_of(pid) in names])
+    _kill_all(lambda: [pid for pid in _processes() if _run_of(pid) in names])
 
 
-def end_descendants_of(ancestor: int) -> None:
+def kill_descendants(ancestor: int) -> None:
     """Kill the processes that `ancestor` started, directly or not, and wait until they end."""
-    _end(lambda: _descendants_of(ancestor))
+    _kill_all(lambda: _descendants_of(ancestor))
 
 
-def _end(find: Callable[[], Collection[int]]) -> None:
+def _kill_all(find: Callable[[], Collection[int]]) -> None:
     deadline = time.monotonic() + KILL_SECONDS
     while processes := find():
         _kill(processes)
@@ -176,7 +176,7 @@ def guard(run: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     os.close(writing)
     status, ended_by = _wait(pid, reading, child_ended, output, spec)
     _signal_group(pid, signal.SIGKILL)
-    _end_children()
+    _kill_children()
     # A process outside this group, such as a daemon, may have started processes with this run's environment.
     end_processes_of(run)
     _drain(reading, output)
@@ -305,7 +305,7 @@ def _ended_children() -> Iterator[tuple[int, int]]:
         yield ended
 
 
-def _end_children() -> None:
+def _kill_children() -> None:
     """Kill every descendant of this process, and wait until none is left."""
     deadline = time.monotonic() + KILL_SECONDS
     while time.monotonic() < deadline:
@@ -338,7 +338,7 @@ def _read_some(reading: int, output: CapturedOutput) -> bool:
 
 
 def _drain(reading: int, output: CapturedOutput) -> None:
-    # Without waiting for the end of the output, because a process outside the group may keep the pipe open.
+    # Doesn't wait for the end of the output, because a process outside the group may keep the pipe open.
     with contextlib.suppress(BlockingIOError):
         while chunk := os.read(reading, CHUNK_BYTES):
             output.add(chunk)
