@@ -155,7 +155,7 @@ def test_a_fork_server_that_cannot_be_forked_is_tried_again(forks: ForkServer, m
 
 def test_an_order_that_finds_no_room_is_refused_at_once(forks: ForkServer):
     # There is little room, as each order that finds some becomes a process later.
-    forks._orders.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    forks._order_sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     stuck = fork_server()
     stuck.suspend()
     with contextlib.ExitStack() as lines:

@@ -6,15 +6,15 @@ from typing import Any, Final
 
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.settings import RunnerSettings, Settings
-from hookmill.web.dashboard.settings import SettingInForce
+from hookmill.web.dashboard.settings import EffectiveSetting
 
 
-def effective_settings(settings: Settings) -> Mapping[str, SettingInForce]:
+def effective_settings(settings: Settings) -> Mapping[str, EffectiveSetting]:
     """Every setting by its name, in the order of `Settings`."""
     return {name: _effective_setting(settings, name) for name in Settings.model_fields}
 
 
-def _effective_setting(settings: Settings, name: str) -> SettingInForce:
+def _effective_setting(settings: Settings, name: str) -> EffectiveSetting:
     field = Settings.model_fields[name]
     render = _RENDERERS.get(name, _render_plain)
     variable = f"HOOKMILL_{name.upper()}"
@@ -23,7 +23,7 @@ def _effective_setting(settings: Settings, name: str) -> SettingInForce:
         origin = "environment"
     elif name in settings.model_fields_set:
         origin = "file"
-    return SettingInForce(
+    return EffectiveSetting(
         name=name,
         value=render(getattr(settings, name)),
         default=render(field.get_default(call_default_factory=True)),

@@ -36,30 +36,30 @@ class ForkServer:
         _open_missing_standard_streams()
         # An order is one byte, so orders of several processes can't interleave. This process keeps both ends open, so
         # that orders wait while the fork server is restarted.
-        self._orders, self._received = socket.socketpair()
-        self._orders.setblocking(False)
+        self._order_sender, self._order_receiver = socket.socketpair()
+        self._order_sender.setblocking(False)
         self._closing = threading.Event()
         self._pid: int | None = self._fork()
-        self._keeper = threading.Thread(target=self._keep_alive, daemon=True)
-        self._keeper.start()
+        self._restart_thread = threading.Thread(target=self._keep_alive, daemon=True)
+        self._restart_thread.start()
 
     def start(self, job: str, channel: socket.socket) -> None:
         """Start a process that does the job. It gets a copy of `channel`; the caller closes its own.
 
         Raises `OSError` if there is no room for the order. If the process can't be forked, its channel is closed.
         """
-        socket.send_fds(self._orders, [self._numbers[job]], [channel.fileno()])
+        socket.send_fds(self._order_sender, [self._numbers[job]], [channel.fileno()])
 
     def close(self) -> None:
         """End the fork server. Processes that it started end with their channels."""
         self._closing.set()
-        while self._keeper.is_alive():
+        while self._restart_thread.is_alive():
             if (pid := self._pid) is not None:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self._keeper.join(RESTART_SECONDS)
-        self._orders.close()
-        self._received.close()
+            self._restart_thread.join(RESTART_SECONDS)
+        self._order_sender.close()
+        self._order_receiver.close()
 
     def _keep_alive(self) -> None:
         while True:
@@ -89,11 +89,11 @@ class ForkServer:
             signal.signal(number, signal.SIG_IGN)
         # No code waits for the started processes, so the kernel reaps them.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        _close_files_except(self._received.fileno())
+        _close_files_except(self._order_receiver.fileno())
         # A garbage collection would write to pages that the processes share, and so copy them.
         gc.freeze()
         while True:
-            order, channels, _, _ = socket.recv_fds(self._received, 1, 1)
+            order, channels, _, _ = socket.recv_fds(self._order_receiver, 1, 1)
             if not order:
                 return
             with socket.socket(fileno=channels[0]) as channel:
@@ -102,7 +102,7 @@ class ForkServer:
     def _start(self, name: str, job: Job, channel: socket.socket) -> None:
         def run() -> None:
             set_process_name(f"hookmill:{name}")
-            self._received.close()
+            self._order_receiver.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             with channel:
                 job(channel)

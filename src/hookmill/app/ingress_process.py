@@ -38,11 +38,11 @@ GIL_SWITCH_SECONDS: Final = 0.002
 class IngressService:
     """The service's ASGI application, from start to stop."""
 
-    def __init__(self, settings: Settings, forks: ForkServer, supervisor: int) -> None:
-        """`supervisor`: the process ID of the supervisor. This process ends if the supervisor ends."""
+    def __init__(self, settings: Settings, fork_server: ForkServer, supervisor_pid: int) -> None:
+        """This process ends if the process `supervisor_pid` ends."""
         self._settings = settings
-        self._supervisor = supervisor
-        self._forks = forks
+        self._supervisor_pid = supervisor_pid
+        self._fork_server = fork_server
         self._routes: Routes | None = None
         self._management_store: Store | None = None
         self._management_store_lock = threading.Lock()
@@ -68,7 +68,7 @@ class IngressService:
     async def _start(self) -> None:
         settings = self._settings
         log.configure(settings)
-        self._supervisor_check = asyncio.create_task(self._end_with(self._supervisor))
+        self._supervisor_check_task = asyncio.create_task(self._end_with_supervisor())
         self._store = store = open_store(settings)
         self._snapshot = Snapshot(store.database, store.key, report_failure=log.failure)
         self._group_commit = GroupCommit(self._start_writer, report_failure=log.error)
@@ -95,12 +95,12 @@ class IngressService:
             management_requests_max=min(MANAGEMENT_REQUESTS_MAX, connections_max() // 2),
         )
         self._connections = Connections(settings.port, connections_max(), log.failure)
-        self._dropped_writes = asyncio.create_task(self._write_dropped())
-        self._master_key_checks = asyncio.create_task(self._log_new_master_keys())
+        self._write_dropped_task = asyncio.create_task(self._write_dropped())
+        self._log_new_master_keys_task = asyncio.create_task(self._log_new_master_keys())
         _tune_the_interpreter()
 
     def _start_writer(self, channel: socket.socket) -> None:
-        self._forks.start(WRITER, channel)
+        self._fork_server.start(WRITER, channel)
 
     async def _write_dropped(self) -> None:
         while True:
@@ -117,18 +117,18 @@ class IngressService:
                 log.event("took up a master key", key=key_id)
                 logged.add(key_id)
 
-    async def _end_with(self, supervisor: int) -> None:
+    async def _end_with_supervisor(self) -> None:
         """End this process after its supervisor. Otherwise, it would share the port with the next service."""
-        while os.getppid() == supervisor:  # noqa: ASYNC110 - no event signals that a process was orphaned
+        while os.getppid() == self._supervisor_pid:  # noqa: ASYNC110 - no event signals that a process was orphaned
             await asyncio.sleep(CHECK_SUPERVISOR_SECONDS)
         log.error("supervisor", "the supervisor of this process ended; ending too")
         os.kill(os.getpid(), signal.SIGKILL)
 
     async def _stop(self) -> None:
         # The order follows the dependencies: writers stop before their targets.
-        self._dropped_writes.cancel()
-        self._master_key_checks.cancel()
-        self._supervisor_check.cancel()
+        self._write_dropped_task.cancel()
+        self._log_new_master_keys_task.cancel()
+        self._supervisor_check_task.cancel()
         self._connections.close()
         self._ingress.write_dropped()
         await self._group_commit.close()

@@ -33,6 +33,8 @@ HEADER_MILLISECONDS: Final = 10_000
 HEADER_BYTES: Final = 32 * 1024
 RESTART_SECONDS: Final = 1.0
 """The pause before the HTTP server is restarted."""
+STOP_SECONDS: Final = DRAIN_SECONDS + 5
+"""The time that the ingress processes have to end when the service stops. Then they are killed."""
 
 
 def serve(settings: Settings, announce: Callable[[], None]) -> None:
@@ -47,28 +49,28 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
             WRITER: partial(writer.main, url=settings.store_url()),
             WORKER: partial(work_beside_serve, settings=settings),
         }
-        forks = resources.enter_context(closing(ForkServer(jobs)))
+        fork_server = resources.enter_context(closing(ForkServer(jobs)))
         if not settings.on_postgres:
             resources.enter_context(_lock_data_directory(settings))
-        worker = resources.enter_context(closing(WorkerSupervisor(forks)))
-        has_served = threading.Event()
-        threading.Thread(
-            target=_announce_when_ready, args=(settings, worker, has_served, announce), daemon=True
-        ).start()
-        _serve_until_interrupted(settings, forks, has_served)
+        worker = resources.enter_context(closing(WorkerSupervisor(fork_server)))
+        was_ready = threading.Event()
+        threading.Thread(target=_announce_when_ready, args=(settings, worker, was_ready, announce), daemon=True).start()
+        _serve_until_interrupted(settings, fork_server, was_ready)
 
 
-def _serve_until_interrupted(settings: Settings, forks: ForkServer, has_served: threading.Event) -> None:
+def _serve_until_interrupted(settings: Settings, fork_server: ForkServer, was_ready: threading.Event) -> None:
     """Run the HTTP server until SIGINT or SIGTERM, and restart it if it ends by itself.
 
-    The server ends if one of its processes ends twice within seconds. If it ends before it has served, the service ends
-    too. Later it is restarted, because a request that can end one process must not be able to end the service.
+    The server ends if one of its processes ends twice within seconds. If it ends before it was ready, the service ends
+    too. Once it has been ready, it is restarted, because a request that can end one process must not be able to end the
+    service.
     """
-    supervisor = os.getpid()
+    supervisor_pid = os.getpid()
     # The ingress processes inherit the target by forking, which is not the default on every system.
     multiprocessing.set_start_method("fork", force=True)
     while True:
         server = Granian(
+            # Only a label: `target_loader` below makes the application.
             "the ingress",
             interface=Interfaces.ASGI,
             address=settings.host,
@@ -78,6 +80,7 @@ def _serve_until_interrupted(settings: Settings, forks: ForkServer, has_served: 
             http1_settings=HTTP1Settings(header_read_timeout=HEADER_MILLISECONDS, max_buffer_size=HEADER_BYTES),
             websockets=False,
             loop=Loops.uvloop,
+            # A single-threaded runtime.
             runtime_mode=RuntimeModes.st,
             backlog=2048,
             backpressure=connections_max(),
@@ -85,12 +88,12 @@ def _serve_until_interrupted(settings: Settings, forks: ForkServer, has_served: 
             log_level=LogLevels.warning,
             respawn_failed_workers=True,
             respawn_interval=0.5,
-            workers_kill_timeout=DRAIN_SECONDS + 5,
+            workers_kill_timeout=STOP_SECONDS,
         )
         try:
-            server.serve(target_loader=lambda: IngressService(settings, forks, supervisor), wrap_loader=False)
+            server.serve(target_loader=lambda: IngressService(settings, fork_server, supervisor_pid), wrap_loader=False)
         except SystemExit:
-            if not has_served.is_set() and not server.interrupt_signal:
+            if not was_ready.is_set() and not server.interrupt_signal:
                 raise
         if server.interrupt_signal:
             return
@@ -129,7 +132,7 @@ def _lock_data_directory(settings: Settings) -> IO[bytes]:
 
 
 def _announce_when_ready(
-    settings: Settings, worker: WorkerSupervisor, has_served: threading.Event, announce: Callable[[], None]
+    settings: Settings, worker: WorkerSupervisor, was_ready: threading.Event, announce: Callable[[], None]
 ) -> None:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - a client's target, not bound
     # There is no deadline: the announcement of a first start contains a secret that is printed only once.
@@ -137,7 +140,7 @@ def _announce_when_ready(
     while not _is_ready(host, settings.port):
         # After a minute, the database is probably unavailable, and frequent checks are useless.
         time.sleep(0.05 if time.monotonic() < started_at + 60 else 1.0)
-    has_served.set()
+    was_ready.set()
     worker.wait_until_ready()
     announce()
 

@@ -28,21 +28,21 @@ class WorkerSupervisor:
     The worker is not part of the ingress process, where a run would hold the GIL that every request needs.
     """
 
-    def __init__(self, forks: ForkServer) -> None:
-        self._forks = forks
+    def __init__(self, fork_server: ForkServer) -> None:
+        self._fork_server = fork_server
         self._closing = threading.Event()
         self._ready = threading.Event()
         self._pid: int | None = None
         self._channel = self._start()
-        self._watch = threading.Thread(target=self._keep_alive, daemon=True)
-        self._watch.start()
+        self._watch_thread = threading.Thread(target=self._keep_alive, daemon=True)
+        self._watch_thread.start()
 
     def close(self) -> None:
         self._closing.set()
         with suppress(OSError):
             self._channel.sendall(STOP)
-        self._watch.join(DRAIN_SECONDS + INTERRUPT_SECONDS)
-        if self._watch.is_alive() and (pid := self._pid) is not None:
+        self._watch_thread.join(DRAIN_SECONDS + INTERRUPT_SECONDS)
+        if self._watch_thread.is_alive() and (pid := self._pid) is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -55,7 +55,7 @@ class WorkerSupervisor:
         with no_fork:
             ours, theirs = socket.socketpair()
             with theirs:
-                self._forks.start(WORKER, theirs)
+                self._fork_server.start(WORKER, theirs)
         return ours
 
     def _keep_alive(self) -> None:

@@ -12,7 +12,7 @@ from hookmill.web.dashboard.page_context import PageContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettingInForce:
+class EffectiveSetting:
     """An effective setting. The value of a secret setting only shows whether it is set."""
 
     name: str
