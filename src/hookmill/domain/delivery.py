@@ -248,7 +248,7 @@ class Unavailable(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=Fal
 
 @dataclass(frozen=True, slots=True)
 class CutShort:
-    """The body did not arrive completely. Nothing was recorded, because the sender was not authenticated."""
+    """The body did not arrive completely. Nothing was recorded, because no delivery arrived."""
 
 
 Outcome = Accepted | Duplicate | HandshakeReply | Rejected | RateLimited | NoSuchWebhook | Unavailable | CutShort
