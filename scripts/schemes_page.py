@@ -22,26 +22,31 @@ hookmill webhook create repo --mode signature --scheme github
 
 **Covers** lists what nobody can change without the secret.
 
-- Where the body is not covered, an attacker who sees one delivery can send any other body.
-- Where no time is covered, an attacker can send a captured delivery again. With the same event id, the
-  copy is a Duplicate. If the id is not covered either, the attacker can change it, and the copy is
-  accepted.
-- Replay protection: where a scheme refuses old signatures, its section gives the seconds. Until
-  then, a captured delivery is a Duplicate under any id; after that, it is refused.
+- If a scheme does not cover the body, an attacker who sees one delivery can send any other body.
+- If a scheme covers no time, an attacker can send a captured delivery again. With the same event
+  id, the copy is a Duplicate. If the event id is not covered either, the attacker can change it,
+  and the copy is accepted.
+- Replay protection: if a scheme refuses old signatures, its section gives the maximum age. Up to
+  that age, a captured delivery that is sent again is a Duplicate under any event id. After that, it
+  is refused.
 
-**Proof** says why you can trust an entry:
+**Proof** says why you can trust a scheme's entry in the catalogue:
 
 | Proof | Meaning |
 | --- | --- |
-| `sdk` | the provider's own SDK agrees with it |
-| `library` | an independent library agrees with it |
-| `vector` | a published example agrees with it |
-| `none` | **experimental**: built from the provider's description alone |
+| `sdk` | the provider's own SDK agrees with the entry |
+| `library` | an independent library agrees with the entry |
+| `vector` | a published example agrees with the entry |
+| `none` | **experimental**: the entry follows the provider's description, and nothing else confirms it |
 
 The tests run the SDKs and libraries that are Python packages.
 
-**Another sender that signs with an HMAC** needs the scheme `hmac`, in which you describe the
-signature:
+In the steps of a provider, *there* means at the provider, and *here* means in Hookmill. To enter a
+secret in Hookmill, use `hookmill webhook rotate NAME --secret-from-stdin`, or the webhook's page in
+the dashboard.
+
+**For any other sender that signs with an HMAC**, use the scheme `hmac`, and describe how the sender
+signs:
 
 ```sh
 hookmill webhook create NAME --mode signature --scheme hmac \\
@@ -50,13 +55,13 @@ hookmill webhook create NAME --mode signature --scheme hmac \\
 
 | Field | Meaning |
 | --- | --- |
-| `header`, `prefix` | where the signature is, and what precedes it |
-| `algorithm` | sha1, sha256 or sha512 |
-| `encoding` | hex, base64 or base64url |
-| `secret` | how the secret becomes the key: text, base64 or hex |
+| `header`, `prefix` | the header with the signature, and the text that precedes the signature in it |
+| `algorithm` | the hash function: sha1, sha256 or sha512 |
+| `encoding` | the encoding of the signature: hex, base64 or base64url |
+| `secret` | how the secret is decoded to get the key: text (not at all), base64 or hex |
 | `content` | the signed content, with `{{body}}`, `{{ts}}`, `{{url}}` and `{{header:NAME}}` |
-| `timestamp_header`, `timestamp_unit` | where the time is; its unit is s, ms or iso8601 |
-| `tolerance_seconds` | a signature is refused if its time is further away, past or future |
+| `timestamp_header`, `timestamp_unit` | the header with the signed time, and the unit of this time: s, ms or iso8601 |
+| `tolerance_seconds` | a signature is refused if its time is further in the past or the future than this |
 
 `python -m scripts.schemes_page` writes this page from
 `src/hookmill/domain/signatures/catalogue.toml`.
@@ -85,12 +90,15 @@ def _section(scheme: Scheme) -> str:
     if scheme.aliases:
         lines += [
             "",
-            "Signs for these too, under their names: " + ", ".join(f"`{one}`" for one in scheme.aliases) + ".",
+            "Aliases of this scheme, for providers that sign in the same way: "
+            + ", ".join(f"`{one}`" for one in scheme.aliases)
+            + ".",
         ]
     for alias in scheme.alias_events:
-        lines += ["", f"`{alias}`: the event type is the {event_in_words(scheme, alias)}."]
+        lines += ["", f"With `{alias}`, the event type is in the {event_in_words(scheme, alias)}."]
     if scheme.aliases_without_event:
-        lines += ["", ", ".join(f"`{one}`" for one in scheme.aliases_without_event) + ": no event type."]
+        names = " and ".join(f"`{one}`" for one in scheme.aliases_without_event)
+        lines += ["", f"With {names}, deliveries have no event type."]
     lines += ["", *(f"{number}. {step}" for number, step in enumerate(scheme.setup, 1))]
     lines += ["", *(f"- {fact}" for fact in facts(scheme)), ""]
     return "\n".join(lines)

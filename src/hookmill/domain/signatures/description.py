@@ -6,7 +6,9 @@ from hookmill.domain.signatures.scheme import Scheme
 def covered(scheme: Scheme) -> str:
     """The parts of a delivery that nobody can change without the secret."""
     parts = {"body": scheme.covers_body, "time": scheme.covers_time, "event id": scheme.covers_id}
-    return ", ".join(part for part, is_covered in parts.items() if is_covered) or "nothing: identifies the sender only"
+    return (
+        ", ".join(part for part, is_covered in parts.items() if is_covered) or "nothing (it identifies the sender only)"
+    )
 
 
 def event_in_words(scheme: Scheme, name: str | None) -> str | None:
@@ -41,8 +43,12 @@ def _tolerance_in_words(scheme: Scheme) -> str | None:
     if timestamp is None or timestamp.tolerance_seconds is None:
         return None
     if timestamp.enforced:
-        return f"Refused if the signed time is more than {timestamp.tolerance_seconds} s in the past or the future."
-    return f"Not refused for its age; the provider recommends at most {timestamp.tolerance_seconds} s."
+        seconds = f"{timestamp.tolerance_seconds} s"
+        return f"A delivery is refused if its signed time is more than {seconds} in the past or the future."
+    return (
+        "A delivery is not refused because of its age. "
+        f"The provider recommends refusing it after {timestamp.tolerance_seconds} s."
+    )
 
 
 def _sources_in_words(sources: tuple[str, ...]) -> str:
