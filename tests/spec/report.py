@@ -13,10 +13,12 @@ INTRODUCTION: Final = """\
 # Requirements
 
 Look up here what the service must do, and cite a requirement by its id. An id is never reused or
-renumbered. Tests in `tests/spec` show that the service meets the requirements;
-`.venv/bin/python -m tests.spec --list` names the tests of each. [Decisions](decisions.md) gives the
-reasons where several answers were possible. Fields have the names of definition files here; JSON
-has the same names in `snake_case`.
+renumbered. Other pages call these requirements the *contract*.
+
+Tests in `tests/spec` show that the service meets the requirements; `.venv/bin/python -m tests.spec
+--list` prints the tests of each one. If a requirement allowed several solutions,
+[decisions](decisions.md) gives the reasons for the one that Hookmill has. On this page, fields have
+the names that definition files use. JSON has the same names in `snake_case`.
 
 `.venv/bin/python -m tests.spec --write` writes this page from `tests/spec/requirements.py`.
 """

@@ -61,7 +61,7 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
         "ENDPOINT-2": "Deliveries go to `{base_url}/webhooks/w/<uid>`; any other spelling of the path is answered 404.",
         "ENDPOINT-3": "The URL of a `url_token` webhook has the secret as its last segment, after the uid.",
         "ENDPOINT-4": "The path of the endpoint contains no version and stays as it is.",
-        "ENDPOINT-5": "Any `Content-Type` is accepted, and so is none.",
+        "ENDPOINT-5": "Any `Content-Type` is accepted, and so is a request without one.",
         "ENDPOINT-6": "The body is any one JSON value: strict RFC 8259 in UTF-8, nested no deeper than 512 levels.",
         "ENDPOINT-7": "An accepted delivery is answered 202 with a JSON object, whose `delivery_id` is a string.",
     },
@@ -93,7 +93,7 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
         "LOG-6": "A row states how many bytes the body has.",
         "LOG-7": "A row states when the request began to arrive.",
         "LOG-8": "The payload of an `Accepted` delivery is stored byte for byte and can be read.",
-        "LOG-9": "Nothing but metadata is stored of a duplicate or rejected delivery.",
+        "LOG-9": "Of a duplicate or rejected delivery, only metadata is stored.",
     },
     "Errors": {
         "ERROR-1": "A body that is not JSON is answered 400 and logged as `Rejected (invalid JSON)`.",
@@ -159,15 +159,16 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
         "STATE-3": "Disabling a webhook leaves its automations, deliveries and runs unchanged.",
         "STATE-4": "A webhook that is enabled again accepts deliveries again.",
         "STATE-5": "From the moment a webhook is deleted, every process answers its senders 404, permanently.",
-        "STATE-6": "An automation that selects a deleted webhook stays visible and starts no more runs from it.",
+        "STATE-6": "An automation that selects a deleted webhook stays visible; that webhook starts no more of "
+        "its runs.",
         "STATE-7": "A rotation leaves an enabled webhook enabled and a disabled one disabled.",
     },
     "Definition files": {
         "FILES-1": "Each file `webhooks/<name>.yaml` defines one webhook by `secretName`, `authMode` and "
         "`signatureScheme`.",
         "FILES-2": "The first apply of a file assigns the uid; later applies keep it.",
-        "FILES-3": "An apply fails and changes nothing if `secretName` names no team secret, or one that a "
-        "`url_token` URL cannot hold.",
+        "FILES-3": "An apply fails and changes nothing if `secretName` names no team secret, or a secret that the URL "
+        "of a `url_token` webhook cannot contain.",
         "FILES-4": "A webhook that a file defines cannot be renamed elsewhere.",
         "FILES-5": "A changed secret value takes effect at the webhook's next sync, and not before.",
     },
