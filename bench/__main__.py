@@ -28,35 +28,36 @@ make bench                                    # everything
 make bench ARGS="--quick --only small"        # one measurement, with short rounds
 ```
 
-The bench sends requests from one process to a server on the same machine. It uses {connections} connections
-unless a row names another number. It compares three servers:
+The benchmark sends requests from one process to a server on the same machine. It uses {connections}
+connections, unless a row of the table names another number. It compares three servers:
 
-- `(a)` is a no-op application on the same HTTP server with the same settings. It reads the body up
-  to the final empty chunk, as ASGI applications do, and answers.
+- `(a)` is a no-op application on the same HTTP server with the same settings. It reads the body and
+  the server's final empty message, as ASGI applications do, and answers.
 - `(b)` is Hookmill on SQLite, and `(c)` Hookmill on PostgreSQL. They evaluate each delivery in
   full: credential, rate limit, identity and filters. The delivery is on disk before its 202, and
   one in ten starts a run.
 
 So the difference between `(a)` and the other two is the price of durable acceptance.
 
-Every round starts each server anew, and the servers alternate. Figures are medians of {rounds} rounds, or
-of {rounds_of_busiest} with {most_connections} connections. *of (a)* divides each
-round's rate by that of `(a)` in the same round, and is the median.
+Every round starts each server anew, and the servers take turns. Figures are medians of {rounds} rounds,
+or of {rounds_of_busiest} rounds with {most_connections} connections.
 
 | Term | Meaning |
 |---|---|
-| flat out | each connection sends its next request when it has an answer; a latency is mostly queueing |
-| steady | requests have fixed times; a latency counts from the time at which its request was due |
+| flat out | each connection sends its next request when it has an answer; most of a latency is waiting in queues |
+| steady | requests are sent at fixed times; a latency counts from the time at which its request was due |
+| of (a) | each round's rate, divided by that of `(a)` in the same round; the median of all rounds |
+| rounds: … to … of (a) | the lowest and the highest of these ratios |
 | MiB at rest, MiB after | the server's memory before and after the load |
 | server cores | processor cores that the server uses, on average |
 | server µs each | the server's processor time per request, which a busy machine changes least |
 | load cores | processor cores that the load generator uses |
 | other cores | processor cores that everything else uses, including PostgreSQL |
-| Burst of runs | runs per second, from the first of so many deliveries until the last run has ended |
+| Burst of runs | runs per second, from the first delivery until the last run has ended |
 | From 202 to run start | time from the 202 to the start of a run, at 20 deliveries per second |
-| Idle service | processor cores of all processes of the service without deliveries |
-| Page of a million deliveries | time for one dashboard page with a million deliveries in the log |
-| wanted | the limit that makes `make bench` fail |
+| Idle service | processor cores that all processes of the service use while no deliveries arrive |
+| Page of a million deliveries | time for one page of the dashboard, with a million deliveries in the log |
+| p95 …, wanted under … | 95 % of the requests took at most this time; above the second value, `make bench` fails |
 
 ## The machine
 

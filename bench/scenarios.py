@@ -250,8 +250,8 @@ def _filters(effort: Effort) -> Sequence[Row]:
 
 SIGNED_BY = {
     "hmac-sha256": "github",
-    "hmac-sha256, a list with a time": "stripe",
-    "hmac-sha256, id, time and body": "standard_webhooks",
+    "hmac-sha256, header with a list and a timestamp (Stripe)": "stripe",
+    "hmac-sha256, signed id, time and body (Standard Webhooks)": "standard_webhooks",
     "hmac-sha1": "vercel",
     "hmac-sha512": "paystack",
     "token": "hugging_face",

@@ -53,7 +53,7 @@ class Row:
 
 
 HEADINGS = (
-    "",
+    "measurement",
     "per second",
     "of (a)",
     "p50 ms",
@@ -64,7 +64,7 @@ HEADINGS = (
     "server µs each",
     "load cores",
     "other cores",
-    "",
+    "remarks",
 )
 
 
