@@ -470,7 +470,7 @@ def test_command_without_rights_to_the_tables_says_so(
     printed = hookmill("webhook", "list", ends=1)
 
     assert "permission denied for table " in printed.err
-    assert "Grant that right to the role in HOOKMILL_DATABASE_URL" in printed.err
+    assert "Grant it to the role in HOOKMILL_DATABASE_URL" in printed.err
     assert "canary" not in printed.err
 
 
