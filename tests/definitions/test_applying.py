@@ -186,7 +186,7 @@ def be_killed_before_the_commit(url: str, root: Path) -> None:
     world = World(url)
     may = world.management.access.operator("default", channel=Channel.FILES)
     wanted = definitions.definitions_for(world.management, may, root)
-    with world.management.together(may):
+    with world.management.one_transaction(may):
         definitions.apply(world.management, may, wanted)
         assert len(world.management.webhooks.all(may)) == 3
         os.kill(os.getpid(), signal.SIGKILL)

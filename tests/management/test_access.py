@@ -173,7 +173,7 @@ def test_a_permission_from_before_a_key_was_revoked_changes_nothing(
 
     with pytest.raises(Revoked):
         world.management.webhooks.set_enabled(manager, "source", False)
-    with pytest.raises(Revoked), world.management.together(manager):
+    with pytest.raises(Revoked), world.management.one_transaction(manager):
         pass
 
     assert world.management.webhooks.get(world.may, "source").state == "enabled"

@@ -13,7 +13,7 @@ from tests.support.world import World
 
 
 def test_what_is_done_together_is_kept_whole(world: World):
-    with world.management.together(world.may):
+    with world.management.one_transaction(world.may):
         world.webhook("one")
         world.webhook("two")
         seen_inside = [webhook.name for webhook in world.management.webhooks.all(world.may)]
@@ -23,7 +23,7 @@ def test_what_is_done_together_is_kept_whole(world: World):
 
 
 def test_what_is_done_together_is_undone_whole(world: World):
-    with pytest.raises(Conflict), world.management.together(world.may):
+    with pytest.raises(Conflict), world.management.one_transaction(world.may):
         world.webhook("one")
         world.webhook("one")
 
@@ -37,7 +37,7 @@ def test_others_see_nothing_of_it_before_it_is_done(world: World):
     def look() -> None:
         seen.append(len(world.management.webhooks.all(world.may)))
 
-    with world.management.together(world.may):
+    with world.management.one_transaction(world.may):
         world.webhook("one")
         looking = threading.Thread(target=look)
         looking.start()
@@ -152,21 +152,21 @@ def test_a_webhook_is_redefined_in_place(world: World):
 
 
 def test_a_repeated_request_finds_the_first_answer(world: World):
-    with world.management.together(world.may):
+    with world.management.one_transaction(world.may):
         assert world.management.idempotency.stored_response(world.may, "key", b"d" * 32) is None
         world.management.idempotency.store(world.may, "key", b"d" * 32, b'{"secret": "once"}')
 
-    with world.management.together(world.may):
+    with world.management.one_transaction(world.may):
         assert world.management.idempotency.stored_response(world.may, "key", b"d" * 32) == b'{"secret": "once"}'
         with pytest.raises(IdempotencyKeyReused):
             world.management.idempotency.stored_response(world.may, "key", b"e" * 32)
     world.clock.advance(days=1)
-    with world.management.together(world.may):
+    with world.management.one_transaction(world.may):
         assert world.management.idempotency.stored_response(world.may, "key", b"d" * 32) is None
 
 
 def test_an_answer_that_is_kept_is_sealed(world: World):
-    with world.management.together(world.may):
+    with world.management.one_transaction(world.may):
         world.management.idempotency.store(world.may, "key", b"d" * 32, b'{"secret": "once"}')
 
     with world.database.read() as tx:

@@ -192,7 +192,7 @@ def test_a_sign_in_verified_by_an_old_password_opens_no_session(world: World, ad
 def test_what_opens_nothing_any_more_is_forgotten(world: World, ada: str, admin: MayAdminister):
     world.management.members.add(admin, "grace@example.com", "Grace")
     world.management.sessions.link_for(admin, "grace@example.com")
-    with world.management.together(world.may):
+    with world.management.one_transaction(world.may):
         world.management.idempotency.store(world.may, "key", b"d" * 32, b"{}")
     world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600 + 1)
 

@@ -133,7 +133,7 @@ def test_every_table_with_something_sealed_is_rotated():
 
 def test_afterwards_everything_is_sealed_with_the_new_key_alone(vault):
     [old] = vault.file.read()
-    with vault.management.together(vault.may):
+    with vault.management.one_transaction(vault.may):
         vault.management.idempotency.store(vault.may, "a request", b"d" * 32, ANSWER)
 
     rotated = vault.rotate()
@@ -150,7 +150,7 @@ def test_afterwards_everything_is_sealed_with_the_new_key_alone(vault):
 
 
 def test_afterwards_every_value_is_what_it_was(vault):
-    with vault.management.together(vault.may):
+    with vault.management.one_transaction(vault.may):
         vault.management.idempotency.store(vault.may, "a request", b"d" * 32, ANSWER)
     webhooks = vault.rows("webhooks")
 
@@ -233,7 +233,7 @@ def test_who_has_begun_to_seal_with_the_old_key_is_waited_for(vault):
     made: dict[str, str] = {}
 
     def create() -> None:
-        with vault.management.together(vault.may):
+        with vault.management.one_transaction(vault.may):
             made["slow"] = vault.management.webhooks.create(vault.may, "slow").reveal()
             has_sealed.set()
             may_commit.wait(1)
@@ -265,7 +265,7 @@ def test_a_sealing_that_holds_no_team_is_waited_for_too(vault):
 
 def test_what_is_replaced_while_it_is_sealed_again_stays_replaced(vault, monkeypatch):
     def keep(digest: bytes, answer: bytes) -> None:
-        with vault.management.together(vault.may):
+        with vault.management.one_transaction(vault.may):
             vault.management.idempotency.store(vault.may, "a request", digest, answer)
 
     keep(b"1" * 32, b"the first answer")
@@ -349,7 +349,7 @@ def test_in_the_middle_of_one_everybody_reads_and_seals_with_the_new_key(vault):
         assert vault.revealed(management) == vault.revealed() == vault.values
         management.webhooks.create(vault.may, "by a new process")
     vault.management.webhooks.create(vault.may, "by an old process")
-    with vault.management.together(vault.may):
+    with vault.management.one_transaction(vault.may):
         vault.management.idempotency.store(vault.may, "a request", b"d" * 32, ANSWER)
 
     assert [row["key_id"] for row in vault.rows()].count(new.id) == 2
@@ -415,7 +415,7 @@ def test_a_key_that_was_added_waits_for_the_next_rotation(vault):
     assert is_new
     assert app.keys.add(vault.settings, vault.store.database) == (new, vault.file, False)
     assert vault.file.read() == [new, old]
-    with vault.process() as management, management.together(vault.may):
+    with vault.process() as management, management.one_transaction(vault.may):
         management.webhooks.create(vault.may, "still with the old")
         management.idempotency.store(vault.may, "a request", b"d" * 32, ANSWER)
     assert vault.sealed_with() == {old.id}

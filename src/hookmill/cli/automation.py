@@ -309,7 +309,7 @@ def change(
             "give at least one change: --name, --prompt, --webhook, --filter, --event, --runner or another option"
         )
     # One transaction: nobody may change the trigger between reading it and changing a part of it.
-    with factory_session(factory) as session, session.management.together(session.may):
+    with factory_session(factory) as session, session.management.one_transaction(session.may):
         if changes_trigger:
             before = session.management.automations.get(session.may, name)
             changes: dict[str, Any] = {}

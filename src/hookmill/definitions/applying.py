@@ -83,7 +83,7 @@ def plan(management: Management, may: MayManage, definitions: Definitions) -> Pl
     from hookmill.management import DefinitionAct
 
     try:
-        with _refusal_recorded(management, may, DefinitionAct.PLAN), management.together(may):
+        with _refusal_recorded(management, may, DefinitionAct.PLAN), management.one_transaction(may):
             raise _Rollback(_plan_and_apply_steps(management, may, definitions))
     except _Rollback as rollback:
         # Planning works on a full disk too, without a record of it.
@@ -99,7 +99,7 @@ def apply(management: Management, may: MayManage, definitions: Definitions, *, m
     """
     from hookmill.management import DefinitionAct
 
-    with _refusal_recorded(management, may, DefinitionAct.APPLY), management.together(may):
+    with _refusal_recorded(management, may, DefinitionAct.APPLY), management.one_transaction(may):
         applied_plan = _plan_and_apply_steps(management, may, definitions)
         if applied_plan.needs_consent is not None and not may_delete:
             raise ConsentNeeded(applied_plan.needs_consent)

@@ -64,9 +64,9 @@ class Management:
         self.master_keys = MasterKeyRotations(installation)
         self.idempotency = Idempotency(installation)
 
-    def together(self, may: MayManage | MayAdminister) -> AbstractContextManager[None]:
+    def one_transaction(self, may: MayManage | MayAdminister) -> AbstractContextManager[None]:
         """A context in which all operations of this thread share one transaction."""
-        return self._installation.together(may)
+        return self._installation.one_transaction(may)
 
 
 __all__ = [

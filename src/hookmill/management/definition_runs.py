@@ -33,7 +33,7 @@ class DefinitionRuns:
             lines=stored_lines,
         )
         # Inside an apply, this joins its transaction, so that a rollback also removes the result.
-        with self._installation.together(may), self._installation.reading() as tx:
+        with self._installation.one_transaction(may), self._installation.reading() as tx:
             definition_runs.store(tx, may.factory.id, run)
 
     def last(self, may: MayView) -> Sequence[DefinitionRun]:

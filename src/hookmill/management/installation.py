@@ -85,7 +85,7 @@ class Installation:
             yield tx
 
     @contextmanager
-    def together(self, may: MayManage | MayAdminister) -> Iterator[None]:
+    def one_transaction(self, may: MayManage | MayAdminister) -> Iterator[None]:
         """All operations of this thread share one transaction. An exception must leave the block, or half of an
         operation could be committed."""
         with self._writing(may):

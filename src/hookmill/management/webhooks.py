@@ -149,7 +149,7 @@ class Webhooks:
         event_header: str | Unset | None = UNSET,
     ) -> Webhook:
         """Change several fields in one transaction. Omitted fields stay unchanged."""
-        with self._installation.together(may):
+        with self._installation.one_transaction(may):
             webhook = self.get(may, uid_or_name)
             if name is not None:
                 webhook = self.rename(may, webhook.uid, name)

@@ -111,7 +111,7 @@ def change_automation(
 ) -> Response:
     """Changes an automation and increments its version. Runs in progress keep the version that they began with."""
     changes = body.changes()
-    with management.together(permission):
+    with management.one_transaction(permission):
         _check_precondition(automation, permission, management, if_match)
         changed = management.automations.change(
             permission,
@@ -138,7 +138,7 @@ def delete_automation(
     automation: AutomationInPath, permission: ManagerAccess, management: ManagementDependency, if_match: IfMatch
 ) -> Response:
     """Deletes an automation. It starts no more runs. Its runs remain, and those in progress continue."""
-    with management.together(permission):
+    with management.one_transaction(permission):
         _check_precondition(automation, permission, management, if_match)
         management.automations.delete(permission, automation)
     return Response(status_code=204)

@@ -42,7 +42,7 @@ class IdempotentRequest:
         `reload` builds a response that was too large to store from its `Location`. `perform` runs inside the
         transaction: if it fails, the operation is rolled back, so no generated secret is lost.
         """
-        with self._management.together(permission):
+        with self._management.one_transaction(permission):
             if self._key is None:
                 return perform()
             stored = self._management.idempotency.stored_response(permission, self._key, self._target_digest)

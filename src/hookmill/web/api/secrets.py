@@ -72,7 +72,7 @@ def replace_secret(
     Only this response has the value that the service generates.
     """
     value = body.value if body is not None else None
-    with management.together(permission):
+    with management.one_transaction(permission):
         _check_precondition(name, permission, management, if_match)
         new_value = management.secrets.replace(permission, name, value)
         secret = management.secrets.get(permission, name)
@@ -86,7 +86,7 @@ def delete_secret(
     name: SecretInPath, permission: ManagerAccess, management: ManagementDependency, if_match: IfMatch
 ) -> Response:
     """Deletes a team secret with all its values. Fails while a webhook uses it."""
-    with management.together(permission):
+    with management.one_transaction(permission):
         _check_precondition(name, permission, management, if_match)
         management.secrets.delete(permission, name)
     return Response(status_code=204)

@@ -66,7 +66,7 @@ def change_member(
 ) -> Response:
     """Makes a member an admin of the team, or removes that role. A team keeps at least one admin."""
     changes = body.changes()
-    with management.together(permission):
+    with management.one_transaction(permission):
         _check_precondition(member, permission, management, if_match)
         if "is_admin" in changes:
             changed = management.members.set_admin(permission, member, changes["is_admin"])
@@ -86,7 +86,7 @@ def remove_member(
     member: MemberInPath, permission: AdminAccess, management: ManagementDependency, if_match: IfMatch
 ) -> Response:
     """Removes a member from the team. All access ends immediately. A team keeps at least one admin."""
-    with management.together(permission):
+    with management.one_transaction(permission):
         _check_precondition(member, permission, management, if_match)
         management.members.remove(permission, member)
     return Response(status_code=204)
@@ -107,7 +107,7 @@ def give_role(
     if_match: IfMatch,
 ) -> Response:
     """Sets a member's role in a factory. It replaces any previous role there."""
-    with management.together(permission):
+    with management.one_transaction(permission):
         _check_precondition(member, permission, management, if_match)
         changed = management.members.set_role(permission, member, factory, body.role)
     return tagged_response(MemberView.of(changed))
@@ -127,7 +127,7 @@ def take_role(
     if_match: IfMatch,
 ) -> Response:
     """Removes a member's role in a factory. The member no longer sees the factory, unless they are an admin."""
-    with management.together(permission):
+    with management.one_transaction(permission):
         _check_precondition(member, permission, management, if_match)
         changed = management.members.set_role(permission, member, factory, None)
     return tagged_response(MemberView.of(changed))

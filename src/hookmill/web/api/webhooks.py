@@ -90,7 +90,7 @@ def change_webhook(
     The changes apply together and immediately. Senders to a disabled webhook receive 404.
     """
     changes = body.changes()
-    with management.together(permission):
+    with management.one_transaction(permission):
         _check_precondition(uid, permission, management, if_match)
         webhook = management.webhooks.change(
             permission,
@@ -110,7 +110,7 @@ def delete_webhook(
     uid: UidInPath, permission: ManagerAccess, management: ManagementDependency, if_match: IfMatch
 ) -> Response:
     """Deletes a webhook. Senders receive 404 immediately and permanently. Its log stays until retention prunes it."""
-    with management.together(permission):
+    with management.one_transaction(permission):
         _check_precondition(uid, permission, management, if_match)
         management.webhooks.delete(permission, uid)
     return Response(status_code=204)

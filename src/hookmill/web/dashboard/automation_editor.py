@@ -212,7 +212,7 @@ def change(context: PageContext, may: MayManage) -> Response:
 def _save(context: PageContext, may: MayManage, named: str, draft: Draft, triggers: tuple[Trigger, ...]) -> str:
     """Save the changes as the next version. Raises `Changed` if another version was saved since the form was loaded."""
     automations = context.management.automations
-    with context.management.together(may):
+    with context.management.one_transaction(may):
         before = automations.get(may, named)
         if draft.version != str(before.version):
             raise Changed(

@@ -60,7 +60,7 @@ def add_member(context: PageContext, may: MayAdminister) -> Response:
     management = context.management
     try:
         grant = _chosen_grant(context, may)
-        with management.together(may):
+        with management.one_transaction(may):
             added = management.members.add(
                 may, context.form["email"], context.form["name"], is_admin=grant is not None and grant.factory is None
             )
@@ -104,7 +104,7 @@ def member(context: PageContext, may: MayAdminister) -> Response:
 def set_roles(context: PageContext, may: MayAdminister) -> Response:
     """Set the roles in the factories that the form contains. Other roles stay unchanged."""
     chosen = context.management.members.get(may, context.parameters["member"])
-    with context.management.together(may):
+    with context.management.one_transaction(may):
         for factory in context.management.factories.all(may):
             field = f"role.{factory.id}"
             if not context.form.is_checked(field):

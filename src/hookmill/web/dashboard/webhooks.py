@@ -269,7 +269,7 @@ def supply(context: PageContext, may: MayManage) -> Response:
     """Set the provider's secret of a webhook that has none, and enable the webhook if requested."""
 
     def change(uid: str) -> Webhook:
-        with context.management.together(may):
+        with context.management.one_transaction(may):
             webhook = _webhooks(context).rotate(may, uid, context.form["secret"]).webhook
             return _webhooks(context).set_enabled(may, uid, True) if context.form.is_checked("enable") else webhook
 
