@@ -1,4 +1,4 @@
-"""`hookmill automation`: prompts, and the triggers that select which deliveries start runs of them."""
+"""`hookmill automation`: prompts, and the triggers that select which deliveries start their runs."""
 
 from __future__ import annotations
 
@@ -131,6 +131,7 @@ def create(
     inputs.require_at_most_one(filter=filter_json, filter_file=filter_file, triggers_file=triggers_file)
     inputs.require_at_most_one(event=event or None, triggers_file=triggers_file)
     text = _read_prompt(prompt, prompt_file)
+    assert text is not None, "one of the two options has a value"
     payload_filter = inputs.read_filter(filter_json, filter_file)
     triggers = _read_triggers(triggers_file)
     policy_options = _PolicyOptions(
@@ -147,16 +148,18 @@ def create(
     )
     with factory_session(factory) as session:
         if triggers is None:
-            selected: dict[str, Any] = {"webhook_ids": [_uid(session, name_or_uid) for name_or_uid in webhook or ()]}
+            trigger_filter: dict[str, Any] = {
+                "webhook_ids": [_uid(session, name_or_uid) for name_or_uid in webhook or ()]
+            }
             if event:
-                selected["event"] = event
+                trigger_filter["event"] = event
             if payload_filter is not None:
-                selected["payload"] = payload_filter
-            triggers = [_trigger(selected)]
+                trigger_filter["payload"] = payload_filter
+            triggers = [_trigger(trigger_filter)]
         automation = session.management.automations.create(
             session.may,
             name,
-            prompt=str(text),
+            prompt=text,
             triggers=triggers,
             runner=runner,
             enabled=not disabled,
@@ -178,11 +181,11 @@ def list_automations(factory: options.FactoryName = "default", json: options.AsJ
         automations = session.management.automations.all(session.may)
         webhooks_by_uid = _webhooks_by_uid(session)
         if json:
-            warnings = session.management.automations.warnings
+            warnings_of = session.management.automations.warnings
             print_json(
                 {
                     "automations": [
-                        AutomationInListView.of(automation, warnings(session.may, automation))
+                        AutomationInListView.of(automation, warnings_of(session.may, automation))
                         for automation in automations
                     ]
                 }
@@ -222,7 +225,7 @@ def show(name: AutomationArgument, factory: options.FactoryName = "default", jso
         ("State", _state(automation)),
         ("Runner", automation.runner),
         *((label, shown(text)) for label, text in policy_lines(automation.policy)),
-        ("Version", f"{automation.version}, of {utc(automation.updated_at)}"),
+        ("Version", f"{automation.version} (since {utc(automation.updated_at)})"),
     ]
     for trigger in automation.triggers:
         pairs.append(("Trigger", ", ".join(shown(_webhook_label(uid, webhooks_by_uid)) for uid in trigger.webhook_ids)))
@@ -440,8 +443,8 @@ def _read_triggers(path: str | None) -> Any:
     return inputs.parse_json(inputs.read_text(path, label), label)
 
 
-def _trigger(selected: dict[str, Any]) -> dict[str, Any]:
-    return {"provider": TRIGGER_PROVIDER, "event": TRIGGER_EVENT, "filter": selected}
+def _trigger(trigger_filter: dict[str, Any]) -> dict[str, Any]:
+    return {"provider": TRIGGER_PROVIDER, "event": TRIGGER_EVENT, "filter": trigger_filter}
 
 
 def _no_filter(trigger: Trigger) -> str:
@@ -456,8 +459,8 @@ def _changed_trigger(automation: Automation, changes: Mapping[str, Any]) -> dict
             f"Automation {automation.name!r} has {current}, but these options change a single trigger. "
             "Replace all of them with --triggers-file FILE; `automation show --json` prints the present list."
         )
-    selected = automation.triggers[0].as_json()["filter"] | changes
-    return _trigger({name: condition for name, condition in selected.items() if condition is not None})
+    trigger_filter = automation.triggers[0].as_json()["filter"] | changes
+    return _trigger({name: condition for name, condition in trigger_filter.items() if condition is not None})
 
 
 def _uid(session: FactorySession, name_or_uid: str) -> str:
