@@ -61,7 +61,14 @@ class Revoked(HookmillError):
 
 
 class Conflict(HookmillError):
-    """The thing's present state forbids what was asked."""
+    """The thing's present state forbids what was asked.
+
+    `command` explains the state on the command line. Pages show `reason`, which is the text without it.
+    """
+
+    def __init__(self, reason: str, *, command: str = "") -> None:
+        super().__init__(f"{reason} To see why: {command}" if command else reason)
+        self.reason = reason
 
 
 class LimitReached(Conflict):

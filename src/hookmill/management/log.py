@@ -148,8 +148,8 @@ class Log:
             ]
             if not matching:
                 raise Conflict(
-                    f"Delivery {delivery_id} triggers no enabled automation. Nothing was started. "
-                    f"To see why: hookmill delivery show {delivery_id}"
+                    f"Delivery {delivery_id} triggers no enabled automation. Nothing was started.",
+                    command=f"hookmill delivery show {delivery_id}",
                 )
             return matching
         automation = automation_named(tx, may, id_or_name)
@@ -157,8 +157,8 @@ class Log:
             raise Conflict(f"Automation {automation.name!r} is disabled. Enable it first. Nothing was started.")
         if not would_trigger(automation, delivery, parsed):
             raise Conflict(
-                f"Delivery {delivery_id} does not trigger automation {automation.name!r}. Nothing was started. "
-                f"To see why: hookmill delivery show {delivery_id}"
+                f"Delivery {delivery_id} does not trigger automation {automation.name!r}. Nothing was started.",
+                command=f"hookmill delivery show {delivery_id}",
             )
         return [automation]
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from hookmill.domain import moment
 from hookmill.domain.delivery import Delivery, IdentityKind, Label, identities_shown_as, joined
-from hookmill.domain.errors import Conflict, HookmillError, Invalid, NotFound
+from hookmill.domain.errors import Conflict, Invalid, NotFound
 from hookmill.domain.ids import DeliveryKey, WebhookUid, delivery_id, delivery_key, time_of, time_ordered
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PAYLOAD_FILE
@@ -314,13 +314,8 @@ def replay(context: PageContext, may: MayManage) -> Response:
     try:
         context.management.log.replay(may, shown_id, context.form.optional("automation"))
     except Conflict as error:
-        return _delivery_page(context, may, status=409, problem=_without_commands(error))
+        return _delivery_page(context, may, status=409, problem=error.reason)
     return context.redirect("f", may.factory.name, "deliveries", shown_id, flash="replayed")
-
-
-def _without_commands(error: HookmillError) -> str:
-    """The text without the command, because the page itself shows the explanation."""
-    return str(error).partition(" To see why:")[0]
 
 
 PAGES: Final = (
