@@ -18,11 +18,11 @@ from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import managing
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.automations import (
-    Selected,
+    SelectedWebhook,
     WebhooksByUid,
     all_webhooks,
+    existing_webhooks,
     filter_text,
-    live_webhooks,
     refuse_if_defined_by_files,
     selected_webhooks,
     to_automation,
@@ -141,10 +141,10 @@ def draft_of(automation: Automation, *, as_list: bool) -> Draft:
 
 def new(context: PageContext, may: MayManage) -> Response:
     refuse_if_defined_by_files(may)
-    live = live_webhooks(all_webhooks(context, may))
+    existing = existing_webhooks(all_webhooks(context, may))
     picked = filter_editor.sample(context.management, may, context.query.get("delivery", ""))
     chosen = {context.query.get("webhook", ""), picked.delivery.webhook_uid if picked is not None else ""}
-    webhooks = [webhook.uid for webhook in live if webhook.uid in chosen or len(live) == 1]
+    webhooks = [webhook.uid for webhook in existing if webhook.uid in chosen or len(existing) == 1]
     draft = Draft(
         runner=context.management.config.default_runner,
         webhooks=list(webhooks),
@@ -157,7 +157,7 @@ def create(context: PageContext, may: MayManage) -> Response:
     refuse_if_defined_by_files(may)
     draft = _draft_sent(context)
     if _is_preview(context):
-        return _tried(context, may, None, draft)
+        return _preview(context, may, None, draft)
     reading = draft.reading()
     problems = _problems_of_triggers(draft, reading)
     if not problems:
@@ -193,7 +193,7 @@ def change(context: PageContext, may: MayManage) -> Response:
     automation = context.management.automations.get(may, context.parameters["automation"])
     draft = _draft_sent(context)
     if _is_preview(context):
-        return _tried(context, may, automation, draft)
+        return _preview(context, may, automation, draft)
     reading = draft.reading()
     problems = _problems_of_triggers(draft, reading)
     if not problems:
@@ -302,7 +302,7 @@ _FIELDS: Final = {
 """The form's fields by the pointers of errors."""
 
 
-def _tried(context: PageContext, may: MayManage, automation: Automation | None, draft: Draft) -> Response:
+def _preview(context: PageContext, may: MayManage, automation: Automation | None, draft: Draft) -> Response:
     """The form as it was sent, with the results of its filter."""
     if draft.is_list:
         return _editor(context, may, automation, draft)
@@ -327,12 +327,12 @@ def _tried(context: PageContext, may: MayManage, automation: Automation | None, 
     return _editor(context, may, automation, draft, notice=notice, also_chosen=also)
 
 
-def _choosable(uid: str, draft: Draft, by_uid: WebhooksByUid) -> Selected | None:
+def _choosable(uid: str, draft: Draft, by_uid: WebhooksByUid) -> SelectedWebhook | None:
     """The webhook with this uid, if it is not selected yet and not deleted."""
     webhook = by_uid.get(WebhookUid(uid))
     if webhook is None or webhook.state is WebhookState.DELETED or uid in draft.webhooks:
         return None
-    return Selected(uid=webhook.uid, name=webhook.name, state=webhook.state)
+    return SelectedWebhook(uid=webhook.uid, name=webhook.name, state=webhook.state)
 
 
 def _editor(
@@ -343,7 +343,7 @@ def _editor(
     *,
     problems: Mapping[str, str] | None = None,
     notice: str = "",
-    also_chosen: Selected | None = None,
+    also_chosen: SelectedWebhook | None = None,
     status: int = 200,
 ) -> Response:
     """The page, or for htmx only the results of the filter."""
@@ -407,11 +407,11 @@ def _picked(
     return picked
 
 
-def _choices(chosen: Sequence[str], by_uid: WebhooksByUid) -> list[tuple[Selected, bool]]:
-    """The webhooks to select from. Selected webhooks stay in the list, even if they are deleted."""
+def _choices(chosen: Sequence[str], by_uid: WebhooksByUid) -> list[tuple[SelectedWebhook, bool]]:
+    """The webhooks to select from. SelectedWebhook webhooks stay in the list, even if they are deleted."""
     live = [
-        (Selected(uid=webhook.uid, name=webhook.name, state=webhook.state), webhook.uid in chosen)
-        for webhook in live_webhooks(by_uid)
+        (SelectedWebhook(uid=webhook.uid, name=webhook.name, state=webhook.state), webhook.uid in chosen)
+        for webhook in existing_webhooks(by_uid)
     ]
     offered = {webhook.uid for webhook, _ in live}
     return [

@@ -18,7 +18,7 @@ from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import managing, viewing
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext
-from hookmill.web.dashboard.runs import Listed, list_if_changed
+from hookmill.web.dashboard.runs import RunList, list_if_changed
 from hookmill.web.dashboard.urls import url
 
 RUNS_SHOWN: Final = 20
@@ -36,7 +36,7 @@ WebhooksByUid = Mapping[WebhookUid, Webhook]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selected:
+class SelectedWebhook:
     """A webhook that an automation selects by uid. `name` is None if the webhook does not exist."""
 
     uid: str
@@ -44,22 +44,22 @@ class Selected:
     state: str
 
     @property
-    def is_alive(self) -> bool:
+    def is_enabled(self) -> bool:
         return self.state == WebhookState.ENABLED
 
 
 def all_automations(context: PageContext, may: MayView) -> Response:
-    every = context.management.automations.all(may)
+    automations = context.management.automations.all(may)
     by_uid = all_webhooks(context, may)
     last_runs = context.management.runs.newest_by_automation(may)
     rows = [
         (automation, selected_webhooks(automation.selected_webhooks(), by_uid), last_runs.get(automation.id))
-        for automation in every
+        for automation in automations
     ]
-    return context.page("automations.html", may=may, rows=rows, webhooks=live_webhooks(by_uid))
+    return context.page("automations.html", may=may, rows=rows, webhooks=existing_webhooks(by_uid))
 
 
-def one(context: PageContext, may: MayView) -> Response:
+def automation_page(context: PageContext, may: MayView) -> Response:
     return _automation_page(context, may)
 
 
@@ -80,14 +80,14 @@ def _automation_page(context: PageContext, may: MayView, *, status: int = 200, p
         has_runner=automation.runner in context.management.config.runner_names,
         only_leaves_files=automation.runner == PACKAGE_RUNNER,
         policy=policy_lines(automation.policy),
-        listed=_listed(context, may, automation),
-        tried=_tried(context, may, automation),
-        unfiltered=_unfiltered_beside(context, may, automation),
+        run_list=_run_list(context, may, automation),
+        tested_delivery=_tested_delivery(context, may, automation),
+        unfiltered_automations=_unfiltered_automations(context, may, automation),
     )
 
 
-def _unfiltered_beside(context: PageContext, may: MayView, automation: Automation) -> list[Automation]:
-    """Automations without a filter that select a webhook of this one, so every delivery starts them."""
+def _unfiltered_automations(context: PageContext, may: MayView, automation: Automation) -> list[Automation]:
+    """Other automations that every delivery of these webhooks starts. Empty if this one is such an automation too."""
     if not automation.enabled or automation.unfiltered_webhooks():
         return []
     selected = automation.selected_webhooks()
@@ -101,39 +101,39 @@ def _unfiltered_beside(context: PageContext, may: MayView, automation: Automatio
 def runs(context: PageContext, may: MayView) -> Response:
     """The list of the newest runs, for polling. The response is empty if nothing has changed."""
     automation = context.management.automations.get(may, context.parameters["automation"])
-    return list_if_changed(context, _listed(context, may, automation))
+    return list_if_changed(context, _run_list(context, may, automation))
 
 
-def _listed(context: PageContext, may: MayView, automation: Automation) -> Listed:
+def _run_list(context: PageContext, may: MayView, automation: Automation) -> RunList:
     newest = context.management.runs.newest(may, automation=automation.id, limit=RUNS_SHOWN + 1)
-    return Listed(
+    return RunList(
         runs=newest[:RUNS_SHOWN],
-        live_at=url("f", may.factory.name, "automations", automation.id, "runs"),
-        nothing="No runs yet.",
+        poll_url=url("f", may.factory.name, "automations", automation.id, "runs"),
+        empty_text="No runs yet.",
         of_automation=True,
-        older_at=url("f", may.factory.name, "runs", automation=automation.id) if len(newest) > RUNS_SHOWN else None,
+        older_url=url("f", may.factory.name, "runs", automation=automation.id) if len(newest) > RUNS_SHOWN else None,
     )
 
 
 # Replaying the tested delivery
 
 
-def _tried(context: PageContext, may: MayView, automation: Automation) -> Delivery | None:
+def _tested_delivery(context: PageContext, may: MayView, automation: Automation) -> Delivery | None:
     """The delivery that the editor tested, if the automation matches it and the member may replay it."""
     if not isinstance(may, MayManage) or not automation.enabled:
         return None
-    picked = filter_editor.sample(context.management, may, context.query.get("tried", ""))
-    if picked is None or not filter_editor.would_trigger(automation.triggers, picked):
+    tested = filter_editor.sample(context.management, may, context.query.get("tried", ""))
+    if tested is None or not filter_editor.would_trigger(automation.triggers, tested):
         return None
-    return picked.delivery
+    return tested.delivery
 
 
-def run_on(context: PageContext, may: MayManage) -> Response:
+def replay(context: PageContext, may: MayManage) -> Response:
     """Replay a stored delivery for this automation, and redirect to the run."""
     try:
         [run] = context.management.log.replay(may, context.form["delivery"], context.parameters["automation"])
     except Conflict as error:
-        return _automation_page(context, may, status=409, problem=str(error).partition(" To see why:")[0])
+        return _automation_page(context, may, status=409, problem=error.reason)
     return context.redirect("f", may.factory.name, "runs", run_id(run.id), flash="automation-run")
 
 
@@ -165,12 +165,12 @@ def delete(context: PageContext, may: MayManage) -> Response:
     return context.redirect("f", may.factory.name, "automations", flash="automation-deleted")
 
 
-def selected_webhooks(uids: Sequence[str] | frozenset[WebhookUid], by_uid: WebhooksByUid) -> list[Selected]:
+def selected_webhooks(uids: Sequence[str] | frozenset[WebhookUid], by_uid: WebhooksByUid) -> list[SelectedWebhook]:
     selected = []
     for uid in uids:
         webhook = by_uid.get(WebhookUid(uid))
         name, state = (webhook.name, webhook.state.value) if webhook is not None else (None, "unknown")
-        selected.append(Selected(uid=uid, name=name, state=state))
+        selected.append(SelectedWebhook(uid=uid, name=name, state=state))
     return sorted(selected, key=lambda webhook: (webhook.name is None, webhook.name or "", webhook.uid))
 
 
@@ -178,9 +178,9 @@ def all_webhooks(context: PageContext, may: MayView) -> WebhooksByUid:
     return {webhook.uid: webhook for webhook in context.management.webhooks.all(may, with_deleted=True)}
 
 
-def live_webhooks(by_uid: WebhooksByUid) -> list[Webhook]:
-    living = (webhook for webhook in by_uid.values() if webhook.state is not WebhookState.DELETED)
-    return sorted(living, key=lambda webhook: webhook.name)
+def existing_webhooks(by_uid: WebhooksByUid) -> list[Webhook]:
+    existing = (webhook for webhook in by_uid.values() if webhook.state is not WebhookState.DELETED)
+    return sorted(existing, key=lambda webhook: webhook.name)
 
 
 def filter_text(trigger: Trigger) -> str:
@@ -204,9 +204,9 @@ _ALL: Final = "/f/{factory}/automations"
 _ONE: Final = "/f/{factory}/automations/{automation}"
 PAGES: Final = (
     Page("GET", _ALL, all_automations, viewing),
-    Page("GET", _ONE, one, viewing),
+    Page("GET", _ONE, automation_page, viewing),
     Page("GET", f"{_ONE}/runs", runs, viewing, is_background=True),
-    Page("POST", f"{_ONE}/runs", run_on, managing),
+    Page("POST", f"{_ONE}/runs", replay, managing),
     Page("POST", f"{_ONE}/enable", enable, managing),
     Page("POST", f"{_ONE}/disable", disable, managing),
     Page("GET", f"{_ONE}/delete", confirm_deletion, managing),

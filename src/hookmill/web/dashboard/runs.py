@@ -51,21 +51,21 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
-    """A list of runs on a page. `live_at` is the URL that the page polls; None if the list can't change."""
+class RunList:
+    """A list of runs on a page. `poll_url` is None if the list can't change."""
 
     runs: Sequence[Run]
-    live_at: str | None
-    nothing: str
+    poll_url: str | None
+    empty_text: str
     """The text for an empty list."""
     of_automation: bool = False
-    newest_at: str | None = None
-    older_at: str | None = None
+    newest_url: str | None = None
+    older_url: str | None = None
 
     @property
     def version_tag(self) -> str:
         """The version tag of the list."""
-        return version_tag([_changing(run) for run in self.runs], self.older_at)
+        return version_tag([_changing(run) for run in self.runs], self.older_url)
 
 
 def runs(context: PageContext, may: MayView) -> Response:
@@ -74,7 +74,7 @@ def runs(context: PageContext, may: MayView) -> Response:
         "runs.html",
         status=422 if problem else 200,
         may=may,
-        listed=_listed(context, may, typed, state, before=context.query.get("before", ""), is_wrong=bool(problem)),
+        run_list=_run_list(context, may, typed, state, before=context.query.get("before", ""), is_wrong=bool(problem)),
         typed=typed,
         problem=problem,
         states=list(RunState),
@@ -86,11 +86,11 @@ def runs(context: PageContext, may: MayView) -> Response:
 def rows(context: PageContext, may: MayView) -> Response:
     """The first page's list, for polling. The response is empty if nothing has changed."""
     typed, state, problem = _query_fields(context)
-    return list_if_changed(context, _listed(context, may, typed, state, is_wrong=bool(problem)))
+    return list_if_changed(context, _run_list(context, may, typed, state, is_wrong=bool(problem)))
 
 
-def list_if_changed(context: PageContext, listed: Listed) -> Response:
-    return context.page_if_changed("parts/run-list.html", listed.version_tag, listed=listed)
+def list_if_changed(context: PageContext, run_list: RunList) -> Response:
+    return context.page_if_changed("parts/run-list.html", run_list.version_tag, run_list=run_list)
 
 
 def _query_fields(context: PageContext) -> tuple[dict[str, str], RunState | None, str]:
@@ -102,7 +102,7 @@ def _query_fields(context: PageContext) -> tuple[dict[str, str], RunState | None
         return typed, None, "Unknown state. Choose one from the list."
 
 
-def _listed(
+def _run_list(
     context: PageContext,
     may: MayView,
     typed: Mapping[str, str],
@@ -110,7 +110,7 @@ def _listed(
     *,
     before: str = "",
     is_wrong: bool = False,
-) -> Listed:
+) -> RunList:
     here = ("f", may.factory.name, "runs")
     newest = context.management.runs.newest(
         may,
@@ -122,15 +122,15 @@ def _listed(
     )
     has_older, newest = len(newest) > PAGE, newest[:PAGE]
     if any(typed.values()) or before:
-        nothing = "No runs match."
+        empty_text = "No runs match."
     else:
-        nothing = "No runs yet. A delivery starts a run when it matches a trigger of an automation."
-    return Listed(
+        empty_text = "No runs yet. A delivery starts a run when it matches a trigger of an automation."
+    return RunList(
         runs=newest,
-        live_at=url(*here, "rows", **typed) if not before and not is_wrong else None,
-        nothing=nothing,
-        newest_at=url(*here, **typed) if before else None,
-        older_at=url(*here, **typed, before=run_id(newest[-1].id)) if has_older else None,
+        poll_url=url(*here, "rows", **typed) if not before and not is_wrong else None,
+        empty_text=empty_text,
+        newest_url=url(*here, **typed) if before else None,
+        older_url=url(*here, **typed, before=run_id(newest[-1].id)) if has_older else None,
     )
 
 
