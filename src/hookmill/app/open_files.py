@@ -17,7 +17,7 @@ CONNECTIONS_MAX: Final = 16_384
 _original_limit: int | None = None
 
 
-def raise_limit() -> None:
+def raise_open_files_limit() -> None:
     """Raise the limit of open files as far as the system allows, for this process and those that it starts.
 
     Raises `Conflict` if the limit is too low to serve.
@@ -39,7 +39,7 @@ def raise_limit() -> None:
 
 
 def original_open_files_limit() -> int | None:
-    """The soft limit before `raise_limit`, or None if it was not called.
+    """The soft limit before `raise_open_files_limit`, or None if it was not called.
 
     Runs' commands get this limit: a program that calls select() fails with descriptors above 1,023.
     """

@@ -57,11 +57,11 @@ def serve(
     settings = effective_settings()
 
     from hookmill import app
-    from hookmill.app.open_files import raise_limit
+    from hookmill.app.open_files import raise_open_files_limit
     from hookmill.app.port import hold_port
     from hookmill.app.worker_process import grant_accounts_access, refuse_unusable_accounts
 
-    raise_limit()
+    raise_open_files_limit()
     if settings.performs_runs:
         refuse_unusable_accounts(settings)
     with hold_port(settings.host, settings.port):
@@ -92,12 +92,12 @@ def worker(json: options.AsJson = False) -> None:
             "Set HOOKMILL_DATABASE_URL to postgresql://USER:PASSWORD@HOST/NAME."
         )
 
-    from hookmill.app.open_files import raise_limit
+    from hookmill.app.open_files import raise_open_files_limit
     from hookmill.app.worker_process import grant_accounts_access, refuse_unusable_accounts, work_until_signalled
     from hookmill.store.database import open_database
     from hookmill.store.rights import refuse_missing_rights
 
-    raise_limit()
+    raise_open_files_limit()
     refuse_unusable_accounts(settings)
     with open_database(settings.store_url()) as database, database.read() as tx:
         refuse_missing_rights(tx, creates_tables=False, performs_runs=True)
