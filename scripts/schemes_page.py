@@ -1,13 +1,17 @@
-"""Writes docs/schemes.md from the catalogue: `python -m scripts.schemes_page`."""
+"""Writes docs/schemes.md and the names in the JSON Schema of webhooks: `python -m scripts.schemes_page`."""
 
+import json
 from pathlib import Path
 from typing import Final
 
 from hookmill.domain.signatures.catalogue import schemes
 from hookmill.domain.signatures.description import covered, event_in_words, facts
+from hookmill.domain.signatures.rule import allowed_names
 from hookmill.domain.signatures.scheme import Scheme
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "schemes.md"
+ROOT: Final = Path(__file__).resolve().parent.parent
+PAGE: Final = ROOT / "docs" / "schemes.md"
+SCHEMA: Final = ROOT / "src" / "hookmill" / "definitions" / "schemas" / "webhook.schema.json"
 
 INTRODUCTION: Final = """\
 # Signature schemes
@@ -106,4 +110,7 @@ def _section(scheme: Scheme) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page())
-    print(f"{PAGE.name} is written.")
+    schema = json.loads(SCHEMA.read_text())
+    schema["properties"]["signatureScheme"]["enum"] = list(allowed_names())
+    SCHEMA.write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n")
+    print(f"{PAGE.name} and {SCHEMA.name} are written.")

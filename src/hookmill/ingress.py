@@ -138,7 +138,11 @@ class Ingress:
         if isinstance(body, TooLarge) and not isinstance(authentication, Refused):
             # An unauthenticated attempt must not count against the sender's rate limit.
             limit = RateLimit.DELIVERIES if authentication is not None else RateLimit.FAILED_AUTHENTICATIONS
-            log_details = _log_details(webhook, attempt) if authentication is not None else None
+            log_details = (
+                _log_details(webhook, attempt)
+                if authentication is not None
+                else LogDetails(client=self._client_of(attempt))
+            )
             return self._rejection(
                 webhook, attempt, Label.REJECTED_TOO_LARGE, limit, body.size, log_details=log_details
             )
@@ -206,9 +210,12 @@ class Ingress:
         if needs_body(webhook) and isinstance(body, bytes) and (webhook.no, int(limit)) not in self._limited_until:
             # A diagnosis costs many times as much as verification. It is skipped if the attempt gets no row anyway.
             reason = diagnosis(webhook, attempt, body, public_url=self._public_url)
-        client = client_address(attempt.peer, attempt.headers.get(b"x-forwarded-for"), self._trusted_proxies)
-        log_details = LogDetails(reason=reason, client=client)
+        log_details = LogDetails(reason=reason, client=self._client_of(attempt))
         return self._rejection(webhook, attempt, Label.REJECTED_AUTH, limit, size, log_details=log_details)
+
+    def _client_of(self, attempt: Attempt) -> str | None:
+        """The address of an unauthenticated client, for the log."""
+        return client_address(attempt.peer, attempt.headers.get(b"x-forwarded-for"), self._trusted_proxies)
 
     def _rejection(
         self,

@@ -232,8 +232,8 @@ class Settings(BaseSettings):
         problems = []
         if self.processes > 1 and not self.on_postgres:
             problems.append("processes: more than one needs PostgreSQL; set database_url")
-        if self.default_runner != PACKAGE_RUNNER and self.default_runner not in self.runners:
-            names = ", ".join([PACKAGE_RUNNER, *sorted(self.runners)])
+        if self.default_runner not in self.runner_names():
+            names = ", ".join(self.runner_names())
             problems.append(f"default_runner: no runner is named {self.default_runner!r}; choose one of: {names}")
         if self.master_key_previous is not None and self.master_key is None:
             problems.append("master_key_previous: set master_key, too")

@@ -24,7 +24,7 @@ def test_the_list_says_what_defines_each(log: Log, hookmill: Hookmill):
 
 
 def test_a_name_that_is_taken_is_refused(log: Log, hookmill: Hookmill):
-    assert "a factory named 'default' already" in hookmill("factory", "create", "default", ends=1).err
+    assert "A factory named 'default' already" in hookmill("factory", "create", "default", ends=1).err
 
 
 def test_lines_that_are_offered_stay_in_their_factory(log: Log, hookmill: Hookmill):

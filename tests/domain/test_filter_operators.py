@@ -23,6 +23,7 @@ from hookmill.domain.filters import (
 )
 from hookmill.domain.payload import Json
 from tests.domain.filter_book import (
+    VALUE_OPERANDS,
     body_texts,
     compiled,
     cut,
@@ -40,6 +41,10 @@ def problems(source: Json) -> list[Fault]:
     refused = compile_filter(source)
     assert isinstance(refused, list), refused
     return refused
+
+
+def test_every_operator_is_in_the_property_tests():
+    assert {*VALUE_OPERANDS, "$any", "$not", "$fields"} == {*OPERATORS}
 
 
 TAKES: dict[str, list[tuple[str, str, bool]]] = {

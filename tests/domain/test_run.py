@@ -134,13 +134,8 @@ def test_a_run_holds_nothing_of_the_payload_or_the_headers():
     assert not names & {"payload", "body", "headers", "content", "identity"}
 
 
-def test_four_states_are_final():
-    assert {state for state in RunState if state.is_final} == {
-        RunState.SUCCEEDED,
-        RunState.FAILED,
-        RunState.CANCELLED,
-        RunState.INTERRUPTED,
-    }
+def test_only_queued_and_running_are_not_final():
+    assert {state for state in RunState if not state.is_final} == {RunState.QUEUED, RunState.RUNNING}
 
 
 @pytest.mark.parametrize("is_signed", [True, False])

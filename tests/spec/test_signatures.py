@@ -291,6 +291,7 @@ def test_too_large_body_with_a_signature_counts_as_a_failure(world):
     body = b'"' + b"x" * 262_143 + b'"'
 
     assert [send(world, made, of_github(body), body).status for _ in range(61)] == [413] * 60 + [429]
+    assert {delivery.client for delivery in world.log(made)} == {"192.0.2.7"}
     assert send(world, made, of_github()).status == 202
 
 

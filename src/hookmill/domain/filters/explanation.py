@@ -121,6 +121,6 @@ def _deciding_element(condition: Condition, value: Json, at: str) -> tuple[str, 
     holds_for_empty = condition.holds([])
     if condition.holds(value) != holds_for_empty:
         for index, element in enumerate(value):
-            if type(element) in KINDS and condition.holds(element) != holds_for_empty:
+            if type(element) in KINDS and condition.holds([element]) != holds_for_empty:
                 return f"{at}/{index}", element
     return at, value
