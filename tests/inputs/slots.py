@@ -22,6 +22,12 @@ OF_ALL: Final = {"show_me", "change_member"}
 """The operations that stand for all in this."""
 
 _FILTER: Final = {"action": ["opened"], "n": {"in": [1], "not_in": [2]}, "deep": {"er": {"exists": True}}}
+_POLICY: Final = {
+    "concurrency": {"key": ["/n"], "limit": 2, "when_busy": "queue"},
+    "debounce": {"seconds": 1, "max_seconds": 2},
+    "retry": {"attempts": 2, "backoff_seconds": 1, "max_backoff_seconds": 2, "exit_codes": [3]},
+    "priority": "high",
+}
 _TRIGGER: Final = {
     "provider": "webhook",
     "event": "received",
@@ -71,10 +77,17 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
     "create_secret": [{"name": UNIQUE, "value": "given-secret"}],
     "replace_secret": [{"value": "given-secret"}],
     "create_automation": [
-        {"name": UNIQUE, "prompt": "Look.", "triggers": [_TRIGGER], "runner": "package", "enabled": True}
+        {"name": UNIQUE, "prompt": "Look.", "triggers": [_TRIGGER], "runner": "package", "enabled": True, **_POLICY}
     ],
     "change_automation": [
-        {"name": "reader of default", "prompt": "Look.", "triggers": [_TRIGGER], "runner": "package", "enabled": True}
+        {
+            "name": "reader of default",
+            "prompt": "Look.",
+            "triggers": [_TRIGGER],
+            "runner": "package",
+            "enabled": True,
+            **_POLICY,
+        }
     ],
     "replay_delivery": [{"automation": "reader of default"}],
     "test_filter": [{"delivery_id": "{delivery}", "filter": _FILTER, "event": ["push"], "webhook_ids": ["{uid}"]}],
