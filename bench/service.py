@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import timeit
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -304,20 +304,21 @@ def seconds_to_run_start(service: Service, *, deliveries: int) -> Sequence[float
         time.sleep(random.uniform(0.02, 0.08))
     connection.close()
     assert service.settings is not None
-    started = _run_starts(service.settings, deliveries)
+    started = _run_starts(service.settings, set(answered))
     return [started[delivery] - at for delivery, at in answered.items()]
 
 
-def _run_starts(settings: Settings, wanted: int) -> dict[str, float]:
+def _run_starts(settings: Settings, wanted: Set[str]) -> dict[str, float]:
     store = app.open_store(settings)
     try:
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline:
             with store.database.read() as tx:
                 rows = tx.all("SELECT delivery_id, started_at FROM runs WHERE started_at IS NOT NULL")
-            if len(rows) >= wanted:
-                return {delivery_id(bytes(row["delivery_id"])): row["started_at"] / 1e6 for row in rows}
+            started = {delivery_id(bytes(row["delivery_id"])): row["started_at"] / 1e6 for row in rows}
+            if wanted <= started.keys():
+                return started
             time.sleep(0.1)
-        raise LoadFailed(f"Not all of {wanted} runs were started within {READY_SECONDS:.0f} s.")
+        raise LoadFailed(f"Not all of {len(wanted)} runs were started within {READY_SECONDS:.0f} s.")
     finally:
         store.close()

@@ -50,7 +50,7 @@ from hookmill.store.rights import ENGINE_SCHEMA
 from hookmill.store.runs import ExecutorId
 from hookmill.store.watch import CommitWatch
 
-WATCH_SECONDS: Final = 0.02
+WATCH_SECONDS: Final = 0.04
 """On SQLite: the time between two checks for commits of other processes. They cost less than 1 % of a core."""
 POLL_SECONDS: Final = 1.0
 """On PostgreSQL: the longest time that a run waits in the backlog if its notification is lost."""
