@@ -54,6 +54,10 @@ WATCH_SECONDS: Final = 0.04
 """On SQLite: the time between two checks for commits of other processes. They cost less than 1 % of a core."""
 POLL_SECONDS: Final = 1.0
 """On PostgreSQL: the longest time that a run waits in the backlog if its notification is lost."""
+REST_FACTOR: Final = 3.0
+"""How many times as long as a claim took the next one waits. A claim takes longer while deliveries use the database or
+the processors. Then this worker leaves them to the deliveries, and claims several runs at once."""
+REST_SECONDS_MAX: Final = 0.25
 LOCK_SECONDS: Final = 15.0
 """How long a new process waits for an old one that is still stopping its runs."""
 RETRY_SECONDS: Final = 1.0
@@ -215,11 +219,14 @@ class Engine:
         while not self._stop_claiming.is_set():
             self._wakeup.wait(interval)
             self._wakeup.clear()
+            began_at = time.monotonic()
             try:
                 if claimed := self._claim(after=last_served):
+                    rest = REST_FACTOR * (time.monotonic() - began_at)
                     last_served = claimed[-1].factory
                     for each in claimed:
                         self._start_workflow(each.run)
+                    self._stop_claiming.wait(min(rest, REST_SECONDS_MAX))
             except Exception as error:
                 self._failed("runs", error)
                 self._stop_claiming.wait(RETRY_SECONDS)
