@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -133,7 +132,7 @@ def _serving(setup: Setup, *, webhooks: int) -> Iterator[tuple[Service, Sequence
             service.serving(setup.storage, webhooks=webhooks, environment=environment, checkout=setup.checkout)
         )
         processes = [running.served]
-        python = sys.executable if setup.checkout == REPOSITORY else str(setup.checkout / ".venv/bin/python")
+        python = service.python_of(setup.checkout)
         for _ in range(setup.workers - 1):
             processes.append(
                 stack.enter_context(

@@ -138,13 +138,13 @@ def serving(
             **({"HOOKMILL_DATABASE_URL": url} if url else {}),
             **(environment or {}),
         }
-        command = [_python_of(checkout), "-m", "hookmill", "serve"]
+        command = [python_of(checkout), "-m", "hookmill", "serve"]
         served = stack.enter_context(serving_process(command, port=port, environment=variables, cwd=checkout))
         _wait_until_ready(port)
         yield Service(served=served, webhooks=targets, settings=settings, environment=variables)
 
 
-def _python_of(checkout: Path) -> str:
+def python_of(checkout: Path) -> str:
     return sys.executable if checkout == REPOSITORY else str(checkout / ".venv" / "bin" / "python")
 
 
@@ -164,7 +164,7 @@ def _create_with(checkout: Path, settings: Settings, count: int) -> list[Target]
     """Create the webhooks with the code of another checkout, whose schema may be older."""
     url = settings.database_url.get_secret_value() if settings.database_url is not None else None
     created = subprocess.run(
-        [_python_of(checkout), "-c", _CREATE_IN_CHECKOUT],
+        [python_of(checkout), "-c", _CREATE_IN_CHECKOUT],
         cwd=checkout,
         input=json.dumps([str(settings.data_dir), url, count]),
         capture_output=True,

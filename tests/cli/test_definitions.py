@@ -318,3 +318,15 @@ def test_an_export_overwrites_nothing(webhook: Any, hookmill: Hookmill):
 def test_an_unknown_factory_is_an_error(files: Wrote, hookmill: Hookmill):
     for command in ("plan", "apply", "export"):
         assert "No factory is named 'nope'." in hookmill(command, "ops", "--factory", "nope", ends=1).err
+
+
+def test_contract_only_refuses_run_policies(hookmill: Hookmill, tmp_path: Path):
+    folder = tmp_path / "policies" / "automations" / "triage"
+    folder.mkdir(parents=True)
+    trigger = "  - {provider: webhook, event: received, filter: {webhook_ids: [wh_x]}}"
+    (folder / "automation.md").write_text(f"---\npriority: high\ntriggers:\n{trigger}\n---\nLook.\n")
+
+    hookmill("validate", str(tmp_path / "policies"))
+    refused = hookmill("validate", str(tmp_path / "policies"), "--contract-only", ends=1).err
+
+    assert "2:11: The contract has no run policies. Remove this key." in refused

@@ -114,7 +114,7 @@ class Backlog:
         uid = self.webhook(factory, uid=webhook)
         policy = self._policies.get(automation, NO_POLICY)
         parsed = parse(payload)
-        policy_key = policy.run_key(AutomationId(automation), parsed) if isinstance(parsed, Parsed) else None
+        run_key = policy.run_key(AutomationId(automation), parsed) if isinstance(parsed, Parsed) else None
         keys = []
         with self.database.write() as tx:
             for _ in range(count):
@@ -122,9 +122,9 @@ class Backlog:
                 tx.run("INSERT INTO payloads (delivery_id, body) VALUES (:id, :body)", id=delivery, body=payload)
                 tx.run(
                     "INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,"
-                    " state, attempt, created_at, priority, policy_key, hold)"
+                    " state, attempt, created_at, priority, run_key, hold)"
                     " VALUES (:id, :delivery, :webhook, :factory, :automation, 1, 'queued', 0, :now,"
-                    " :priority, :policy_key, :hold)",
+                    " :priority, :run_key, :hold)",
                     id=key,
                     delivery=delivery,
                     webhook=self._webhooks[uid],
@@ -132,8 +132,8 @@ class Backlog:
                     automation=automation,
                     now=microseconds(),
                     priority=policy.priority.rank,
-                    policy_key=policy_key,
-                    hold=int(Hold.NEW) if policy_key is not None else None,
+                    run_key=run_key,
+                    hold=int(Hold.NEW) if run_key is not None else None,
                 )
                 keys.append(RunKey(key))
             if notifies:

@@ -56,8 +56,8 @@ def perform_with_a_kill(
     finally:
         for worker in started:
             worker.kill()
-    ended.sort(key=lambda run: (run.policy_key or b"", run.id))
-    return [list(group) for _, group in groupby(ended, key=lambda run: run.policy_key)]
+    ended.sort(key=lambda run: (run.run_key or b"", run.id))
+    return [list(group) for _, group in groupby(ended, key=lambda run: run.run_key)]
 
 
 @pytest.mark.parametrize("when_busy", list(WhenBusy))
@@ -76,10 +76,10 @@ def test_no_more_than_one_run_of_a_key_is_active(sqlite_store, postgres_store, t
         case WhenBusy.QUEUE:
             assert states == {RunState.SUCCEEDED: RUNS}
         case WhenBusy.SKIP:
-            assert set(states) <= {RunState.SUCCEEDED, RunState.SKIPPED}
+            assert set(states) == {RunState.SUCCEEDED, RunState.SKIPPED}
             assert {group[0].state for group in groups} == {RunState.SUCCEEDED}
         case WhenBusy.REPLACE:
-            assert set(states) <= {RunState.SUCCEEDED, RunState.REPLACED}
+            assert set(states) == {RunState.SUCCEEDED, RunState.REPLACED}
             assert {group[-1].state for group in groups} == {RunState.SUCCEEDED}
     others = [run for group in groups for run in group if run.state is not RunState.SUCCEEDED]
     assert all(run.replaced_by is not None for run in others)
@@ -117,6 +117,18 @@ def test_a_replaced_command_has_ended_before_the_next_one_starts(backlog):
         backlog.wait_for_end(second)
         worker.kill()
     assert overlaps(backlog) == []
+
+
+def test_a_run_is_replaced_although_no_slot_is_free(backlog):
+    policy = RunPolicy(concurrency=Concurrency(when_busy=WhenBusy.REPLACE))
+    automation = backlog.automation(runner="command", policy=policy)
+    with Worker(backlog, command=["sh", "-c", 'test "$(cat event-payload.json)" = 2 || sleep 60'], concurrency=1):
+        first = backlog.queue(automation, payload=b"1")
+        until(lambda: backlog.run(first).state is RunState.RUNNING)
+        second = backlog.queue(automation, payload=b"2")
+        runs = backlog.wait_for_end(first, second, seconds=30)
+
+    assert [run.state for run in runs] == [RunState.REPLACED, RunState.SUCCEEDED]
 
 
 def test_a_debounced_run_starts_without_another_commit(backlog):

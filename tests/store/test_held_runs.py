@@ -59,7 +59,7 @@ def end(backlog: Backlog, key: RunKey, state: RunState = RunState.SUCCEEDED) -> 
             executor=WORKER,
             attempt=run.attempt,
             now=microseconds(),
-            policy_key=run.policy_key,
+            run_key=run.run_key,
         )
 
 
@@ -380,3 +380,60 @@ def test_pages_show_held_runs_and_those_that_never_started(backlog):
     assert len(backlog.page(state=RunState.QUEUED)) == 3
     assert len(backlog.page()) == 4
     assert backlog.run(waiting[1]).hold is Hold.BUSY
+
+
+def test_the_policy_of_the_newest_waiting_run_counts(backlog):
+    automation = backlog.automation(policy=queue_rule())
+    first, second, third, fourth = arrive(backlog, automation, 1, 1, 1, 1)
+    decide(backlog)
+    begin(backlog)
+    with backlog.database.write() as tx:
+        tx.run(
+            "INSERT INTO automation_versions"
+            " (automation_id, version, name, prompt, runner, triggers, policy, created_at)"
+            " SELECT automation_id, 2, name, prompt, runner, triggers, :policy, 0 FROM automation_versions"
+            " WHERE automation_id = :id",
+            id=automation,
+            policy=json.dumps(queue_rule(limit=2).as_json()),
+        )
+        tx.run("UPDATE runs SET automation_version = 2 WHERE id = :id", id=fourth)
+
+    end(backlog, first)
+    decide(backlog)
+
+    assert begin(backlog) == [second, third]
+
+
+def test_many_due_retries_are_decided_in_parts(backlog, monkeypatch):
+    monkeypatch.setattr(held_runs, "DECISIONS_MAX", 3)
+    keys = [backlog.queue(backlog.automation()) for _ in range(8)]
+    with backlog.database.write() as tx:
+        tx.run("UPDATE runs SET hold = :retry, due_at = 1", retry=int(Hold.RETRY))
+
+    for _ in range(3):
+        decide(backlog)
+
+    assert begin(backlog) == keys
+
+
+def test_a_long_queue_is_replaced_in_parts(backlog, monkeypatch):
+    monkeypatch.setattr(held_runs, "DECISIONS_MAX", 3)
+    automation = backlog.automation(policy=queue_rule())
+    (first, *waiting) = arrive(backlog, automation, *[1] * 9)
+    for _ in range(4):
+        decide(backlog)
+    begin(backlog)
+    with backlog.database.write() as tx:
+        tx.run(
+            "UPDATE automation_versions SET policy = :policy",
+            policy=json.dumps(queue_rule(WhenBusy.REPLACE).as_json()),
+        )
+    (newest,) = arrive(backlog, automation, 1)
+
+    for _ in range(5):
+        decide(backlog)
+    end(backlog, first, RunState.CANCELLED)
+    decide(backlog)
+
+    assert begin(backlog) == [newest]
+    assert set(states(backlog, *waiting)) == {"replaced"}

@@ -97,9 +97,10 @@ def read(files: Files, uids: Mapping[str, str] | None = None) -> Definitions:
 
 
 def beyond_contract(definitions: Definitions) -> list[Problem]:
-    """A problem for every condition that the contract does not have: event types, and some filter operators."""
+    """A problem for everything that the contract does not have: run policies, event types, and some operators."""
     problems: list[Problem] = []
     for automation in definitions.automations:
+        problems += [automation.problem(f"/{key}", _NO_POLICIES) for key in automation.policy.as_json()]
         for number, trigger in enumerate(automation.triggers):
             place = f"/triggers/{number}/filter"
             if trigger.event_types:
@@ -112,6 +113,7 @@ def beyond_contract(definitions: Definitions) -> list[Problem]:
     return problems
 
 
+_NO_POLICIES: Final = "The contract has no run policies. Remove this key."
 _NO_EVENT_TYPES: Final = "The contract has no event types in filters. Use a condition on the payload instead."
 _BEYOND_CONTRACT: Final = f"This operator is not one of the contract's, which are {', '.join(CONTRACT)}."
 

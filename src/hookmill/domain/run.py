@@ -92,7 +92,7 @@ class Run:
     """How many attempts failed and were followed by another one."""
     retry: Retry | None = None
     """The automation's rule for failed attempts; None for the runner's."""
-    policy_key: bytes | None = None
+    run_key: bytes | None = None
     """Runs with equal keys share the limits of the automation's policy. None: the policy has no limits."""
     hold: Hold | None = None
     """Why it may not start yet; None if it may."""

@@ -152,7 +152,7 @@ class Performer:
                     executor=self.executor,
                     attempt=run.attempt,
                     now=self.clock(),
-                    policy_key=run.policy_key,
+                    run_key=run.run_key,
                 )
 
         try:
@@ -166,7 +166,6 @@ class Performer:
         delay = rule.delay_after(run.failures + 1, ended.exit_status) if rule is not None else None
         if rule is None or delay is None:
             return False
-        self.forget(run.id)
 
         def retry() -> bool:
             now = self.clock()
@@ -182,7 +181,10 @@ class Performer:
                 )
 
         with suppress(StoreUnavailable):
-            return self._retry_while_unavailable(retry)
+            if not self._retry_while_unavailable(retry):
+                return False
+            # The next attempt is at least a second away.
+            self.forget(run.id)
         return True
 
     def _requeue(self, run: Run, fault: HostFault) -> None:

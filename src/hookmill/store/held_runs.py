@@ -27,8 +27,6 @@ _LOCK_NUMBER: Final = 7_246_001
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HeldRun:
     id: RunKey
-    run_key: bytes
-    hold: Hold
     created_at: int
     due_at_most: int | None
     policy: RunPolicy
@@ -80,10 +78,10 @@ def decide(tx: Transaction, now: int) -> None:
     ):
         notify_workers(tx)
     rows = tx.all(
-        f"SELECT policy_key FROM runs WHERE {_UNDECIDED} ORDER BY id LIMIT {DECISIONS_MAX}",
+        f"SELECT run_key FROM runs WHERE {_UNDECIDED} AND hold <> {Hold.RETRY:d} ORDER BY id LIMIT {DECISIONS_MAX}",
         now=now,
     )
-    for run_key in sorted({bytes(row["policy_key"]) for row in rows}):
+    for run_key in sorted({bytes(row["run_key"]) for row in rows}):
         _decide_key(tx, run_key, now)
 
 
@@ -96,7 +94,7 @@ def reconsider(tx: Transaction, run: RunKey) -> None:
         WHERE id = (
             SELECT waiting.id
             FROM runs waiting
-            WHERE waiting.policy_key = (SELECT ended.policy_key FROM runs ended WHERE ended.id = :run)
+            WHERE waiting.run_key = (SELECT ended.run_key FROM runs ended WHERE ended.id = :run)
                 AND waiting.finished_at IS NULL AND waiting.hold = {Hold.BUSY:d}
             ORDER BY waiting.id
             LIMIT 1
@@ -112,41 +110,41 @@ def reconsider_all(tx: Transaction) -> None:
     # A loose index scan: it reads one entry of each key.
     rows = tx.all(
         f"""
-        WITH RECURSIVE waiting_keys (policy_key) AS (
-            SELECT (SELECT policy_key FROM runs WHERE {_WAITING} ORDER BY policy_key LIMIT 1)
+        WITH RECURSIVE waiting_keys (run_key) AS (
+            SELECT (SELECT run_key FROM runs WHERE {_WAITING} ORDER BY run_key LIMIT 1)
             UNION ALL
             SELECT (
-                SELECT policy_key FROM runs
-                WHERE {_WAITING} AND policy_key > waiting_keys.policy_key
-                ORDER BY policy_key
+                SELECT run_key FROM runs
+                WHERE {_WAITING} AND run_key > waiting_keys.run_key
+                ORDER BY run_key
                 LIMIT 1
             )
             FROM waiting_keys
-            WHERE waiting_keys.policy_key IS NOT NULL
+            WHERE waiting_keys.run_key IS NOT NULL
         )
-        SELECT policy_key
+        SELECT run_key
         FROM waiting_keys
-        WHERE policy_key IS NOT NULL AND NOT EXISTS (
+        WHERE run_key IS NOT NULL AND NOT EXISTS (
             SELECT 1 FROM runs active
-            WHERE active.policy_key = waiting_keys.policy_key AND active.finished_at IS NULL
+            WHERE active.run_key = waiting_keys.run_key AND active.finished_at IS NULL
                 AND (active.hold IS NULL OR active.hold = {Hold.RETRY:d})
         )
         """
     )
     for row in rows:
-        for run in _held(tx, bytes(row["policy_key"]), Hold.BUSY, limit=1):
+        for run in _held(tx, bytes(row["run_key"]), Hold.BUSY, limit=1):
             tx.run(f"UPDATE runs SET hold = {Hold.NEW:d} WHERE id = :id", id=run.id)
 
 
-_WAITING: Final = f"policy_key IS NOT NULL AND finished_at IS NULL AND hold = {Hold.BUSY:d}"
+_WAITING: Final = f"run_key IS NOT NULL AND finished_at IS NULL AND hold = {Hold.BUSY:d}"
 
 
 def _decide_key(tx: Transaction, run_key: bytes, now: int) -> None:
     candidates = _held(tx, run_key, Hold.NEW, Hold.DEBOUNCE, limit=DECISIONS_MAX)
     if not candidates:
         return
-    # The newest version of the policy applies to all runs with the key.
-    policy = candidates[-1].policy
+    # The policy of the newest waiting run applies to all runs with the key.
+    policy = _held(tx, run_key, Hold.NEW, Hold.DEBOUNCE, Hold.BUSY, limit=1, newest_first=True)[0].policy
     if policy.debounce is not None:
         candidates = _debounced(tx, policy.debounce, candidates, now)
     if policy.concurrency is None:
@@ -165,6 +163,8 @@ def _decide_key(tx: Transaction, run_key: bytes, now: int) -> None:
                 _start(tx, run)
         case WhenBusy.REPLACE:
             kept = _replace_older(tx, run_key, candidates, limit, now)
+            if not kept:
+                return
             _start_oldest(tx, run_key, kept, free)
             for active in _oldest_active(tx, run_key, len(kept) - max(free, 0)):
                 _stop(tx, active, replaced_by=kept[-1].id, now=now)
@@ -203,31 +203,33 @@ def _start_oldest(tx: Transaction, run_key: bytes, candidates: Sequence[_HeldRun
 def _replace_older(
     tx: Transaction, run_key: bytes, candidates: Sequence[_HeldRun], limit: int, now: int
 ) -> list[_HeldRun]:
-    """End all but the newest `limit` held runs. Returns those."""
-    candidate_ids = {run.id for run in candidates}
-    waiting = [run for run in _held(tx, run_key, Hold.BUSY) if run.id not in candidate_ids]
+    """End all but the newest `limit` held runs. Returns those.
+
+    If too many runs wait, it ends some of them and returns nothing. The candidates stay new for the next decision.
+    """
+    waiting = _held(tx, run_key, Hold.BUSY, limit=DECISIONS_MAX)
     held = sorted([*waiting, *candidates], key=lambda run: run.id)
     for run in held[:-limit]:
         _end(tx, run.id, RunState.REPLACED, held[-1].id, now)
-    return held[-limit:]
+    return held[-limit:] if len(waiting) < DECISIONS_MAX else []
 
 
-def _held(tx: Transaction, run_key: bytes, *holds: Hold, limit: int | None = None) -> list[_HeldRun]:
-    """The held runs with the key, oldest first."""
+def _held(tx: Transaction, run_key: bytes, *holds: Hold, limit: int, newest_first: bool = False) -> list[_HeldRun]:
+    """Up to `limit` held runs with the key, in the order of their creation."""
     rows = tx.all(
         f"""
-        SELECT runs.id, runs.policy_key, runs.hold, runs.created_at, runs.due_at_most, automation_versions.policy
+        SELECT runs.id, runs.created_at, runs.due_at_most, automation_versions.policy
         FROM runs
         JOIN automation_versions
             ON automation_versions.automation_id = runs.automation_id
             AND automation_versions.version = runs.automation_version
-        WHERE runs.policy_key = :run_key AND runs.finished_at IS NULL
+        WHERE runs.run_key = :run_key AND runs.finished_at IS NULL
             AND runs.hold IN ({", ".join(str(int(hold)) for hold in holds)})
-        ORDER BY runs.id
-        {"LIMIT :limit" if limit is not None else ""}
+        ORDER BY runs.id {"DESC" if newest_first else ""}
+        LIMIT :limit
         """,
         run_key=run_key,
-        **({"limit": limit} if limit is not None else {}),
+        limit=limit,
     )
     return [_held_run(row) for row in rows]
 
@@ -235,15 +237,13 @@ def _held(tx: Transaction, run_key: bytes, *holds: Hold, limit: int | None = Non
 def _held_run(row: Row) -> _HeldRun:
     return _HeldRun(
         id=RunKey(bytes(row["id"])),
-        run_key=bytes(row["policy_key"]),
-        hold=Hold(row["hold"]),
         created_at=row["created_at"],
         due_at_most=row["due_at_most"],
         policy=stored_policy(row["policy"]),
     )
 
 
-_ACTIVE: Final = f"policy_key = :run_key AND finished_at IS NULL AND (hold IS NULL OR hold = {Hold.RETRY:d})"
+_ACTIVE: Final = f"run_key = :run_key AND finished_at IS NULL AND (hold IS NULL OR hold = {Hold.RETRY:d})"
 
 
 def _active(tx: Transaction, run_key: bytes, most: int) -> int:

@@ -28,7 +28,7 @@ _RUN: Final = """
         runs.id, runs.delivery_id, runs.factory_id, runs.automation_id, runs.automation_version, runs.state,
         runs.attempt, runs.created_at, runs.claimed_at, runs.started_at, runs.finished_at,
         runs.cancel_requested_at, runs.exit_status, runs.output_tail, runs.reason, runs.replay,
-        runs.policy_key, runs.hold, runs.due_at, runs.replaced_by, runs.failures,
+        runs.run_key, runs.hold, runs.due_at, runs.replaced_by, runs.failures,
         webhooks.uid AS webhook_uid, webhooks.name AS webhook_name, deliveries.event, deliveries.event_signed,
         automation_versions.name AS automation_name, automation_versions.prompt, automation_versions.runner,
         automation_versions.policy
@@ -276,7 +276,7 @@ def _run(row: Row) -> Run:
         event=EventType(row["event"], bool(row["event_signed"])) if row["event"] is not None else None,
         failures=row["failures"],
         retry=stored_policy(row["policy"]).retry,
-        policy_key=bytes(row["policy_key"]) if row["policy_key"] is not None else None,
+        run_key=bytes(row["run_key"]) if row["run_key"] is not None else None,
         hold=Hold(row["hold"]) if row["hold"] is not None else None,
         due_at=row["due_at"],
         replaced_by=RunKey(bytes(row["replaced_by"])) if row["replaced_by"] is not None else None,
@@ -297,7 +297,7 @@ def add_replay(
     tx.run(
         f"""
         INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,
-                          state, attempt, created_at, priority, policy_key, hold, replay)
+                          state, attempt, created_at, priority, run_key, hold, replay)
         SELECT :id, d.id, d.webhook_no, :factory, :automation, :version, :queued, 0, :now,
                :priority, CAST(:run_key AS {dialect.bytes_type(tx)}), CAST(:hold AS smallint),
                (SELECT COALESCE(MAX(r.replay), 0) + 1 FROM runs r
@@ -476,13 +476,13 @@ def finish(
     executor: ExecutorId,
     attempt: int,
     now: int,
-    policy_key: bytes | None = None,
+    run_key: bytes | None = None,
 ) -> bool:
     """Finish the run with the attempt's result. Returns False and writes nothing if the attempt is superseded.
 
-    With the run's `policy_key`, a run that waits for its end may start.
+    With the run's `run_key`, a run that waits for its end may start.
     """
-    if policy_key is not None:
+    if run_key is not None:
         held_runs.lock_keys(tx)
     updated = tx.run(
         """
@@ -501,7 +501,7 @@ def finish(
         output_tail=ended.output_tail,
         reason=ended.reason,
     )
-    if updated and policy_key is not None:
+    if updated and run_key is not None:
         held_runs.reconsider(tx, key)
     return updated == 1
 

@@ -155,7 +155,7 @@ _INSERT_RUNS: Final = RowStatement(
 _INSERT_RUNS_WITH_POLICY: Final = RowStatement(
     """
     INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,
-                      state, attempt, created_at, priority, policy_key, hold)
+                      state, attempt, created_at, priority, run_key, hold)
     {rows}
     """,
     ("bytea", "bytea", "int", "text", "text", "int", "text", "int", "bigint", "smallint", "bytea", "smallint"),

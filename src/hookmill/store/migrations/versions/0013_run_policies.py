@@ -14,7 +14,7 @@ def upgrade() -> None:
     key_type = "BYTEA" if on_postgresql else "BLOB"
     for column in (
         "priority SMALLINT DEFAULT '1' NOT NULL",
-        f"policy_key {key_type}",
+        f"run_key {key_type}",
         "hold SMALLINT",
         "due_at BIGINT",
         "due_at_most BIGINT",
@@ -37,7 +37,7 @@ def upgrade() -> None:
     )
     backlog = sa.text("finished_at IS NULL AND claimed_at IS NULL AND hold IS NULL")
     held = sa.text("finished_at IS NULL AND hold IS NOT NULL")
-    keyed = sa.text("finished_at IS NULL AND policy_key IS NOT NULL")
+    keyed = sa.text("finished_at IS NULL AND run_key IS NOT NULL")
     others = sa.text("state NOT IN ('queued', 'running', 'succeeded')")
     for name in ("ix_runs_waiting", "ix_runs_not_succeeded", "ix_runs_automation_not_succeeded"):
         op.drop_index(name, table_name="runs")
@@ -45,7 +45,7 @@ def upgrade() -> None:
         ("ix_runs_backlog", ["factory_id", "priority", "id"], backlog),
         ("ix_runs_held", ["factory_id", "id"], held),
         ("ix_runs_due", ["hold", "due_at", "id"], held),
-        ("ix_runs_key", ["policy_key", "hold", "id"], keyed),
+        ("ix_runs_key", ["run_key", "hold", "id"], keyed),
         ("ix_runs_not_succeeded", ["webhook_no", "state", "id"], others),
         ("ix_runs_automation_not_succeeded", ["automation_id", "webhook_no", "state", "id"], others),
     ):
