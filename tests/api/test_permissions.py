@@ -34,6 +34,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", "/api/v1/me"): Row("any"),
     ("GET", "/api/v1/factories"): Row("any"),
     ("POST", "/api/v1/factories"): Row("admin", 201, lambda at: {"name": f"new {at['uid']}"}),
+    ("PATCH", FACTORY): Row("admin", 200, lambda _: {"max_running": 4}),
     ("GET", FACTORY): Row("viewer"),
     ("GET", f"{FACTORY}/webhooks"): Row("viewer"),
     ("POST", f"{FACTORY}/webhooks"): Row("manager", 201, lambda at: {"name": "new"}),

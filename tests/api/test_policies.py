@@ -10,6 +10,8 @@ POLICY = {
     "concurrency": {"key": "/pr", "limit": 2, "when_busy": "skip"},
     "debounce": {"seconds": 5},
     "priority": "high",
+    "max_running": 3,
+    "pause_after_failures": 5,
 }
 
 
@@ -28,16 +30,18 @@ def test_a_policy_is_created_shown_and_listed(api: Api, stocked: Stocked):
     assert shown["concurrency"] == {"key": ["/pr"], "limit": 2, "when_busy": "skip"}
     assert shown["debounce"] == {"seconds": 5, "max_seconds": 50}
     assert shown["priority"] == "high"
+    assert (shown["max_running"], shown["pause_after_failures"], shown["pause_reason"]) == (3, 5, None)
     assert [item["priority"] for item in listed if item["name"] == "policied"] == ["high"]
 
 
 def test_fields_are_changed_and_reset_one_by_one(api: Api, stocked: Stocked):
     path = f"/factories/default/automations/{create(api, stocked, **POLICY).json['automation_id']}"
 
-    changed = api.patch(path, {"concurrency": None, "priority": None}).json
+    changed = api.patch(path, {"concurrency": None, "priority": None, "max_running": None}).json
     unchanged = api.patch(path, {"prompt": "Another."}).json
 
-    assert (changed["concurrency"], changed["priority"]) == (None, "normal")
+    assert (changed["concurrency"], changed["priority"], changed["max_running"]) == (None, "normal", None)
+    assert unchanged["pause_after_failures"] == 5
     assert changed["debounce"] == unchanged["debounce"] == {"seconds": 5, "max_seconds": 50}
 
 
@@ -48,6 +52,8 @@ def test_fields_are_changed_and_reset_one_by_one(api: Api, stocked: Stocked):
         ({"concurrency": {"keys": []}}, "/concurrency/keys"),
         ({"debounce": {"seconds": "5"}}, "/debounce/seconds"),
         ({"priority": "urgent"}, "/priority"),
+        ({"max_running": 0}, "/max_running"),
+        ({"pause_after_failures": "3"}, "/pause_after_failures"),
     ],
 )
 def test_an_unusable_policy_is_refused_at_its_place(api: Api, stocked: Stocked, fields: dict[str, Any], pointer: str):
@@ -65,3 +71,15 @@ def test_a_delivery_holds_its_run_until_a_worker_decides(api: Api, stocked: Stoc
 
     assert answer.status == 202
     assert [(run["state"], run["hold"], run["replaced_by"]) for run in runs] == [("queued", "new", None)]
+
+
+def test_the_limit_of_a_factory_is_set_and_removed(api: Api, stocked: Stocked):
+    limited = api.patch("/factories/default", {"max_running": 2}, key=api.admin).json
+    unchanged = api.patch("/factories/default", {}, key=api.admin).json
+    shown = api.get("/factories/default").json
+    unlimited = api.patch("/factories/default", {"max_running": None}, key=api.admin).json
+    refused = api.patch("/factories/default", {"max_running": 0}, key=api.admin)
+
+    assert limited == unchanged == shown == {"name": "default", "defined_by_files": False, "max_running": 2}
+    assert unlimited["max_running"] is None
+    assert (refused.status, refused.json["errors"][0]["pointer"]) == (422, "/max_running")

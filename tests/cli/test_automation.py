@@ -322,6 +322,10 @@ POLICY = (
     "30",
     "--priority",
     "low",
+    "--max-running",
+    "4",
+    "--pause-after-failures",
+    "3",
 )
 
 
@@ -336,6 +340,9 @@ def test_a_policy_is_created_and_shown(webhook: Any, hookmill: Hookmill):
     assert created["concurrency"] == {"key": ["/pull_request/number"], "limit": 1, "when_busy": "replace"}
     assert created["debounce"] == {"seconds": 30, "max_seconds": 300}
     assert created["priority"] == "low"
+    assert (created["max_running"], created["pause_after_failures"]) == (4, 3)
+    assert "at most 4 runs at the same time" in shown
+    assert "disabled after 3 failed runs in a row" in shown
     assert "at most 1 active run for each /pull_request/number; a new run replaces the oldest" in shown
     assert "starts 30 s after the newest delivery, at most 300 s after the first" in shown
 
@@ -361,10 +368,20 @@ def test_a_policy_is_removed(webhook: Any, hookmill: Hookmill):
     created_with_policy(hookmill)
 
     changed = hookmill(
-        "automation", "change", "a", "--no-concurrency", "--no-debounce", "--priority", "normal", "--json"
+        "automation",
+        "change",
+        "a",
+        "--no-concurrency",
+        "--no-debounce",
+        "--no-max-running",
+        "--no-pause-after-failures",
+        "--priority",
+        "normal",
+        "--json",
     ).json
 
     assert (changed["concurrency"], changed["debounce"], changed["priority"]) == (None, None, "normal")
+    assert (changed["max_running"], changed["pause_after_failures"]) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ def test_a_new_factory_is_empty_and_says_how_to_fill_it(log: Log, hookmill: Hook
 def test_the_list_says_what_defines_each(log: Log, hookmill: Hookmill):
     made = hookmill("factory", "create", "payments", "--json").json
 
-    assert made == {"name": "payments", "defined_by_files": False}
+    assert made == {"name": "payments", "defined_by_files": False, "max_running": None}
     assert [line.split() for line in hookmill("factory", "list").out.splitlines()] == [
-        ["NAME", "DEFINED", "BY"],
-        ["default", "hand"],
-        ["payments", "hand"],
+        ["NAME", "DEFINED", "BY", "MAX", "RUNNING"],
+        ["default", "hand", "no", "limit"],
+        ["payments", "hand", "no", "limit"],
     ]
     assert made in hookmill("factory", "list", "--json").json["factories"]
 
@@ -35,3 +35,22 @@ def test_lines_that_are_offered_stay_in_their_factory(log: Log, hookmill: Hookmi
     (offered,) = [line.split() for line in made.splitlines() if "webhook enable" in line]
     hookmill(*offered[-5:])
     assert hookmill("webhook", "show", "p", "--factory", "payments", "--json").json["enabled"] is True
+
+
+def test_the_limit_of_running_runs_is_set_and_removed(log: Log, hookmill: Hookmill):
+    limited = hookmill("factory", "change", "default", "--max-running", "3").out
+    shown = hookmill("factory", "list", "--json").json["factories"]
+    unlimited = hookmill("factory", "change", "default", "--no-max-running", "--json").json
+
+    assert limited == "Workers perform at most 3 runs of factory default at the same time.\n"
+    assert [each["max_running"] for each in shown] == [3]
+    assert unlimited["max_running"] is None
+
+
+def test_an_unusable_limit_is_refused(log: Log, hookmill: Hookmill):
+    assert (
+        "max_running is a whole number from 1 to 1,000"
+        in hookmill("factory", "change", "default", "--max-running", "0", ends=1).err
+    )
+    assert "No factory is named 'x'" in hookmill("factory", "change", "x", "--max-running", "1", ends=1).err
+    hookmill("factory", "change", "default", ends=2)

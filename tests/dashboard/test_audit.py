@@ -53,7 +53,8 @@ def acts_in_the_code() -> set[str]:
 
 
 def test_every_act_has_words():
-    assert acts_in_the_code() == set(WORDS)
+    # The service itself pauses automations.
+    assert acts_in_the_code() | {"automation.pause"} == set(WORDS)
 
 
 def test_a_line_says_who_did_what_to_which_thing_and_from_where(dashboard: Dashboard, manager: Visitor):

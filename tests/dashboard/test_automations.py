@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from playwright.sync_api import BrowserContext, Page, Route, expect
 from hookmill.domain.permission import MayManage, Role
 from hookmill.domain.run import Run
 from hookmill.management import WebhookWithSecret
+from hookmill.store.database import open_database
+from hookmill.store.pauses import pause_failing
 from tests.dashboard.conftest import PASSWORD, Installation, sign_in
 
 OPENED = {"action": "opened", "pull_request": {"draft": False, "number": 7, "labels": [{"name": "bug"}]}}
@@ -720,9 +723,17 @@ def test_a_policy_is_written_shown_changed_and_removed(page: Page, installation:
     page.get_by_label("While that many are active").select_option("replaces the oldest")
     page.get_by_label("Wait for newer deliveries").fill("30")
     page.get_by_label("Priority").select_option("high")
+    page.get_by_label("Running at the same time, in all").fill("4")
+    page.get_by_text("When runs fail").click()
+    page.get_by_label("Only for these exit codes").fill("75, x")
+    page.get_by_label("Attempts that may fail").fill("3")
+    page.get_by_label("Disable after failed runs").fill("5")
     page.get_by_role("button", name="Create", exact=True).last.click()
     expect(page.get_by_text("limit is a whole number from 1 to 1,000")).to_be_visible()
     page.get_by_label("Active runs at the same time").fill("2")
+    page.get_by_role("button", name="Create", exact=True).last.click()
+    expect(page.get_by_text("exit_codes is a list of up to 32 whole numbers")).to_be_visible()
+    page.get_by_label("Only for these exit codes").fill("75, 111")
     page.get_by_role("button", name="Create", exact=True).last.click()
 
     expect(page.get_by_text("at most 2 active runs for each /pull_request/number; a new run replaces")).to_be_visible()
@@ -733,6 +744,10 @@ def test_a_policy_is_written_shown_changed_and_removed(page: Page, installation:
     expect(page.get_by_label("Wait at most")).to_have_value("300")
     page.get_by_label("Active runs at the same time").fill("")
     page.get_by_label("Separate limit for each value of").fill("")
+    expect(page.get_by_label("Only for these exit codes")).to_have_value("75, 111")
+    for label in ("Attempts that may fail", "Only for these exit codes", "Wait before the second attempt"):
+        page.get_by_label(label).fill("")
+    page.get_by_label("Longest wait between attempts").fill("")
     page.get_by_role("button", name="Save", exact=True).last.click()
     expect(page.get_by_text("Automation saved")).to_be_visible()
     changed = installation.management.automations.get(installation.may, created.id)
@@ -740,16 +755,25 @@ def test_a_policy_is_written_shown_changed_and_removed(page: Page, installation:
     assert created.policy.as_json() == {
         "concurrency": {"key": ["/pull_request/number"], "limit": 2, "when_busy": "replace"},
         "debounce": {"seconds": 30, "max_seconds": 300},
+        "retry": {"attempts": 3, "backoff_seconds": 30, "max_backoff_seconds": 3600, "exit_codes": [75, 111]},
         "priority": "high",
+        "max_running": 4,
+        "pause_after_failures": 5,
     }
-    assert changed.policy.as_json() == {"debounce": {"seconds": 30, "max_seconds": 300}, "priority": "high"}
+    assert changed.policy.as_json() == {
+        "debounce": {"seconds": 30, "max_seconds": 300},
+        "priority": "high",
+        "max_running": 4,
+        "pause_after_failures": 5,
+    }
     installation.management.automations.delete(installation.may, created.id)
 
 
 def test_a_save_of_something_else_keeps_the_policy(page: Page, installation: Installation):
     made = webhook(installation, "of kept policies", OPENED)
     key = automation(installation, "Keeps its policy", made.webhook.uid)
-    policy = {"concurrency": {"key": ["/a", "/b"], "limit": 3, "when_busy": "skip"}, "priority": "low"}
+    retry = {"attempts": 2, "backoff_seconds": 5, "max_backoff_seconds": 9}
+    policy = {"concurrency": {"key": ["/a", "/b"], "limit": 3, "when_busy": "skip"}, "retry": retry, "priority": "low"}
     installation.management.automations.change(installation.may, key, policy=policy)
     page.goto(installation.at(f"/f/default/automations/{key}/edit"))
     page.get_by_label("Prompt").fill("Something else.")
@@ -758,4 +782,22 @@ def test_a_save_of_something_else_keeps_the_policy(page: Page, installation: Ins
 
     changed = installation.management.automations.get(installation.may, key)
     assert (changed.prompt, changed.policy.as_json()) == ("Something else.", policy)
+    installation.management.automations.delete(installation.may, key)
+
+
+def test_a_paused_automation_says_why_and_is_enabled_again(page: Page, installation: Installation):
+    made = webhook(installation, "of failures", OPENED)
+    key = automation(installation, "Fails too often", made.webhook.uid)
+    installation.management.automations.change(installation.may, key, policy={"pause_after_failures": 2})
+    with closing(open_database(f"sqlite:///{installation.service.data_dir / 'hookmill.db'}")) as database:
+        with database.write() as tx:
+            tx.run("UPDATE automations SET failures_in_row = 2 WHERE id = :id", id=key)
+        pause_failing(database, time.time_ns() // 1_000)
+    page.goto(installation.at(f"/f/default/automations/{key}"))
+    expect(page.get_by_text("paused", exact=True)).to_be_visible()
+    expect(page.get_by_text("Its last 2 runs failed. Correct the cause, and enable it again.")).to_be_visible()
+    page.get_by_role("button", name="Enable", exact=True).click()
+
+    expect(page.get_by_text("enabled", exact=True)).to_be_visible()
+    assert page.get_by_text("Its last 2 runs failed").count() == 0
     installation.management.automations.delete(installation.may, key)

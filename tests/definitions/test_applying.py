@@ -581,6 +581,8 @@ concurrency:
   when_busy: skip
 debounce: {seconds: 20}
 priority: high
+max_running: 4
+pause_after_failures: 3
 """
 
 
@@ -600,14 +602,16 @@ def test_a_policy_is_applied_changed_and_removed_with_its_file(applied_repositor
     changed = apply(POLICY.replace("skip", "queue"))
     removed = apply("")
 
-    assert added == ["concurrency", "debounce", "priority"]
+    assert added == ["concurrency", "debounce", "priority", "max_running", "pause_after_failures"]
     assert policy.as_json() == {
         "concurrency": {"key": ["/pull_request/number"], "limit": 1, "when_busy": "skip"},
         "debounce": {"seconds": 20, "max_seconds": 200},
         "priority": "high",
+        "max_running": 4,
+        "pause_after_failures": 3,
     }
     assert changed == ["concurrency"]
-    assert removed == ["concurrency", "debounce", "priority"]
+    assert removed == added
     assert management.automations.get(may, "triage").policy.as_json() == {}
 
 

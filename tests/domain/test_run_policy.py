@@ -34,6 +34,8 @@ def test_a_policy_survives_its_json():
         debounce=Debounce(seconds=30, max_seconds=90),
         retry=Retry(attempts=5, backoff_seconds=2, max_backoff_seconds=60, exit_codes=(3, 75)),
         priority=Priority.HIGH,
+        max_running=7,
+        pause_after_failures=4,
     )
 
     assert policy_from_json(policy.as_json()) == policy
@@ -75,6 +77,11 @@ def test_defaults():
         ({"retry": {"attempts": 2, "codes": []}}, "/retry/codes"),
         ({"priority": "urgent"}, "/priority"),
         ({"priority": 1}, "/priority"),
+        ({"max_running": 0}, "/max_running"),
+        ({"max_running": 1001}, "/max_running"),
+        ({"max_running": "2"}, "/max_running"),
+        ({"pause_after_failures": True}, "/pause_after_failures"),
+        ({"pause_after_failures": 0}, "/pause_after_failures"),
     ],
 )
 def test_unusable_policies_are_refused_at_their_place(source: dict[str, Any], pointer: str):

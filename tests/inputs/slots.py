@@ -27,6 +27,8 @@ _POLICY: Final = {
     "debounce": {"seconds": 1, "max_seconds": 2},
     "retry": {"attempts": 2, "backoff_seconds": 1, "max_backoff_seconds": 2, "exit_codes": [3]},
     "priority": "high",
+    "max_running": 3,
+    "pause_after_failures": 2,
 }
 _TRIGGER: Final = {
     "provider": "webhook",
@@ -46,6 +48,7 @@ _HMAC: Final = {
 }
 BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
     "create_factory": [{"name": UNIQUE}],
+    "change_factory": [{"max_running": 5}],
     "create_webhook": [
         {
             "name": UNIQUE,

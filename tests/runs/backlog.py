@@ -77,12 +77,14 @@ class Backlog:
         self.webhook(factory)
         with self.database.write() as tx:
             tx.run(
-                "INSERT INTO automations (id, factory_id, name, enabled, version, created_at, updated_at)"
-                " VALUES (:id, :factory, :unique, :yes, 1, 0, 0)",
+                "INSERT INTO automations (id, factory_id, name, enabled, version, created_at, updated_at, max_running,"
+                " pause_after_failures) VALUES (:id, :factory, :unique, :yes, 1, 0, 0, :max_running, :failures)",
                 id=automation,
                 factory=factory,
                 unique=automation,
                 yes=True,
+                max_running=policy.max_running,
+                failures=policy.pause_after_failures,
             )
             tx.run(
                 "INSERT INTO automation_versions (automation_id, version, name, prompt, runner, triggers, policy,"

@@ -29,7 +29,7 @@ from hookmill.domain.ids import WebhookUid
 from hookmill.domain.run_policy import NO_POLICY, Priority, RunPolicy, WhenBusy
 from hookmill.domain.text import shown, shown_lines
 from hookmill.domain.webhook import Webhook, WebhookState
-from hookmill.presentation.automation import AutomationInListView, AutomationView, policy_lines
+from hookmill.presentation.automation import AutomationInListView, AutomationView, policy_lines, state_text
 from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
@@ -95,6 +95,10 @@ RetryExitCodes = Annotated[
 PriorityOption = Annotated[
     Priority | None, typer.Option("--priority", help="The order in which the factory's runs start.")
 ]
+MaxRunning = Annotated[
+    int | None, typer.Option(metavar="N", help="Workers perform at most N of its runs at the same time.")
+]
+PauseAfterFailures = Annotated[int | None, typer.Option(metavar="N", help="Disable it after N failed runs in a row.")]
 
 
 @commands.command()
@@ -121,6 +125,8 @@ def create(
     retry_max_backoff: RetryMaxBackoff = None,
     retry_exit_code: RetryExitCodes = None,
     priority: PriorityOption = None,
+    max_running: MaxRunning = None,
+    pause_after_failures: PauseAfterFailures = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
@@ -145,6 +151,8 @@ def create(
         retry_max_backoff=retry_max_backoff,
         retry_exit_code=retry_exit_code,
         priority=priority,
+        max_running=max_running,
+        pause_after_failures=pause_after_failures,
     )
     with factory_session(factory) as session:
         if triggers is None:
@@ -200,7 +208,7 @@ def list_automations(factory: options.FactoryName = "default", json: options.AsJ
         [
             (
                 automation.name,
-                _state(automation),
+                state_text(automation),
                 automation.runner,
                 ", ".join(_webhook_label(uid, webhooks_by_uid) for uid in sorted(automation.selected_webhooks())),
             )
@@ -222,7 +230,8 @@ def show(name: AutomationArgument, factory: options.FactoryName = "default", jso
     pairs = [
         ("Automation", shown(automation.name)),
         ("ID", automation.id),
-        ("State", _state(automation)),
+        ("State", state_text(automation)),
+        *([("Reason", automation.pause_reason)] if automation.pause_reason is not None else []),
         ("Runner", automation.runner),
         *((label, shown(text)) for label, text in policy_lines(automation.policy)),
         ("Version", f"{automation.version} (since {utc(automation.updated_at)})"),
@@ -269,6 +278,12 @@ def change(
     retry_max_backoff: RetryMaxBackoff = None,
     retry_exit_code: RetryExitCodes = None,
     priority: PriorityOption = None,
+    max_running: MaxRunning = None,
+    no_max_running: Annotated[bool, typer.Option("--no-max-running", help="Remove that limit.")] = False,
+    pause_after_failures: PauseAfterFailures = None,
+    no_pause_after_failures: Annotated[
+        bool, typer.Option("--no-pause-after-failures", help="Never disable it because of failures.")
+    ] = False,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
@@ -294,9 +309,17 @@ def change(
         retry_max_backoff=retry_max_backoff,
         retry_exit_code=retry_exit_code,
         priority=priority,
+        max_running=max_running,
+        pause_after_failures=pause_after_failures,
     )
     set_fields = policy_options.changes(NO_POLICY)
-    resets = {"concurrency": no_concurrency, "debounce": no_debounce, "retry": no_retry}
+    resets = {
+        "concurrency": no_concurrency,
+        "debounce": no_debounce,
+        "retry": no_retry,
+        "max_running": no_max_running,
+        "pause_after_failures": no_pause_after_failures,
+    }
     for field, is_reset in resets.items():
         inputs.require_at_most_one(**{field: field in set_fields or None, f"no_{field}": is_reset or None})
     changes_policy = bool(set_fields) or any(resets.values())
@@ -381,7 +404,7 @@ def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
         print_json(AutomationView.of(automation, warnings))
         return
     effect = "Matching deliveries start it." if enabled else "It starts no new runs; unfinished runs continue."
-    print_line(f"Automation {shown(automation.name)} ({automation.id}) is {_state(automation)}. {effect}")
+    print_line(f"Automation {shown(automation.name)} ({automation.id}) is {state_text(automation)}. {effect}")
     if enabled:
         _print_warnings(warnings)
 
@@ -400,6 +423,8 @@ class _PolicyOptions:
     retry_max_backoff: int | None
     retry_exit_code: Sequence[int] | None
     priority: Priority | None
+    max_running: int | None
+    pause_after_failures: int | None
 
     def changes(self, current: RunPolicy) -> dict[str, Any]:
         """The changed JSON fields. Omitted options keep the current values."""
@@ -424,7 +449,9 @@ class _PolicyOptions:
             changes["retry"] = fields.get("retry", {}) | retry
         if self.priority is not None:
             changes["priority"] = self.priority.value
-        return changes
+        return changes | _without_none(
+            {"max_running": self.max_running, "pause_after_failures": self.pause_after_failures}
+        )
 
 
 def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -482,10 +509,6 @@ def _webhook_label(uid: WebhookUid, webhooks_by_uid: Mapping[WebhookUid, Webhook
     if webhook is None:
         return f"{uid} (unknown)"
     return webhook.name if webhook.state is WebhookState.ENABLED else f"{webhook.name} ({webhook.state.value})"
-
-
-def _state(automation: Automation) -> str:
-    return "enabled" if automation.enabled else "disabled"
 
 
 def _print_warnings(warnings: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hookmill.cli import options
+from hookmill.cli import inputs, options
 from hookmill.cli.output import Column, command_line, print_json, print_line, print_table
 from hookmill.cli.session import team_session
 from hookmill.domain.text import shown
@@ -39,6 +39,34 @@ def list_factories(json: options.AsJson = False) -> None:
         print_json({"factories": [FactoryView.of(factory) for factory in factories]})
         return
     print_table(
-        [Column("NAME"), Column("DEFINED BY", whole=True)],
-        [(factory.name, "files" if factory.defined_by_files else "hand") for factory in factories],
+        [Column("NAME"), Column("DEFINED BY", whole=True), Column("MAX RUNNING", whole=True)],
+        [
+            (
+                factory.name,
+                "files" if factory.defined_by_files else "hand",
+                str(factory.max_running) if factory.max_running is not None else "no limit",
+            )
+            for factory in factories
+        ],
     )
+
+
+@commands.command()
+def change(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The factory's name.", show_default=False)],
+    max_running: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Workers perform at most N of its runs at the same time."),
+    ] = None,
+    no_max_running: Annotated[bool, typer.Option("--no-max-running", help="Remove that limit.")] = False,
+    json: options.AsJson = False,
+) -> None:
+    """Change how many of a factory's runs workers perform at the same time."""
+    inputs.require_exactly_one(max_running=max_running, no_max_running=no_max_running or None)
+    with team_session() as session:
+        factory = session.management.factories.set_max_running(session.may, name, max_running)
+    if json:
+        print_json(FactoryView.of(factory))
+        return
+    limit = f"at most {factory.max_running:,} runs" if factory.max_running is not None else "any number of runs"
+    print_line(f"Workers perform {limit} of factory {shown(factory.name)} at the same time.")

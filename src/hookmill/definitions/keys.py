@@ -6,6 +6,8 @@ Only this module maps a webhook's keys to the domain's fields. An automation's k
 from enum import StrEnum
 from typing import Final
 
+from hookmill.domain.run_policy import FIELDS
+
 
 class WebhookKey(StrEnum):
     """A key of a webhook's file. The member has the name of the field that the key sets."""
@@ -26,5 +28,5 @@ class WebhookKey(StrEnum):
         return self.name.lower()
 
 
-POLICY_KEYS: Final = ("concurrency", "debounce", "retry", "priority")
+POLICY_KEYS: Final = FIELDS
 AUTOMATION_KEYS: Final = ("name", "enabled", "runner", "triggers", *POLICY_KEYS)

@@ -106,6 +106,8 @@ class Automation:
     updated_at: int
     unreadable: tuple[UnreadableTrigger, ...] = ()
     policy: RunPolicy = NO_POLICY
+    pause_reason: str | None = None
+    """Why the service disabled it; None if it is enabled, or if a person disabled it."""
 
     @property
     def all_triggers(self) -> tuple[Trigger | UnreadableTrigger, ...]:

@@ -14,6 +14,8 @@ class Factory:
     name: str
     defined_by_files: bool = False
     """Whether its webhooks and automations come from definition files, and change through those alone."""
+    max_running: int | None = None
+    """The most runs that workers perform at the same time. None: no limit."""
 
 
 def usable_factory_name(name: str) -> str:

@@ -26,6 +26,8 @@ class Channel(StrEnum):
     API = "api"
     FILES = "files"
     DASHBOARD = "dashboard"
+    SERVICE = "service"
+    """The service did it by itself."""
 
 
 class ActorKind(StrEnum):
@@ -33,6 +35,8 @@ class ActorKind(StrEnum):
     """Whoever can open the data directory or the database, and has the master key."""
     KEY = "key"
     MEMBER = "member"
+    SERVICE = "service"
+    """The service, when a policy makes it act."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Final
 
 from hookmill.domain.event import EventType
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid, delivery_id, run_id
-from hookmill.domain.run_policy import Retry
+from hookmill.domain.run_policy import NO_POLICY, RunPolicy
 
 PACKAGE_RUNNER: Final = "package"
 """The runner that every installation has: it leaves the files, and executes nothing."""
@@ -90,8 +90,8 @@ class Run:
     """What the delivery reports, as its sender gives it."""
     failures: int = 0
     """How many attempts failed and were followed by another one."""
-    retry: Retry | None = None
-    """The automation's rule for failed attempts; None for the runner's."""
+    policy: RunPolicy = NO_POLICY
+    """The policy of the automation's version."""
     run_key: bytes | None = None
     """Runs with equal keys share the limits of the automation's policy. None: the policy has no limits."""
     hold: Hold | None = None

@@ -1,6 +1,7 @@
 """The run policy of an automation: how many runs may be active, how long it collects deliveries, and its retries.
 
-Policies apply by *run key*: runs of one automation with equal values at the policy's JSON pointers share a key.
+Concurrency and debounce apply by *run key*: runs of one automation with equal values at the policy's JSON pointers
+share a key.
 """
 
 import json
@@ -20,6 +21,7 @@ from hookmill.domain.payload import Json, Parsed, VastNumber
 KEY_POINTERS_MAX: Final = 4
 POINTER_CHARACTERS_MAX: Final = 200
 LIMIT_MAX: Final = 1_000
+FAILURES_MAX: Final = 1_000
 DEBOUNCE_SECONDS_MAX: Final = 86_400
 DEFAULT_MAX_FACTOR: Final = 10
 """Without `max_seconds`, a debounce ends after this many times its `seconds`."""
@@ -100,6 +102,10 @@ class RunPolicy:
     retry: Retry | None = None
     """None: the runner's."""
     priority: Priority = Priority.NORMAL
+    max_running: int | None = None
+    """The most runs, with any key, that workers perform at the same time. None: no limit."""
+    pause_after_failures: int | None = None
+    """The automation is disabled after this many runs in a row have failed. None: never."""
     _pointers: tuple[tuple[str, ...], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -139,11 +145,15 @@ class RunPolicy:
             }
         if self.priority is not Priority.NORMAL:
             fields["priority"] = self.priority.value
+        if self.max_running is not None:
+            fields["max_running"] = self.max_running
+        if self.pause_after_failures is not None:
+            fields["pause_after_failures"] = self.pause_after_failures
         return fields
 
 
 NO_POLICY: Final = RunPolicy()
-FIELDS: Final = ("concurrency", "debounce", "retry", "priority")
+FIELDS: Final = ("concurrency", "debounce", "retry", "priority", "max_running", "pause_after_failures")
 
 
 def changed_policy(policy: RunPolicy, changes: Mapping[str, Any]) -> RunPolicy:
@@ -153,13 +163,20 @@ def changed_policy(policy: RunPolicy, changes: Mapping[str, Any]) -> RunPolicy:
 
 def policy_from_json(source: Mapping[str, Any]) -> RunPolicy:
     """The policy with these `FIELDS`; other keys are ignored. Raises `Invalid` with a JSON pointer."""
-    concurrency, debounce, retry, priority = (source.get(name) for name in FIELDS)
+    concurrency, debounce, retry, priority, max_running, failures = (source.get(name) for name in FIELDS)
     return RunPolicy(
         concurrency=_concurrency(concurrency) if concurrency is not None else None,
         debounce=_debounce(debounce) if debounce is not None else None,
         retry=retry_from_json(retry) if retry is not None else None,
         priority=_priority(priority) if priority is not None else Priority.NORMAL,
+        max_running=usable_max_running(max_running) if max_running is not None else None,
+        pause_after_failures=_number(failures, "/pause_after_failures", FAILURES_MAX) if failures is not None else None,
     )
+
+
+def usable_max_running(source: Any) -> int:
+    """The limit of running runs, of an automation or a factory. Raises `Invalid` with a JSON pointer."""
+    return _number(source, "/max_running", LIMIT_MAX)
 
 
 def stored_policy(stored: str) -> RunPolicy:

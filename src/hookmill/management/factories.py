@@ -1,13 +1,16 @@
 """Operations on factories, and the first start."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from hookmill.domain.errors import Conflict
+from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.factory import Factory, usable_factory_name
 from hookmill.domain.ids import FactoryId, TeamId
 from hookmill.domain.permission import MayAdminister, MayManage
+from hookmill.domain.run_policy import usable_max_running
 from hookmill.management.installation import Installation, random_name
 from hookmill.store import factories
+from hookmill.store.notifications import notify_workers
 
 DEFAULT_FACTORY = "default"
 
@@ -31,6 +34,14 @@ class Factories:
         with self._installation.reading() as tx:
             return [factory for factory in factories.all_factories(tx) if factory.team_id == may.team_id]
 
+    def named(self, may: MayAdminister, name: str) -> Factory:
+        """The team's factory with this name. Raises `NotFound`."""
+        with self._installation.reading() as tx:
+            factory = factories.factory_named(tx, name)
+        if factory is None or factory.team_id != may.team_id:
+            raise NotFound(f"No factory is named {name[:100]!r}.")
+        return factory
+
     def create(self, may: MayAdminister, name: str) -> Factory:
         """Create an empty factory. Raises `Conflict` for a taken name."""
         name = usable_factory_name(name)
@@ -41,6 +52,23 @@ class Factories:
             factories.add_factory(change.tx, factory, change.now)
             change.record("create", "factory", factory.id, name)
         return factory
+
+    def set_max_running(self, may: MayAdminister, name: str, max_running: int | None) -> Factory:
+        """Set how many of the factory's runs workers perform at the same time. None removes the limit.
+
+        Runs that have started continue. Raises `NotFound` or `Invalid`.
+        """
+        limit = usable_max_running(max_running) if max_running is not None else None
+        with self._installation.changing(may) as change:
+            factory = self.named(may, name)
+            if factory.max_running == limit:
+                change.unchanged()
+                return factory
+            factories.set_max_running(change.tx, factory.id, limit)
+            change.record("set_max_running", "factory", factory.id, factory.name, max_running=limit)
+            # Runs may start that the former limit held back.
+            notify_workers(change.tx)
+        return replace(factory, max_running=limit)
 
     def define_by_files(self, may: MayManage) -> None:
         """Make definition files the only way to change the factory's webhooks and automations."""

@@ -152,7 +152,7 @@ class _CurrentTransaction(threading.local):
 def _require_permission(tx: Transaction, may: MayManage | MayAdminister, now: int) -> None:
     """Raises `Revoked` if the key or member is no longer valid, and `Forbidden` if the role is no longer sufficient."""
     match may.actor.kind:
-        case ActorKind.OPERATOR:
+        case ActorKind.OPERATOR | ActorKind.SERVICE:
             return
         case ActorKind.KEY:
             key = api_keys.by_id(tx, team_of(may), may.actor.id)

@@ -68,6 +68,15 @@ class AutomationInListView(ExactView, frozen=True):
     debounce: DebounceView | None
     retry: Annotated[RetryView | None, Meta(description="Null: the runner's rule applies.")]
     priority: Annotated[Priority, Meta(description="The order in which the factory's runs start.")]
+    max_running: Annotated[
+        int | None, Meta(description="The most of its runs that workers perform at the same time. Null: no limit.")
+    ]
+    pause_after_failures: Annotated[
+        int | None, Meta(description="It is disabled after this many failed runs in a row. Null: never.")
+    ]
+    pause_reason: Annotated[
+        str | None, Meta(description="Why the service disabled it. Null: it is enabled, or a person disabled it.")
+    ]
     triggers: list[Any]
     """Each like `TriggerView`. A trigger that this version can't read is shown as it is stored."""
     created_at: Timestamp
@@ -86,6 +95,9 @@ class AutomationInListView(ExactView, frozen=True):
             debounce=_debounce(automation),
             retry=_retry(automation),
             priority=automation.policy.priority,
+            max_running=automation.policy.max_running,
+            pause_after_failures=automation.policy.pause_after_failures,
+            pause_reason=automation.pause_reason,
             triggers=[trigger.as_json() for trigger in automation.all_triggers],
             created_at=iso(automation.created_at),
             updated_at=iso(automation.updated_at),
@@ -117,7 +129,23 @@ def policy_lines(policy: RunPolicy) -> list[tuple[str, str]]:
         lines.append(("Retry", f"up to {retry.attempts} attempts that fail{codes}; first after {backoff}"))
     if policy.priority is not Priority.NORMAL:
         lines.append(("Priority", policy.priority.value))
+    if policy.max_running is not None:
+        lines.append(("Limit", f"at most {_runs(policy.max_running)} at the same time"))
+    if (failures := policy.pause_after_failures) is not None:
+        after = "a failed run" if failures == 1 else f"{failures:,} failed runs in a row"
+        lines.append(("Pause", f"disabled after {after}"))
     return lines
+
+
+def state_text(automation: Automation) -> str:
+    """enabled, disabled or paused."""
+    if automation.enabled:
+        return "enabled"
+    return "paused" if automation.pause_reason is not None else "disabled"
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count:,} runs"
 
 
 _WHEN_BUSY: Final = {

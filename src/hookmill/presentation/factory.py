@@ -13,7 +13,10 @@ class FactoryView(View, frozen=True):
     defined_by_files: Annotated[
         bool, Meta(description="Whether only definition files can change its webhooks and automations.")
     ]
+    max_running: Annotated[
+        int | None, Meta(description="The most of its runs that workers perform at the same time. Null: no limit.")
+    ]
 
     @classmethod
     def of(cls, factory: Factory) -> Self:
-        return cls(name=factory.name, defined_by_files=factory.defined_by_files)
+        return cls(name=factory.name, defined_by_files=factory.defined_by_files, max_running=factory.max_running)

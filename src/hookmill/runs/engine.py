@@ -45,6 +45,7 @@ from hookmill.store import runs as store
 from hookmill.store.database import Database, Transaction
 from hookmill.store.engine_db import EngineDbConnection, prepare_engine_db
 from hookmill.store.notifications import listening
+from hookmill.store.pauses import pause_failing
 from hookmill.store.private_file import open_lock_file
 from hookmill.store.rights import ENGINE_SCHEMA
 from hookmill.store.runs import ExecutorId
@@ -291,11 +292,17 @@ class Engine:
         with self._database.write() as tx:
             # The synced commit of `begin_attempt` makes this one durable.
             dialect.commit_without_sync(tx)
-            store.heartbeat(tx, self.executor, self._clock())
             claimed = store.claim(
                 tx, executor=self.executor, most=free, after=after, skipped=skipped, now=self._clock()
             )
-        self._backlog = _Backlog.MORE_LIKELY if len(claimed) == free else _Backlog.UNKNOWN
+            if claimed:
+                # Without a claim, this transaction must write nothing: its own commit would wake this process.
+                store.heartbeat(tx, self.executor, self._clock())
+        if claimed:
+            self._backlog = _Backlog.MORE_LIKELY if len(claimed) == free else _Backlog.UNKNOWN
+        else:
+            # Another worker was faster, or limits hold all runs back. A commit ends that.
+            self._backlog = _Backlog.EMPTY
         for each in claimed:
             self._in_flight.add(each.run)
         return claimed
@@ -393,6 +400,8 @@ class Engine:
                     with self._database.write() as tx:
                         held_runs.reconsider_all(tx)
                     reconsidered_at = time.monotonic()
+                # Also for runs that were interrupted, and if the process that ended a run died.
+                pause_failing(self._database, self._clock())
                 missing = self._requeue_lost(missing)
                 _delete_ended_workflows()
             except Exception as error:

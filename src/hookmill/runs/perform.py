@@ -17,6 +17,7 @@ from hookmill.runs.runner import Abandoned, HostFault, Instruction, Runner, reas
 from hookmill.runs.runners.guard import end_processes_of
 from hookmill.store import runs as store
 from hookmill.store.database import Database
+from hookmill.store.pauses import pause_failing
 from hookmill.store.runs import AttemptStatus, ExecutorId
 
 T = TypeVar("T")
@@ -153,16 +154,27 @@ class Performer:
                     attempt=run.attempt,
                     now=self.clock(),
                     run_key=run.run_key,
+                    counts_failures=run.policy.pause_after_failures is not None,
                 )
 
         try:
-            return self._retry_while_unavailable(finish)
+            is_recorded = self._retry_while_unavailable(finish)
         except StoreUnavailable:
             return False
+        if run.policy.pause_after_failures is not None and ended.state is RunState.FAILED:
+            self._pause_failing()
+        return is_recorded
+
+    def _pause_failing(self) -> None:
+        try:
+            pause_failing(self.database, self.clock())
+        except Exception as error:
+            # The engine repeats it every few seconds.
+            self.failed("runs", error)
 
     def _retries(self, run: Run, ended: Ended) -> bool:
         """Whether the failed attempt is followed by another one."""
-        rule = run.retry or self.retries.get(run.runner)
+        rule = run.policy.retry or self.retries.get(run.runner)
         delay = rule.delay_after(run.failures + 1, ended.exit_status) if rule is not None else None
         if rule is None or delay is None:
             return False

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 from hookmill.domain import payload
 from hookmill.domain.automation import Automation, Trigger, UnreadableTrigger, triggers_from_stored
-from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
+from hookmill.domain.ids import AutomationId, FactoryId, RunKey, WebhookUid
 from hookmill.domain.run_policy import stored_policy
 from hookmill.store import webhooks
 from hookmill.store.database import Row, Transaction
 
 _COLUMNS = """
-    a.id, a.factory_id, a.name, a.enabled, a.version, a.created_at, a.updated_at, v.prompt, v.runner, v.triggers,
-    v.policy
+    a.id, a.factory_id, a.name, a.enabled, a.version, a.created_at, a.updated_at, a.pause_reason, v.prompt, v.runner,
+    v.triggers, v.policy
 """
 _FROM = "automations a JOIN automation_versions v ON v.automation_id = a.id AND v.version = a.version"
 
@@ -20,8 +20,9 @@ _FROM = "automations a JOIN automation_versions v ON v.automation_id = a.id AND 
 def add(tx: Transaction, automation: Automation) -> None:
     tx.run(
         """
-        INSERT INTO automations (id, factory_id, name, enabled, version, created_at, updated_at)
-        VALUES (:id, :factory, :name, :enabled, :version, :created_at, :updated_at)
+        INSERT INTO automations (id, factory_id, name, enabled, version, created_at, updated_at, max_running,
+                                 pause_after_failures)
+        VALUES (:id, :factory, :name, :enabled, :version, :created_at, :updated_at, :max_running, :pause_after_failures)
         """,
         id=automation.id,
         factory=automation.factory_id,
@@ -30,6 +31,8 @@ def add(tx: Transaction, automation: Automation) -> None:
         version=automation.version,
         created_at=automation.created_at,
         updated_at=automation.updated_at,
+        max_running=automation.policy.max_running,
+        pause_after_failures=automation.policy.pause_after_failures,
     )
     _store_version(tx, automation)
     _store_selection(tx, automation.id, automation.selected_webhooks())
@@ -41,7 +44,9 @@ def save(tx: Transaction, before: Automation, after: Automation) -> None:
     tx.run(
         """
         UPDATE automations
-        SET name = :name, enabled = :enabled, version = :version, updated_at = :updated_at
+        SET name = :name, enabled = :enabled, version = :version, updated_at = :updated_at, max_running = :max_running,
+            pause_after_failures = :pause_after_failures, failures_in_row = 0,
+            pause_reason = CASE WHEN :enabled THEN NULL ELSE pause_reason END
         WHERE id = :id
         """,
         id=after.id,
@@ -49,6 +54,8 @@ def save(tx: Transaction, before: Automation, after: Automation) -> None:
         enabled=after.enabled,
         version=after.version,
         updated_at=after.updated_at,
+        max_running=after.policy.max_running,
+        pause_after_failures=after.policy.pause_after_failures,
     )
     _store_version(tx, after)
     tx.run("DELETE FROM automation_webhooks WHERE automation_id = :id", id=after.id)
@@ -58,12 +65,55 @@ def save(tx: Transaction, before: Automation, after: Automation) -> None:
 
 def set_enabled(tx: Transaction, automation: Automation, enabled: bool, now: int) -> None:
     tx.run(
-        "UPDATE automations SET enabled = :enabled, updated_at = :now WHERE id = :id",
+        """
+        UPDATE automations
+        SET enabled = :enabled, updated_at = :now, failures_in_row = 0, pause_reason = NULL
+        WHERE id = :id
+        """,
         id=automation.id,
         enabled=enabled,
         now=now,
     )
     webhooks.raise_revisions(tx, automation.factory_id, automation.selected_webhooks())
+
+
+def record_result(tx: Transaction, run: RunKey, *, failed: bool) -> None:
+    """Count the failures in a row of the run's automation, if its policy limits them.
+
+    Call it in the transaction that ends the run, and `store.pauses.pause_failing` after it.
+    """
+    tx.run(
+        """
+        UPDATE automations
+        SET failures_in_row = CASE WHEN :failed THEN failures_in_row + 1 ELSE 0 END
+        WHERE id = (SELECT automation_id FROM runs WHERE id = :run)
+            AND pause_after_failures IS NOT NULL AND (:failed OR failures_in_row > 0)
+        """,
+        run=run,
+        failed=failed,
+    )
+
+
+def failing(tx: Transaction, *, only: AutomationId | None = None) -> list[Automation]:
+    """Up to 100 enabled automations that reached their policies' number of failures in a row."""
+    rows = tx.all(
+        f"""
+        SELECT {_COLUMNS}
+        FROM {_FROM}
+        WHERE a.pause_after_failures IS NOT NULL AND a.failures_in_row >= a.pause_after_failures AND a.enabled
+            AND a.deleted_at IS NULL {"AND a.id = :only" if only is not None else ""}
+        ORDER BY a.id
+        LIMIT 100
+        """,
+        **({"only": only} if only is not None else {}),
+    )
+    return [_automation(row) for row in rows]
+
+
+def pause(tx: Transaction, automation: Automation, reason: str, now: int) -> None:
+    """Disable the automation because of its failures."""
+    set_enabled(tx, automation, False, now)
+    tx.run("UPDATE automations SET pause_reason = :reason WHERE id = :id", id=automation.id, reason=reason)
 
 
 def delete(tx: Transaction, automation: Automation, now: int) -> None:
@@ -123,6 +173,7 @@ def _automation(row: Row) -> Automation:
         triggers=triggers,
         unreadable=unreadable,
         policy=stored_policy(row["policy"]),
+        pause_reason=row["pause_reason"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
     )

@@ -10,7 +10,7 @@ from hookmill.store.database import Row, Transaction
 _SET_UP_LOCK: Final = 0x66616374
 """PostgreSQL's advisory lock for the first start: "fact"."""
 
-_COLUMNS: Final = "id, team_id, name, defined_by_files"
+_COLUMNS: Final = "id, team_id, name, defined_by_files, max_running"
 
 
 def add_team(tx: Transaction, team: TeamId, name: str, now: int) -> None:
@@ -51,6 +51,10 @@ def define_by_files(tx: Transaction, factory: FactoryId) -> None:
     tx.run("UPDATE factories SET defined_by_files = :yes WHERE id = :id", id=factory, yes=True)
 
 
+def set_max_running(tx: Transaction, factory: FactoryId, max_running: int | None) -> None:
+    tx.run("UPDATE factories SET max_running = :max_running WHERE id = :id", id=factory, max_running=max_running)
+
+
 def lock_all_teams(tx: Transaction) -> None:
     """Prevent other transactions from creating the first team until this one ends: there is no row to lock yet."""
     dialect.lock(tx, _SET_UP_LOCK)
@@ -65,4 +69,6 @@ def lock_team(tx: Transaction, team: TeamId) -> None:
 
 
 def _factory(row: Row) -> Factory:
-    return Factory(FactoryId(row["id"]), TeamId(row["team_id"]), row["name"], bool(row["defined_by_files"]))
+    return Factory(
+        FactoryId(row["id"]), TeamId(row["team_id"]), row["name"], bool(row["defined_by_files"]), row["max_running"]
+    )

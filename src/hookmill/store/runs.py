@@ -5,8 +5,10 @@ that executor can begin an attempt, and only the latest attempt can finish the r
 effect.
 """
 
+import math
+from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from itertools import chain, islice, product, zip_longest
 from typing import Final, NewType
@@ -16,7 +18,7 @@ from hookmill.domain.event import EventType
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid
 from hookmill.domain.run import Ended, FailedAttempt, Hold, Run, RunState
 from hookmill.domain.run_policy import stored_policy
-from hookmill.store import dialect, held_runs
+from hookmill.store import automations, dialect, held_runs
 from hookmill.store.database import Row, Transaction
 from hookmill.store.notifications import notify_workers
 
@@ -275,7 +277,7 @@ def _run(row: Row) -> Run:
         replay=row["replay"],
         event=EventType(row["event"], bool(row["event_signed"])) if row["event"] is not None else None,
         failures=row["failures"],
-        retry=stored_policy(row["policy"]).retry,
+        policy=stored_policy(row["policy"]),
         run_key=bytes(row["run_key"]) if row["run_key"] is not None else None,
         hold=Hold(row["hold"]) if row["hold"] is not None else None,
         due_at=row["due_at"],
@@ -352,11 +354,14 @@ def claim(
     """Claim up to `most` runs of the backlog for the executor: round robin by factory, and by priority and age in each.
 
     `after` is the factory that was served last; the next one in order is served first. Runs of the `skipped` runners
-    stay in the backlog.
+    stay in the backlog, and those for which the limit of their automation or factory leaves no room.
     """
-    # All runs of a factory may be for skipped runners, so more factories must be searched.
-    factories = _factories_in_backlog(tx, after=after, most=FACTORIES_MAX if skipped else most)
-    by_factory = filter(None, (_oldest_in_backlog(tx, factory, most, skipped) for factory in factories))
+    free = _free_by_factory(tx)
+    # All runs of a factory may have to stay in the backlog, so more factories must be searched.
+    factories = _factories_in_backlog(tx, after=after, most=FACTORIES_MAX if skipped or free else most)
+    by_factory = filter(
+        None, (_startable(tx, factory, most, skipped, free.get(factory, _Free())) for factory in factories)
+    )
     round_robin = chain.from_iterable(zip_longest(*islice(by_factory, most)))
     interleaved = [claimed_run for claimed_run in round_robin if claimed_run is not None]
     for claimed_run in interleaved[:most]:
@@ -406,11 +411,61 @@ def _for_other_runners(skipped: Collection[str]) -> tuple[str, dict[str, str]]:
     return condition, runners
 
 
-def _oldest_in_backlog(tx: Transaction, factory: FactoryId, most: int, skipped: Collection[str]) -> list[ClaimedRun]:
-    condition, runners = _for_other_runners(skipped)
+_LIMITS_LOCK: Final = 7_246_002
+
+
+@dataclass(frozen=True, slots=True)
+class _Free:
+    """How many more runs of a factory, and of its limited automations, may run."""
+
+    runs: int | float = math.inf
+    by_automation: dict[str, int] = field(default_factory=dict)
+
+
+def _free_by_factory(tx: Transaction) -> dict[FactoryId, _Free]:
+    """What the limits leave free. It has only the factories with limits.
+
+    If there are any, on PostgreSQL other claims wait until this transaction ends, so that the counts stay exact.
+    """
+    limits = tx.all(
+        """
+        SELECT factory_id, id, max_running FROM automations WHERE max_running IS NOT NULL AND deleted_at IS NULL
+        UNION ALL
+        SELECT id, NULL, max_running FROM factories WHERE max_running IS NOT NULL
+        """
+    )
+    if not limits:
+        return {}
+    dialect.lock(tx, _LIMITS_LOCK)
+    running: Counter[str] = Counter()
+    for row in tx.all("SELECT automation_id, factory_id FROM runs WHERE finished_at IS NULL AND executor IS NOT NULL"):
+        running.update((row["automation_id"], row["factory_id"]))
+    free: dict[FactoryId, _Free] = {}
+    for row in limits:
+        factory = FactoryId(row["factory_id"])
+        before = free.get(factory, _Free())
+        left = row["max_running"] - running[row["id"] or factory]
+        if row["id"] is None:
+            free[factory] = replace(before, runs=left)
+        else:
+            free[factory] = replace(before, by_automation={**before.by_automation, row["id"]: left})
+    return free
+
+
+def _startable(
+    tx: Transaction, factory: FactoryId, most: int, skipped: Collection[str], free: _Free
+) -> list[ClaimedRun]:
+    """The first runs of a factory's backlog, without those of the `skipped` runners, and no more than are `free`."""
+    if free.runs <= 0:
+        return []
+    condition, parameters = _for_other_runners(skipped)
+    if full := [automation for automation, count in free.by_automation.items() if count <= 0]:
+        names = {f"full_{number}": automation for number, automation in enumerate(full)}
+        condition += f" AND automation_id NOT IN ({', '.join(f':{name}' for name in names)})"
+        parameters |= names
     rows = tx.all(
         f"""
-        SELECT id
+        SELECT id, automation_id
         FROM runs
         WHERE {_IN_BACKLOG} AND factory_id = :factory {condition}
         ORDER BY priority, id
@@ -418,10 +473,17 @@ def _oldest_in_backlog(tx: Transaction, factory: FactoryId, most: int, skipped: 
         {dialect.lock_clause(tx, "FOR UPDATE", skip_locked=True)}
         """,
         factory=factory,
-        most=most,
-        **runners,
+        most=min(most, free.runs),
+        **parameters,
     )
-    return [ClaimedRun(run=RunKey(bytes(row["id"])), factory=factory) for row in rows]
+    counts: Counter[str] = Counter()
+    runs = []
+    for row in rows:
+        automation = row["automation_id"]
+        counts[automation] += 1
+        if counts[automation] <= free.by_automation.get(automation, most):
+            runs.append(ClaimedRun(run=RunKey(bytes(row["id"])), factory=factory))
+    return runs
 
 
 # ── One attempt ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -477,10 +539,12 @@ def finish(
     attempt: int,
     now: int,
     run_key: bytes | None = None,
+    counts_failures: bool = False,
 ) -> bool:
     """Finish the run with the attempt's result. Returns False and writes nothing if the attempt is superseded.
 
-    With the run's `run_key`, a run that waits for its end may start.
+    With the run's `run_key`, a run that waits for its end may start. With `counts_failures`, the run counts among the
+    automation's failures in a row, or ends them.
     """
     if run_key is not None:
         held_runs.lock_keys(tx)
@@ -503,7 +567,13 @@ def finish(
     )
     if updated and run_key is not None:
         held_runs.reconsider(tx, key)
+    if updated and counts_failures and ended.state in _RESULTS:
+        automations.record_result(tx, key, failed=ended.state is not RunState.SUCCEEDED)
     return updated == 1
+
+
+_RESULTS: Final = (RunState.SUCCEEDED, RunState.FAILED, RunState.INTERRUPTED)
+"""The states that count as an automation's success or failure. A cancelled or replaced run is neither."""
 
 
 def retry(
@@ -725,7 +795,7 @@ def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None
             now=now,
         )
         if attempts_max is not None:
-            ended_rows += tx.run(
+            interrupted_rows = tx.run(
                 """
                 UPDATE runs
                 SET state = 'interrupted', finished_at = :now, reason = :reason
@@ -736,6 +806,9 @@ def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None
                 attempts_max=attempts_max,
                 reason=f"Its worker died while it ran. After {attempts_max} attempts it is not retried.",
             )
+            if interrupted_rows:
+                automations.record_result(tx, key, failed=True)
+            ended_rows += interrupted_rows
         if ended_rows:
             held_runs.reconsider(tx, key)
             ended.append(key)

@@ -62,6 +62,7 @@ factories: Final = Table(
     Column("name", Text, nullable=False, unique=True),
     _time("created_at", nullable=False),
     Column("defined_by_files", Boolean, nullable=False, server_default=false()),
+    Column("max_running", Integer),
 )
 
 secrets: Final = Table(
@@ -131,6 +132,11 @@ automations: Final = Table(
     _time("created_at", nullable=False),
     _time("updated_at", nullable=False),
     _time("deleted_at"),
+    # The values of the latest version's policy, for SQL conditions.
+    Column("max_running", Integer),
+    Column("pause_after_failures", Integer),
+    Column("failures_in_row", Integer, nullable=False, server_default="0"),
+    Column("pause_reason", Text),
     Index(
         "uq_automations_live_name",
         "factory_id",

@@ -8,6 +8,7 @@ from hookmill.domain.automation import EVENT_TYPES_MAX, PROMPT_CHARACTERS_MAX, T
 from hookmill.domain.filters import CONDITIONS_MAX
 from hookmill.domain.limits import BACKTEST_MAX
 from hookmill.domain.permission import Role
+from hookmill.domain.run_policy import FAILURES_MAX, LIMIT_MAX
 from hookmill.domain.webhook import AuthMode
 from hookmill.web.api.fields import NO_NUL, DeliveryId, HeaderName, Moment, Name, SecretName, SecretText, Text, Uid
 
@@ -64,6 +65,16 @@ class FactoryCreation(RequestBody):
     model_config = _example({"name": "platform"})
 
     name: Name
+
+
+MaxRunning = Annotated[StrictInt, Field(ge=1, le=LIMIT_MAX)]
+_MAX_RUNNING: Final = "The most runs that workers perform at the same time. Null: no limit."
+
+
+class FactoryChanges(Changes):
+    model_config = _example({"max_running": 4})
+
+    max_running: MaxRunning | None = Field(default_factory=_unset, description=_MAX_RUNNING)
 
 
 class WebhookCreation(RequestBody):
@@ -147,6 +158,8 @@ _RETRY: Final = (
     "max_backoff_seconds, exit_codes}`. Null: the runner's rule."
 )
 _PRIORITY: Final = "high, normal or low: the order in which the factory's runs start."
+_PAUSE: Final = "The automation is disabled after this many failed runs in a row. Null: never."
+Failures = Annotated[StrictInt, Field(ge=1, le=FAILURES_MAX)]
 
 
 class AutomationCreation(RequestBody):
@@ -161,6 +174,8 @@ class AutomationCreation(RequestBody):
     debounce: Policy | None = Field(default=None, description=_DEBOUNCE)
     retry: Policy | None = Field(default=None, description=_RETRY)
     priority: Text | None = Field(default=None, description=_PRIORITY)
+    max_running: MaxRunning | None = Field(default=None, description=_MAX_RUNNING)
+    pause_after_failures: Failures | None = Field(default=None, description=_PAUSE)
 
 
 class AutomationChanges(Changes):
@@ -175,6 +190,8 @@ class AutomationChanges(Changes):
     debounce: Policy | None = Field(default_factory=_unset, description=_DEBOUNCE)
     retry: Policy | None = Field(default_factory=_unset, description=_RETRY)
     priority: Text | None = Field(default_factory=_unset, description=_PRIORITY)
+    max_running: MaxRunning | None = Field(default_factory=_unset, description=_MAX_RUNNING)
+    pause_after_failures: Failures | None = Field(default_factory=_unset, description=_PAUSE)
 
 
 class ReplayRequest(RequestBody):

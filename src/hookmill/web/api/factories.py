@@ -11,8 +11,8 @@ from hookmill.domain.permission import ActorKind, Caller, Role
 from hookmill.presentation.factory import FactoryView
 from hookmill.presentation.view import View
 from hookmill.web.api.access import AdminAccess, AnyKey, ManagementDependency, ViewerAccess
-from hookmill.web.api.bodies import FactoryCreation
-from hookmill.web.api.fields import PAGE_SIZE, Cursor, Limit
+from hookmill.web.api.bodies import FactoryChanges, FactoryCreation
+from hookmill.web.api.fields import PAGE_SIZE, Cursor, FactoryInPath, Limit
 from hookmill.web.api.idempotency import Idempotency
 from hookmill.web.api.paging import ResultPage, paginate
 from hookmill.web.api.representation import json_response
@@ -91,3 +91,18 @@ def create_factory(
 def show_factory(permission: ViewerAccess) -> Response:
     """Returns a factory's name, and whether definition files manage it."""
     return json_response(FactoryView.of(permission.factory))
+
+
+@routes.patch(
+    "/factories/{factory}", operation_id="change_factory", summary="Change a factory", response_model=FactoryView
+)
+def change_factory(
+    permission: AdminAccess, management: ManagementDependency, factory: FactoryInPath, body: FactoryChanges
+) -> Response:
+    """Changes how many of the factory's runs workers perform at the same time. Runs that have started continue."""
+    changes = body.changes()
+    if "max_running" in changes:
+        return json_response(
+            FactoryView.of(management.factories.set_max_running(permission, factory, changes["max_running"]))
+        )
+    return json_response(FactoryView.of(management.factories.named(permission, factory)))

@@ -25,9 +25,11 @@ WORDS: Final = {
     "automation.delete": "deleted automation",
     "automation.disable": "disabled automation",
     "automation.enable": "enabled automation",
+    "automation.pause": "paused automation",
     "delivery.replay": "replayed a delivery of",
     "factory.create": "created factory",
     "factory.define_by_files": "enabled definition files for factory",
+    "factory.set_max_running": "changed the limit of running runs of factory",
     "key.create": "created API key",
     "key.revoke": "revoked API key",
     "master_key.rotate": "rotated the master key to",
@@ -66,8 +68,14 @@ _DETAILS: Final = {
     "changed": "changed",
     "expires_at": "expires",
 }
-_CHANNELS: Final = {"cli": "command line", "api": "API", "files": "definition files", "dashboard": "dashboard"}
-_ACTORS: Final = {"key": "API key", "operator": "operator"}
+_CHANNELS: Final = {
+    "cli": "command line",
+    "api": "API",
+    "files": "definition files",
+    "dashboard": "dashboard",
+    "service": "service",
+}
+_ACTORS: Final = {"key": "API key", "operator": "operator", "service": "policy"}
 _PLACES: Final = {"webhook": "webhooks", "automation": "automations", "delivery": "deliveries", "run": "runs"}
 _ENTRY_ID: Final = re.compile(r"aud_[0-9a-f]{32}\Z")
 

@@ -52,10 +52,16 @@ class PolicyDraft:
     seconds: str = ""
     max_seconds: str = ""
     priority: str = Priority.NORMAL.value
+    max_running: str = ""
+    attempts: str = ""
+    backoff_seconds: str = ""
+    max_backoff_seconds: str = ""
+    exit_codes: str = ""
+    pause_after_failures: str = ""
 
     @classmethod
     def of(cls, policy: RunPolicy) -> Self:
-        concurrency, debounce = policy.concurrency, policy.debounce
+        concurrency, debounce, retry = policy.concurrency, policy.debounce, policy.retry
         return cls(
             limit=str(concurrency.limit) if concurrency is not None else "",
             key="\n".join(concurrency.key) if concurrency is not None else "",
@@ -63,6 +69,12 @@ class PolicyDraft:
             seconds=str(debounce.seconds) if debounce is not None else "",
             max_seconds=str(debounce.max_seconds) if debounce is not None else "",
             priority=policy.priority.value,
+            max_running=_typed(policy.max_running),
+            attempts=_typed(retry.attempts if retry is not None else None),
+            backoff_seconds=_typed(retry.backoff_seconds if retry is not None else None),
+            max_backoff_seconds=_typed(retry.max_backoff_seconds if retry is not None else None),
+            exit_codes=", ".join(map(str, retry.exit_codes)) if retry is not None else "",
+            pause_after_failures=_typed(policy.pause_after_failures),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -77,11 +89,37 @@ class PolicyDraft:
             debounce = {"seconds": _number(self.seconds)}
             if self.max_seconds:
                 debounce["max_seconds"] = _number(self.max_seconds)
-        return {"concurrency": concurrency, "debounce": debounce, "priority": self.priority}
+        retry: dict[str, Any] = {
+            name: _number(typed)
+            for name in ("attempts", "backoff_seconds", "max_backoff_seconds")
+            if (typed := getattr(self, name))
+        }
+        if self.exit_codes:
+            retry["exit_codes"] = [_number(code.strip()) for code in self.exit_codes.split(",")]
+        return {
+            "concurrency": concurrency,
+            "debounce": debounce,
+            "priority": self.priority,
+            "max_running": _number(self.max_running) if self.max_running else None,
+            "retry": retry or None,
+            "pause_after_failures": _number(self.pause_after_failures) if self.pause_after_failures else None,
+        }
 
     @property
-    def is_default(self) -> bool:
-        return self == PolicyDraft()
+    def has_start_rules(self) -> bool:
+        default = PolicyDraft()
+        return any(getattr(self, name) != getattr(default, name) for name in _START_FIELDS)
+
+    @property
+    def has_failure_rules(self) -> bool:
+        return bool(self.attempts or self.backoff_seconds or self.exit_codes or self.pause_after_failures)
+
+
+_START_FIELDS: Final = ("limit", "key", "when_busy", "seconds", "max_seconds", "priority", "max_running")
+
+
+def _typed(number: int | None) -> str:
+    return str(number) if number is not None else ""
 
 
 def _number(typed: str) -> int | str:
@@ -259,8 +297,19 @@ def _draft_sent(context: PageContext) -> Draft:
             seconds=sent["seconds"].strip(),
             max_seconds=sent["max_seconds"].strip(),
             priority=sent["priority"] or Priority.NORMAL.value,
+            **{name: sent[name].strip() for name in _POLICY_NUMBERS},
         ),
     )
+
+
+_POLICY_NUMBERS: Final = (
+    "max_running",
+    "attempts",
+    "backoff_seconds",
+    "max_backoff_seconds",
+    "exit_codes",
+    "pause_after_failures",
+)
 
 
 def _with_plain_breaks(typed: str) -> str:
@@ -298,6 +347,13 @@ _FIELDS: Final = {
     "/debounce/seconds": "seconds",
     "/debounce/max_seconds": "max_seconds",
     "/priority": "priority",
+    "/max_running": "max_running",
+    "/retry": "attempts",
+    "/retry/attempts": "attempts",
+    "/retry/backoff_seconds": "backoff_seconds",
+    "/retry/max_backoff_seconds": "max_backoff_seconds",
+    "/retry/exit_codes": "exit_codes",
+    "/pause_after_failures": "pause_after_failures",
 }
 """The form's fields by the pointers of errors."""
 

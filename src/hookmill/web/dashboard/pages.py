@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 from hookmill.domain import ids, moment, text
 from hookmill.domain.delivery import Label
 from hookmill.domain.permission import MayManage
+from hookmill.presentation.automation import state_text
 from hookmill.presentation.delivery import details
 from hookmill.web.dashboard.urls import url
 
@@ -113,6 +114,7 @@ def _environment_of_pages() -> Environment:
         lines=text.shown_lines,
         delivery_id=ids.delivery_id,
         run_id=ids.run_id,
+        state_text=state_text,
         label_class=lambda label: LABEL_CLASSES[label],
         listed=lambda delivery: details(delivery, of_lists=True),
     )
