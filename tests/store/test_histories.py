@@ -1,0 +1,303 @@
+"""Any history of deliveries, dying workers, cancellations and policies: every run ends once, as its policy allows."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count as numbers
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from hookmill.domain.ids import FactoryId, RunKey
+from hookmill.domain.run import Ended, Run, RunState
+from hookmill.domain.run_policy import Concurrency, Debounce, Retry, RunPolicy, WhenBusy
+from hookmill.store import held_runs
+from hookmill.store import runs as store
+from hookmill.store.runs import AttemptStatus, ExecutorId
+from tests.runs.backlog import Backlog
+from tests.runs.worker import microseconds
+from tests.support.counts import count
+
+SECOND: Final = 1_000_000
+ATTEMPTS_MAX: Final = 3
+RETRY: Final = Retry(attempts=2, backoff_seconds=5)
+DEBOUNCE: Final = Debounce(seconds=3, max_seconds=9)
+POLICIES: Final = [
+    RunPolicy(),
+    RunPolicy(retry=RETRY),
+    RunPolicy(max_running=1),
+    RunPolicy(debounce=DEBOUNCE),
+    *(
+        RunPolicy(
+            concurrency=Concurrency(key=("/key",), limit=limit, when_busy=when_busy), debounce=debounce, retry=retry
+        )
+        for limit in (1, 2)
+        for when_busy in WhenBusy
+        for debounce, retry in ((None, None), (DEBOUNCE, None), (None, RETRY))
+    ),
+]
+NEVER_BEGAN: Final = (RunState.SKIPPED, RunState.SUPERSEDED)
+BECAUSE_OF_ANOTHER: Final = (*NEVER_BEGAN, RunState.REPLACED)
+
+_executors = numbers(1)
+
+
+@pytest.fixture
+def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
+    with Backlog(store_url, tmp_path / "data") as backlog:
+        yield backlog
+
+
+@dataclass(slots=True)
+class Attempt:
+    run: RunKey
+    number: int
+
+
+@dataclass(slots=True)
+class History:
+    """What happened to the runs of one automation. Its workers do what the real ones do, step by step."""
+
+    backlog: Backlog
+    policy: RunPolicy
+    automation: str = field(init=False)
+    now: int = field(init=False)
+    keys: list[RunKey] = field(default_factory=list)
+    workers: list[ExecutorId] = field(default_factory=list)
+    claimed: dict[ExecutorId, list[RunKey]] = field(default_factory=dict)
+    begun: dict[ExecutorId, list[Attempt]] = field(default_factory=dict)
+    of_dead_workers: list[tuple[ExecutorId, Attempt]] = field(default_factory=list)
+    began: Counter[RunKey] = field(default_factory=Counter)
+    cancelled: set[RunKey] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.automation = self.backlog.automation(policy=self.policy)
+        self.now = microseconds()
+        for _ in range(2):
+            self._start_worker()
+
+    def _start_worker(self) -> None:
+        worker = ExecutorId(f"worker-{next(_executors)}")
+        self.workers.append(worker)
+        self.claimed[worker], self.begun[worker] = [], []
+        with self.backlog.database.write() as tx:
+            store.heartbeat(tx, worker, self.now)
+
+    # What may happen
+
+    def arrive(self, number: int) -> None:
+        body = json.dumps({"key": number % 2}).encode()
+        self.keys.append(self.backlog.queue(self.automation, payload=body))
+        self.now = max(self.now, microseconds())
+
+    def wait(self, number: int) -> None:
+        self.now += (1 + number % 6) * SECOND
+
+    def decide(self, _: int) -> None:
+        with self.backlog.database.write() as tx:
+            held_runs.decide(tx, self.now)
+
+    def reconsider(self, _: int) -> None:
+        with self.backlog.database.write() as tx:
+            held_runs.reconsider_all(tx)
+
+    def claim(self, number: int) -> None:
+        worker = self.workers[number % len(self.workers)]
+        with self.backlog.database.write() as tx:
+            claimed = store.claim(
+                tx, executor=worker, most=1 + number % 3, after=FactoryId(""), now=self.now, skipped=()
+            )
+        self.claimed[worker] += [each.run for each in claimed]
+
+    def begin(self, number: int) -> None:
+        worker = self.workers[number % len(self.workers)]
+        if not self.claimed[worker]:
+            return
+        key = self.claimed[worker].pop(0)
+        with self.backlog.database.write() as tx:
+            attempt = store.begin_attempt(tx, key, executor=worker, now=self.now)
+        if attempt is not None:
+            self.begun[worker].append(Attempt(key, attempt))
+            self.began[key] += 1
+        self._require_limits()
+
+    def succeed(self, number: int) -> None:
+        self._end(number, Ended(state=RunState.SUCCEEDED))
+
+    def fail(self, number: int) -> None:
+        self._end(number, Ended(state=RunState.FAILED, exit_status=1))
+
+    def meet_a_fault(self, number: int) -> None:
+        """The host can't perform the run, and requeues it."""
+        if (found := self._begun_by_one(number)) is None:
+            return
+        worker, attempt = found
+        with self.backlog.database.write() as tx:
+            store.release(
+                tx,
+                attempt.run,
+                executor=worker,
+                attempt=attempt.number,
+                attempt_counts=bool(number % 2),
+                now=self.now,
+            )
+
+    def die(self, number: int) -> None:
+        """A worker is killed, and another one requeues its runs."""
+        worker = self.workers.pop(number % len(self.workers))
+        self.of_dead_workers += [(worker, attempt) for attempt in self.begun.pop(worker)]
+        self.claimed.pop(worker)
+        with self.backlog.database.write() as tx:
+            store.deregister(tx, worker)
+            lost = store.runs_of_dead_executors(tx)
+            store.requeue(tx, lost, attempts_max=ATTEMPTS_MAX, now=self.now)
+        self._start_worker()
+
+    def write_late(self, _: int) -> None:
+        """A worker that was only frozen reports the result of an attempt that was requeued."""
+        if not self.of_dead_workers:
+            return
+        worker, attempt = self.of_dead_workers.pop()
+        before = self.backlog.run(attempt.run)
+        with self.backlog.database.write() as tx:
+            is_recorded = store.finish(
+                tx,
+                attempt.run,
+                Ended(state=RunState.SUCCEEDED, output_tail="late"),
+                executor=worker,
+                attempt=attempt.number,
+                now=self.now,
+                run_key=before.run_key,
+            )
+        assert not is_recorded
+        assert self.backlog.run(attempt.run) == before
+
+    def cancel(self, number: int) -> None:
+        if self.keys:
+            key = self.keys[number % len(self.keys)]
+            with self.backlog.database.write() as tx:
+                store.request_cancel(tx, key, now=self.now)
+            self.cancelled.add(key)
+
+    # What a worker does at the end of an attempt
+
+    def _begun_by_one(self, number: int) -> tuple[ExecutorId, Attempt] | None:
+        worker = self.workers[number % len(self.workers)]
+        return (worker, self.begun[worker].pop(0)) if self.begun[worker] else None
+
+    def _end(self, number: int, ended: Ended) -> None:
+        if (found := self._begun_by_one(number)) is None:
+            return
+        worker, attempt = found
+        run = self.backlog.run(attempt.run)
+        with self.backlog.database.write() as tx:
+            status = store.attempt_status(tx, run.id, executor=worker, attempt=attempt.number)
+            assert status is not AttemptStatus.SUPERSEDED, "a live worker's attempts stay its own"
+            if status is AttemptStatus.CANCEL_REQUESTED:
+                ended = Ended(state=RunState.CANCELLED)
+            retry = run.policy.retry
+            delay = retry.delay_after(run.failures + 1, 1) if retry is not None else None
+            if ended.state is RunState.FAILED and retry is not None and delay is not None:
+                due_at = self.now + delay * SECOND
+                if store.retry(tx, run, ended, executor=worker, now=self.now, due_at=due_at, attempts=retry.attempts):
+                    return
+            assert store.finish(
+                tx,
+                run.id,
+                ended,
+                executor=worker,
+                attempt=attempt.number,
+                now=self.now,
+                run_key=run.run_key,
+            )
+
+    # What must hold
+
+    def runs(self) -> list[Run]:
+        return [self.backlog.run(key) for key in self.keys]
+
+    def _require_limits(self) -> None:
+        at_work = Counter(
+            self.backlog.run(attempt.run).run_key for attempts in self.begun.values() for attempt in attempts
+        )
+        if (concurrency := self.policy.concurrency) is not None:
+            assert max(at_work.values(), default=0) <= concurrency.limit
+        if self.policy.max_running is not None:
+            assert at_work.total() <= self.policy.max_running
+
+    def drain(self) -> None:
+        """Let workers perform everything that is left."""
+        for _ in range(20 + 6 * len(self.keys)):
+            if all(run.state.is_final for run in self.runs()):
+                return
+            self.wait(5)
+            self.decide(0)
+            for worker in range(2):
+                self.claim(worker + 4)
+                while self.claimed[self.workers[worker]]:
+                    self.begin(worker)
+                while self.begun[self.workers[worker]]:
+                    self.succeed(worker)
+        raise AssertionError([(run.state, run.hold, run.attempt) for run in self.runs()])
+
+    def check(self) -> None:
+        runs = self.runs()
+        for run in runs:
+            assert run.state.is_final
+            assert run.hold is None
+            assert (run.replaced_by is not None) or run.state not in BECAUSE_OF_ANOTHER
+            assert run.state not in NEVER_BEGAN or self.began[run.id] == 0
+            assert run.state is not RunState.CANCELLED or run.id in self.cancelled
+            assert run.state is not RunState.SUCCEEDED or self.began[run.id] > 0
+            assert run.state is not RunState.INTERRUPTED or run.attempt >= ATTEMPTS_MAX
+        states = {run.state for run in runs}
+        when_busy = self.policy.concurrency.when_busy if self.policy.concurrency is not None else None
+        assert when_busy is WhenBusy.SKIP or RunState.SKIPPED not in states
+        assert when_busy is WhenBusy.REPLACE or RunState.REPLACED not in states
+        assert self.policy.debounce is not None or RunState.SUPERSEDED not in states
+        for key in {run.run_key for run in runs}:
+            newest = [run for run in runs if run.run_key == key][-1]
+            # Only an older run is replaced or superseded, and only by a newer one.
+            assert newest.state not in (RunState.REPLACED, RunState.SUPERSEDED)
+        for run in runs:
+            if run.state in (RunState.REPLACED, RunState.SUPERSEDED):
+                assert run.replaced_by is not None
+                assert run.replaced_by > run.id
+        with self.backlog.database.read() as tx:
+            assert not store.has_backlog(tx)
+            assert not held_runs.needs_decision(tx, self.now + 3_600 * SECOND)
+
+
+EVENTS_OF_A_HISTORY: Final = 120
+EVENTS: Final = [
+    *["arrive"] * 4,
+    *["decide", "claim", "begin"] * 2,
+    "wait",
+    "succeed",
+    "fail",
+    "meet_a_fault",
+    "die",
+    "write_late",
+    "cancel",
+    "reconsider",
+]
+EXAMPLES: Final = count(12, usually=1)
+"""Histories of each policy on each database."""
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: json.dumps(policy.as_json()))
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture], phases=[Phase.generate])
+@given(chance=st.randoms(use_true_random=True))
+def test_every_run_ends_once_as_its_policy_allows(backlog: Backlog, policy: RunPolicy, chance: Random):
+    history = History(backlog, policy)
+
+    for _ in range(EVENTS_OF_A_HISTORY):
+        getattr(history, chance.choice(EVENTS))(chance.randrange(12))
+    history.drain()
+
+    history.check()
