@@ -201,12 +201,13 @@ class Worker:
         command: Sequence[str] = (),
         grace: float = 1,
         data: Path | None = None,
+        url: str | None = None,
         **settings: Any,
     ) -> None:
-        """`data`: its data directory, if not the backlog's."""
+        """`data` and `url`: its data directory and its address of the database, if not the backlog's."""
         self._control, theirs = loaded().Pipe()
         asked = {
-            "url": backlog.url,
+            "url": url or backlog.url,
             "data": str(data or backlog.data),
             "command": command,
             "grace": grace,

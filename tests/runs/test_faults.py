@@ -1,0 +1,181 @@
+"""Faults of workers, of their network and of their database while runs arrive: none is lost, doubled or overwritten."""
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+import psycopg
+import pytest
+
+from hookmill.domain.errors import StoreUnavailable
+from hookmill.domain.ids import RunKey, run_id
+from hookmill.domain.run import RunState
+from hookmill.domain.run_policy import Concurrency, Retry, RunPolicy
+from hookmill.store.migrate import migrate
+from tests.runs.backlog import Backlog, Worker
+from tests.support.counts import count
+from tests.support.link import Link
+from tests.support.postgres import PostgresServer
+
+FAULTS: Final = count(100, usually=2)
+WORKERS: Final = 3
+DEAD_AFTER_SECONDS: Final = 1.5
+POLICIES: Final = (
+    RunPolicy(),
+    RunPolicy(concurrency=Concurrency(key=("/key",))),
+    RunPolicy(retry=Retry(attempts=50, backoff_seconds=1, max_backoff_seconds=1)),
+)
+
+
+class Plant:
+    """Workers of one backlog, each behind a network link of its own, and commands that note each attempt."""
+
+    def __init__(self, backlog: Backlog, stack: ExitStack, *, workers: int) -> None:
+        self.backlog = backlog
+        self.notes = backlog.data.parent / "notes"
+        self._stack = stack
+        self._automations = [backlog.automation(runner="command", policy=policy) for policy in POLICIES]
+        self.keys: list[RunKey] = []
+        self.links: list[Link] = []
+        self.workers: list[Worker] = []
+        for number in range(workers):
+            if backlog.url.startswith("postgresql"):
+                self.links.append(stack.enter_context(Link(backlog.url)))
+            self.workers.append(self.start_worker(number))
+
+    def start_worker(self, number: int) -> Worker:
+        # About one attempt in eight fails. Only one of the policies retries it.
+        script = (
+            f'echo "$HOOKMILL_RUN_ID $HOOKMILL_ATTEMPT" >> {self.notes}; sleep 0.$((($$ % 3) + 1));'
+            ' echo "$HOOKMILL_ATTEMPT"; test $(($$ % 8)) != 0'
+        )
+        worker = Worker(
+            self.backlog,
+            command=["sh", "-c", script],
+            grace=0.5,
+            attempts_max=1_000,
+            dead_after_seconds=DEAD_AFTER_SECONDS,
+            data=self.backlog.data / f"worker-{number}",
+            url=self.links[number].url if self.links else None,
+        )
+        self._stack.callback(worker.kill)
+        return worker
+
+    def restart_worker(self, number: int) -> None:
+        self.workers[number].kill()
+        self.workers[number] = self.start_worker(number)
+
+    @contextmanager
+    def arrivals(self) -> Iterator[None]:
+        """Runs arrive while the block runs."""
+        is_over = threading.Event()
+
+        def arrive() -> None:
+            number = 0
+            while not is_over.wait(0.05):
+                number += 1
+                payload = b'{"key": %d}' % (number % 4)
+                try:
+                    self.keys.append(self.backlog.queue(self._automations[number % len(POLICIES)], payload=payload))
+                except (StoreUnavailable, psycopg.OperationalError):
+                    # A sender that got no 202 has no run.
+                    continue
+
+        thread = threading.Thread(target=arrive)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+    def require_that_nothing_is_lost_or_doubled(self) -> None:
+        runs = self.backlog.wait_for_end(*self.keys)
+        lines = [line.split() for line in self.notes.read_text().splitlines()]
+        performed = Counter((name, int(attempt)) for name, attempt in lines)
+        last_performed: dict[str, int] = {}
+        for name, attempt in performed:
+            last_performed[name] = max(attempt, last_performed.get(name, 0))
+        assert {run.state for run in runs} <= {RunState.SUCCEEDED, RunState.FAILED}
+        assert set(performed.values()) == {1}, "each attempt is performed only once"
+        for run in runs:
+            assert run.attempt == last_performed[run_id(run.id)], "each performed attempt is recorded"
+            assert run.output_tail == f"{run.attempt}\n", "the result is that of the last attempt"
+            assert run.state is RunState.SUCCEEDED or run.failures == 0
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    return random.Random(seed)
+
+
+@contextmanager
+def plant(url: str, directory: Path, *, workers: int = WORKERS) -> Iterator[Plant]:
+    with Backlog(url, directory / "data") as backlog, ExitStack() as stack:
+        yield Plant(backlog, stack, workers=workers)
+
+
+def inject(plant: Plant, chance: random.Random, fault: Callable[[int], None]) -> None:
+    with plant.arrivals():
+        for _ in range(FAULTS):
+            time.sleep(chance.uniform(0.1, 0.9))
+            fault(chance.randrange(len(plant.workers)))
+    plant.require_that_nothing_is_lost_or_doubled()
+
+
+@pytest.mark.timeout(1_200)
+def test_killed_workers_on_sqlite(sqlite_store: str, tmp_path: Path, chance: random.Random):
+    with plant(sqlite_store, tmp_path, workers=1) as running:
+        inject(running, chance, running.restart_worker)
+
+
+@pytest.mark.timeout(1_200)
+def test_killed_workers_on_postgresql(postgres_store: str, tmp_path: Path, chance: random.Random):
+    with plant(postgres_store, tmp_path) as running:
+        inject(running, chance, running.restart_worker)
+
+
+@pytest.mark.timeout(1_200)
+def test_frozen_workers(postgres_store: str, tmp_path: Path, chance: random.Random):
+    with plant(postgres_store, tmp_path) as running:
+
+        def freeze(number: int) -> None:
+            running.workers[number].pause()
+            # About half of them are taken for dead.
+            time.sleep(chance.uniform(0.5, 2 * DEAD_AFTER_SECONDS))
+            running.workers[number].resume()
+
+        inject(running, chance, freeze)
+
+
+@pytest.mark.timeout(1_200)
+def test_workers_without_a_network(postgres_store: str, tmp_path: Path, chance: random.Random):
+    with plant(postgres_store, tmp_path) as running:
+
+        def cut(number: int) -> None:
+            running.links[number].cut()
+            time.sleep(chance.uniform(0.5, 2 * DEAD_AFTER_SECONDS))
+            running.links[number].mend()
+
+        inject(running, chance, cut)
+
+
+@pytest.mark.timeout(1_200)
+def test_restarts_of_the_database(tmp_path: Path, chance: random.Random):
+    with PostgresServer.start() as server:
+        url = server.create_database()
+        with Backlog(url, tmp_path / "unused") as backlog:
+            migrate(backlog.database)
+        with plant(url, tmp_path) as running:
+
+            def restart(_: int) -> None:
+                server.restart(chance.choice(("fast", "immediate")))
+
+            inject(running, chance, restart)
