@@ -38,7 +38,7 @@ from hookmill.domain.webhook import AuthMode, IngressWebhook
 from hookmill.store.admission.group_commit import GroupCommit
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection, RunToStart
 from hookmill.store.admission.snapshot import Snapshot
-from hookmill.store.admission.transaction import Admission, Stale
+from hookmill.store.admission.transaction import AdmissionOutcome, Stale
 
 REEVALUATE_SECONDS_MAX: Final = 5.0
 """If a webhook keeps changing while one delivery is evaluated, the sender gets a 503 after this time."""
@@ -96,13 +96,13 @@ class Ingress:
         """The outcome of the attempt. An `Accepted` or `Duplicate` is durable before this returns."""
         body: Body | None = None
         webhook = self._snapshot.get(attempt.uid)
-        # The first evaluation has no deadline. It begins when a plan turns out to be stale.
+        # There is no deadline yet. The first stale plan starts it.
         deadline: float | None = None
         try:
             while deadline is None or time.monotonic() < deadline:
-                if webhook is None or not _takes(webhook, attempt):
+                if webhook is None or not _serves(webhook, attempt):
                     webhook = await self._snapshot.revalidate(attempt.uid)
-                    if webhook is None or not _takes(webhook, attempt):
+                    if webhook is None or not _serves(webhook, attempt):
                         return self._not_found(webhook, attempt)
 
                 # Tokens are verified before the body is read, and signatures after it.
@@ -166,7 +166,7 @@ class Ingress:
         log_details = _log_details(webhook, attempt, parsed)
         event = log_details.event if log_details is not None else None
         runs: tuple[RunToStart, ...] = ()
-        if webhook.subscriptions and proof.reply is None:
+        if webhook.subscriptions and proof.challenge_reply is None:
             runs = tuple(
                 RunToStart(
                     self._row_keys.key(attempt.received_at),
@@ -180,7 +180,7 @@ class Ingress:
             )
         return Acceptance(
             proof=proof,
-            delivery=self._row_keys.key(attempt.received_at),
+            delivery_key=self._row_keys.key(attempt.received_at),
             webhook_no=webhook.no,
             factory_id=webhook.factory_id,
             revision=webhook.revision,
@@ -229,7 +229,7 @@ class Ingress:
     ) -> Rejection:
         is_delivery = limit is RateLimit.DELIVERIES
         return Rejection(
-            delivery=self._row_keys.key(attempt.received_at),
+            delivery_key=self._row_keys.key(attempt.received_at),
             webhook_no=webhook.no,
             revision=webhook.revision,
             received_at=attempt.received_at,
@@ -242,7 +242,7 @@ class Ingress:
             log_details=log_details,
         )
 
-    async def _admit(self, plan: Plan, webhook: IngressWebhook, attempt: Attempt) -> Admission:
+    async def _admit(self, plan: Plan, webhook: IngressWebhook, attempt: Attempt) -> AdmissionOutcome:
         if not self._has_room():
             return Unavailable()
         limit_key = plan.webhook_no, plan.rate_limit
@@ -253,7 +253,7 @@ class Ingress:
         outcome = await self._group_commit.admit(plan)
         if isinstance(outcome, RateLimited):
             self._limited_until[limit_key] = outcome.opens_at
-            self._count_dropped(plan.webhook_no, attempt, _DROPPED_FOR[RateLimit(plan.rate_limit)])
+            self._count_dropped(plan.webhook_no, attempt, _DROPPED_KINDS[RateLimit(plan.rate_limit)])
         return outcome
 
     async def _limited_from_memory(
@@ -261,14 +261,16 @@ class Ingress:
     ) -> RateLimited | None:
         """A 429 without a write, if the rate limit is still exceeded and the stored webhook has not changed."""
         opens_at = self._limited_until[limit_key]
-        # A time more than one window ahead was stored before the clock was set back.
-        if not 0 < opens_at - attempt.received_at <= WINDOW_SECONDS * 1_000_000:
+        wait_us = opens_at - attempt.received_at
+        # A wait of more than one window means that the clock was set back since.
+        is_exceeded = 0 < wait_us <= WINDOW_SECONDS * 1_000_000
+        if not is_exceeded:
             del self._limited_until[limit_key]
             return None
         current = await self._snapshot.revalidate(attempt.uid)
         if current is None or current.revision != webhook.revision:
             return None
-        self._count_dropped(webhook.no, attempt, _DROPPED_FOR[RateLimit(limit_key[1])])
+        self._count_dropped(webhook.no, attempt, _DROPPED_KINDS[RateLimit(limit_key[1])])
         return rate_limited(attempt.received_at, opens_at)
 
     def _not_found(self, webhook: IngressWebhook | None, attempt: Attempt) -> NoSuchWebhook:
@@ -281,29 +283,29 @@ class Ingress:
         self._dropped[webhook_no, minute, kind] += 1
 
     def write_dropped(self) -> None:
-        """Send the counts since the last call to the writer. Dropped attempts have no log row, only these counters."""
+        """Send the writer the attempts that were dropped since the last call. They have counters, but no log rows."""
         if self._dropped:
             self._group_commit.count_dropped([(*key, count) for key, count in self._dropped.items()])
             self._dropped.clear()
 
 
-_DROPPED_FOR: Final = {
+_DROPPED_KINDS: Final = {
     RateLimit.DELIVERIES: "rate_limited",
     RateLimit.FAILED_AUTHENTICATIONS: "failed_authentications",
 }
 
 
-def _answer(outcome: Admission, plan: Plan) -> Outcome:
-    """The outcome for the sender. A provider's challenge gets its reply once recorded, even if it is a duplicate."""
+def _answer(outcome: AdmissionOutcome, plan: Plan) -> Outcome:
+    """The outcome for the sender. A challenge that was recorded gets its reply, even if it is a duplicate."""
     assert not isinstance(outcome, Stale)
-    reply = plan.proof.reply if isinstance(plan, Acceptance) else None
-    if reply is None or not isinstance(outcome, Accepted | Duplicate):
+    challenge_reply = plan.proof.challenge_reply if isinstance(plan, Acceptance) else None
+    if challenge_reply is None or not isinstance(outcome, Accepted | Duplicate):
         return outcome
-    return reply
+    return challenge_reply
 
 
-def _takes(webhook: IngressWebhook, attempt: Attempt) -> bool:
-    """Whether the webhook is enabled and has the attempt's URL. Only URLs of `url_token` have a token segment."""
+def _serves(webhook: IngressWebhook, attempt: Attempt) -> bool:
+    """Whether the webhook is enabled, and the form of the URL fits its mode: only `url_token` has a token segment."""
     if not webhook.accepts_deliveries:
         return False
     return attempt.url_token is None or webhook.auth_mode is AuthMode.URL_TOKEN

@@ -95,7 +95,7 @@ def test_what_authorization_says_does_not_matter_to_a_url_token_webhook():
 def test_a_webhook_whose_scheme_is_not_known_refuses_everybody():
     refused = judge(AuthMode.SIGNATURE, b"Bearer " + SECRET, url_token=SECRET)
 
-    assert refused == Refused(Reason.NO_RULE)
+    assert refused == Refused(Reason.NO_SCHEME)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ class Shelf:
         digest = sha256(event.encode() if event is not None else os.urandom(16)).digest()[:16]
         return Acceptance(
             proof=Authentic(AuthMode.TOKEN, fingerprint=signed),
-            delivery=DeliveryKey(time_ordered(received_at, os.urandom(8))),
+            delivery_key=DeliveryKey(time_ordered(received_at, os.urandom(8))),
             webhook_no=webhook.no,
             factory_id=webhook.factory_id,
             revision=webhook.revision if revision is None else revision,
@@ -99,7 +99,7 @@ class Shelf:
         is_authentic = label is not Label.REJECTED_AUTH
         received_at = self.clock.now + round(at * 1_000_000)
         return Rejection(
-            delivery=DeliveryKey(time_ordered(received_at, os.urandom(8))),
+            delivery_key=DeliveryKey(time_ordered(received_at, os.urandom(8))),
             webhook_no=webhook.no,
             revision=webhook.revision,
             received_at=received_at,

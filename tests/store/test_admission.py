@@ -26,13 +26,13 @@ def test_an_accepted_attempt_has_a_row_a_body_an_identity_and_its_runs(shelf):
 
     [outcome] = shelf.admit(plan)
 
-    assert outcome == Accepted(plan.delivery)
+    assert outcome == Accepted(plan.delivery_key)
     [row] = shelf.rows("deliveries")
-    assert (bytes(row["id"]), row["webhook_no"], row["received_at"]) == (plan.delivery, webhook.no, shelf.clock.now)
+    assert (bytes(row["id"]), row["webhook_no"], row["received_at"]) == (plan.delivery_key, webhook.no, shelf.clock.now)
     assert (row["label"], row["rate_limit"], row["size"], row["identity"]) == (1, 1, 3, "event-1")
     assert (row["duplicate_of"], row["reason"]) == (None, None)
     assert [bytes(row["body"]) for row in shelf.rows("payloads")] == [b"[1]"]
-    assert [bytes(row["delivery_id"]) for row in shelf.rows("identities")] == [plan.delivery]
+    assert [bytes(row["delivery_id"]) for row in shelf.rows("identities")] == [plan.delivery_key]
     assert sorted((row["automation_id"], row["state"], row["attempt"]) for row in shelf.rows("runs")) == [
         ("aut_a", "queued", 0),
         ("aut_b", "queued", 0),
@@ -79,7 +79,10 @@ def test_the_first_of_copies_in_a_batch_is_accepted(shelf):
 
     outcomes = shelf.admit(first, *copies)
 
-    assert outcomes == [Accepted(first.delivery), *(Duplicate(copy.delivery, first.delivery) for copy in copies)]
+    assert outcomes == [
+        Accepted(first.delivery_key),
+        *(Duplicate(copy.delivery_key, first.delivery_key) for copy in copies),
+    ]
     assert (shelf.count("runs"), shelf.count("payloads"), shelf.count("identities")) == (1, 1, 1)
 
 
@@ -88,7 +91,7 @@ def test_a_copy_in_a_later_batch_names_the_first(shelf):
     first, again, new = shelf.plan(webhook, "a"), shelf.plan(webhook, "a"), shelf.plan(webhook, "b")
     shelf.admit(first)
 
-    assert shelf.admit(again, new) == [Duplicate(again.delivery, first.delivery), Accepted(new.delivery)]
+    assert shelf.admit(again, new) == [Duplicate(again.delivery_key, first.delivery_key), Accepted(new.delivery_key)]
 
 
 def test_a_copy_of_a_copy_names_the_original(shelf):
@@ -99,7 +102,7 @@ def test_a_copy_of_a_copy_names_the_original(shelf):
         shelf.admit(plan)
 
     named = {bytes(row["duplicate_of"]) for row in shelf.rows("deliveries") if row["duplicate_of"] is not None}
-    assert named == {first.delivery}
+    assert named == {first.delivery_key}
 
 
 def test_a_duplicate_keeps_its_identity_but_no_body(shelf):
@@ -120,24 +123,24 @@ def test_a_replay_under_another_id_is_a_duplicate_and_claims_none(shelf):
     outcomes = [*shelf.admit(first, in_the_batch), *shelf.admit(later), *shelf.admit(own)]
 
     assert outcomes == [
-        Accepted(first.delivery),
-        Duplicate(in_the_batch.delivery, first.delivery),
-        Duplicate(later.delivery, first.delivery),
-        Accepted(own.delivery),
+        Accepted(first.delivery_key),
+        Duplicate(in_the_batch.delivery_key, first.delivery_key),
+        Duplicate(later.delivery_key, first.delivery_key),
+        Accepted(own.delivery_key),
     ]
 
 
 def test_the_same_signed_content_at_two_webhooks_is_no_replay(shelf):
     plans = [shelf.plan(shelf.webhook(name), "a", signed=b"content 1") for name in ("one", "other")]
 
-    assert shelf.admit(*plans) == [Accepted(plan.delivery) for plan in plans]
+    assert shelf.admit(*plans) == [Accepted(plan.delivery_key) for plan in plans]
 
 
 def test_one_event_of_two_webhooks_is_two_events(shelf):
     one, other = shelf.webhook("one"), shelf.webhook("other")
     plans = [shelf.plan(one, "a"), shelf.plan(other, "a")]
 
-    assert shelf.admit(*plans) == [Accepted(plan.delivery) for plan in plans]
+    assert shelf.admit(*plans) == [Accepted(plan.delivery_key) for plan in plans]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +217,7 @@ def test_an_attempt_over_the_limit_writes_nothing_and_claims_nothing(shelf):
 
     assert [shelf.count(table) for table in ("deliveries", "payloads", "identities", "runs")] == [1, 1, 1, 0]
     later = shelf.plan(webhook, "a")
-    assert shelf.admit(later) == [Accepted(later.delivery)]
+    assert shelf.admit(later) == [Accepted(later.delivery_key)]
 
 
 @pytest.mark.parametrize("stale", [0, 2, 99])
@@ -223,7 +226,7 @@ def test_a_plan_that_was_made_for_another_revision_writes_nothing(shelf, stale):
     outdated = shelf.plan(webhook, "a", revision=stale)
     current = shelf.plan(other, "a")
 
-    assert shelf.admit(outdated, current) == [Stale(), Accepted(current.delivery)]
+    assert shelf.admit(outdated, current) == [Stale(), Accepted(current.delivery_key)]
     assert shelf.count("deliveries") == 1
 
 
@@ -233,7 +236,7 @@ def test_only_plans_of_the_webhooks_revision_are_admitted(shelf):
     changed = shelf.management.webhooks.set_enabled(shelf.may, "source", False)
     after = shelf.plan(changed, "a")
 
-    assert shelf.admit(before, after) == [Stale(), Accepted(after.delivery)]
+    assert shelf.admit(before, after) == [Stale(), Accepted(after.delivery_key)]
 
 
 @pytest.mark.parametrize(
@@ -276,9 +279,9 @@ def test_a_batch_may_have_any_size(shelf):
     for count in (1, 2, 3, 255, 256, 1_023, 1_025, 2_100):
         plans = [shelf.plan(webhook, body=b"%d" % i, runs=[shelf.run("aut_a")]) for i in range(count)]
 
-        assert shelf.admit(*plans) == [Accepted(plan.delivery) for plan in plans]
+        assert shelf.admit(*plans) == [Accepted(plan.delivery_key) for plan in plans]
 
-        kept |= {plan.delivery: plan.body for plan in plans}
+        kept |= {plan.delivery_key: plan.body for plan in plans}
     assert {bytes(row["delivery_id"]): bytes(row["body"]) for row in shelf.rows("payloads")} == kept
     assert shelf.count("runs") == len(kept)
 
@@ -291,7 +294,7 @@ def test_bodies_are_kept_byte_for_byte(shelf):
     shelf.admit(*plans)
 
     kept = {bytes(row["delivery_id"]): bytes(row["body"]) for row in shelf.rows("payloads")}
-    assert [kept[plan.delivery] for plan in plans] == bodies
+    assert [kept[plan.delivery_key] for plan in plans] == bodies
 
 
 def test_counts_of_dropped_attempts_add_up_by_webhook_minute_and_kind(shelf):
@@ -367,8 +370,8 @@ class Model:
         self.log.append(plan)
         if isinstance(plan, Rejection):
             return Rejected(plan.label)
-        owner = self.owners.setdefault((plan.webhook_no, plan.identity.digest), plan.delivery)
-        return Accepted(plan.delivery) if owner == plan.delivery else Duplicate(plan.delivery, owner)  # type: ignore[arg-type]
+        owner = self.owners.setdefault((plan.webhook_no, plan.identity.digest), plan.delivery_key)
+        return Accepted(plan.delivery_key) if owner == plan.delivery_key else Duplicate(plan.delivery_key, owner)  # type: ignore[arg-type]
 
 
 def test_no_minute_of_the_log_ever_holds_more_than_the_limit(shelf):

@@ -32,7 +32,7 @@ def test_of_what_is_older_the_newest_50_stay(shelf):
     shelf.clock.advance(days=8)
 
     assert thinned(shelf, webhook) == 20
-    assert kept(shelf) == {plan.delivery for plan in plans[20:]}
+    assert kept(shelf) == {plan.delivery_key for plan in plans[20:]}
 
 
 def test_younger_rows_count_to_the_newest_50(shelf):
@@ -43,7 +43,7 @@ def test_younger_rows_count_to_the_newest_50(shelf):
 
     assert thinned(shelf, webhook) == 65
     assert len(kept(shelf)) == 50
-    assert kept(shelf) >= {plan.delivery for plan in young}
+    assert kept(shelf) >= {plan.delivery_key for plan in young}
 
 
 @pytest.mark.parametrize("label", [Label.REJECTED_AUTH, Label.REJECTED_INVALID_JSON, Label.REJECTED_TOO_LARGE])
@@ -54,7 +54,7 @@ def test_the_newest_50_accepted_are_counted_by_themselves(shelf, label):
     shelf.clock.advance(days=20)
 
     assert thinned(shelf, webhook) == 10 + 250
-    assert kept(shelf) >= {plan.delivery for plan in accepted[10:]}
+    assert kept(shelf) >= {plan.delivery_key for plan in accepted[10:]}
     assert shelf.count("payloads") == 50
 
 
@@ -66,7 +66,7 @@ def test_duplicates_push_no_payload_out(shelf):
     shelf.clock.advance(days=20)
 
     assert thinned(shelf, webhook) == 1 + 250
-    assert kept(shelf) >= {plan.delivery for plan in accepted[1:]}
+    assert kept(shelf) >= {plan.delivery_key for plan in accepted[1:]}
     assert shelf.count("payloads") == 50
 
 
@@ -77,7 +77,7 @@ def test_old_rejections_beyond_50_are_pruned_despite_few_accepted(shelf):
     shelf.clock.advance(days=20)
 
     assert thinned(shelf, webhook) == 30
-    assert kept(shelf) >= {plan.delivery for plan in accepted}
+    assert kept(shelf) >= {plan.delivery_key for plan in accepted}
 
 
 def test_with_a_row_go_its_payload_and_its_finished_runs(shelf):
@@ -88,7 +88,7 @@ def test_with_a_row_go_its_payload_and_its_finished_runs(shelf):
     shelf.clock.advance(days=8)
 
     assert thinned(shelf, webhook) == 1
-    assert plan.delivery not in kept(shelf)
+    assert plan.delivery_key not in kept(shelf)
     assert (shelf.count("payloads"), shelf.count("runs")) == (50, 0)
 
 
@@ -100,12 +100,12 @@ def test_a_delivery_with_an_unfinished_run_keeps_its_row_and_its_payload(shelf):
     shelf.clock.advance(days=300)
 
     assert thinned(shelf, webhook) == 10
-    assert plan.delivery in kept(shelf)
+    assert plan.delivery_key in kept(shelf)
     assert (shelf.count("payloads"), shelf.count("runs")) == (51, 2)
 
     finish(shelf)
     assert thinned(shelf, webhook) == 1
-    assert plan.delivery not in kept(shelf)
+    assert plan.delivery_key not in kept(shelf)
 
 
 def test_another_webhooks_rows_are_left_alone(shelf):
@@ -126,7 +126,7 @@ def test_a_step_takes_no_more_than_it_may_and_the_oldest_first(shelf):
     steps = [(thinned(shelf, webhook, at_most=12), len(kept(shelf))) for _ in range(4)]
 
     assert steps == [(12, 68), (12, 56), (6, 50), (0, 50)]
-    assert kept(shelf) == {plan.delivery for plan in plans[30:]}
+    assert kept(shelf) == {plan.delivery_key for plan in plans[30:]}
 
 
 def test_a_body_is_forgotten_with_its_delivery(shelf):
@@ -134,13 +134,13 @@ def test_a_body_is_forgotten_with_its_delivery(shelf):
     [plan] = logged(shelf, webhook, 1, at=0, event="a body", kind=IdentityKind.BODY_SHA256)
     logged(shelf, webhook, 50, at=1)
     again = shelf.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256)
-    assert shelf.admit(again) == [Duplicate(again.delivery, plan.delivery)]
+    assert shelf.admit(again) == [Duplicate(again.delivery_key, plan.delivery_key)]
     shelf.clock.advance(days=8)
     thinned(shelf, webhook)
 
     after = shelf.plan(webhook, "a body", kind=IdentityKind.BODY_SHA256)
 
-    assert shelf.admit(after) == [Accepted(after.delivery)]
+    assert shelf.admit(after) == [Accepted(after.delivery_key)]
 
 
 @pytest.mark.parametrize("kind", [IdentityKind.DELIVERY_ID_HEADER, IdentityKind.PROVIDER, IdentityKind.SENDER])
@@ -150,11 +150,11 @@ def test_an_id_that_was_sent_is_remembered_when_its_delivery_has_gone(shelf, kin
     logged(shelf, webhook, 50, at=1)
     shelf.clock.advance(days=8)
     thinned(shelf, webhook)
-    assert plan.delivery not in kept(shelf)
+    assert plan.delivery_key not in kept(shelf)
 
     again = shelf.plan(webhook, "event-1", kind=kind)
 
-    assert shelf.admit(again) == [Duplicate(again.delivery, plan.delivery)]
+    assert shelf.admit(again) == [Duplicate(again.delivery_key, plan.delivery_key)]
 
 
 def test_sent_ids_are_forgotten_after_30_days_and_bodies_are_not(shelf):
@@ -247,10 +247,10 @@ def test_a_row_is_read_as_it_was_written(shelf):
     shelf.admit(plan)
 
     with shelf.database.read() as tx:
-        row = deliveries.by_key(tx, shelf.factory.id, plan.delivery)
+        row = deliveries.by_key(tx, shelf.factory.id, plan.delivery_key)
 
     assert row is not None
-    assert delivery_id(row.key) == delivery_id(plan.delivery)
+    assert delivery_id(row.key) == delivery_id(plan.delivery_key)
     assert (row.webhook_uid, row.webhook_name, row.label) == (webhook.uid, "source", Label.REJECTED_INVALID_JSON)
     assert (row.received_at, row.size, row.reason) == (shelf.clock.now, 2, "because ü")
 

@@ -86,8 +86,8 @@ def test_each_caller_gets_the_outcome_of_its_own_plan(shelf):
             return await line.admit(*plans)
 
     assert asyncio.run(scene()) == [
-        Accepted(plans[0].delivery),
-        Duplicate(plans[1].delivery, plans[0].delivery),
+        Accepted(plans[0].delivery_key),
+        Duplicate(plans[1].delivery_key, plans[0].delivery_key),
         Stale(),
         Rejected(Label.REJECTED_INVALID_JSON),
         RateLimited(60, shelf.clock.now + 60_000_000),
@@ -102,7 +102,7 @@ def test_a_thousand_plans_are_answered_each_once_and_kept(shelf):
         async with line_to(shelf) as line:
             return await line.admit(*plans)
 
-    assert asyncio.run(scene()) == [Accepted(plan.delivery) for plan in plans]
+    assert asyncio.run(scene()) == [Accepted(plan.delivery_key) for plan in plans]
     assert shelf.count("deliveries") == 1_000
 
 
@@ -132,7 +132,7 @@ def test_a_fault_fails_its_own_batch_and_not_the_next(shelf):
     together, afterwards, failures = asyncio.run(scene())
 
     assert together == [Unavailable(), Unavailable()]
-    assert afterwards == [Accepted(later.delivery)]
+    assert afterwards == [Accepted(later.delivery_key)]
     assert failures == [("admission", "a fault of type IntegrityError")]
     assert shelf.count("deliveries") == 1
 
@@ -171,7 +171,7 @@ def test_a_retry_after_a_lost_commit_answer_is_a_duplicate(shelf):
         async with line_to(shelf) as line:
             return outcome, await line.admit(repeated)
 
-    assert asyncio.run(scene()) == (Unavailable(), [Duplicate(repeated.delivery, plan.delivery)])
+    assert asyncio.run(scene()) == (Unavailable(), [Duplicate(repeated.delivery_key, plan.delivery_key)])
 
 
 def test_closing_writes_what_is_waiting(shelf):
@@ -183,7 +183,7 @@ def test_closing_writes_what_is_waiting(shelf):
             answers = [line.group.admit(plan) for plan in plans]
         return [await answer for answer in answers]
 
-    assert asyncio.run(scene()) == [Accepted(plan.delivery) for plan in plans]
+    assert asyncio.run(scene()) == [Accepted(plan.delivery_key) for plan in plans]
 
 
 def test_closing_writes_down_what_was_counted(shelf):
@@ -208,7 +208,7 @@ def test_counts_that_wait_for_a_busy_writer_add_up(shelf):
                 line.group.count_dropped([(webhook.no, 0, "not_found", 2)])
             return await line.admit(plan)
 
-    assert asyncio.run(scene()) == [Accepted(plan.delivery)]
+    assert asyncio.run(scene()) == [Accepted(plan.delivery_key)]
     assert [row["count"] for row in shelf.rows("dropped_attempts")] == [6]
 
 
@@ -334,7 +334,7 @@ def test_a_locked_database_is_unavailable_until_it_is_released(shelf, monkeypatc
 
     assert refused == [Unavailable()]
     assert waited < group_commit.PLAN_TIMEOUT_SECONDS / 2
-    assert afterwards == [Accepted(again.delivery)]
+    assert afterwards == [Accepted(again.delivery_key)]
 
 
 def test_a_locked_webhook_delays_no_other_and_becomes_unavailable(on_postgres, monkeypatch):
@@ -373,7 +373,7 @@ def test_a_webhook_that_is_held_for_a_moment_is_only_waited_for(on_postgres):
                 still_waiting = not waiting.done()
             return still_waiting, await waiting
 
-    assert asyncio.run(scene()) == (True, Accepted(plan.delivery))
+    assert asyncio.run(scene()) == (True, Accepted(plan.delivery_key))
 
 
 def test_a_killed_writer_fails_waiting_plans_and_is_replaced(shelf, monkeypatch):
@@ -399,7 +399,7 @@ def test_a_killed_writer_fails_waiting_plans_and_is_replaced(shelf, monkeypatch)
     started: list[subprocess.Popen[bytes]] = []
     before, lost, afterwards, failures = asyncio.run(scene())
 
-    assert before == [Accepted(first.delivery)]
+    assert before == [Accepted(first.delivery_key)]
     assert lost == Unavailable()
     assert type(afterwards[0]) in {Accepted, Duplicate}
     assert failures == [("writer", "the writing process ended; starting another")]
@@ -434,7 +434,7 @@ def drained(line: socket.socket, plans: int) -> None:
 
 def a_plan(size: int = 0) -> Plan:
     return Rejection(
-        delivery=DeliveryKey(bytes(16)),
+        delivery_key=DeliveryKey(bytes(16)),
         webhook_no=1,
         revision=1,
         received_at=0,

@@ -196,7 +196,7 @@ def test_runs_are_counted_by_delivery_for_their_own_factory_alone(shelf: Shelf):
         plans.append(shelf.plan(webhook, runs=[shelf.run(automation) for automation in started]))
         shelf.clock.advance(seconds=0.001)
     shelf.admit(*plans)
-    none, one, two = (plan.delivery for plan in plans)
+    none, one, two = (plan.delivery_key for plan in plans)
     other = shelf.management.factories.create(shelf.management.access.operator_of_team(), "other")
 
     with shelf.database.read() as tx:

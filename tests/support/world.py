@@ -201,7 +201,7 @@ class World:
         self.ingress.write_dropped()
         # What was handed over before is written by the time that this plan, which no webhook stands for, is answered.
         outdated = Rejection(
-            delivery=DeliveryKey(bytes(16)),
+            delivery_key=DeliveryKey(bytes(16)),
             webhook_no=made.webhook.no,
             revision=0,
             received_at=0,

@@ -27,7 +27,7 @@ class Reason(StrEnum):
     WRONG_TOKEN = "the bearer token is not this webhook's secret"
     NO_URL_TOKEN = "the URL lacks its token segment"
     WRONG_URL_TOKEN = "the URL's token is not this webhook's secret"
-    NO_RULE = "the webhook has no signature scheme that this version knows"
+    NO_SCHEME = "the webhook has no signature scheme that this version knows"
 
 
 class Authentic(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -38,8 +38,8 @@ class Authentic(msgspec.Struct, frozen=True, array_like=True, gc=False):
     event_id: bytes | None = None
     """The provider's id of the event, from its header or from the signed body."""
     fingerprint: bytes | None = None
-    """16 bytes that only a replay of this request has again; None if the scheme does not reject old signatures."""
-    reply: HandshakeReply | None = None
+    """16 bytes that are equal only for a replay of this request. None if the scheme accepts old signatures."""
+    challenge_reply: HandshakeReply | None = None
     """The required response, if the request is a provider's challenge."""
 
 
@@ -51,8 +51,8 @@ class Refused:
 
 
 Authentication = Authentic | Refused
-_BY_BEARER_TOKEN: Final = Authentic(AuthMode.TOKEN)
-_BY_URL_TOKEN: Final = Authentic(AuthMode.URL_TOKEN)
+_AUTHENTIC_BEARER: Final = Authentic(AuthMode.TOKEN)
+_AUTHENTIC_URL_TOKEN: Final = Authentic(AuthMode.URL_TOKEN)
 
 
 def needs_body(webhook: IngressWebhook) -> bool:
@@ -82,7 +82,7 @@ def diagnosis(webhook: IngressWebhook, attempt: Attempt, body: bytes, *, public_
     """One sentence for the owner that explains why a signature was refused. It costs several verifications."""
     rule = webhook.signature
     if rule is None:
-        return Reason.NO_RULE.value
+        return Reason.NO_SCHEME.value
     request = _signed_request(attempt, body, public_url)
     return rule.key_error or diagnose(rule.scheme, rule.keys, rule.previous_keys, request, attempt.received_at)
 
@@ -90,7 +90,7 @@ def diagnosis(webhook: IngressWebhook, attempt: Attempt, body: bytes, *, public_
 def _signature(webhook: IngressWebhook, request: SignedRequest, now_us: int) -> Authentication:
     rule = webhook.signature
     if rule is None:
-        return Refused(Reason.NO_RULE)
+        return Refused(Reason.NO_SCHEME)
     result = verify(rule.scheme, rule.keys, request, now_us)
     if isinstance(result, Unverified):
         return Refused(result.reason)
@@ -98,7 +98,7 @@ def _signature(webhook: IngressWebhook, request: SignedRequest, now_us: int) -> 
         mode=AuthMode.SIGNATURE,
         event_id=delivery_id(rule.scheme, request),
         fingerprint=result.fingerprint,
-        reply=handshake_reply(rule.scheme, rule.keys, request) if rule.answers_handshakes else None,
+        challenge_reply=handshake_reply(rule.scheme, rule.keys, request) if rule.answers_handshakes else None,
     )
 
 
@@ -118,13 +118,13 @@ def _bearer(webhook: IngressWebhook, attempt: Attempt) -> Authentication:
     credential = rest.lstrip(b" ")
     if not space or not credential or scheme.lower() != b"bearer" or len(authorization) > _CREDENTIAL_BYTES_MAX:
         return Refused(Reason.NOT_BEARER)
-    return _BY_BEARER_TOKEN if _is_secret(webhook, credential) else Refused(Reason.WRONG_TOKEN)
+    return _AUTHENTIC_BEARER if _is_secret(webhook, credential) else Refused(Reason.WRONG_TOKEN)
 
 
 def _url_token(webhook: IngressWebhook, attempt: Attempt) -> Authentication:
     if attempt.url_token is None:
         return Refused(Reason.NO_URL_TOKEN)
-    return _BY_URL_TOKEN if _is_secret(webhook, attempt.url_token) else Refused(Reason.WRONG_URL_TOKEN)
+    return _AUTHENTIC_URL_TOKEN if _is_secret(webhook, attempt.url_token) else Refused(Reason.WRONG_URL_TOKEN)
 
 
 def _is_secret(webhook: IngressWebhook, credential: bytes) -> bool:

@@ -197,13 +197,13 @@ def _digest(kind: bytes, value: bytes) -> bytes:
 class Accepted(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """The delivery is durable, with a run for every automation that matches."""
 
-    delivery: DeliveryKey
+    delivery_key: DeliveryKey
 
 
 class Duplicate(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """The same event was accepted before, as `original`. The log has a row; no run starts."""
 
-    delivery: DeliveryKey
+    delivery_key: DeliveryKey
     original: DeliveryKey
 
 

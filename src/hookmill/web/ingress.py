@@ -66,9 +66,9 @@ class IngressEndpoint:
             await send_error(send, errors.BUSY)
             return
         match outcome:
-            case Accepted(delivery) | Duplicate(delivery):
+            case Accepted(delivery_key) | Duplicate(delivery_key):
                 await send(_START_OF_202)
-                body = b'{"delivery_id":"dlv_' + delivery.hex().encode() + b'"}\n'
+                body = b'{"delivery_id":"dlv_' + delivery_key.hex().encode() + b'"}\n'
                 await send({"type": "http.response.body", "body": body})
             case HandshakeReply():
                 await _send_handshake_reply(send, outcome)

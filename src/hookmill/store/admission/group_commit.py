@@ -15,7 +15,7 @@ from typing import Final
 from hookmill.domain.delivery import Unavailable
 from hookmill.store.admission.plan import Plan, memory_bytes
 from hookmill.store.admission.protocol import DroppedCount, NumberedPlan, Unframer, Work, decode_report, frame
-from hookmill.store.admission.transaction import Admission
+from hookmill.store.admission.transaction import AdmissionOutcome
 
 OUTSTANDING_BYTES_MAX: Final = 64 * 1024 * 1024
 """Memory of the plans that wait for the writer, including bodies. Above it, senders get a 503."""
@@ -29,7 +29,7 @@ _UNAVAILABLE: Final = Unavailable()
 @dataclass(slots=True)
 class _WaitingPlan:
     plan: Plan
-    outcome: "asyncio.Future[Admission]"
+    outcome: "asyncio.Future[AdmissionOutcome]"
     since: float
 
 
@@ -79,9 +79,9 @@ class GroupCommit(asyncio.Protocol):
         self._transport, _ = await self._loop.create_connection(lambda: self, sock=ours)
         self._transport.set_write_buffer_limits(high=OUTSTANDING_BYTES_MAX)
 
-    def admit(self, plan: Plan) -> "asyncio.Future[Admission]":
+    def admit(self, plan: Plan) -> "asyncio.Future[AdmissionOutcome]":
         """The outcome of the plan, once it is durable; `Unavailable` if it can't be determined in time."""
-        outcome: asyncio.Future[Admission] = self._loop.create_future()
+        outcome: asyncio.Future[AdmissionOutcome] = self._loop.create_future()
         if self._transport is None or self._backpressured or self._outstanding_bytes > OUTSTANDING_BYTES_MAX:
             outcome.set_result(_UNAVAILABLE)
             return outcome
@@ -160,7 +160,7 @@ class GroupCommit(asyncio.Protocol):
             self._transport.write(frame(Work(self._outgoing, self._dropped)))
         self._outgoing, self._dropped = [], []
 
-    def _settle(self, waiting: _WaitingPlan, outcome: Admission) -> None:
+    def _settle(self, waiting: _WaitingPlan, outcome: AdmissionOutcome) -> None:
         self._outstanding_bytes -= memory_bytes(waiting.plan)
         if not waiting.outcome.done():
             waiting.outcome.set_result(outcome)

@@ -32,7 +32,7 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag
 
     proof: Authentic
     """The proof of authentication. An acceptance can't be built without it."""
-    delivery: DeliveryKey
+    delivery_key: DeliveryKey
     webhook_no: int
     factory_id: FactoryId
     revision: int
@@ -65,7 +65,7 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag
 class Rejection(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=True, gc=False):
     """Record the attempt without its body. It claims no identity and starts no runs."""
 
-    delivery: DeliveryKey
+    delivery_key: DeliveryKey
     webhook_no: int
     revision: int
     received_at: int

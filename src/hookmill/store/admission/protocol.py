@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from hookmill.store.admission.plan import Plan
-from hookmill.store.admission.transaction import Admission
+from hookmill.store.admission.transaction import AdmissionOutcome
 
 LENGTH_BYTES: Final = 4
 
@@ -32,7 +32,7 @@ class Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The outcome of the plan with this number."""
 
     number: int
-    outcome: Admission
+    outcome: AdmissionOutcome
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):

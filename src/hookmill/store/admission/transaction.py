@@ -1,7 +1,7 @@
 """The transaction that admits plans: it checks revisions, rate limits and identities, and inserts log rows and runs.
 
-Its queries ask for exceptions only: which webhooks have changed, which rate limits would be exceeded, which identities
-are taken. The result is nearly always empty.
+Each query returns only the problem cases: webhooks that have changed, rate limits that would be exceeded, identities
+that are taken. Its result is nearly always empty.
 """
 
 from collections import defaultdict
@@ -49,8 +49,8 @@ class LockContended(msgspec.Struct, frozen=True, gc=False):
     """Another process has locked the webhook. Nothing was written; the writer retries the plan."""
 
 
-Admission = Accepted | Duplicate | Rejected | RateLimited | Unavailable | Stale
-PlanOutcome = Admission | LockContended
+AdmissionOutcome = Accepted | Duplicate | Rejected | RateLimited | Unavailable | Stale
+PlanOutcome = AdmissionOutcome | LockContended
 
 _STALE: Final = Stale()
 _LOCK_CONTENDED: Final = LockContended()
@@ -78,10 +78,11 @@ _CHANGED: Final = RowStatement(
     ("int", "bigint"),
 )
 
-# Rows more than one window ahead were inserted before the clock was set back. They don't count.
+# The window ends one length after the newest plan. Later rows were inserted before the clock was set back, and don't
+# count.
 _EXCEEDED: Final = RowStatement(
     """
-    WITH windows (webhook_no, rate_limit, room, since, until) AS ({rows})
+    WITH windows (webhook_no, rate_limit, rows_allowed, since, until) AS ({rows})
     SELECT windows.webhook_no, windows.rate_limit
     FROM windows
     WHERE (
@@ -89,7 +90,7 @@ _EXCEEDED: Final = RowStatement(
         FROM deliveries d
         WHERE d.webhook_no = windows.webhook_no AND d.received_at > windows.since AND d.received_at <= windows.until
           AND d.rate_limit = windows.rate_limit
-    ) > windows.room
+    ) > windows.rows_allowed
     """,
     ("int", "smallint", "int", "bigint", "bigint"),
 )
@@ -113,7 +114,7 @@ _OWNERS: Final = RowStatement(
     ("int", "bytea"),
 )
 
-_LOG_ACCEPTED: Final = RowStatement(
+_INSERT_PLAIN_LOG_ROWS: Final = RowStatement(
     f"""
     WITH accepted (id, webhook_no, received_at, size, identity_kind, identity, digest) AS ({{rows}})
     INSERT INTO deliveries (id, webhook_no, received_at, label, rate_limit, size,
@@ -125,7 +126,7 @@ _LOG_ACCEPTED: Final = RowStatement(
     ("bytea", "int", "bigint", "int", "smallint", "text", "bytea"),
 )
 
-_LOG: Final = RowStatement(
+_INSERT_LOG_ROWS: Final = RowStatement(
     f"""
     INSERT INTO deliveries (id, webhook_no, received_at, label, rate_limit, size,
                             identity_kind, identity, identity_digest, duplicate_of, {", ".join(LOG_DETAIL_COLUMNS)})
@@ -170,27 +171,27 @@ def admit(tx: Transaction, plans: Sequence[Plan]) -> list[PlanOutcome]:
     acceptances = [(position, plan) for position, plan in _undecided(plans, outcomes) if isinstance(plan, Acceptance)]
     originals = _claim_identities(tx, acceptances)
 
-    accepted: list[Row] = []
-    """Rows of the most frequent kind, which have few columns and a statement of their own."""
+    plain_log_rows: list[Row] = []
+    """Accepted deliveries without log details. Most rows are of this kind, so they have a shorter statement."""
+    log_rows: list[Row] = []
     bodies: list[Row] = []
-    full_rows: list[Row] = []
     runs: list[Row] = []
     runs_with_policy: list[Row] = []
     for position, plan in _undecided(plans, outcomes):
         match plan:
             case Rejection():
                 outcomes[position] = Rejected(plan.label)
-                full_rows.append(_rejected_row(plan))
+                log_rows.append(_rejected_row(plan))
             case Acceptance() if (original := originals.get(position)) is not None:
-                outcomes[position] = Duplicate(plan.delivery, DeliveryKey(original))
-                full_rows.append(_identified_row(plan, Label.DUPLICATE, original))
+                outcomes[position] = Duplicate(plan.delivery_key, DeliveryKey(original))
+                log_rows.append(_identified_row(plan, Label.DUPLICATE, original))
             case Acceptance():
-                outcomes[position] = Accepted(plan.delivery)
-                key = bytearray(plan.delivery)
+                outcomes[position] = Accepted(plan.delivery_key)
+                key = bytearray(plan.delivery_key)  # A bytearray is bound faster than bytes: see `store/bulk.py`.
                 if plan.log_details is None:
-                    accepted.append(_accepted_row(key, plan))
+                    plain_log_rows.append(_plain_row(key, plan))
                 else:
-                    full_rows.append(_identified_row(plan, Label.ACCEPTED, None))
+                    log_rows.append(_identified_row(plan, Label.ACCEPTED, None))
                 bodies.append((key, bytearray(plan.body)))
                 for run in plan.runs:
                     if run.run_key is None and run.priority == Priority.NORMAL.rank:
@@ -200,9 +201,9 @@ def admit(tx: Transaction, plans: Sequence[Plan]) -> list[PlanOutcome]:
             case _:
                 assert_never(plan)
     for statement, rows in (
-        (_LOG_ACCEPTED, accepted),
+        (_INSERT_PLAIN_LOG_ROWS, plain_log_rows),
         (_INSERT_BODIES, bodies),
-        (_LOG, full_rows),
+        (_INSERT_LOG_ROWS, log_rows),
         (_INSERT_RUNS, runs),
         (_INSERT_RUNS_WITH_POLICY, runs_with_policy),
     ):
@@ -218,7 +219,7 @@ def _undecided(plans: Sequence[Plan], outcomes: Sequence[PlanOutcome | None]) ->
             yield position, plan
 
 
-def _accepted_row(key: bytearray, plan: Acceptance) -> Row:
+def _plain_row(key: bytearray, plan: Acceptance) -> Row:
     kind, digest, shown = plan.identity
     return key, plan.webhook_no, plan.received_at, plan.size, int(kind), shown or "", bytearray(digest)
 
@@ -226,7 +227,7 @@ def _accepted_row(key: bytearray, plan: Acceptance) -> Row:
 def _identified_row(plan: Acceptance, label: Label, duplicate_of: bytes | None) -> Row:
     kind, digest, shown = plan.identity
     return (
-        plan.delivery,
+        plan.delivery_key,
         plan.webhook_no,
         plan.received_at,
         int(label),
@@ -236,34 +237,34 @@ def _identified_row(plan: Acceptance, label: Label, duplicate_of: bytes | None) 
         shown,
         digest,
         duplicate_of,
-        *_recorded_values(plan),
+        *_log_detail_values(plan),
     )
 
 
 def _rejected_row(plan: Rejection) -> Row:
     return (
-        plan.delivery,
+        plan.delivery_key,
         plan.webhook_no,
         plan.received_at,
         int(plan.label),
         plan.rate_limit,
         plan.size,
-        None,
-        None,
-        None,
-        None,
-        *_recorded_values(plan),
+        None,  # identity_kind
+        None,  # identity
+        None,  # identity_digest
+        None,  # duplicate_of
+        *_log_detail_values(plan),
     )
 
 
-def _recorded_values(plan: Plan) -> Row:
+def _log_detail_values(plan: Plan) -> Row:
     return msgspec.structs.astuple(plan.log_details) if plan.log_details is not None else _NO_LOG_DETAILS
 
 
 def _run_row(plan: Acceptance, run: RunToStart) -> Row:
     return (
         run.key,
-        plan.delivery,
+        plan.delivery_key,
         plan.webhook_no,
         plan.factory_id,
         run.automation_id,
@@ -296,7 +297,7 @@ def _revalidate(tx: Transaction, plans: Sequence[Plan], outcomes: list[PlanOutco
 
 
 def _limit_rates(tx: Transaction, plans: Sequence[Plan], outcomes: list[PlanOutcome | None]) -> None:
-    """Set the outcomes of plans that exceed a rate limit. The log's rows in the sliding window count against it."""
+    """Set the outcomes of plans that exceed a rate limit. The rows of the log in the sliding window are counted."""
     groups: dict[tuple[int, int], list[tuple[int, Plan]]] = defaultdict(list)
     for position, plan in _undecided(plans, outcomes):
         groups[plan.webhook_no, plan.rate_limit].append((position, plan))
@@ -304,16 +305,17 @@ def _limit_rates(tx: Transaction, plans: Sequence[Plan], outcomes: list[PlanOutc
     for (webhook_no, limit), group in groups.items():
         earliest = min(plan.received_at for _, plan in group)
         latest = max(plan.received_at for _, plan in group)
-        room = min(plan.per_minute for _, plan in group) - len(group)
-        windows.append((webhook_no, limit, room, earliest - WINDOW_US, latest + WINDOW_US))
+        rows_allowed = min(plan.per_minute for _, plan in group) - len(group)
+        windows.append((webhook_no, limit, rows_allowed, earliest - WINDOW_US, latest + WINDOW_US))
     if not windows:
         return
     for row in _EXCEEDED.select(tx, windows):
         group = groups[row[0], row[1]]
-        _limit_each(_received_in_window(tx, row[0], row[1], group), group, outcomes)
+        _refuse_excess(_times_received_near(tx, row[0], row[1], group), group, outcomes)
 
 
-def _received_in_window(tx: Transaction, webhook_no: int, limit: int, group: Sequence[tuple[int, Plan]]) -> list[int]:
+def _times_received_near(tx: Transaction, webhook_no: int, limit: int, group: Sequence[tuple[int, Plan]]) -> list[int]:
+    """The times of the log rows that may be in a window of one of these plans, oldest first."""
     rows = tx.all(
         """
         SELECT received_at
@@ -329,16 +331,16 @@ def _received_in_window(tx: Transaction, webhook_no: int, limit: int, group: Seq
     return [row["received_at"] for row in rows]
 
 
-def _limit_each(received: list[int], group: Sequence[tuple[int, Plan]], outcomes: list[PlanOutcome | None]) -> None:
-    """Admit as many plans of the group as the rate limit allows. `received` has the times of the counted rows."""
+def _refuse_excess(received: list[int], group: Sequence[tuple[int, Plan]], outcomes: list[PlanOutcome | None]) -> None:
+    """Set the outcomes of the plans above the rate limit. `received` has the times of the rows that are counted."""
     for position, plan in group:
-        in_window = sorted(at for at in received if abs(plan.received_at - at) < WINDOW_US or at == plan.received_at)
+        in_window = sorted(at for at in received if abs(plan.received_at - at) < WINDOW_US)
         if len(in_window) < plan.per_minute:
             received.append(plan.received_at)
             continue
-        # The limit admits a delivery again once only `per_minute - 1` of these rows are left in the window.
-        opens_at = in_window[len(in_window) - plan.per_minute] + WINDOW_US
-        outcomes[position] = rate_limited(plan.received_at, opens_at)
+        # The limit admits a delivery again when this row, and all before it, have left the window.
+        last_to_leave = in_window[len(in_window) - plan.per_minute]
+        outcomes[position] = rate_limited(plan.received_at, last_to_leave + WINDOW_US)
 
 
 def _claim_identities(tx: Transaction, acceptances: Sequence[tuple[int, Acceptance]]) -> dict[int, bytes]:
@@ -351,12 +353,12 @@ def _claim_identities(tx: Transaction, acceptances: Sequence[tuple[int, Acceptan
     signed = [(position, plan, digest) for position, plan in acceptances if (digest := plan.replay_digest) is not None]
     owners = _claim(tx, [(plan, digest, int(IdentityKind.SIGNED_CONTENT)) for _, plan, digest in signed])
     for position, plan, digest in signed:
-        if (owner := owners[plan.webhook_no, digest]) != plan.delivery:
+        if (owner := owners[plan.webhook_no, digest]) != plan.delivery_key:
             originals[position] = owner
     claiming = [(position, plan) for position, plan in acceptances if position not in originals]
     owners = _claim(tx, [(plan, plan.identity.digest, int(plan.identity.kind)) for _, plan in claiming])
     for position, plan in claiming:
-        if (owner := owners[plan.webhook_no, plan.identity.digest]) != plan.delivery:
+        if (owner := owners[plan.webhook_no, plan.identity.digest]) != plan.delivery_key:
             originals[position] = owner
     return originals
 
@@ -370,7 +372,7 @@ def _claim(tx: Transaction, candidates: Sequence[tuple[Acceptance, bytes, int]])
     for plan, digest, kind in candidates:
         key = (plan.webhook_no, digest)
         if key not in claims:
-            claims[key] = (key[0], bytearray(digest), bytearray(plan.delivery), kind, plan.received_at)
+            claims[key] = (key[0], bytearray(digest), bytearray(plan.delivery_key), kind, plan.received_at)
     if not claims:
         return {}
     owners = {key: bytes(claim[2]) for key, claim in claims.items()}
