@@ -206,7 +206,7 @@ def _add_webhook(tx: Transaction, factory: Factory, key: KeyRing) -> tuple[Webho
     value = generated(os.urandom(32))
     secret = SecretId(f"sec_{uid}")
     secrets.add_secret(tx, secret, factory.team_id, f"SECRET_{uid}", app.now_us())
-    webhook = webhooks_.NewWebhook(
+    webhook = webhooks_.WebhookFields(
         uid=uid,
         factory_id=factory.id,
         name=uid,

@@ -56,7 +56,7 @@ def create(
         base = session.settings.public_url()
     token = created.token.reveal()
     if json:
-        print_json(KeyWithTokenView.once(created))
+        print_json(KeyWithTokenView.showing_secret(created))
         return
     until = f"until {utc(expires_at)} UTC" if expires_at is not None else "until it is revoked"
     print_line(f"API key {shown(created.key.name)} is ready. It gives access to {_scope(created.key)}, {until}.")

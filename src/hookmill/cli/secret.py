@@ -42,7 +42,7 @@ def create(
         defined_by_files = session.may.factory.defined_by_files
     generated = stored_value.reveal() if value is None else None
     if json:
-        print_json(SecretWithValueView.once(secret, generated))
+        print_json(SecretWithValueView.showing_secret(secret, generated))
         return
     print_line(f"Team secret {secret.name} is created.")
     _print_generated(generated)
@@ -108,7 +108,7 @@ def replace(
     generated = stored_value.reveal() if value is None else None
     if json:
         not_synced = {"not_synced": [webhook.name for webhook in webhooks_not_synced]}
-        print_json(plain(SecretWithValueView.once(secret, generated)) | not_synced)
+        print_json(plain(SecretWithValueView.showing_secret(secret, generated)) | not_synced)
         return
     print_line(f"Team secret {secret.name} has a new value.")
     _print_generated(generated)

@@ -46,7 +46,7 @@ def serve(
     json: options.AsJson = False,
 ) -> None:
     """Start the service. The first start sets everything up, and prints a curl line to try it."""
-    # Before the service's modules are loaded, which takes a second: the environment may contain keys.
+    # This comes before the service's modules are loaded, which takes a second. The environment may contain keys.
     protect_memory()
     _override(
         host=host,
@@ -183,7 +183,7 @@ def _set_up(management: Management, settings: Settings) -> SetUp:
         automations=management.automations.all(may),
         other_factories=[other.name for other in factories if other.name != factory.name],
         first=created,
-        view=WebhookWithSecretView.once(management, created, generated=True) if created is not None else None,
+        view=WebhookWithSecretView.showing_secret(management, created, generated=True) if created is not None else None,
         sign_in_link=sign_in_url(settings.public_url(), token) if token is not None else None,
     )
 

@@ -74,7 +74,7 @@ def create(
             event_header=event_header,
             enabled=not disabled,
         )
-        view = WebhookWithSecretView.once(session.management, created, generated=secret is None)
+        view = WebhookWithSecretView.showing_secret(session.management, created, generated=secret is None)
         url = session.management.webhooks.url(created.webhook)
     webhook = created.webhook
     if json:
@@ -221,7 +221,7 @@ def rotate(
     with factory_session(factory) as session:
         had_secret = session.management.webhooks.get(session.may, name).has_secret
         rotated = session.management.webhooks.rotate(session.may, name, secret)
-        view = WebhookWithSecretView.once(session.management, rotated, generated=secret is None)
+        view = WebhookWithSecretView.showing_secret(session.management, rotated, generated=secret is None)
         others = unsynced(session, rotated.webhook.secret_name)
     webhook = rotated.webhook
     if json:

@@ -1,7 +1,7 @@
-"""Who may do what. A permission is a value: whoever has none can't call the operation that asks for it.
+"""Roles and permissions. A permission is a value that an operation requires as an argument.
 
-A viewer looks at one factory, a manager changes it too, an admin does everything in the team. What a caller may not
-even look at is not there for them; what they may look at and not change is refused.
+A viewer can view one factory, a manager can also change it, and an admin can do everything in the team. If a caller may
+not view a resource, the error is `NotFound`; if the caller may view but not change it, the error is `Forbidden`.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class Role(StrEnum):
 
 
 class Channel(StrEnum):
-    """How somebody reached the service."""
+    """The interface through which a caller performs an operation."""
 
     CLI = "cli"
     API = "api"
@@ -32,7 +32,7 @@ class Channel(StrEnum):
 
 class ActorKind(StrEnum):
     OPERATOR = "operator"
-    """Whoever can open the data directory or the database, and has the master key."""
+    """Anyone who can open the data directory or the database, and has the master key."""
     KEY = "key"
     MEMBER = "member"
     SERVICE = "service"
@@ -41,7 +41,7 @@ class ActorKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """Who acts, as the audit log says it. `client` is the address they came from."""
+    """The author of an operation, for the audit log. `client` is the client IP."""
 
     kind: ActorKind
     id: str
@@ -52,7 +52,7 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MayView:
-    """Permission to look at one factory."""
+    """Permission to view one factory."""
 
     actor: Actor
     factory: Factory
@@ -60,14 +60,14 @@ class MayView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MayManage(MayView):
-    """Permission to look at one factory and to change it."""
+    """Permission to view and change one factory."""
 
     is_admin: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MayAdminister:
-    """Permission over the team: its factories, members, keys and every secret."""
+    """Permission to change everything in the team: its factories, members, API keys and secrets."""
 
     actor: Actor
     team_id: TeamId
@@ -75,7 +75,7 @@ class MayAdminister:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Somebody who has proven who they are, and the roles that they hold."""
+    """An authenticated caller, with its roles."""
 
     actor: Actor
     team_id: TeamId
@@ -86,13 +86,16 @@ class Caller:
         return factory.team_id == self.team_id and (self.is_admin or factory.id in self.roles)
 
     def to_view(self, factory: Factory | None, named: str) -> MayView:
-        """Raises `NotFound` for a factory that isn't there, and in the same words for one that isn't theirs."""
+        """Permission to view the factory.
+
+        Raises `NotFound`, with the same text for an unknown factory and for one that the caller may not view.
+        """
         if factory is None or not self.may_know_of(factory):
             raise NotFound(f"There is no factory {named[:100]!r}.")
         return MayView(actor=self.actor, factory=factory)
 
     def to_manage(self, factory: Factory | None, named: str) -> MayManage:
-        """Raises `NotFound` as `to_view`, and `Forbidden` for a viewer."""
+        """Permission to change the factory. Raises `NotFound` as `to_view`, and `Forbidden` for a viewer."""
         viewing = self.to_view(factory, named)
         if not self.is_admin and self.roles[viewing.factory.id] is Role.VIEWER:
             raise Forbidden(
@@ -101,14 +104,14 @@ class Caller:
         return MayManage(actor=self.actor, factory=viewing.factory, is_admin=self.is_admin)
 
     def to_administer(self) -> MayAdminister:
-        """Raises `Forbidden` unless they are an admin."""
+        """Permission for the whole team. Raises `Forbidden` unless the caller is an admin."""
         if not self.is_admin:
             raise Forbidden("This takes the role admin, over the whole team.")
         return MayAdminister(actor=self.actor, team_id=self.team_id)
 
 
 def role_named(name: str) -> Role:
-    """Raises `Invalid` that lists the roles."""
+    """The role with this name. Raises `Invalid`, which lists the roles."""
     try:
         return Role(name)
     except ValueError:

@@ -57,19 +57,19 @@ class Access:
         return _caller(key, client, channel)
 
     def may_view(self, caller: Caller, factory_name: str) -> MayView:
-        """Raises `NotFound` for a factory that is unknown, or that the caller may not see."""
+        """Permission to view the factory. Raises `NotFound` if it is unknown, or the caller may not view it."""
         return caller.to_view(self._factory_named(factory_name), factory_name)
 
     def may_manage(self, caller: Caller, factory_name: str) -> MayManage:
-        """Raises `NotFound` as `may_view`, and `Forbidden` if the caller's role is too low."""
+        """Permission to change the factory. Raises `NotFound` as `may_view`, and `Forbidden` for a viewer."""
         return caller.to_manage(self._factory_named(factory_name), factory_name)
 
     def may_administer(self, caller: Caller) -> MayAdminister:
-        """Raises `Forbidden` if the caller's role is too low."""
+        """Permission for the whole team. Raises `Forbidden` unless the caller is an admin."""
         return caller.to_administer()
 
     def factories(self, caller: Caller) -> Sequence[Factory]:
-        """The factories that the caller may see."""
+        """The factories that the caller may view."""
         with self._installation.reading() as tx:
             return [factory for factory in factories.all_factories(tx) if caller.may_know_of(factory)]
 

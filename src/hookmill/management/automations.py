@@ -100,7 +100,7 @@ class Automations:
             fields["triggers"] = "all_triggers"
             changed = [name for name, field in fields.items() if getattr(before, field) != getattr(after, field)]
             if not changed:
-                change.unchanged()
+                change.skip_audit()
                 return before
             if after.name != before.name:
                 _refuse_taken_name(change.tx, may, after.name)
@@ -121,7 +121,7 @@ class Automations:
         with self._installation.changing(may) as change:
             automation = automation_named(change.tx, may, id_or_name)
             if automation.enabled == enabled:
-                change.unchanged()
+                change.skip_audit()
                 return automation
             automations.set_enabled(change.tx, automation, enabled, change.now)
             change.record("enable" if enabled else "disable", "automation", automation.id, automation.name)

@@ -62,7 +62,7 @@ class Factories:
         with self._installation.changing(may) as change:
             factory = self.named(may, name)
             if factory.max_running == limit:
-                change.unchanged()
+                change.skip_audit()
                 return factory
             factories.set_max_running(change.tx, factory.id, limit)
             change.record("set_max_running", "factory", factory.id, factory.name, max_running=limit)
@@ -75,7 +75,7 @@ class Factories:
         with self._installation.changing(may) as change:
             factory = factories.by_id(change.tx, may.factory.id)
             if factory is None or factory.defined_by_files:
-                change.unchanged()
+                change.skip_audit()
                 return
             factories.define_by_files(change.tx, may.factory.id)
             change.record("define_by_files", "factory", may.factory.id, may.factory.name)

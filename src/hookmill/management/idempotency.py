@@ -17,7 +17,7 @@ class IdempotencyKeyReused(Conflict):
 
 
 class Idempotency:
-    """Call both methods inside `together`, so that a response is stored exactly when its change is committed."""
+    """Stores responses. Call both methods inside `one_transaction`: then a response is stored only with its change."""
 
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
@@ -40,4 +40,4 @@ class Idempotency:
             row = idempotency.row_id(may.actor.id, key)
             idempotency.store(change.tx, row, request_digest, response, self._installation.key, change.now)
             # The operation itself has a line in the audit log.
-            change.unchanged()
+            change.skip_audit()

@@ -32,7 +32,7 @@ class InstallationConfig:
 
 @dataclass(slots=True)
 class Change:
-    """A change in progress. It must end with `record` or `unchanged`."""
+    """A change in progress. It must end with `record` or `skip_audit`."""
 
     tx: Transaction
     now: int
@@ -55,7 +55,7 @@ class Change:
         )
         self._is_settled = True
 
-    def unchanged(self) -> None:
+    def skip_audit(self) -> None:
         """The requested state already exists, so there is no line in the audit log."""
         self._is_settled = True
 

@@ -21,4 +21,4 @@ class MasterKeyRotations:
             if rotation.begin(change.tx, plan):
                 change.record("rotate", "master_key", plan.new.id, plan.new.id, before=plan.in_use.sealing)
             else:
-                change.unchanged()
+                change.skip_audit()

@@ -63,11 +63,11 @@ class Members:
             return self._member(change.tx, may, member.id)
 
     def set_admin(self, may: MayAdminister, id_or_email: str, is_admin: bool) -> Member:
-        """Raises `Conflict` for the team's only admin."""
+        """Make the member an admin, or remove that role. Raises `Conflict` if the team would have no admin."""
         with self._installation.changing(may) as change:
             member = self._member(change.tx, may, id_or_email)
             if member.is_admin == is_admin:
-                change.unchanged()
+                change.skip_audit()
                 return member
             if not is_admin:
                 self._refuse_last_admin(change.tx, may, member)

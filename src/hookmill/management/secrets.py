@@ -38,7 +38,7 @@ class Secrets:
             return self._secrets(tx, may)
 
     def get(self, may: MayManage, name: str) -> TeamSecret:
-        """Raises `NotFound`."""
+        """The secret with this name. Raises `NotFound`."""
         for secret in self.all(may):
             if secret.name == name:
                 return secret
@@ -89,7 +89,7 @@ class Secrets:
 
     def _secret(self, tx: Transaction, may: MayManage, name: str) -> SecretId:
         secret = secrets.secret_named(tx, may.factory.team_id, usable_secret_name(name))
-        if secret is None or not (may.is_admin or sharing_of(tx, may, secret).is_own):
+        if secret is None or not (may.is_admin or sharing_of(tx, may, secret).used_here):
             raise _not_found(name)
         refuse_shared_secret(tx, may, secret, name)
         return secret

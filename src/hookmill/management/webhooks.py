@@ -37,7 +37,7 @@ class WebhookWithSecret:
     url: str = field(repr=False)
     """It contains the token if the mode is `url_token`."""
     secret: SecretValue | None
-    """None if the provider makes the secret and has not supplied it, or if a team secret existed before."""
+    """None if the webhook has no secret yet, or uses a team secret that existed before."""
 
     def reveal(self) -> str:
         """The text of the secret, which must not be None."""
@@ -93,21 +93,21 @@ class Webhooks:
                         "another name."
                     )
                 secret_id = existing
-                version: str | None = self._usable_version(tx, existing, secret_name, auth_mode, scheme)
+                version_id: str | None = self._usable_version(tx, existing, secret_name, auth_mode, scheme)
             else:
                 new_secret = supplied or compatibility.generated_for(scheme, signature_scheme)
-                secret_id, version = self._add_secret(change, may, name, secret_name, new_secret)
+                secret_id, version_id = self._add_secret(change, may, name, secret_name, new_secret)
             uid = WebhookUid(random_name("wh"))
             webhooks.add(
                 tx,
-                webhooks.NewWebhook(
+                webhooks.WebhookFields(
                     uid=uid,
                     factory_id=may.factory.id,
                     name=name,
                     auth_mode=auth_mode,
-                    state=WebhookState.ENABLED if enabled and version is not None else WebhookState.DISABLED,
+                    state=WebhookState.ENABLED if enabled and version_id is not None else WebhookState.DISABLED,
                     secret_id=secret_id,
-                    secret_version_id=version,
+                    secret_version_id=version_id,
                     signature_scheme=signature_scheme,
                     signature_options=signature_options,
                     answers_handshakes=answers_handshakes,
@@ -167,7 +167,7 @@ class Webhooks:
         with self._installation.changing_definition(may) as change:
             webhook = live_webhook_named(change.tx, may, uid_or_name)
             if webhook.name == name:
-                change.unchanged()
+                change.skip_audit()
                 return webhook
             _refuse_taken_name(change.tx, may, name)
             webhooks.rename(change.tx, webhook.uid, name)
@@ -188,7 +188,7 @@ class Webhooks:
                     f"hookmill webhook rotate {webhook.uid} --secret-from-stdin"
                 )
             if webhook.state is state:
-                change.unchanged()
+                change.skip_audit()
                 return webhook
             webhooks.set_state(change.tx, webhook.uid, state, change.now)
             change.record("enable" if enabled else "disable", "webhook", webhook.uid, webhook.name)
@@ -215,8 +215,8 @@ class Webhooks:
                 )
             secret_id, _ = webhooks.secret_of(tx, webhook.uid)
             refuse_shared_secret(tx, may, secret_id, webhook.secret_name)
-            version = secrets.add_version(tx, secret_id, value, self._installation.key, change.now)
-            webhooks.use_secret_version(tx, webhook.uid, version)
+            version_id = secrets.add_version(tx, secret_id, value, self._installation.key, change.now)
+            webhooks.use_secret_version(tx, webhook.uid, version_id)
             change.record("rotate", "webhook", webhook.uid, webhook.name, secret_name=webhook.secret_name)
             webhook = _reload(tx, webhook.uid)
         return WebhookWithSecret(webhook, self._complete_url(webhook, value), value)
@@ -229,12 +229,12 @@ class Webhooks:
         with self._installation.changing(may) as change:
             webhook = live_webhook_named(change.tx, may, uid_or_name)
             if webhook.secret_is_current:
-                change.unchanged()
+                change.skip_audit()
                 return webhook
             secret_id, _ = webhooks.secret_of(change.tx, webhook.uid)
             scheme = compatibility.scheme_of(webhook)
-            version = self._usable_version(change.tx, secret_id, webhook.secret_name, webhook.auth_mode, scheme)
-            webhooks.use_secret_version(change.tx, webhook.uid, version)
+            version_id = self._usable_version(change.tx, secret_id, webhook.secret_name, webhook.auth_mode, scheme)
+            webhooks.use_secret_version(change.tx, webhook.uid, version_id)
             change.record("sync", "webhook", webhook.uid, webhook.name, secret_name=webhook.secret_name)
             return _reload(change.tx, webhook.uid)
 
@@ -272,18 +272,18 @@ class Webhooks:
             secret_id = _existing_secret(tx, may, secret_name)
             if secret_id is None:
                 raise _secret_not_found(secret_name)
-            version = self._usable_version(tx, secret_id, secret_name, auth_mode, scheme)
+            version_id = self._usable_version(tx, secret_id, secret_name, auth_mode, scheme)
             webhooks.redefine(
                 tx,
                 webhook.uid,
-                webhooks.NewWebhook(
+                webhooks.WebhookFields(
                     uid=webhook.uid,
                     factory_id=may.factory.id,
                     name=webhook.name,
                     auth_mode=auth_mode,
                     state=webhook.state,
                     secret_id=secret_id,
-                    secret_version_id=version,
+                    secret_version_id=version_id,
                     signature_scheme=signature_scheme,
                     signature_options=signature_options,
                     answers_handshakes=answers_handshakes,
@@ -312,10 +312,10 @@ class Webhooks:
         """The webhook with its current secret, for sample deliveries. Never put it in a page or an API response."""
         with self._installation.reading() as tx:
             webhook = live_webhook_named(tx, may, uid_or_name)
-            _, version = webhooks.secret_of(tx, webhook.uid)
-            if version is None:
+            _, version_id = webhooks.secret_of(tx, webhook.uid)
+            if version_id is None:
                 raise Conflict(f"Webhook {webhook.name!r} has no secret yet. Supply the provider's secret first.")
-            value = secrets.reveal(tx, version, self._installation.key)
+            value = secrets.reveal(tx, version_id, self._installation.key)
         return WebhookWithSecret(webhook, self._complete_url(webhook, value), value)
 
     def _set_delivery_id_header(self, may: MayManage, uid_or_name: str, header: str | Unset | None) -> Webhook:
@@ -324,7 +324,7 @@ class Webhooks:
             webhook = live_webhook_named(change.tx, may, uid_or_name)
             header = compatibility.usable_header(compatibility.scheme_of(webhook), header)
             if webhook.delivery_id_header == header:
-                change.unchanged()
+                change.skip_audit()
                 return webhook
             webhooks.set_delivery_id_header(change.tx, webhook.uid, header)
             change.record("change", "webhook", webhook.uid, webhook.name, delivery_id_header=header)
@@ -338,7 +338,7 @@ class Webhooks:
                 compatibility.scheme_of(webhook), webhook.signature_scheme, header
             )
             if webhook.event_header == header:
-                change.unchanged()
+                change.skip_audit()
                 return webhook
             webhooks.set_event_header(change.tx, webhook.uid, header)
             change.record("change", "webhook", webhook.uid, webhook.name, event_header=header)
@@ -347,18 +347,19 @@ class Webhooks:
     def _usable_version(
         self, tx: Transaction, secret_id: SecretId, secret_name: str, mode: AuthMode, scheme: "Scheme | None"
     ) -> str:
-        """The newest version of a team secret, if it can authenticate this webhook's deliveries."""
-        version = secrets.newest_version(tx, secret_id)
-        if version is None:
+        """The id of a team secret's newest version, if its value can authenticate this webhook's deliveries."""
+        version_id = secrets.newest_version(tx, secret_id)
+        if version_id is None:
             raise Conflict(f"Team secret {secret_name} has no value yet. Set it first.")
-        value = secrets.reveal(tx, version, self._installation.key)
+        value = secrets.reveal(tx, version_id, self._installation.key)
         compatibility.refuse_unfit_secret(mode, scheme, value, f"Team secret {secret_name}: ")
-        return version
+        return version_id
 
     def _add_secret(
         self, change: Change, may: MayManage, webhook_name: str, secret_name: str | None, value: SecretValue | None
     ) -> tuple[SecretId, str | None]:
-        """Add a team secret for the webhook. Returns its id and its version, or None without a value."""
+        """Add a team secret for the webhook. Returns the ids of the secret and its version (None without a value)."""
+        # Files name existing secrets, and never create one.
         if may.actor.channel is Channel.FILES:
             raise _secret_not_found(secret_name or "")
         name = secret_name or _free_secret_name(change.tx, may, webhook_name)
@@ -377,42 +378,42 @@ class Webhooks:
 
 
 def sharing_of(tx: Transaction, may: MayManage, secret: SecretId) -> "SecretSharing":
-    """Which factories own or use a team secret, relative to the permission's factory."""
+    """Whether the permission's factory, and whether another factory, created or uses the secret."""
     users = {use.factory_id for use in secrets.uses(tx, may.factory.team_id) if use.secret_id == secret}
     creating_factory = secrets.creating_factory(tx, secret)
     return SecretSharing(
-        is_own=may.factory.id in users or creating_factory == may.factory.id,
-        is_shared=bool(users - {may.factory.id}) or creating_factory not in {None, may.factory.id},
+        used_here=may.factory.id in users or creating_factory == may.factory.id,
+        used_elsewhere=bool(users - {may.factory.id}) or creating_factory not in {None, may.factory.id},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class SecretSharing:
-    is_own: bool
-    """Whether the factory created the secret or uses it."""
-    is_shared: bool
+    used_here: bool
+    """Whether the permission's factory created the secret or uses it."""
+    used_elsewhere: bool
     """Whether another factory created the secret or uses it."""
 
 
 def refuse_foreign_secret(tx: Transaction, may: MayManage, secret: SecretId, name: str) -> None:
-    """Raises `Conflict` if only other factories own or use the secret, for everyone but admins.
+    """Raises `Conflict` if only other factories created or use the secret. Admins are exempt.
 
     Secret names are unique in a team. So a manager can learn that a name is taken, but not by which factory.
     """
-    if not (may.is_admin or sharing_of(tx, may, secret).is_own):
+    if not (may.is_admin or sharing_of(tx, may, secret).used_here):
         raise Conflict(
             f"Another factory has a team secret named {name}. Choose another name, or ask an admin of the team."
         )
 
 
 def refuse_shared_secret(tx: Transaction, may: MayManage, secret: SecretId, name: str) -> None:
-    """Raises `Forbidden` if another factory owns or uses the secret, for everyone but admins.
+    """Raises `Forbidden` if another factory created or uses the secret. Admins are exempt.
 
     Otherwise a manager of one factory could change another factory through a shared secret.
     """
     if may.is_admin:
         return
-    if sharing_of(tx, may, secret).is_shared:
+    if sharing_of(tx, may, secret).used_elsewhere:
         raise Forbidden(f"Another factory owns or uses team secret {name} too. Only an admin of the team can do this.")
 
 

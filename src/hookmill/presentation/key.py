@@ -47,5 +47,5 @@ class KeyWithTokenView(KeyView, frozen=True):
     token: str
 
     @classmethod
-    def once(cls, created: KeyWithToken) -> Self:
+    def showing_secret(cls, created: KeyWithToken) -> Self:
         return KeyView.of(created.key).extended(cls, token=created.token.reveal())

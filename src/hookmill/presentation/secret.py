@@ -41,5 +41,5 @@ class SecretWithValueView(SecretView, frozen=True):
     value: Generated
 
     @classmethod
-    def once(cls, secret: TeamSecret, generated: str | None) -> Self:
+    def showing_secret(cls, secret: TeamSecret, generated: str | None) -> Self:
         return SecretView.of(secret).extended(cls, value=generated)

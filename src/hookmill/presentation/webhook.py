@@ -68,7 +68,7 @@ class WebhookWithSecretView(WebhookView, frozen=True):
     secret: Generated
 
     @classmethod
-    def once(cls, management: Management, created: WebhookWithSecret, *, generated: bool) -> Self:
+    def showing_secret(cls, management: Management, created: WebhookWithSecret, *, generated: bool) -> Self:
         shown = WebhookView.of(management, created.webhook)
         # A supplied secret is not shown: proxies and terminals may keep what they pass on.
         if not generated or created.secret is None:

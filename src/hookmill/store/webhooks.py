@@ -20,7 +20,7 @@ _COLUMNS = """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewWebhook:
+class WebhookFields:
     uid: WebhookUid
     factory_id: FactoryId
     name: str
@@ -36,7 +36,7 @@ class NewWebhook:
     answers_handshakes: bool = False
 
 
-def add(tx: Transaction, webhook: NewWebhook, now: int) -> None:
+def add(tx: Transaction, webhook: WebhookFields, now: int) -> None:
     tx.run(
         """
         INSERT INTO webhooks (uid, factory_id, name, auth_mode, state, secret_id, secret_version_id,
@@ -144,7 +144,7 @@ def set_event_header(tx: Transaction, uid: WebhookUid, header: str | None) -> No
     )
 
 
-def redefine(tx: Transaction, uid: WebhookUid, definition: NewWebhook) -> None:
+def redefine(tx: Transaction, uid: WebhookUid, definition: WebhookFields) -> None:
     """Replace the webhook's configuration. The uid, name, state and log stay."""
     tx.run(
         """

@@ -16,7 +16,7 @@ from hookmill.web.api.expensive import expensive
 from hookmill.web.api.fields import PAGE_SIZE, AutomationInPath, Cursor, Limit
 from hookmill.web.api.idempotency import Idempotency
 from hookmill.web.api.paging import ResultPage, cursor_after, paginate
-from hookmill.web.api.representation import IfMatch, json_response, tagged_response
+from hookmill.web.api.representation import IfMatch, json_response, response_with_etag
 from hookmill.web.api.route import Route
 from hookmill.web.api.urls import api_path
 
@@ -96,7 +96,7 @@ def show_automation(
     automation: AutomationInPath, permission: ViewerAccess, management: ManagementDependency
 ) -> Response:
     """Returns an automation, with the reasons why it can't fire."""
-    return tagged_response(_view(management, permission, management.automations.get(permission, automation)))
+    return response_with_etag(_view(management, permission, management.automations.get(permission, automation)))
 
 
 @routes.patch(
@@ -124,7 +124,7 @@ def change_automation(
             policy={name: changes[name] for name in POLICY_FIELDS if name in changes},
         )
         view = _view(management, permission, changed)
-    return tagged_response(view)
+    return response_with_etag(view)
 
 
 @routes.delete(

@@ -23,7 +23,7 @@ def json_response(view: View, status: int = 200, *, location: str | None = None)
     return response
 
 
-def tagged_response(view: View) -> Response:
+def response_with_etag(view: View) -> Response:
     """A response with one resource and its ETag, for `If-Match` and `If-None-Match`."""
     response = json_response(view)
     response.headers["ETag"] = etag_of(response)

@@ -8,7 +8,7 @@ from hookmill.web.api.bodies import SecretCreation, SecretReplacement
 from hookmill.web.api.fields import PAGE_SIZE, Cursor, Limit, SecretInPath
 from hookmill.web.api.idempotency import Idempotency
 from hookmill.web.api.paging import ResultPage, paginate
-from hookmill.web.api.representation import IfMatch, json_response, tagged_response
+from hookmill.web.api.representation import IfMatch, json_response, response_with_etag
 from hookmill.web.api.route import Route
 from hookmill.web.api.urls import api_path
 
@@ -45,7 +45,7 @@ def create_secret(
     def create() -> Response:
         value = management.secrets.create(permission, body.name, body.value)
         secret = management.secrets.get(permission, body.name)
-        view = SecretWithValueView.once(secret, value.reveal() if body.value is None else None)
+        view = SecretWithValueView.showing_secret(secret, value.reveal() if body.value is None else None)
         return json_response(view, 201, location=api_path("factories", permission.factory.name, "secrets", secret.name))
 
     return idempotency.respond(permission, create)
@@ -54,7 +54,7 @@ def create_secret(
 @routes.get("/{name}", operation_id="show_secret", summary="Show a team secret", response_model=SecretView)
 def show_secret(name: SecretInPath, permission: ManagerAccess, management: ManagementDependency) -> Response:
     """Returns a team secret without its value, with the webhooks that use it."""
-    return tagged_response(SecretView.of(management.secrets.get(permission, name)))
+    return response_with_etag(SecretView.of(management.secrets.get(permission, name)))
 
 
 @routes.put(
@@ -76,7 +76,7 @@ def replace_secret(
         _check_precondition(name, permission, management, if_match)
         new_value = management.secrets.replace(permission, name, value)
         secret = management.secrets.get(permission, name)
-    return json_response(SecretWithValueView.once(secret, new_value.reveal() if value is None else None))
+    return json_response(SecretWithValueView.showing_secret(secret, new_value.reveal() if value is None else None))
 
 
 @routes.delete(

@@ -11,7 +11,7 @@ from hookmill.web.api.bodies import FactoryRole, KeyCreation, MemberChanges, Mem
 from hookmill.web.api.fields import PAGE_SIZE, Cursor, FactoryInPath, KeyInPath, Limit, MemberInPath
 from hookmill.web.api.idempotency import Idempotency
 from hookmill.web.api.paging import ResultPage, paginate
-from hookmill.web.api.representation import IfMatch, json_response, tagged_response
+from hookmill.web.api.representation import IfMatch, json_response, response_with_etag
 from hookmill.web.api.route import Route
 from hookmill.web.api.urls import api_path
 
@@ -53,7 +53,7 @@ def add_member(
 @routes.get("/members/{member}", operation_id="show_member", summary="Show a member", response_model=MemberView)
 def show_member(member: MemberInPath, permission: AdminAccess, management: ManagementDependency) -> Response:
     """Returns a member, with the role in each factory."""
-    return tagged_response(MemberView.of(management.members.get(permission, member)))
+    return response_with_etag(MemberView.of(management.members.get(permission, member)))
 
 
 @routes.patch("/members/{member}", operation_id="change_member", summary="Change a member", response_model=MemberView)
@@ -72,7 +72,7 @@ def change_member(
             changed = management.members.set_admin(permission, member, changes["is_admin"])
         else:
             changed = management.members.get(permission, member)
-    return tagged_response(MemberView.of(changed))
+    return response_with_etag(MemberView.of(changed))
 
 
 @routes.delete(
@@ -110,7 +110,7 @@ def give_role(
     with management.one_transaction(permission):
         _check_precondition(member, permission, management, if_match)
         changed = management.members.set_role(permission, member, factory, body.role)
-    return tagged_response(MemberView.of(changed))
+    return response_with_etag(MemberView.of(changed))
 
 
 @routes.delete(
@@ -130,7 +130,7 @@ def take_role(
     with management.one_transaction(permission):
         _check_precondition(member, permission, management, if_match)
         changed = management.members.set_role(permission, member, factory, None)
-    return tagged_response(MemberView.of(changed))
+    return response_with_etag(MemberView.of(changed))
 
 
 @routes.get("/keys", operation_id="list_keys", summary="List API keys", response_model=KeyPage)
@@ -158,7 +158,7 @@ def create_key(
 
     def create() -> Response:
         key = management.keys.create(permission, body.name, body.role, factory=body.factory, expires_at=body.expires_at)
-        return json_response(KeyWithTokenView.once(key), 201)
+        return json_response(KeyWithTokenView.showing_secret(key), 201)
 
     return idempotency.respond(permission, create)
 

@@ -11,7 +11,7 @@ from hookmill.web.api.bodies import RotationRequest, WebhookChanges, WebhookCrea
 from hookmill.web.api.fields import PAGE_SIZE, Cursor, Limit, UidInPath
 from hookmill.web.api.idempotency import Idempotency
 from hookmill.web.api.paging import ResultPage, paginate
-from hookmill.web.api.representation import IfMatch, json_response, tagged_response
+from hookmill.web.api.representation import IfMatch, json_response, response_with_etag
 from hookmill.web.api.route import Route
 from hookmill.web.api.urls import api_path
 
@@ -68,7 +68,7 @@ def create_webhook(
             event_header=body.event_header,
             enabled=body.enabled,
         )
-        view = WebhookWithSecretView.once(management, created, generated=body.secret is None)
+        view = WebhookWithSecretView.showing_secret(management, created, generated=body.secret is None)
         location = api_path("factories", permission.factory.name, "webhooks", created.webhook.uid)
         return json_response(view, 201, location=location)
 
@@ -78,7 +78,7 @@ def create_webhook(
 @routes.get("/{uid}", operation_id="show_webhook", summary="Show a webhook", response_model=WebhookView)
 def show_webhook(uid: UidInPath, permission: ViewerAccess, management: ManagementDependency) -> Response:
     """Returns a webhook without its secret. Deleted webhooks are included."""
-    return tagged_response(WebhookView.of(management, management.webhooks.get(permission, uid)))
+    return response_with_etag(WebhookView.of(management, management.webhooks.get(permission, uid)))
 
 
 @routes.patch("/{uid}", operation_id="change_webhook", summary="Change a webhook", response_model=WebhookView)
@@ -100,7 +100,7 @@ def change_webhook(
             delivery_id_header=changes.get("delivery_id_header", UNSET),
             event_header=changes.get("event_header", UNSET),
         )
-    return tagged_response(WebhookView.of(management, webhook))
+    return response_with_etag(WebhookView.of(management, webhook))
 
 
 @routes.delete(
@@ -137,7 +137,7 @@ def rotate_webhook(
 
     def rotate() -> Response:
         rotated = management.webhooks.rotate(permission, uid, secret)
-        return json_response(WebhookWithSecretView.once(management, rotated, generated=secret is None))
+        return json_response(WebhookWithSecretView.showing_secret(management, rotated, generated=secret is None))
 
     return idempotency.respond(permission, rotate)
 
@@ -150,7 +150,7 @@ def rotate_webhook(
 )
 def sync_webhook(uid: UidInPath, permission: ManagerAccess, management: ManagementDependency) -> Response:
     """Makes the webhook use its team secret's newest value. The previous value stops working immediately."""
-    return tagged_response(WebhookView.of(management, management.webhooks.sync(permission, uid)))
+    return response_with_etag(WebhookView.of(management, management.webhooks.sync(permission, uid)))
 
 
 def _check_precondition(
