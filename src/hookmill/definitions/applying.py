@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from hookmill.definitions.folder import read_folder
 from hookmill.definitions.keys import POLICY_KEYS, WebhookKey
 from hookmill.definitions.planning import (
-    BACKTESTED,
-    SYNC,
+    BACKTEST_DELIVERIES,
+    SYNC_KEY,
     Kind,
     Plan,
     PlannedAction,
@@ -147,14 +147,14 @@ def backtest(management: Management, may: MayView, definitions: Definitions) -> 
             payload_filter=trigger.payload.source if trigger.payload is not None else None,
             event_types=trigger.event_types or None,
             webhook_ids=uids,
-            last=BACKTESTED,
+            last=BACKTEST_DELIVERIES,
         )
         matched = len(result.matching)
         yield backtest_warning(automation, number, matched, matched + len(result.others))
 
 
 class _Rollback(Exception):
-    """Rolls the transaction of a plan back: leaving it by an exception undoes its changes."""
+    """Raised to leave a plan's transaction, which undoes its changes."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ def _plan_and_apply_steps(management: Management, may: MayManage, definitions: D
     """Plan, and apply the steps in the open transaction. Raises `UnusableDefinitions` with all problems."""
     planned = plan_of(definitions, state_of(management, may))
     problems = list(planned.problems)
-    # The webhook of an unreadable file would look like a removed one.
+    # If a file can't be read, its webhook would seem to be removed. So no step is applied.
     if not definitions.problems:
         files_with_problems = {problem.file for problem in problems}
         for step in planned.steps:
@@ -212,7 +212,7 @@ def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
         return
     uid, keys = str(step.id), {change.key for change in step.changes}
     headers = {WebhookKey.DELIVERY_ID_HEADER, WebhookKey.EVENT_HEADER}
-    if keys - {SYNC, WebhookKey.ENABLED} - headers:
+    if keys - {SYNC_KEY, WebhookKey.ENABLED} - headers:
         management.webhooks.redefine(
             may,
             uid,
@@ -229,7 +229,7 @@ def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
         management.webhooks.change(
             may, uid, delivery_id_header=definition.delivery_id_header, event_header=definition.event_header
         )
-    if SYNC in keys:
+    if SYNC_KEY in keys:
         management.webhooks.sync(may, uid)
     if WebhookKey.ENABLED in keys:
         management.webhooks.set_enabled(may, uid, bool(definition.enabled))
@@ -281,8 +281,8 @@ def _require_usable(definitions: Definitions) -> Definitions:
 
 
 def changes_nothing(plan: Plan) -> bool:
-    """Whether the plan has no steps other than taking the newest values of secrets."""
+    """Whether no step of the plan does more than make a webhook use the newest value of its secret."""
     steps = [
-        replace(step, changes=tuple(change for change in step.changes if change.key != SYNC)) for step in plan.steps
+        replace(step, changes=tuple(change for change in step.changes if change.key != SYNC_KEY)) for step in plan.steps
     ]
     return all(step.action is PlannedAction.CHANGE and not step.changes for step in steps)

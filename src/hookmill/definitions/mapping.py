@@ -31,7 +31,7 @@ class MappingReader:
     node: MappingNode
     reporter: ProblemReporter
     intended: frozenset[str] = frozenset()
-    """Keys that the author meant: a misspelt or misplaced one is already reported."""
+    """Keys that the file has in a misspelt form or at a wrong place. They are already reported."""
 
     def report(self, key: str, message: str) -> None:
         entry = self.node.entries.get(key)

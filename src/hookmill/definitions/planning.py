@@ -1,6 +1,6 @@
 """Compute what applying definitions would change in a factory. Pure: definitions and state in, plan out."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
@@ -15,7 +15,7 @@ from hookmill.definitions.reading import (
     WebhookDefinition,
     prompt_of,
 )
-from hookmill.domain.automation import Automation, Trigger
+from hookmill.domain.automation import Automation
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.webhook import Webhook, WebhookState
 
@@ -33,7 +33,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """The value of one key before and after. `concerns_senders`: senders must adapt, or are refused."""
+    """The value of one key before and after. `concerns_senders`: senders must be reconfigured, or they get a 401."""
 
     key: str
     before: Any
@@ -41,8 +41,8 @@ class PlannedChange:
     concerns_senders: bool = False
 
 
-SYNC: Final = "secret"
-"""The key of a change to the newest value of a secret. A plan never contains the values."""
+SYNC_KEY: Final = "secret"
+"""The `key` of a change that makes a webhook use the newest value of its secret. A plan never contains values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class Plan:
 
     @property
     def has_changes(self) -> bool:
-        """Whether applying changes anything. A take-over by files counts: it closes the other channels."""
+        """Whether applying changes anything. It does if files take over the factory, even without steps."""
         return bool(self.steps) or self.takes_over
 
     def as_json(self) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def plan_of(definitions: Definitions, state: State) -> Plan:
         Kind.AUTOMATION, definitions.automations, {name: item.id for name, item in automations.items()}
     )
     wanted = [step for step in (*webhook_steps, *automation_steps) if step is not None]
-    # Removals come first: they free names, and places below the limit of webhooks.
+    # Removals come first: they free names, and lower the number of webhooks, which is limited.
     steps = (*removed_automations, *removed_webhooks, *wanted)
     takes_over = not state.defined_by_files
     return Plan(
@@ -167,16 +167,15 @@ def _webhook_step(definition: WebhookDefinition, existing: Webhook | None) -> St
             changes=tuple(settings),
             definition=definition,
         )
+    before, after = webhook_settings(existing), webhook_settings(definition)
     changes = [
-        PlannedChange(key, before, after, key in _AUTHENTICATION_KEYS)
-        for (key, before), after in zip(
-            webhook_settings(existing).items(), webhook_settings(definition).values(), strict=True
-        )
-        if before != after
+        PlannedChange(key, before[key], after[key], key in _AUTHENTICATION_KEYS)
+        for key in before
+        if before[key] != after[key]
     ]
     if not existing.secret_is_current and all(change.key != WebhookKey.SECRET_NAME for change in changes):
         current_value = "the value last synced" if existing.has_secret else "none yet"
-        changes.append(PlannedChange(SYNC, current_value, "the newest value", existing.has_secret))
+        changes.append(PlannedChange(SYNC_KEY, current_value, "the newest value", existing.has_secret))
     was_enabled = existing.state is WebhookState.ENABLED
     if definition.enabled is not None and definition.enabled != was_enabled:
         changes.append(PlannedChange(WebhookKey.ENABLED, was_enabled, definition.enabled, was_enabled))
@@ -275,7 +274,7 @@ def _missing_secrets(definitions: Definitions, state: State, live: Mapping[str, 
 
 
 def _consent_reason(definitions: Definitions, state: State, steps: Iterable[Step], *, takes_over: bool) -> str | None:
-    """Why the steps need consent. A URL can't be restored; neither can an automation that has no file."""
+    """Why the steps need consent: a webhook's URL can't be restored, nor an automation that has no file."""
     removed = [step for step in steps if step.action is PlannedAction.REMOVE]
     webhooks = [step.name for step in removed if step.kind is Kind.WEBHOOK]
     automations = [step.name for step in removed if step.kind is Kind.AUTOMATION] if takes_over else []
@@ -346,8 +345,9 @@ def _inactive_reason(
         return f"{webhook.name!r} ({uid}) is deleted, so it starts no runs."
     if uid in removed_ids:
         return f"{webhook.name!r} ({uid}) has no file: it is deleted, so it starts no runs."
-    enabled = enabled_by_uid.get(uid)
-    if not (enabled if enabled is not None else webhook.state is WebhookState.ENABLED):
+    enabled_in_file = enabled_by_uid.get(uid)
+    will_be_enabled = webhook.state is WebhookState.ENABLED if enabled_in_file is None else enabled_in_file
+    if not will_be_enabled:
         return f"{webhook.name!r} ({uid}) is disabled, so it starts no runs until it is enabled."
     return None
 
@@ -357,15 +357,12 @@ def _pointer_to(automation: AutomationDefinition, number: int, uid: WebhookUid) 
     return f"/triggers/{number}/filter/webhook_ids/{index}"
 
 
-BACKTESTED: Final = 120
-"""How many stored deliveries test a filter."""
-
-Backtest = Callable[[Trigger, list[WebhookUid]], tuple[int, int]]
-"""Of the last stored deliveries of these webhooks, how many the trigger would have matched; and how many there are."""
+BACKTEST_DELIVERIES: Final = 120
+"""The number of stored deliveries on which an apply tests each filter."""
 
 
 def filters_to_backtest(definitions: Definitions) -> list[tuple[AutomationDefinition, int]]:
-    """The triggers with a condition, which stored deliveries can test."""
+    """The triggers with conditions, each as its automation and its number. Only these can be tested."""
     return [
         (automation, number)
         for automation in definitions.automations
