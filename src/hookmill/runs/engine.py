@@ -39,7 +39,7 @@ from hookmill.runs.health import HostHealth
 from hookmill.runs.in_flight import Heartbeats, InFlight
 from hookmill.runs.perform import Performer
 from hookmill.runs.runner import Abandoned, Runner
-from hookmill.runs.runners.guard import end_processes_of
+from hookmill.runs.runners.guard import kill_processes_of_run
 from hookmill.store import dialect, held_runs
 from hookmill.store import runs as store
 from hookmill.store.database import Database, Transaction
@@ -56,8 +56,8 @@ WATCH_SECONDS: Final = 0.04
 POLL_SECONDS: Final = 1.0
 """On PostgreSQL: the longest time that a run waits in the backlog if its notification is lost."""
 REST_FACTOR: Final = 3.0
-"""How many times as long as a claim took the next one waits. A claim takes longer while deliveries use the database or
-the processors. Then this worker leaves them to the deliveries, and claims several runs at once."""
+"""The pause after a claim, as a multiple of the claim's duration. While deliveries use the database or the processors,
+a claim takes longer. Then this worker leaves both to the deliveries, and claims several runs at a time."""
 REST_SECONDS_MAX: Final = 0.25
 LOCK_SECONDS: Final = 15.0
 """How long a new process waits for an old one that is still stopping its runs."""
@@ -197,7 +197,7 @@ class Engine:
             graces = (runner.grace_seconds for runner in self._settings.runners.values())
             if not self._in_flight.wait_until_empty(STOPPING_SECONDS + max(graces, default=0)):
                 # Kill what is left before the runs are requeued.
-                end_processes_of(*map(run_id, self._in_flight.keys))
+                kill_processes_of_run(*map(run_id, self._in_flight.keys))
         self._abandon_runs.set()
         for thread in self._threads:
             # A thread that waits for a dead disk may never end.
@@ -352,7 +352,7 @@ class Engine:
             store.heartbeat(tx, self.executor, self._clock())
             lost = store.runs_of_dead_executors(tx)
             ended = self._requeue(tx, lost, attempts_max=self._settings.attempts_max)
-        end_processes_of(*map(run_id, ended))
+        kill_processes_of_run(*map(run_id, ended))
 
     def _beat(self) -> None:
         heartbeats = Heartbeats(self._settings.dead_after_seconds)
@@ -376,7 +376,7 @@ class Engine:
                     )
             lost = store.runs_of_dead_executors(tx)
             ended = self._requeue(tx, lost, attempts_max=self._settings.attempts_max)
-        end_processes_of(*map(run_id, ended))
+        kill_processes_of_run(*map(run_id, ended))
         if lost:
             self.wake()
 
@@ -420,7 +420,7 @@ class Engine:
             with self._database.write() as tx:
                 # A fault of the service must not use up the run's attempts.
                 ended = self._requeue(tx, sorted(lost), attempts_max=None)
-            end_processes_of(*map(run_id, ended))
+            kill_processes_of_run(*map(run_id, ended))
             self.wake()
         return missing - lost
 

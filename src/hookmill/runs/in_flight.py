@@ -1,4 +1,4 @@
-"""Which runs this process performs now, and which other processes are alive."""
+"""Keeps track of the runs that this process performs, and detects dead processes."""
 
 import threading
 from collections.abc import Iterable, Mapping

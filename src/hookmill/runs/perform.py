@@ -14,7 +14,7 @@ from hookmill.domain.run_policy import Retry
 from hookmill.runs.health import WHAT_TO_DO, HostHealth
 from hookmill.runs.package import write_package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, Runner, reason_of
-from hookmill.runs.runners.guard import end_processes_of
+from hookmill.runs.runners.guard import kill_processes_of_run
 from hookmill.store import runs as store
 from hookmill.store.database import Database
 from hookmill.store.pauses import pause_failing
@@ -99,7 +99,7 @@ class Performer:
             return _failed("The delivery's payload is no longer stored.")
         try:
             if run.attempt > 1:
-                end_processes_of(run_id(run.id))
+                kill_processes_of_run(run_id(run.id))
             package = write_package(self.packages, run, payload)
         except (OSError, MemoryError) as error:
             raise HostFault(

@@ -27,8 +27,8 @@ from hookmill.runs.runners.guard import (
     ENDED_BY_WORKER,
     KILL_SECONDS,
     RUN_VARIABLE,
-    end_processes_of,
     kill_descendants,
+    kill_processes_of_run,
 )
 
 GUARD: Final = Path(__file__).with_name("guard.py")
@@ -311,7 +311,7 @@ def _end_guard(guard: "subprocess.Popen[bytes]", run: str, exit_seconds: float) 
     guard.stdout.close()
     # None, a signal or an error: the guard did not end the command's processes itself.
     if guard.returncode != 0:
-        end_processes_of(run)
+        kill_processes_of_run(run)
 
 
 def _account_variables(account: UnixAccount) -> dict[str, str]:

@@ -50,8 +50,8 @@ _ERRORS_OF_THE_PROGRAM: Final = frozenset(
 """Errors of a start that the command causes. The host causes all others, such as a lack of memory or processes."""
 
 
-def end_processes_of(*runs: str) -> None:
-    """Kill the processes of these runs and their guards, except the caller, and wait until they end.
+def kill_processes_of_run(*runs: str) -> None:
+    """Kill the processes of each of these runs, and their guards, but not the caller. Wait until they have ended.
 
     The environment identifies processes, and the arguments identify guards. Without `/proc`, this has no effect.
     """
@@ -178,7 +178,7 @@ def guard(run: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     _signal_group(pid, signal.SIGKILL)
     _kill_children()
     # A process outside this group, such as a daemon, may have started processes with this run's environment.
-    end_processes_of(run)
+    kill_processes_of_run(run)
     _drain(reading, output)
     return {
         "exit_status": status,
