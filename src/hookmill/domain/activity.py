@@ -1,4 +1,4 @@
-"""What came to a webhook in some time, in numbers, and its last delivery."""
+"""A webhook's activity: counts of its attempts in a time range, and its newest delivery."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,13 +10,13 @@ from hookmill.domain.ids import DeliveryKey
 RATE_LIMITED: Final = "rate_limited"
 FAILED_AUTHENTICATIONS: Final = "failed_authentications"
 NOT_FOUND: Final = "not_found"
-"""The kinds of dropped attempts: authentic ones over the rate limit, unauthentic ones over theirs, and attempts at a
-disabled webhook."""
+"""The kinds of dropped attempts: authenticated ones over the rate limit of deliveries, unauthenticated ones over the
+rate limit of failed authentications, and attempts at a disabled webhook."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Attempts by label, and those that have no row by what they were refused for."""
+    """The number of logged attempts by label, and of dropped attempts (`refused`) by kind."""
 
     labels: Mapping[Label, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newest:
-    """The last row of a webhook's log. `received_at` is in µs since 1970."""
+    """The newest row of a webhook's log. `received_at` is in µs since 1970."""
 
     key: DeliveryKey
     label: Label

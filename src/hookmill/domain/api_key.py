@@ -1,4 +1,4 @@
-"""An API key, by which a program uses the HTTP API."""
+"""An API key, with which a program uses the HTTP API."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ class ApiKey:
     id: str
     team_id: TeamId
     factory_id: FactoryId | None
-    """None for an admin's key, which is good for the whole team."""
+    """None for an admin's key, which is for the whole team."""
     factory_name: str | None
     role: Role
     name: str
@@ -21,7 +21,7 @@ class ApiKey:
     expires_at: int | None
     revoked_at: int | None
     last_used_at: int | None
-    """To the minute."""
+    """Precise to the minute."""
 
     def is_good(self, now: int) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

@@ -1,4 +1,4 @@
-"""The audit log: what people and programs did, as it is kept."""
+"""The stored form of the audit log, which records every management operation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """One act of management: who did what to which thing, when (µs since 1970), how, from where."""
+    """One management operation: who did what to which object, by which channel, and from which client IP.
+
+    `at` is in µs since 1970.
+    """
 
     key: bytes
     at: int
@@ -18,7 +21,7 @@ class AuditEntry:
     client: str | None
     action: str
     factory_name: str | None
-    """None for what concerns the whole team."""
+    """None if the operation concerns the whole team."""
     subject_kind: str
     subject_id: str
     subject_name: str

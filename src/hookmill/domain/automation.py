@@ -16,6 +16,7 @@ from hookmill.domain.text import snake_case
 
 TRIGGER_PROVIDER: Final = "webhook"
 TRIGGER_EVENT: Final = "received"
+"""The contract's word in every trigger. It is not the delivery's event type."""
 PROMPT_CHARACTERS_MAX: Final = 100_000
 TRIGGERS_MAX: Final = 20
 _UID: Final = re.compile(r"wh_[0-9A-Za-z_-]{1,64}\Z")
@@ -80,7 +81,7 @@ class UnreadableTrigger:
 
     @property
     def webhook_ids(self) -> tuple[WebhookUid, ...]:
-        """The webhooks that it selects, if they are at the usual place."""
+        """The webhooks that it selects, if `filter.webhook_ids` is a list."""
         filter_json = self.source.get("filter") if isinstance(self.source, dict) else None
         uids = filter_json.get("webhook_ids") if isinstance(filter_json, dict) else None
         return tuple(WebhookUid(uid) for uid in uids if _is_uid(uid)) if isinstance(uids, list) else ()
@@ -137,7 +138,7 @@ class Subscription:
 
 
 def _matches(trigger: DeliveryFilter, event: str | None, payload: Parsed) -> bool:
-    """Evaluation should never raise. If it does, only this trigger is affected, and does not match."""
+    """Whether the trigger matches. Evaluation never raises; if a defect makes it raise, only this trigger fails."""
     try:
         return trigger.matches(event, payload)
     except Exception:

@@ -1,4 +1,4 @@
-"""A plan or an apply of definition files, and what it came to."""
+"""The result of planning or applying definition files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ class DefinitionAct(StrEnum):
 class DefinitionOutcome(StrEnum):
     DONE = "done"
     REFUSED = "refused"
-    """The files have problems, or would remove what nobody agreed to lose. Nothing was changed."""
+    """The files have problems, or need consent to a removal. Nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionRun:
-    """A plan or an apply, when (µs since 1970) and by whom. `lines` are its steps, or what was wrong."""
+    """One plan or apply. `at` is in µs since 1970. `lines` are its steps, or its problems if it was refused."""
 
     act: DefinitionAct
     outcome: DefinitionOutcome

@@ -1,15 +1,15 @@
-"""What a caller can get wrong, as exceptions whose text says what happened, to which thing, and what to do.
+"""The exceptions for mistakes of a caller. Their texts say what happened, to which object, and what to do.
 
 HookmillError
-├── Invalid            a value that was given cannot be used
-│   └── InvalidFilter  a payload filter with problems, each at its place
-├── NotFound           no such thing, or none that this caller may know of
-├── Forbidden          the caller may know of it, and not do this
-├── Revoked            the caller was let in, and is no longer
-├── Conflict           the thing's present state forbids it
-│   ├── LimitReached   one more would be too many
-│   └── Changed        it is no longer what the caller has seen
-└── StoreUnavailable   the database did not answer, or is full: try again later
+├── Invalid            an argument has an invalid value
+│   └── InvalidFilter  a payload filter has problems, each at its place
+├── NotFound           the object does not exist, or the caller may not view it
+├── Forbidden          the caller may view the object, but not perform this operation
+├── Revoked            the caller lost its permission during the operation
+├── Conflict           the object's present state forbids the operation
+│   ├── LimitReached   a limit on the number of objects is reached
+│   └── Changed        the object has changed since the caller read it
+└── StoreUnavailable   the database does not answer, or is full: try again later
 """
 
 from collections.abc import Callable, Sequence
@@ -20,19 +20,19 @@ ReportFailure = Callable[[str, BaseException], None]
 
 
 class HookmillError(Exception):
-    """The root of every error that a person can mend. `str(error)` is fit to be shown."""
+    """The base class of errors that a person can fix. `str(error)` may be displayed: it contains no secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with one place of a document: `pointer` is a JSON pointer (RFC 6901)."""
+    """A problem at one place of a document. `pointer` is a JSON pointer (RFC 6901)."""
 
     pointer: str
     message: str
 
 
 class Invalid(HookmillError):
-    """A value that was given cannot be used. `faults` say where in a document it stands, if it stood in one."""
+    """An argument has an invalid value. If it came from a document, `faults` has its places there."""
 
     def __init__(self, message: str, *, pointer: str | None = None) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class Invalid(HookmillError):
 
 
 class InvalidFilter(Invalid):
-    """A payload filter that cannot be saved, with every fault of it."""
+    """A payload filter can't be saved. `faults` has all its problems."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         lines = [f"  {fault.pointer or '/'}: {fault.message}" for fault in faults]
@@ -49,19 +49,19 @@ class InvalidFilter(Invalid):
 
 
 class NotFound(HookmillError):
-    """No such thing, or none that this caller may know of."""
+    """The object does not exist, or the caller may not view it."""
 
 
 class Forbidden(HookmillError):
-    """The caller may know of the thing, and their role does not let them do this to it."""
+    """The caller may view the object, but the caller's role does not allow this operation."""
 
 
 class Revoked(HookmillError):
-    """Whoever was let in has lost that since: the key was revoked, the member was removed. Nothing was done."""
+    """The key was revoked, or the member removed, after the permission was granted. Nothing was changed."""
 
 
 class Conflict(HookmillError):
-    """The thing's present state forbids what was asked.
+    """The object's present state forbids the operation.
 
     `command` explains the state on the command line. Pages show `reason`, which is the text without it.
     """
@@ -72,12 +72,12 @@ class Conflict(HookmillError):
 
 
 class LimitReached(Conflict):
-    """One more would be too many."""
+    """A limit on the number of objects is reached."""
 
 
 class Changed(Conflict):
-    """Somebody else has changed the thing since the caller looked. Nothing was changed now."""
+    """Somebody else has changed the object since the caller read it. This operation changed nothing."""
 
 
 class StoreUnavailable(HookmillError):
-    """The database did not answer, is full, or is locked. What was asked may or may not have happened."""
+    """The database does not answer, is full, or is locked. The operation may or may not have been performed."""

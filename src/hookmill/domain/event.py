@@ -11,11 +11,11 @@ from hookmill.domain.payload import Parsed
 from hookmill.domain.signatures.reading import value_at
 
 EVENT_CHARACTERS_MAX: Final = 200
-"""A longer text is not an event type."""
+"""The maximum length of an event type."""
 
 
 class EventType(NamedTuple):
-    """`is_signed`: whether the signature covers it."""
+    """An event type. `is_signed`: whether the signature covers it."""
 
     name: str
     is_signed: bool
@@ -40,7 +40,7 @@ class EventSource:
 
 
 def event_type(source: EventSource, attempt: Attempt, body: Parsed | None) -> EventType | None:
-    """The event type of the attempt; None if there is none or it is unusable, which is no reason to refuse.
+    """The event type of the attempt; None if it is missing or unusable. The attempt is not rejected for that.
 
     `body` is None if it is not JSON, or was not read.
     """

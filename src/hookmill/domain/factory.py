@@ -1,4 +1,4 @@
-"""A factory: what owns webhooks and automations. Several of them are one team's."""
+"""A factory owns webhooks and automations. A team has one or more factories."""
 
 from dataclasses import dataclass
 
@@ -13,15 +13,15 @@ class Factory:
     team_id: TeamId
     name: str
     defined_by_files: bool = False
-    """Whether its webhooks and automations come from definition files, and change through those alone."""
+    """Whether definition files define its webhooks and automations. Then only the files can change them."""
     max_running: int | None = None
     """The most runs that workers perform at the same time. None: no limit."""
 
 
 def usable_factory_name(name: str) -> str:
-    """`name`, trimmed. Raises `Invalid` for what names nothing, and for what no address can hold."""
+    """`name`, trimmed. Raises `Invalid` if it is not a valid name, or if it can't be part of a URL's path."""
     trimmed = usable_name("factory", name)
-    # Browsers and many clients take these out of a path before they ask, however they are written.
+    # Browsers and many clients remove these from the path of a URL, even if they are percent-encoded.
     if trimmed in {".", ".."}:
         raise Invalid(f"A factory can't be named {trimmed!r}: its name stands in addresses. Choose another name.")
     return trimmed

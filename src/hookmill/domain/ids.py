@@ -17,9 +17,9 @@ AutomationId = NewType("AutomationId", str)
 SecretId = NewType("SecretId", str)
 
 DeliveryKey = NewType("DeliveryKey", bytes)
-"""A delivery's 16 bytes, as stored."""
+"""The stored form of a delivery's id: 16 bytes."""
 RunKey = NewType("RunKey", bytes)
-"""A run's 16 bytes, as stored."""
+"""The stored form of a run's id: 16 bytes."""
 
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 RANDOM_BYTES: Final = 17
@@ -29,13 +29,19 @@ _SHOWN: Final = re.compile(r"[0-9a-f]{32}\Z")
 
 
 def random_name(prefix: str, entropy: bytes) -> str:
-    """`wh_…`, `aut_…`: a prefix and 135 random bits in lower-case letters and digits that are hard to confuse."""
+    """An id such as `wh_…` or `aut_…`: a prefix, and 135 random bits as lower-case letters and digits.
+
+    Letters that look like other characters are not used.
+    """
     number = int.from_bytes(entropy[:RANDOM_BYTES], "big") >> 1
     return f"{prefix}_" + "".join(_ALPHABET[(number >> shift) & 31] for shift in range(130, -1, -5))
 
 
 def time_ordered(now_us: int, entropy: bytes) -> bytes:
-    """A UUIDv7's 16 bytes: milliseconds since 1970, the microseconds within, then 62 bits of `entropy` (8 bytes)."""
+    """The 16 bytes of a UUIDv7: the milliseconds since 1970, the remaining microseconds, and 62 bits of `entropy`.
+
+    `entropy` has 8 bytes.
+    """
     milliseconds, microseconds = divmod(now_us, 1000)
     head = (milliseconds << 16) | 0x7000 | (microseconds << 2) | (entropy[0] >> 6)
     tail = (int.from_bytes(entropy, "big") & 0x3FFF_FFFF_FFFF_FFFF) | 0x8000_0000_0000_0000
@@ -43,32 +49,32 @@ def time_ordered(now_us: int, entropy: bytes) -> bytes:
 
 
 def time_of(key: bytes) -> int:
-    """The time in a key, in µs since 1970."""
+    """The time that a key contains, in µs since 1970."""
     return int.from_bytes(key[:6], "big") * 1000 + min((int.from_bytes(key[6:8], "big") & 0x0FFF) >> 2, 999)
 
 
 def delivery_id(key: bytes) -> str:
-    """The shown id `dlv_…` of a stored key."""
+    """The id `dlv_…` that users see, from the stored key."""
     return "dlv_" + key.hex()
 
 
 def run_id(key: bytes) -> str:
-    """The shown id `run_…` of a stored key."""
+    """The id `run_…` that users see, from the stored key."""
     return "run_" + key.hex()
 
 
 def audit_entry_id(key: bytes) -> str:
-    """The shown id `aud_…` of a stored key."""
+    """The id `aud_…` that users see, from the stored key."""
     return "aud_" + key.hex()
 
 
 def delivery_key(shown: str) -> DeliveryKey:
-    """The stored key of a shown delivery id. Raises `Invalid` for another text."""
+    """The stored key, from the id `dlv_…`. Raises `Invalid` for any other text."""
     return DeliveryKey(_key("dlv_", "delivery id", shown))
 
 
 def run_key(shown: str) -> RunKey:
-    """The stored key of a shown run id. Raises `Invalid` for another text."""
+    """The stored key, from the id `run_…`. Raises `Invalid` for any other text."""
     return RunKey(_key("run_", "run id", shown))
 
 

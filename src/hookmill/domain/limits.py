@@ -1,9 +1,9 @@
-"""The numbers of the contract. Those an operator may change are defaults here and settings elsewhere."""
+"""Limits that the contract defines. For limits that an operator can change, this module has the setting's default."""
 
 from typing import Final
 
 BODY_BYTES_MAX: Final = 262_144
-"""256 KB, inclusive. Counted in bytes as received; not a setting."""
+"""The maximum size of a body in bytes as received. Not a setting."""
 
 WINDOW_SECONDS: Final = 60
 """The length of the sliding window in which deliveries and failed authentications are counted."""
@@ -12,22 +12,21 @@ DELIVERIES_PER_MINUTE: Final = 60
 FAILED_AUTHENTICATIONS_PER_MINUTE: Final = 60
 WEBHOOKS_PER_FACTORY: Final = 20
 AUTOMATIONS_PER_FACTORY: Final = 500
-"""Each is looked at whenever somebody asks what a delivery triggers."""
+"""The explanation of a delivery evaluates all of them."""
 BACKTEST_MAX: Final = 200
-"""Deliveries that one backtest evaluates."""
+"""The maximum number of deliveries that one backtest evaluates."""
 
 LOG_KEEPS_ROWS: Final = 50
 LOG_KEEPS_DAYS: Final = 7
 IDENTITIES_KEPT_DAYS: Final = 30
-"""How long an identity that the sender or provider chose is remembered. A body's digest lives as long as its
-delivery."""
+"""How long identities from senders and providers are stored. A body's digest is stored as long as its delivery."""
 
 IDENTITY_SHOWN_CHARACTERS: Final = 255
-"""How much of a sender's own event id the log keeps for people; its digest always covers the whole."""
+"""The maximum length of an event id in the log. Longer ids are cut there, but their digest covers the whole id."""
 
 IDEMPOTENT_ANSWERS_KEPT_HOURS: Final = 24
-"""How long a request that is repeated with the same Idempotency-Key gets the same answer."""
+"""How long a retry with the same Idempotency-Key gets the first response."""
 SESSION_IDLE_HOURS: Final = 24
-"""A session ends when nothing came from it for so long."""
+"""A session ends after this time without a visit."""
 SESSION_HOURS: Final = 24 * 14
-"""A session ends after so long, whatever comes from it."""
+"""A session ends after this time, even if it is in use."""

@@ -1,4 +1,4 @@
-"""A member: somebody of the team, and what they may do in its factories."""
+"""A member of the team, with the member's roles in its factories."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,4 +16,4 @@ class Member:
     is_admin: bool
     created_at: int
     roles: Mapping[str, Role] = field(default_factory=dict)
-    """By the factory's name. An admin needs none."""
+    """Roles by the factory's name. An admin needs none."""

@@ -1,7 +1,7 @@
-"""Moments are whole microseconds since 1970, UTC: how they are read from a date, and how they are shown.
+"""Parses and formats moments, which are whole microseconds since 1970 in UTC.
 
-The calendar of Python ends with the years 1 and 9999. A moment outside is refused where somebody gives it, and shown as
-the calendar's first or last one where it is stored already: no page may fail because of one value.
+Python's calendar has the years 1 to 9999. An input outside these years is refused. A stored moment outside them is
+shown as the calendar's first or last moment, so that no page fails because of one value.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -18,9 +18,9 @@ class OutOfRange(ValueError):
 
 
 def parse_iso(text: str) -> int:
-    """The ISO 8601 date or time as µs since 1970; in UTC if it names no zone.
+    """An ISO 8601 date or time as µs since 1970. Without a time zone, it is in UTC.
 
-    Raises `OutOfRange` outside the calendar in UTC, and `ValueError` for any other text.
+    Raises `OutOfRange` for a moment outside the calendar in UTC, and `ValueError` for any other text.
     """
     date = datetime.fromisoformat(text)
     aware = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
@@ -28,32 +28,32 @@ def parse_iso(text: str) -> int:
 
 
 def checked(at_us: int) -> int:
-    """The moment itself. Raises `OutOfRange` outside the calendar."""
+    """The same moment. Raises `OutOfRange` if it is outside the calendar."""
     if not FIRST_US <= at_us <= LAST_US:
         raise OutOfRange(f"{at_us} µs since 1970 is not in the years 1 to 9999")
     return at_us
 
 
 def date_of(at_us: int) -> datetime:
-    """The moment as a date in UTC; the calendar's first or last one for what lies outside."""
+    """The moment as a date in UTC. Outside the calendar, its first or last moment."""
     return _EPOCH + timedelta(microseconds=min(max(at_us, FIRST_US), LAST_US))
 
 
 def iso(at_us: int) -> str:
-    """As programs read it: RFC 3339, UTC, with all six digits."""
+    """The moment for programs: RFC 3339, in UTC, with microseconds."""
     return _plain(at_us).isoformat(timespec="microseconds") + "Z"
 
 
 def iso_or_none(at_us: int | None) -> str | None:
-    """As `iso`, of a moment that may not have come."""
+    """As `iso`; None stays None."""
     return None if at_us is None else iso(at_us)
 
 
 def utc(at_us: int) -> str:
-    """As people read it: `2026-11-21 09:12:36`, always UTC."""
+    """The moment for people: `2026-11-21 09:12:36`, always in UTC."""
     return _plain(at_us).isoformat(" ", "seconds")
 
 
 def _plain(at_us: int) -> datetime:
-    # Unlike `strftime`, `isoformat` gives every year four digits.
+    # `isoformat` gives every year four digits, unlike `strftime`. Without a time zone, it adds no offset.
     return date_of(at_us).replace(tzinfo=None)

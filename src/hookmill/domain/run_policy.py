@@ -218,7 +218,7 @@ def _debounce(source: Any) -> Debounce:
 
 
 def retry_from_json(source: Any) -> Retry:
-    """Raises `Invalid` with a JSON pointer below `/retry`."""
+    """The retry rule. Raises `Invalid` with a JSON pointer below `/retry`."""
     fields = _object(source, "/retry", ("attempts", "backoff_seconds", "max_backoff_seconds", "exit_codes"))
     backoff = _number(fields.get("backoff_seconds", 30), "/retry/backoff_seconds", BACKOFF_SECONDS_MAX)
     default = max(backoff, 3_600)

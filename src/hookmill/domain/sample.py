@@ -1,5 +1,4 @@
-"""What lets a newcomer try the service: the automation that a first start makes, and the shell line that posts a
-sample delivery: whole, on one line, ready to be copied."""
+"""Samples for new users: the automation that a first start creates, and a `curl` line that posts a delivery."""
 
 import shlex
 from collections.abc import Iterable
@@ -9,18 +8,21 @@ from hookmill.domain.automation import Automation
 from hookmill.domain.webhook import AuthMode
 
 FIRST: Final = "first"
-"""What a first start names the webhook and the automation that it makes."""
+"""The name of the webhook and of the automation that a first start creates."""
 FIRST_PROMPT: Final = """\
 A delivery came in at the webhook `first`. Read event-payload.json, and say in one friendly paragraph what it asks for.
 """
 
-# The shell puts the time in, outside of the quotes: pasted again, the line posts another event and no Duplicate.
-# Seconds are the smallest unit that every `date` knows.
+# The shell inserts the current time. So if the line is pasted again, its body differs, and it is no Duplicate.
+# Seconds are the smallest unit that every `date` supports.
 _SAMPLE: Final = """'{"message": "Hello from curl", "sent_at": '$(date +%s)'}'"""
 
 
 def curl_line(mode: AuthMode, url: str, secret: str) -> str | None:
-    """It holds the secret. None for a webhook whose deliveries must be signed: a fixed line can't do that."""
+    """A shell line that posts a sample delivery. It contains the secret.
+
+    None for the mode `signature`, because a fixed line can't sign.
+    """
     match mode:
         case AuthMode.TOKEN:
             credential = ["-H", f"Authorization: Bearer {secret}"]
@@ -35,5 +37,5 @@ def curl_line(mode: AuthMode, url: str, secret: str) -> str | None:
 
 
 def ready_made(automations: Iterable[Automation]) -> Automation | None:
-    """The automation of the first start, while it is as that made it."""
+    """The automation that the first start created, if its name and prompt are unchanged."""
     return next((each for each in automations if (each.name, each.prompt) == (FIRST, FIRST_PROMPT)), None)

@@ -1,4 +1,4 @@
-"""Secret values: what they may look like, and how the service makes its own."""
+"""Secret values: their valid forms, and how the service generates them."""
 
 import base64
 import re
@@ -14,7 +14,7 @@ _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\Z")
 
 @dataclass(frozen=True, slots=True)
 class SecretValue:
-    """A credential on its way somewhere. Printing it shows nothing; `.reveal()` says where it is meant."""
+    """A credential in memory. Printing it does not show the value; only `reveal` returns it."""
 
     _value: str
 
@@ -28,24 +28,24 @@ class SecretValue:
 
 
 def generated(entropy: bytes) -> SecretValue:
-    """256 random bits in letters, digits, `-` and `_`: fit for a header and for a path segment alike."""
+    """256 random bits as letters, digits, `-` and `_`, which are valid in a header and in a URL's path."""
     return SecretValue(base64.urlsafe_b64encode(entropy[:GENERATED_BYTES]).rstrip(b"=").decode())
 
 
 def url_safe(value: SecretValue) -> bool:
-    """Whether the value can stand as one path segment as it is."""
+    """Whether the value can be a segment of a URL's path without escapes."""
     return bool(URL_SAFE.match(value.reveal())) and value.reveal() not in {".", ".."}
 
 
 def usable_secret_name(name: str) -> str:
-    """`name`, or `Invalid` unless it is a letter followed by up to 63 letters, digits and underscores."""
+    """`name`. Raises `Invalid` unless it is a letter followed by up to 63 letters, digits and underscores."""
     if _NAME.match(name):
         return name
     raise Invalid(f"{name[:80]!r} can't name a team secret. Use a letter, then letters, digits and _ (64 at most).")
 
 
 def suggested_secret_name(webhook_name: str) -> str:
-    """`WEBHOOK_<NAME>_SECRET`, cut to what a secret's name may be."""
+    """`WEBHOOK_<NAME>_SECRET`, with the name shortened if it is too long."""
     middle = re.sub(r"[^A-Z0-9]+", "_", webhook_name.upper()).strip("_") or "UNNAMED"
     return f"WEBHOOK_{middle[:48].rstrip('_')}_SECRET"
 
@@ -53,8 +53,8 @@ def suggested_secret_name(webhook_name: str) -> str:
 def usable_secret(value: str) -> SecretValue:
     """A secret that a person supplied, without the white space around it.
 
-    Raises `Invalid` for an empty one, which would authenticate anybody, and for NUL, which HMAC can't tell from
-    padding.
+    Raises `Invalid` for an empty secret, with which anyone could authenticate, and for one with a NUL, because HMAC
+    pads keys with NULs.
     """
     trimmed = value.strip()
     if not trimmed:

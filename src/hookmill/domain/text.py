@@ -1,4 +1,4 @@
-"""Anybody's words, made fit to be shown: names, ids and payloads may hold what moves a cursor or turns a line."""
+"""Escapes untrusted text for display: names, ids and payloads may contain control characters."""
 
 import re
 from typing import Final
@@ -7,7 +7,7 @@ _NEXT_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def shown(text: str) -> str:
-    """The text as one harmless line: what can't be seen, or could move the cursor or turn the text, is spelled out."""
+    """The text on one line. Invisible characters, and those that control the cursor or text direction, are escaped."""
     return "".join(c if c.isprintable() else _spelled(c) for c in text)
 
 
@@ -17,7 +17,7 @@ def shown_lines(text: str) -> str:
 
 
 def snake_case(name: str) -> str:
-    """A name in camelCase as JSON of ours has it: `auth_mode` for `authMode`."""
+    """A name in camelCase as snake_case: `auth_mode` for `authMode`."""
     return _NEXT_WORD.sub("_", name).lower()
 
 

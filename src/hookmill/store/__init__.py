@@ -1,1 +1,1 @@
-"""What is kept, and how: one file per aggregate, SQLite or PostgreSQL below."""
+"""The database, SQLite or PostgreSQL. Each aggregate has a module with the queries that read and update it."""

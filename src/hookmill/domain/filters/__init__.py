@@ -37,12 +37,13 @@ from hookmill.domain.filters.shortcut import REQUIRED_MAX, required
 from hookmill.domain.payload import Json, Parsed
 
 SOURCE_CHARACTERS_MAX: Final = 72 * 1_024
-"""Length of the filter as JSON in ASCII. The limit was 64 Ki until a migration added `$fields` to stored filters."""
+"""The maximum length of a filter as JSON in ASCII. It leaves space for the `$fields` that migration 0009 adds to older
+filters, whose maximum was 64 Ki."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledFilter:
-    """A filter ready for evaluation, in time linear in the payload, with a stack depth that the filter bounds."""
+    """A filter that is ready for evaluation. Evaluation takes time linear in the payload, and a bounded stack."""
 
     source: Json = field(compare=False, repr=False)
     """The filter as the user wrote it."""

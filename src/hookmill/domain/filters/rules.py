@@ -1,8 +1,8 @@
 """The rules of a compiled filter, which are evaluated for every delivery.
 
-A rule's `holds` accepts any JSON value or `MISSING`, and never raises. Its `test` is a function with the function's
-first argument, and gives the same result. A rule calls the tests of its inner rules, which saves a call for each
-condition.
+A rule's `holds` accepts any JSON value or `MISSING`, and never raises. Its `test` is a pair: a function, and the
+function's first argument. Calling it with a value gives the same result as `holds`. A rule stores the tests of its
+inner rules, which saves one call for each condition.
 """
 
 from collections.abc import Callable, Mapping, Sequence

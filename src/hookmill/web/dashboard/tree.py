@@ -1,4 +1,4 @@
-"""A payload as a tree to read: every key and value as harmless text, and no larger than a page can bear."""
+"""A payload as a tree for display. Its texts are escaped, and its size is limited."""
 
 import json
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from hookmill.domain.payload import Json
 
 DEPTH_MAX: Final = 40
 BRANCHES_MAX: Final = 1_500
-"""Keys and elements in all."""
+"""The maximum number of keys and elements in a tree."""
 VALUE_CHARACTERS_MAX: Final = 500
 OPEN_DEPTH: Final = 2
 """Levels that are initially open in a large tree. A small tree is completely open."""
@@ -18,7 +18,7 @@ OPEN_BRANCHES_MAX: Final = 60
 
 @dataclass(slots=True, kw_only=True)
 class Branch:
-    """One key of an object or element of an array, or the payload itself. Texts are fit to be shown."""
+    """One key of an object, one element of an array, or the payload itself. Its texts are escaped for display."""
 
     name: str | None
     kind: str

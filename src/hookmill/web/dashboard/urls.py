@@ -1,4 +1,4 @@
-"""The addresses of pages."""
+"""The URLs of pages."""
 
 from urllib.parse import quote, urlencode
 
