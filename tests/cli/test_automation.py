@@ -94,7 +94,7 @@ def test_an_unknown_name_is_refused(webhook: Any, hookmill: Hookmill):
         (["--prompt", "a", "--prompt-file", "b", "--webhook", "w"], "exactly one of --prompt, --prompt-file"),
         (["--webhook", "w"], "exactly one of --prompt, --prompt-file"),
         (["--prompt", "a"], "--webhook"),
-        (["--prompt", "a", "--webhook", "w", "--filter", "{}", "--filter-file", "f"], "exactly one of --filter"),
+        (["--prompt", "a", "--webhook", "w", "--filter", "{}", "--filter-file", "f"], "at most one of --filter"),
     ],
 )
 def test_contradicting_options_are_wrong_usage(hookmill: Hookmill, options: list[str], said: str):

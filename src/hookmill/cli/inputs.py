@@ -5,6 +5,7 @@ import re
 import stat
 import sys
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,22 +27,28 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 def require_exactly_one(**options: object) -> None:
     """Raise a usage error unless exactly one of these options is set."""
-    if sum(value is not None for value in options.values()) != 1:
-        names = ", ".join("--" + name.replace("_", "-") for name in options)
-        raise typer.BadParameter(f"give exactly one of {names}")
+    if _count_set(options) != 1:
+        raise typer.BadParameter(f"give exactly one of {_names(options)}")
 
 
 def require_at_most_one(**options: object) -> None:
     """Raise a usage error if more than one of these options is set."""
-    if any(value is not None for value in options.values()):
-        require_exactly_one(**options)
+    if _count_set(options) > 1:
+        raise typer.BadParameter(f"give at most one of {_names(options)}")
 
 
 def require_at_least_one(**options: object) -> None:
     """Raise a usage error unless at least one of these options is set."""
-    if all(value is None for value in options.values()):
-        names = ", ".join("--" + name.replace("_", "-") for name in options)
-        raise typer.BadParameter(f"give at least one of {names}")
+    if _count_set(options) == 0:
+        raise typer.BadParameter(f"give at least one of {_names(options)}")
+
+
+def _count_set(options: Mapping[str, object]) -> int:
+    return sum(value is not None for value in options.values())
+
+
+def _names(options: Iterable[str]) -> str:
+    return ", ".join("--" + name.replace("_", "-") for name in options)
 
 
 def require_yes_with_json(json: bool, yes: bool) -> None:
