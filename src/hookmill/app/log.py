@@ -16,7 +16,7 @@ from hookmill.domain.errors import HookmillError
 from hookmill.settings import Settings
 
 REPEATS_LOGGED: Final = 5
-"""Equal error lines logged within `REPEATS_SECONDS`. The next logged line has the number of suppressed ones."""
+"""The maximum of equal error lines in `REPEATS_SECONDS`. The first later line has the number of suppressed lines."""
 REPEATS_SECONDS: Final = 10.0
 _DISTINCT_ERRORS_MAX: Final = 256
 

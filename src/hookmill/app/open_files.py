@@ -8,10 +8,10 @@ from hookmill.domain.errors import Conflict
 
 FILES_MIN: Final = 256
 FILES_RESERVED: Final = 128
-"""Open files reserved for the store. Without a free descriptor for accept(), the HTTP server busy-loops and serves no
-client."""
+"""The number of open files that connections can't use. Without a free descriptor for accept(), the HTTP server
+busy-loops and serves no client."""
 CONNECTIONS_MAX: Final = 16_384
-"""Connections of one process. Above it, new clients wait until a connection closes. An idle connection takes 3 KB."""
+"""The maximum number of connections of one process. Further clients wait until one closes. Idle ones take 3 KB each."""
 
 
 _original_limit: int | None = None

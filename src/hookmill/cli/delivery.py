@@ -310,7 +310,7 @@ _DROP_REASONS: Final = {
 
 
 def _is_within(dropped: DroppedAttempts, since_us: int | None, until_us: int | None) -> bool:
-    """Whether their time range overlaps this one."""
+    """Whether the time range of the dropped attempts overlaps the range from `since_us` to `until_us`."""
     return (since_us is None or dropped.until > since_us) and (until_us is None or dropped.since < until_us)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ANSWER_SECONDS: Final = 15
 ANSWER_BYTES_MAX: Final = 65_536
 SENT_BYTES_MAX: Final = 16_777_216
-"""More than the service accepts, so that you can try its refusal."""
+"""Larger than the limit of the service, so that you can test its answer 413."""
 ACCEPTED: Final = 202
 UNAUTHENTICATED: Final = 401
 CLOCK_SKEW_MAX: Final = 315_360_000
@@ -125,7 +125,7 @@ def send(
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """Signs each delivery as a provider does whose clock is ahead by `clock_skew` seconds."""
+    """Signs deliveries as the provider does. The provider's clock is ahead by `clock_skew` seconds."""
 
     scheme: Scheme
     secret: str

@@ -79,8 +79,8 @@ def has_table(tx: Transaction, name: str) -> bool:
 
 
 def takes_writes(database: Database) -> bool:
-    """Whether the database accepts writes, as far as a query can show: a PostgreSQL server may be a standby, or
-    read-only. Raises `StoreUnavailable`."""
+    """Whether the database accepts writes, as far as a query can determine it. A PostgreSQL server that is a standby
+    or read-only does not. Raises `StoreUnavailable`."""
     if database.on_sqlite:
         with database.read() as tx:
             return tx.one("SELECT 1 AS one") is not None

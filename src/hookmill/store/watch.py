@@ -16,8 +16,8 @@ class CommitWatch:
         self._version = -1
 
     def has_news(self) -> bool:
-        """Whether anything was committed since the last call. True as well if this can't be determined: the query that
-        follows then raises the error."""
+        """Whether anything was committed since the last call. Also True if this can't be determined: then the caller's
+        next query raises the error."""
         if not self._database.on_sqlite:
             return True
         try:

@@ -35,7 +35,7 @@ class Routes:
     /api/…          management for programs
     /, /f/…, …      management for people
     /healthz        the process answers
-    /readyz         the process answers, its database takes writes, and its writer is there
+    /readyz         the process answers, the database accepts writes, and the writing process has started
     """
 
     def __init__(
@@ -49,12 +49,11 @@ class Routes:
         management_requests_max: int = MANAGEMENT_REQUESTS_MAX,
         report_failure: ReportFailure = lambda _where, _error: None,
     ) -> None:
-        """`api` and `dashboard` build those applications, each in a thread at its first request. `report_failure` is
-        called if one can't be built. Both accept only the host of `public_url`, which is the setting `base_url` or its
-        default; see `hosts`.
+        """`api` and `dashboard` build these applications, each in a thread, at the application's first request.
 
-        `management_requests_max` bounds their requests in progress, live pages included. The other connections
-        remain free for deliveries.
+        `report_failure` is called if one can't be built. Both applications accept only the host of `public_url`, which
+        is the setting `base_url` or its default; see `hosts`. `management_requests_max` limits their requests in
+        progress, including live pages. The other connections remain free for deliveries.
         """
         self._ingress = ingress
         self._is_ready = is_ready

@@ -78,7 +78,7 @@ class PolicyDraft:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The JSON fields of the policy. Texts that are no numbers stay texts, which are refused."""
+        """The JSON fields of the policy. A text that is not a number stays a text, and is refused later."""
         pointers = filter_editor.lines_in(self.key)
         concurrency: dict[str, Any] | None = None
         if self.limit or pointers:
@@ -384,7 +384,7 @@ def _preview(context: PageContext, may: MayManage, automation: Automation | None
 
 
 def _choosable(uid: str, draft: Draft, by_uid: WebhooksByUid) -> SelectedWebhook | None:
-    """The webhook with this uid, if it is not selected yet and not deleted."""
+    """The webhook with this uid, unless it is already selected, or deleted."""
     webhook = by_uid.get(WebhookUid(uid))
     if webhook is None or webhook.state is WebhookState.DELETED or uid in draft.webhooks:
         return None
@@ -464,7 +464,7 @@ def _picked(
 
 
 def _choices(chosen: Sequence[str], by_uid: WebhooksByUid) -> list[tuple[SelectedWebhook, bool]]:
-    """The webhooks to select from. SelectedWebhook webhooks stay in the list, even if they are deleted."""
+    """The webhooks to select from. Selected webhooks stay in the list, even if they are deleted."""
     live = [
         (SelectedWebhook(uid=webhook.uid, name=webhook.name, state=webhook.state), webhook.uid in chosen)
         for webhook in existing_webhooks(by_uid)

@@ -48,7 +48,7 @@ class Concern:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A webhook on the home page."""
+    """A webhook with its activity, as the home page shows it."""
 
     webhook: Webhook
     activity: WebhookActivity

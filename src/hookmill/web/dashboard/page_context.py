@@ -61,7 +61,7 @@ class SubmittedForm(Mapping[str, str]):
 
 
 def parse_form(body: bytes) -> SubmittedForm:
-    """Raises `ValueError` if no browser would send this body."""
+    """The fields of a form. Raises `ValueError` if the body is not a valid form."""
     text = body.decode("ascii")
     return SubmittedForm(parse_qsl(text, keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, errors="strict"))
 
