@@ -289,7 +289,7 @@ def test_a_factorys_name_is_taken_once_and_can_stand_in_an_address(admin: Visito
 
     assert (first.status, second.status, unreachable.status) == (303, 422, 422)
     assert "A factory named 'payments' already exists" in text_of(second.body)
-    assert "its name stands in addresses" in text_of(unreachable.body)
+    assert "its name is part of URLs" in text_of(unreachable.body)
 
 
 def test_names_that_mean_harm_are_words_on_every_page(admin: Visitor, dashboard: Dashboard):

@@ -8,7 +8,7 @@ from hookmill.domain.factory import usable_factory_name
 
 @pytest.mark.parametrize("name", [".", "..", " .. ", "\t.\n"])
 def test_a_name_that_addresses_cannot_hold_is_refused(name: str):
-    with pytest.raises(Invalid, match="its name stands in addresses"):
+    with pytest.raises(Invalid, match="its name is part of URLs"):
         usable_factory_name(name)
 
 

@@ -23,5 +23,5 @@ def usable_factory_name(name: str) -> str:
     trimmed = usable_name("factory", name)
     # Browsers and many clients remove these from the path of a URL, even if they are percent-encoded.
     if trimmed in {".", ".."}:
-        raise Invalid(f"A factory can't be named {trimmed!r}: its name stands in addresses. Choose another name.")
+        raise Invalid(f"A factory can't be named {trimmed!r}: its name is part of URLs. Choose another name.")
     return trimmed

@@ -99,14 +99,14 @@ class Caller:
         viewing = self.to_view(factory, named)
         if not self.is_admin and self.roles[viewing.factory.id] is Role.VIEWER:
             raise Forbidden(
-                f"This takes the role manager in factory {viewing.factory.name!r}. Ask an admin of the team for it."
+                f"This requires the role manager in factory {viewing.factory.name!r}. Ask an admin of the team for it."
             )
         return MayManage(actor=self.actor, factory=viewing.factory, is_admin=self.is_admin)
 
     def to_administer(self) -> MayAdminister:
         """Permission for the whole team. Raises `Forbidden` unless the caller is an admin."""
         if not self.is_admin:
-            raise Forbidden("This takes the role admin, over the whole team.")
+            raise Forbidden("This requires the role admin of the team.")
         return MayAdminister(actor=self.actor, team_id=self.team_id)
 
 

@@ -60,5 +60,5 @@ def usable_secret(value: str) -> SecretValue:
     if not trimmed:
         raise Invalid("The secret is empty. Paste the value that the sender signs or authenticates with.")
     if "\x00" in trimmed or len(trimmed) > 4096:
-        raise Invalid("The secret holds a NUL or is longer than 4,096 characters. Check what was pasted.")
+        raise Invalid("The secret contains a NUL or is longer than 4,096 characters. Check the text that you entered.")
     return SecretValue(trimmed)
