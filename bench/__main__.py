@@ -37,27 +37,27 @@ connections, unless a row of the table names another number. It compares three s
   full: credential, rate limit, identity and filters. The delivery is on disk before its 202, and
   one in ten starts a run.
 
-So the difference between `(a)` and the other two is the price of durable acceptance.
+The difference between `(a)` and the other two is the price of durable acceptance.
 
 Every round starts each server anew, and the servers take turns. Figures are medians of {rounds} rounds,
 or of {rounds_of_busiest} rounds with {most_connections} connections.
 
 | Term | Meaning |
 |---|---|
-| flat out | each connection sends its next request when it has an answer; most of a latency is waiting in queues |
-| steady | requests are sent at fixed times; a latency counts from the time at which its request was due |
-| of (a) | each round's rate, divided by that of `(a)` in the same round; the median of all rounds |
+| flat out | each connection sends its next request when it has an answer; a latency is mostly waiting time in queues |
+| steady | each request is due at a fixed time; its latency counts from that time |
+| of (a) | the rate divided by the rate of `(a)` in the same round; the median of all rounds |
 | rounds: … to … of (a) | the lowest and the highest of these ratios |
 | MiB at rest, MiB after | the server's memory before and after the load |
 | server cores | processor cores that the server uses, on average |
-| server µs each | the server's processor time per request, which a busy machine changes least |
+| server µs each | the server's processor time per request; other load on the machine affects this figure least |
 | load cores | processor cores that the load generator uses |
 | other cores | processor cores that everything else uses, including PostgreSQL |
 | Burst of runs | runs per second, from the first delivery until the last run has ended |
 | From 202 to run start | time from the 202 to the start of a run, at 20 deliveries per second |
 | Idle service | processor cores that all processes of the service use while no deliveries arrive |
 | Page of a million deliveries | time for one page of the dashboard, with a million deliveries in the log |
-| p95 …, wanted under … | 95 % of the requests took at most this time; above the second value, `make bench` fails |
+| p95 …, wanted under … | 95 % of the requests took at most the first time; above the second time, `make bench` fails |
 
 ## The machine
 

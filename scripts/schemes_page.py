@@ -30,8 +30,8 @@ hookmill webhook create repo --mode signature --scheme github
 - If a scheme covers no time, an attacker can send a captured delivery again. With the same event
   id, the copy is a Duplicate. If the event id is not covered either, the attacker can change it,
   and the copy is accepted.
-- Replay protection: if a scheme refuses old signatures, its section gives the maximum age. Up to
-  that age, a captured delivery that is sent again is a Duplicate under any event id. After that, it
+- Replay protection: some schemes limit the age of a signature. Their sections give the limit. Until
+  then, a captured delivery that is sent again is a Duplicate, whatever its event id. After that, it
   is refused.
 
 **Proof** says why you can trust a scheme's entry in the catalogue:
@@ -62,10 +62,10 @@ hookmill webhook create NAME --mode signature --scheme hmac \\
 | `header`, `prefix` | the header with the signature, and the text that precedes the signature in it |
 | `algorithm` | the hash function: sha1, sha256 or sha512 |
 | `encoding` | the encoding of the signature: hex, base64 or base64url |
-| `secret` | how the secret is decoded to get the key: text (not at all), base64 or hex |
+| `secret` | how the key is made from the secret: text (unchanged), or decoded from base64 or hex |
 | `content` | the signed content, with `{{body}}`, `{{ts}}`, `{{url}}` and `{{header:NAME}}` |
 | `timestamp_header`, `timestamp_unit` | the header with the signed time, and the unit of this time: s, ms or iso8601 |
-| `tolerance_seconds` | a signature is refused if its time is further in the past or the future than this |
+| `tolerance_seconds` | the maximum age of a signature in seconds; times further in the future are refused, too |
 
 `python -m scripts.schemes_page` writes this page from
 `src/hookmill/domain/signatures/catalogue.toml`.
