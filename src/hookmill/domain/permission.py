@@ -27,7 +27,7 @@ class Channel(StrEnum):
     FILES = "files"
     DASHBOARD = "dashboard"
     SERVICE = "service"
-    """The service did it by itself."""
+    """The service itself performed the operation."""
 
 
 class ActorKind(StrEnum):
@@ -36,7 +36,7 @@ class ActorKind(StrEnum):
     KEY = "key"
     MEMBER = "member"
     SERVICE = "service"
-    """The service, when a policy makes it act."""
+    """The service itself, which applies a policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
