@@ -36,6 +36,7 @@ def test_every_command_prints_json_with_names_in_snake_case(
     prints("migrate")
     prints("factory create", "shop")
     prints("factory list")
+    prints("factory change", "shop", "--max-running", "2")
     prints("webhook create", "signed", *signed, "--delivery-id-header", "X-Id", stdin=b"given-secret")
     prints("webhook list", "--deleted")
     prints("webhook show", "signed")

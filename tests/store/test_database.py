@@ -14,6 +14,7 @@ from hookmill.domain.errors import Invalid, StoreUnavailable
 from hookmill.store import database as module
 from hookmill.store import postgres_engine, sqlite_engine, timeouts
 from hookmill.store.database import Database, open_database
+from hookmill.store.revision import application_name
 
 
 @pytest.fixture
@@ -240,7 +241,7 @@ def test_a_session_with_postgres_is_durable_bounded_and_in_utc(postgres_store):
         "lock_timeout": "2s",
         "statement_timeout": "5s",
         "timezone": "UTC",
-        "application_name": "hookmill",
+        "application_name": application_name(),
     }
 
 

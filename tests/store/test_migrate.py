@@ -1,5 +1,6 @@
 """Migrations: all of it or none of it, once, and never over something that is not ours to write."""
 
+import fcntl
 import re
 import shutil
 import signal
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -21,7 +23,9 @@ from hookmill.domain.payload import Parsed, parse
 from hookmill.store import migrations, timeouts
 from hookmill.store.automations import parsed_triggers
 from hookmill.store.database import Database, open_database
-from hookmill.store.migrate import migrate, revisions
+from hookmill.store.migrate import migrate
+from hookmill.store.private_file import open_lock_file
+from hookmill.store.revision import application_name, revisions
 from hookmill.store.schema import metadata
 
 DIES_AT = """
@@ -270,6 +274,45 @@ def test_of_several_that_migrate_at_once_one_does_it_and_the_others_wait(postgre
 
     with ThreadPoolExecutor(4) as starts:
         assert sorted(starts.map(start, range(4))) == [False, False, False, True]
+
+
+def test_no_migration_while_another_version_uses_postgresql(postgres_url):
+    with open_database(postgres_url) as database:
+        migrate(database, to="0013")
+        with psycopg.connect(postgres_url, application_name="hookmill"):
+            with pytest.raises(Conflict, match=r"processes of another version of Hookmill use it, on 127\.0\.0\.1\."):
+                migrate(database)
+            before = revision(database)
+        # Others of this version may start at the same time, and other programs may use the database.
+        with (
+            psycopg.connect(postgres_url, application_name=f"{application_name()} runs"),
+            psycopg.connect(postgres_url, application_name="psql"),
+        ):
+            migrated = migrate(database)
+
+        assert before == "0013"
+        assert migrated
+        assert revision(database) == revisions()[-1]
+
+
+def test_no_migration_while_a_service_uses_sqlite(tmp_path):
+    with open_database(f"sqlite:///{tmp_path}/hookmill.db", checkpoints=True) as database:
+        migrate(database, to="0013")
+        with open_lock_file(tmp_path / "serve.lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with pytest.raises(Conflict, match="has an older schema, and a `hookmill serve` uses it"):
+                migrate(database)
+            before = revision(database)
+
+        assert before == "0013"
+        assert migrate(database)
+
+
+def revision(database: Database) -> str:
+    with database.read() as tx:
+        row = tx.one("SELECT version_num FROM alembic_version")
+    assert row is not None
+    return str(row["version_num"])
 
 
 def test_a_migration_waits_longer_than_a_statement_usually_may(postgres_url, monkeypatch):

@@ -47,6 +47,7 @@ from hookmill.store.engine_db import EngineDbConnection, prepare_engine_db
 from hookmill.store.notifications import listening
 from hookmill.store.pauses import pause_failing
 from hookmill.store.private_file import open_lock_file
+from hookmill.store.revision import application_name
 from hookmill.store.rights import ENGINE_SCHEMA
 from hookmill.store.runs import ExecutorId
 from hookmill.store.watch import CommitWatch
@@ -515,7 +516,10 @@ def _engine_database(
                 "pool_use_lifo": True,
                 "pool_pre_ping": False,
                 # No sync is needed: the attempt's commit syncs this too, and the result is in the run's row.
-                "connect_args": {"application_name": "hookmill runs", "options": "-c synchronous_commit=off"},
+                "connect_args": {
+                    "application_name": f"{application_name()} runs",
+                    "options": "-c synchronous_commit=off",
+                },
             },
         }
     engine_db = settings.data / "engine.db"

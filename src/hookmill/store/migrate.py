@@ -1,6 +1,8 @@
 """Migrates a database to this version's schema in one transaction. It rejects databases of newer versions."""
 
-from contextlib import suppress
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -8,7 +10,9 @@ from sqlalchemy import Connection, inspect
 
 from hookmill.domain.errors import Conflict, Invalid
 from hookmill.store import dialect
-from hookmill.store.database import Database, is_sqlite_file, restrict_to_owner
+from hookmill.store.database import Database, Transaction, is_sqlite_file, restrict_to_owner
+from hookmill.store.private_file import open_lock_file
+from hookmill.store.revision import application_name, revisions
 from hookmill.store.rights import refuse_missing_rights
 
 if TYPE_CHECKING:
@@ -23,8 +27,9 @@ _LOCK: Final = 0x686F6F6B
 def migrate(database: Database, *, to: str = "head", performs_runs: bool = False) -> bool:
     """Migrate the database to a revision, by default the newest. Returns whether anything changed.
 
-    Raises `Conflict` for a database of a newer version, and for a role without the privileges for the migration. If
-    `performs_runs`, the role also needs the privileges for the engine that performs runs.
+    Raises `Conflict` for a database of a newer version, while processes of another version use the database, and for a
+    role without the privileges for the migration. If `performs_runs`, the role also needs the privileges for the engine
+    that performs runs.
     """
     if database.path is not None:
         _refuse_other_files(database.path)
@@ -46,15 +51,45 @@ def migrate(database: Database, *, to: str = "head", performs_runs: bool = False
         refuse_missing_rights(tx, creates_tables=not is_current, performs_runs=performs_runs)
         if is_current:
             return False
-        _upgrade(connection, to)
+        with _no_other_version(tx, database) if current is not None else nullcontext():
+            _upgrade(connection, to)
     if database.path is not None:
         restrict_to_owner(database.path)
     return True
 
 
-def revisions() -> list[str]:
-    """This version's migrations, oldest first. A file name begins with its revision."""
-    return sorted(path.name.partition("_")[0] for path in (_STEPS / "versions").glob("[0-9]*_*.py"))
+@contextmanager
+def _no_other_version(tx: Transaction, database: Database) -> Iterator[None]:
+    """Keep services of other versions away during the migration: they would write rows that this version misreads, and
+    ignore columns that they don't know."""
+    if database.path is not None:
+        # `serve` holds this lock while it runs.
+        with open_lock_file(database.path.parent / "serve.lock") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise Conflict(
+                    f"The database in {database.path.parent} has an older schema, and a `hookmill serve` uses it. "
+                    "Stop it, and then start this version. Nothing was changed."
+                ) from None
+            yield
+        return
+    rows = tx.all(
+        """
+        SELECT DISTINCT COALESCE(host(client_addr), 'this host') AS host
+        FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name LIKE 'hookmill%'
+            AND application_name NOT LIKE :own || '%'
+        ORDER BY 1
+        """,
+        own=application_name(),
+    )
+    if rows:
+        raise Conflict(
+            "The database has an older schema, and processes of another version of Hookmill use it, on "
+            f"{', '.join(row['host'] for row in rows)}. Stop them, and then start this version. Nothing was changed."
+        )
+    yield
 
 
 def _revision_of(connection: Connection) -> str | None:

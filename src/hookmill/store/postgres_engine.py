@@ -12,6 +12,7 @@ from sqlalchemy.exc import ArgumentError
 
 from hookmill.domain.errors import Invalid, StoreUnavailable
 from hookmill.store import timeouts
+from hookmill.store.revision import application_name
 
 OLDEST_VERSION: Final = 15
 
@@ -61,7 +62,7 @@ def postgres_engine(url: str, *, connections: int) -> Engine:
             # The kernel closes connections to a server that vanished without closing them.
             "tcp_user_timeout": timeouts.STATEMENT_SECONDS * 1000,
             "keepalives_idle": timeouts.STATEMENT_SECONDS,
-            "application_name": "hookmill",
+            "application_name": application_name(),
         },
     )
 
