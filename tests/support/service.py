@@ -154,6 +154,8 @@ class Service:
             "database_url": self.database_url,
             **{name.lower(): value for name, value in self.settings.items()},
         }
+        if "runners" in values:
+            values["runners"] = json.loads(values["runners"])
         return Settings(**values)
 
 

@@ -1,0 +1,144 @@
+"""Run policies with several ingress processes and workers, one of which is killed. Commands watch the limit."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from hookmill.domain.run import Run, RunState
+from hookmill.management import Management, WebhookWithSecret
+from tests.support.counts import count
+from tests.support.loaded import Command
+from tests.support.service import Service, operator, serving
+from tests.support.waiting import until
+
+DELIVERIES: Final = count(200, usually=40)
+KEYS: Final = 20
+SENDERS: Final = 16
+QUIET_SECONDS: Final = 3
+FINAL_STATES: Final = {state for state in RunState if state.is_final}
+
+
+class Plant:
+    def __init__(self, service: Service, management: Management, stack: ExitStack, directory: Path) -> None:
+        self.service = service
+        self.management = management
+        self.may = operator(management)
+        self._stack = stack
+        self._directory = directory
+        self.workers = [self._start_worker(number) for number in range(3)]
+
+    def _start_worker(self, number: int) -> Command:
+        data = self._directory / f"worker-{number}"
+        data.mkdir(exist_ok=True)
+        environment = self.service.environment() | {
+            "HOOKMILL_DATA_DIR": str(data),
+            "HOOKMILL_MASTER_KEY": (self.service.data_dir / "master.key").read_text().strip(),
+        }
+        worker = Command(["worker"], environment, data, data / "log")
+        self._stack.callback(worker.kill)
+        return worker
+
+    def webhook(self, policy: dict[str, Any]) -> WebhookWithSecret:
+        made = self.management.webhooks.create(self.may, "of pull requests")
+        trigger = {"provider": "webhook", "event": "received", "filter": {"webhook_ids": [made.webhook.uid]}}
+        self.management.automations.create(
+            self.may, "review", prompt="Review it.", runner="agent", triggers=[trigger], policy=policy
+        )
+        return made
+
+    def deliver_with_a_kill(self, webhook: WebhookWithSecret) -> list[list[Run]]:
+        """Send deliveries over many connections, and kill a worker in the midst. Returns each key's runs, by age."""
+
+        def deliver(number: int) -> int:
+            if number == DELIVERIES // 2:
+                self.workers.pop(0).kill()
+                self.workers.append(self._start_worker(3))
+            return self.service.post(webhook, json.dumps({"pr": number % KEYS, "n": number}).encode()).status
+
+        with ThreadPoolExecutor(SENDERS) as senders:
+            assert Counter(senders.map(deliver, range(DELIVERIES))) == {202: DELIVERIES}
+        until(
+            lambda: {run.state for run in self.runs()} <= FINAL_STATES,
+            lambda: f"all runs end: {Counter(run.state for run in self.runs())}",
+        )
+        runs = sorted(self.runs(), key=lambda run: (run.run_key or b"", run.id))
+        return [list(group) for _, group in groupby(runs, key=lambda run: run.run_key)]
+
+    def runs(self) -> list[Run]:
+        return list(self.management.runs.newest(self.may, limit=1_000))
+
+
+@contextmanager
+def plant(database_url: str, directory: Path) -> Iterator[Plant]:
+    script = f"""
+        key=$(sed 's/.*"pr": \\([0-9]*\\).*/\\1/' event-payload.json)
+        exec 9> {directory}/lock-$key
+        flock -n 9 || echo $key >> {directory}/overlaps
+        sleep 0.05
+    """
+    runners = json.dumps({"agent": {"argv": ["sh", "-c", script]}})
+    with (
+        serving(
+            directory / "data",
+            database_url=database_url,
+            processes=4,
+            performs_runs=False,
+            deliveries_per_minute=100_000,
+            run_attempts_max=10,
+            runners=runners,
+        ) as service,
+        service.management() as management,
+        ExitStack() as stack,
+    ):
+        yield Plant(service, management, stack, directory)
+
+
+@pytest.mark.parametrize("when_busy", ["queue", "skip", "replace"])
+def test_no_key_has_more_active_runs_than_its_limit(postgres_store: str, tmp_path: Path, when_busy: str):
+    with plant(postgres_store, tmp_path) as running:
+        webhook = running.webhook({"concurrency": {"key": "/pr", "when_busy": when_busy}})
+        groups = running.deliver_with_a_kill(webhook)
+
+    assert not (tmp_path / "overlaps").exists()
+    assert (len(groups), sum(map(len, groups))) == (KEYS, DELIVERIES)
+    by_id = {run.id: run for group in groups for run in group}
+    states = Counter(run.state for run in by_id.values())
+    match when_busy:
+        case "queue":
+            assert states == {RunState.SUCCEEDED: DELIVERIES}
+        case "skip":
+            assert states.keys() <= {RunState.SUCCEEDED, RunState.SKIPPED}
+        case "replace":
+            assert states.keys() <= {RunState.SUCCEEDED, RunState.REPLACED}
+            assert {group[-1].state for group in groups} == {RunState.SUCCEEDED}
+    for run in by_id.values():
+        if run.state is RunState.SKIPPED:
+            assert run.replaced_by is not None
+            active = by_id[run.replaced_by]
+            assert active.run_key == run.run_key
+            assert active.finished_at is not None
+            assert run.finished_at is not None
+            assert run.finished_at <= active.finished_at
+
+
+def test_debounced_deliveries_start_one_run_of_each_key(postgres_store: str, tmp_path: Path):
+    with plant(postgres_store, tmp_path) as running:
+        policy = {"concurrency": {"key": "/pr"}, "debounce": {"seconds": QUIET_SECONDS, "max_seconds": 60}}
+        groups = running.deliver_with_a_kill(running.webhook(policy))
+
+    assert not (tmp_path / "overlaps").exists()
+    assert (len(groups), sum(map(len, groups))) == (KEYS, DELIVERIES)
+    for group in groups:
+        assert group[-1].state is RunState.SUCCEEDED
+        for run, next_run in pairwise(group):
+            assert run.state in (RunState.SUCCEEDED, RunState.SUPERSEDED)
+            # A slow machine may pause longer between two deliveries of a key.
+            is_quiet = next_run.created_at - run.created_at > QUIET_SECONDS * 1_000_000 - 100_000
+            assert is_quiet or run.state is RunState.SUPERSEDED
