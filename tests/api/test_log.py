@@ -400,3 +400,16 @@ def test_the_log_knows_no_method_but_looking_and_replaying():
     }
 
     assert methods == {("POST", "replay")}
+
+
+def test_a_backtest_counts_the_keys_of_a_policy_and_what_debounce_supersedes(api: Api, stocked: Stocked):
+    numbered = [send(api, stocked, {"action": "numbered", "n": n, "step": step})[0] for step, n in enumerate((1, 2, 1))]
+    draft = {"filter": {"action": ["numbered"]}, "concurrency": {"key": "/n"}}
+
+    counted = api.post(f"{FACTORY}/backtests", draft, key=api.viewer).json
+    debounced = api.post(f"{FACTORY}/backtests", draft | {"debounce": {"seconds": 3600}}, key=api.viewer).json
+    refused = api.post(f"{FACTORY}/backtests", draft | {"debounce": {"seconds": 0}}, key=api.viewer)
+
+    assert (counted["keys"], counted["superseded"]) == (2, [])
+    assert (debounced["keys"], debounced["superseded"]) == (2, [numbered[0]])
+    assert (refused.status, refused.json["errors"][0]["pointer"]) == (422, "/debounce/seconds")

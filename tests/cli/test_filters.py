@@ -240,6 +240,17 @@ def test_a_backtest_as_json_has_both_lists(stored: list[str], hookmill: Hookmill
     assert [delivery["delivery_id"] for delivery in printed["others"]] == [stored[3], stored[1]]
 
 
+def test_a_backtest_says_what_a_policy_would_do(stored: list[str], hookmill: Hookmill):
+    printed = hookmill(
+        "filter", "backtest", "--concurrency-key", "/action", "--debounce", "3600", "--last", "3"
+    ).out.splitlines()
+
+    assert printed[:2] == [
+        "3 of the last 3 Accepted deliveries match.",
+        "Their runs have 2 different keys. Debounce supersedes 1 of them.",
+    ]
+
+
 def test_a_backtest_can_be_narrowed_to_webhooks(stored: list[str], hookmill: Hookmill):
     hookmill("webhook", "create", "other")
 

@@ -418,6 +418,11 @@ def test_the_backtest_tells_which_stored_deliveries_would_match(page: Page, inst
     page.get_by_label("Payload filter").fill('{"action": ["opened"]}')
 
     expect(page.get_by_role("heading", name="Backtest: matches 8 of the last 10")).to_be_visible()
+    page.get_by_text("When runs start").click()
+    page.get_by_label("Separate limit for each value of").fill("/n")
+    page.get_by_label("Wait for newer deliveries").fill("3600")
+    page.get_by_role("button", name="Check").click()
+    expect(page.get_by_text("Their runs have 8 different keys.")).to_be_visible()
     expect(page.get_by_role("heading", name="Not matching (2)")).to_be_visible()
     expect(verdict(page)).to_contain_text("Would not trigger")
     page.get_by_role("button", name="test the filter on").first.click()

@@ -19,6 +19,7 @@ from hookmill.domain.run_policy import (
     changed_policy,
     policy_from_json,
     stored_policy,
+    superseded_by_debounce,
 )
 
 
@@ -175,3 +176,25 @@ def test_the_delay_doubles_up_to_its_maximum(failures: int, exit_status: int | N
 
 def test_without_exit_codes_every_failure_is_retried():
     assert Retry(attempts=2).delay_after(1, None) == 30
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "expected"),
+    [
+        ([], set()),
+        ([("a", 0)], set()),
+        ([("a", 0), ("a", 9)], {0}),
+        ([("a", 0), ("a", 10)], set()),
+        ([("a", 0), ("b", 5), ("a", 9), ("b", 16)], {0}),
+        # The newest delivery of each group of deliveries starts a run.
+        ([("a", 0), ("a", 5), ("a", 10), ("a", 30), ("a", 31)], {0, 1, 3}),
+        # After 25 s a run starts although deliveries go on. The next one begins a new group.
+        ([("a", 0), ("a", 8), ("a", 16), ("a", 24), ("a", 25), ("a", 33)], {0, 1, 2, 4}),
+    ],
+)
+def test_debounce_supersedes_all_but_the_newest_of_a_group(arrivals: list[tuple[str, int]], expected: set[int]):
+    debounce = Debounce(seconds=10, max_seconds=25)
+
+    superseded = superseded_by_debounce(debounce, [(key.encode(), at * 1_000_000) for key, at in arrivals])
+
+    assert superseded == expected

@@ -41,6 +41,7 @@ GIVEN: Final[Mapping[str, Mapping[str, str]]] = {
     "delivery replay": {"delivery": "{delivery}"},
     "delivery show": {"delivery": "{delivery}"},
     "export": {"folder": UNIQUE},
+    "factory change": {"name": "default", "--max-running": "3"},
     "factory create": {"name": UNIQUE},
     "factory list": {},
     "filter backtest": {"--filter": "{}"},

@@ -94,7 +94,10 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
     ],
     "replay_delivery": [{"automation": "reader of default"}],
     "test_filter": [{"delivery_id": "{delivery}", "filter": _FILTER, "event": ["push"], "webhook_ids": ["{uid}"]}],
-    "backtest_filter": [{"filter": _FILTER, "event": ["push"], "webhook_ids": ["{uid}"], "last": 5}],
+    "backtest_filter": [
+        {"filter": _FILTER, "event": ["push"], "webhook_ids": ["{uid}"], "last": 5}
+        | {name: _POLICY[name] for name in ("concurrency", "debounce")}
+    ],
     "add_member": [{"email": f"{UNIQUE}@example.com", "name": "Ada", "is_admin": False}],
     "change_member": [{"is_admin": False}],
     "give_role": [{"role": "viewer"}],

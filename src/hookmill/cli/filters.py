@@ -13,7 +13,8 @@ from hookmill.cli.session import factory_session
 from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.limits import BACKTEST_MAX, BODY_BYTES_MAX
-from hookmill.presentation.filter import BacktestView
+from hookmill.domain.run_policy import policy_from_json
+from hookmill.presentation.filter import BacktestView, policy_outcome
 
 if TYPE_CHECKING:
     from hookmill.cli.session import FactorySession
@@ -102,12 +103,31 @@ def backtest(
     last: Annotated[
         int, typer.Option(min=1, max=BACKTEST_MAX, metavar="N", help="The number of deliveries to test.")
     ] = 50,
+    concurrency_key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="POINTER", help="Count the keys that this JSON pointer gives to runs. May be repeated."),
+    ] = None,
+    debounce: Annotated[
+        int | None, typer.Option(metavar="SECONDS", help="Count the runs that this quiet time would supersede.")
+    ] = None,
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
     """Test a filter on the last deliveries. Lists those that match and those that don't."""
     inputs.require_at_most_one(filter=filter_json, filter_file=filter_file)
-    inputs.require_at_least_one(filter=filter_json, filter_file=filter_file, event=event or None)
+    inputs.require_at_least_one(
+        filter=filter_json,
+        filter_file=filter_file,
+        event=event or None,
+        concurrency_key=concurrency_key or None,
+        debounce=debounce,
+    )
+    policy = policy_from_json(
+        {
+            "concurrency": {"key": list(concurrency_key)} if concurrency_key else None,
+            "debounce": {"seconds": debounce} if debounce is not None else None,
+        }
+    )
     payload_filter = inputs.read_filter(filter_json, filter_file)
     with factory_session(factory) as session, progress.activity_bar("Testing the last deliveries"):
         result = session.management.filters.backtest(
@@ -116,6 +136,7 @@ def backtest(
             event_types=event or None,
             webhook_ids=webhook or None,
             last=last,
+            policy=policy,
         )
     if json:
         print_json(BacktestView.of(result))
@@ -125,6 +146,8 @@ def backtest(
         print_line("There are no Accepted deliveries to test yet.")
         return
     print_line(f"{len(result.matching)} of the last {tested} Accepted deliveries match.")
+    if (effect := policy_outcome(result)) is not None:
+        print_line(effect)
     for heading, deliveries in (("Matching:", result.matching), ("Not matching:", result.others)):
         if deliveries:
             print_line()

@@ -5,7 +5,7 @@ share a key.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -186,6 +186,24 @@ def stored_policy(stored: str) -> RunPolicy:
         return policy_from_json(source) if isinstance(source, dict) else NO_POLICY
     except (Invalid, ValueError):
         return NO_POLICY
+
+
+def superseded_by_debounce(debounce: Debounce, arrivals: Iterable[tuple[bytes | None, int]]) -> set[int]:
+    """The positions of the deliveries whose runs a newer delivery would supersede.
+
+    `arrivals` has the run key and the time of each delivery in µs, oldest first.
+    """
+    superseded: set[int] = set()
+    waiting: dict[bytes | None, tuple[int, int, int]] = {}
+    for position, (key, arrived_at) in enumerate(arrivals):
+        older, first_at, due_at = waiting.get(key, (-1, arrived_at, 0))
+        if arrived_at < due_at:
+            superseded.add(older)
+        else:
+            first_at = arrived_at
+        due_at = min(arrived_at + debounce.seconds * 1_000_000, first_at + debounce.max_seconds * 1_000_000)
+        waiting[key] = (position, first_at, due_at)
+    return superseded
 
 
 def _concurrency(source: Any) -> Concurrency:

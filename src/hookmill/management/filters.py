@@ -9,10 +9,12 @@ from hookmill.domain.automation import Automation, DeliveryFilter, Subscription,
 from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.errors import Fault, Invalid, InvalidFilter
 from hookmill.domain.filters import Explanation, compile_filter
+from hookmill.domain.ids import AutomationId, DeliveryKey
 from hookmill.domain.limits import BACKTEST_MAX
 from hookmill.domain.payload import Parsed
 from hookmill.domain.permission import MayView
 from hookmill.domain.run import Run
+from hookmill.domain.run_policy import NO_POLICY, RunPolicy, superseded_by_debounce
 from hookmill.management.installation import Installation
 from hookmill.management.lookup import delivery_of, payload_of, webhook_named
 from hookmill.store import automations, deliveries, runs
@@ -39,6 +41,10 @@ class Backtest:
 
     matching: tuple[Delivery, ...]
     others: tuple[Delivery, ...]
+    keys: int | None = None
+    """How many different run keys the matching deliveries have; None without a policy that needs keys."""
+    superseded: frozenset[DeliveryKey] = frozenset()
+    """The matching deliveries whose runs the policy's debounce would supersede."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +89,11 @@ class Filters:
         event_types: Any = None,
         webhook_ids: Sequence[str] | None = None,
         last: int = 50,
+        policy: RunPolicy = NO_POLICY,
     ) -> Backtest:
         """Test a draft on the last stored deliveries of these webhooks. None accepts everything, as in `test`.
 
+        With a policy, the result also says how many keys the runs would have, and which debounce would supersede.
         Raises `InvalidFilter`, `Invalid` for `last`, and `NotFound` for a webhook that the factory does not have.
         """
         if not 1 <= last <= BACKTEST_MAX:
@@ -93,6 +101,7 @@ class Filters:
         draft = draft_filter(payload_filter, event_types)
         matching: list[Delivery] = []
         others: list[Delivery] = []
+        run_keys: list[bytes | None] = []
         with self._installation.reading() as tx:
             uids = [webhook_named(tx, may, name).uid for name in webhook_ids] if webhook_ids is not None else None
             stored = deliveries.newest(tx, may.factory.id, webhooks=uids, label=Label.ACCEPTED, limit=last)
@@ -101,9 +110,23 @@ class Filters:
             # would occupy a connection that others wait for.
             with self._installation.reading() as tx:
                 body = deliveries.payload(tx, delivery.key)
-            matches = body is not None and draft.matches(delivery.event, _parsed(body))
-            (matching if matches else others).append(delivery)
-        return Backtest(matching=tuple(matching), others=tuple(others))
+            parsed = _parsed(body) if body is not None else None
+            if parsed is None or not draft.matches(delivery.event, parsed):
+                others.append(delivery)
+                continue
+            matching.append(delivery)
+            # The keys are compared with each other only, so any automation's id will do.
+            run_keys.append(policy.run_key(AutomationId(""), parsed))
+        superseded: set[int] = set()
+        if policy.debounce is not None:
+            arrivals = [(key, delivery.received_at) for key, delivery in zip(run_keys, matching, strict=True)]
+            superseded = superseded_by_debounce(policy.debounce, reversed(arrivals))
+        return Backtest(
+            matching=tuple(matching),
+            others=tuple(others),
+            keys=len(set(run_keys)) if policy.holds_runs else None,
+            superseded=frozenset(matching[-1 - position].key for position in superseded),
+        )
 
     def explain(self, may: MayView, delivery_id: str) -> Sequence[AutomationMatch]:
         """How the current version of each automation evaluates a stored delivery; each with its runs."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from msgspec import Meta
 
+from hookmill.domain.ids import delivery_id
 from hookmill.presentation.delivery import DeliveryView
 from hookmill.presentation.run import RunView
 from hookmill.presentation.view import View
@@ -104,10 +105,28 @@ class ExplanationView(View, frozen=True):
 class BacktestView(View, frozen=True):
     matching: list[DeliveryView]
     others: list[DeliveryView]
+    keys: Annotated[
+        int | None, Meta(description="How many different run keys the matching deliveries have. Null: no policy.")
+    ]
+    superseded: Annotated[
+        list[str], Meta(description="The ids of matching deliveries whose runs the debounce would supersede.")
+    ]
 
     @classmethod
     def of(cls, backtest: Backtest) -> Self:
         return cls(
             matching=[DeliveryView.of(delivery) for delivery in backtest.matching],
             others=[DeliveryView.of(delivery) for delivery in backtest.others],
+            keys=backtest.keys,
+            superseded=[delivery_id(each.key) for each in backtest.matching if each.key in backtest.superseded],
         )
+
+
+def policy_outcome(backtest: Backtest) -> str | None:
+    """What the run policy would do with the matching deliveries; None without a policy that needs run keys."""
+    if backtest.keys is None or not backtest.matching:
+        return None
+    keys = "1 key" if backtest.keys == 1 else f"{backtest.keys:,} different keys"
+    if not backtest.superseded:
+        return f"Their runs have {keys}."
+    return f"Their runs have {keys}. Debounce supersedes {len(backtest.superseded):,} of them."

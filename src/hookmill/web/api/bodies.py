@@ -241,6 +241,8 @@ class BacktestRequest(RequestBody):
     last: StrictInt = Field(
         default=50, ge=1, le=BACKTEST_MAX, description="The number of deliveries to evaluate, newest first."
     )
+    concurrency: Policy | None = Field(default=None, description=_CONCURRENCY)
+    debounce: Policy | None = Field(default=None, description=_DEBOUNCE)
 
 
 class MemberCreation(RequestBody):

@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter, Response
 
+from hookmill.domain.run_policy import policy_from_json
 from hookmill.presentation.filter import BacktestView, FilterTestView
 from hookmill.web.api.access import ManagementDependency, ViewerAccess
 from hookmill.web.api.bodies import BacktestRequest, FilterTestRequest
@@ -37,6 +38,11 @@ def test_filter(permission: ViewerAccess, management: ManagementDependency, body
 def backtest_filter(permission: ViewerAccess, management: ManagementDependency, body: BacktestRequest) -> Response:
     """Evaluates a trigger on the last recorded deliveries. Starts no run."""
     backtest = management.filters.backtest(
-        permission, payload_filter=body.filter, event_types=body.event, webhook_ids=body.webhook_ids, last=body.last
+        permission,
+        payload_filter=body.filter,
+        event_types=body.event,
+        webhook_ids=body.webhook_ids,
+        last=body.last,
+        policy=policy_from_json({"concurrency": body.concurrency, "debounce": body.debounce}),
     )
     return json_response(BacktestView.of(backtest))

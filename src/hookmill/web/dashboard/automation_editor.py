@@ -12,7 +12,7 @@ from hookmill.domain.filters import OPERATORS
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PACKAGE_RUNNER
-from hookmill.domain.run_policy import Priority, RunPolicy, WhenBusy
+from hookmill.domain.run_policy import NO_POLICY, Priority, RunPolicy, WhenBusy, policy_from_json
 from hookmill.domain.webhook import WebhookState
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import managing
@@ -104,6 +104,14 @@ class PolicyDraft:
             "retry": retry or None,
             "pause_after_failures": _number(self.pause_after_failures) if self.pause_after_failures else None,
         }
+
+    @property
+    def parsed(self) -> RunPolicy:
+        """The policy, or no policy if the fields are unusable. Saving them then shows the problem."""
+        try:
+            return policy_from_json(self.as_json())
+        except Invalid:
+            return NO_POLICY
 
     @property
     def has_start_rules(self) -> bool:
@@ -420,7 +428,7 @@ def _editor(
         "tree": tree,
         "offers": offers,
         "has_chosen": bool(wanted),
-        "outcome": filter_editor.outcome(context.management, may, reading, picked, by_uid),
+        "outcome": filter_editor.outcome(context.management, may, reading, picked, by_uid, draft.policy.parsed),
         "automation": automation,
         "notice": notice,
         "also_chosen": also_chosen,

@@ -11,7 +11,9 @@ from hookmill.domain.errors import Invalid, NotFound
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.payload import Json
 from hookmill.domain.permission import MayView
+from hookmill.domain.run_policy import RunPolicy
 from hookmill.management import Backtest, FilterTest, Management, evaluate_filter
+from hookmill.presentation.filter import policy_outcome
 from hookmill.web.dashboard.filter_editor.field_tree import name_shown, value_shown
 from hookmill.web.dashboard.filter_editor.typed import Reading
 
@@ -41,6 +43,11 @@ class TriggerOutcome:
     def tested(self) -> int:
         return len(self.backtest.matching) + len(self.backtest.others) if self.backtest is not None else 0
 
+    @property
+    def policy_outcome(self) -> str | None:
+        """What the run policy would do with the matching deliveries."""
+        return policy_outcome(self.backtest) if self.backtest is not None else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
@@ -69,7 +76,12 @@ class Outcome:
 
 
 def outcome(
-    management: Management, may: MayView, reading: Reading, sample: Sample | None, webhooks: Mapping[WebhookUid, Any]
+    management: Management,
+    may: MayView,
+    reading: Reading,
+    sample: Sample | None,
+    webhooks: Mapping[WebhookUid, Any],
+    policy: RunPolicy,
 ) -> Outcome | None:
     """The results of the draft, from the evaluator that triggers use. None if the draft is invalid."""
     if not reading.is_usable:
@@ -81,7 +93,7 @@ def outcome(
             chosen = sample.delivery.webhook_uid in trigger.webhook_ids
             test = evaluate_filter(trigger, sample.raw, event=sample.delivery.event, webhook_check=chosen)
         uids = [uid for uid in trigger.webhook_ids if uid in webhooks]
-        backtest = _backtest(management, may, trigger, uids) if uids else None
+        backtest = _backtest(management, may, trigger, uids, policy) if uids else None
         outcomes.append(TriggerOutcome(test=test, backtest=backtest))
     return Outcome(triggers=tuple(outcomes))
 
@@ -97,8 +109,10 @@ def would_trigger(triggers: Sequence[Trigger], sample: Sample) -> bool:
     return any(test.would_trigger for test in tests)
 
 
-def _backtest(management: Management, may: MayView, trigger: Trigger, uids: Sequence[str]) -> Backtest:
-    if trigger.takes_all:
+def _backtest(
+    management: Management, may: MayView, trigger: Trigger, uids: Sequence[str], policy: RunPolicy
+) -> Backtest:
+    if trigger.takes_all and not policy.holds_runs:
         # Every delivery matches, so their bodies are not read.
         return Backtest(matching=tuple(_newest(management, may, uids, BACKTESTED)), others=())
     return management.filters.backtest(
@@ -107,6 +121,7 @@ def _backtest(management: Management, may: MayView, trigger: Trigger, uids: Sequ
         event_types=trigger.event_types or None,
         webhook_ids=uids,
         last=BACKTESTED,
+        policy=policy,
     )
 
 
