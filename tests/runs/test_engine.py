@@ -445,6 +445,18 @@ def test_a_claimed_run_that_never_began_is_started_again(on_sqlite, monkeypatch)
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
 
 
+def test_an_idle_worker_sends_heartbeats(backlog, monkeypatch):
+    monkeypatch.setattr("hookmill.runs.engine.TIDY_SECONDS", 0.1)
+
+    def heartbeat() -> int:
+        with backlog.database.read() as tx:
+            return store.last_heartbeats(tx)[engine.executor]
+
+    with running(backlog) as engine:
+        first = heartbeat()
+        until(lambda: heartbeat() > first, "the worker sends another heartbeat")
+
+
 def test_what_ended_is_forgotten_by_the_engine(backlog, monkeypatch):
     monkeypatch.setattr("hookmill.runs.engine.TIDY_SECONDS", 2.0)
     monkeypatch.setattr("hookmill.runs.engine.RECORDS_PER_DELETION", 2)

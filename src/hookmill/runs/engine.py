@@ -397,6 +397,10 @@ class Engine:
         reconsidered_at = -math.inf
         while not self._stop_claiming.wait(TIDY_SECONDS):
             try:
+                if self._database.on_sqlite:
+                    # Only people need it there: the lock proves that no other process performs runs.
+                    with self._database.write() as tx:
+                        store.heartbeat(tx, self.executor, self._clock())
                 if time.monotonic() - reconsidered_at > RECONSIDER_SECONDS:
                     with self._database.write() as tx:
                         held_runs.reconsider_all(tx)
