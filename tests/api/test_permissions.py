@@ -65,6 +65,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("POST", f"{FACTORY}/backtests"): Row("viewer", 200, lambda at: {"filter": {"action": ["opened"]}}),
     ("GET", f"{FACTORY}/runs"): Row("viewer"),
     ("GET", f"{FACTORY}/runs/{{run}}"): Row("viewer"),
+    ("GET", f"{FACTORY}/queue"): Row("viewer"),
     ("POST", f"{FACTORY}/runs/{{run}}/cancel"): Row("manager"),
     ("GET", f"{FACTORY}/audit-log"): Row("manager"),
     ("GET", "/api/v1/audit-log"): Row("admin"),

@@ -55,6 +55,7 @@ def test_every_command_prints_json_with_names_in_snake_case(
     prints("delivery show", delivery)
     prints("delivery replay", delivery)
     prints("run list")
+    prints("run queue")
     prints("run show", run)
     prints("run log", run)
     prints("run cancel", queued)

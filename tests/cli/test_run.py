@@ -1,6 +1,8 @@
 """`hookmill run`."""
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -256,3 +258,56 @@ def test_a_finished_run_stays_as_it_is(automation: Any, delivery: str, log: Log,
 
 def test_a_run_that_is_not_there_is_named(log: Log, hookmill: Hookmill):
     assert "has no run run_" in hookmill("run", "show", "run_" + "0" * 32, ends=1).err
+
+
+# The queue
+
+
+def test_the_queue_shows_what_waits_and_warns_without_a_worker(
+    automation: Any, webhook: Any, log: Log, hookmill: Hookmill
+):
+    run = log.run(log.delivery(webhook["uid"]), automation["automation_id"])
+
+    with time_machine.travel(START_US / 1_000_000 + 60, tick=False):
+        shown = hookmill("run", "queue")
+
+    assert shown.out.splitlines() == [
+        "Running  0",
+        "Ready    1, the oldest for 1 min",
+        "Held     new 0, busy 0, debounce 0, retry 0",
+        "",
+        "There are no workers.",
+        "",
+        "WAITING  RUN                                   PRIORITY  AUTOMATION  WHY",
+        f"1 min    {run}  normal    triage      It waits for a free slot.",
+    ]
+    assert shown.err.startswith("No worker is alive, so no run starts.")
+
+
+def test_the_queue_shows_running_runs_and_their_workers(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
+    run = log.run(log.delivery(webhook["uid"]), automation["automation_id"], RunState.RUNNING, attempt=1)
+    with closing(sqlite3.connect(log.path)) as connection, connection:
+        connection.execute("UPDATE runs SET executor = 'my-host-12-ab', claimed_at = 1")
+        connection.execute("INSERT INTO executors VALUES ('my-host-12-ab', ?, ?)", (START_US, START_US))
+
+    with time_machine.travel(START_US / 1_000_000 + 20, tick=False):
+        shown = hookmill("run", "queue")
+    with time_machine.travel(START_US / 1_000_000 + 60, tick=False):
+        without_heartbeat = hookmill("run", "queue").out
+
+    assert "my-host, process 12  alive  2026-11-21 09:12:36  1" in shown.out
+    assert f"2026-11-21 09:12:36  {run}  running        1  triage      package  my-host, process 12\n" in shown.out
+    assert shown.err == ""
+    assert "my-host, process 12 (no heartbeat)" in without_heartbeat
+
+
+def test_a_long_queue_offers_the_list_of_all_runs(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
+    for _ in range(3):
+        log.run(log.delivery(webhook["uid"]), automation["automation_id"])
+
+    shown = hookmill("run", "queue", "--limit", "2").out
+    printed = hookmill("run", "queue", "--limit", "2", "--json").json
+
+    assert shown.splitlines()[-1].endswith("run list --state queued")
+    assert len(printed["waiting"]) == 2
+    assert printed["counts"]["ready"] == {"count": 3, "is_capped": False}

@@ -41,6 +41,8 @@ ROLES: Final[dict[str, tuple[str, ...]]] = {
         "GET /f/{factory}/automations/{automation}/runs",
         "GET /f/{factory}/runs",
         "GET /f/{factory}/runs/rows",
+        "GET /f/{factory}/runs/queue",
+        "GET /f/{factory}/runs/queue/rows",
         "GET /f/{factory}/runs/{run}",
         "GET /f/{factory}/runs/{run}/progress",
         "GET /f/{factory}/runs/{run}/files/{file}",

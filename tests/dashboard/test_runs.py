@@ -260,3 +260,30 @@ def test_the_pages_of_runs_look_right(
     left = started(installation, webhooks["package"])
     wait_until(installation, left, RunState.SUCCEEDED)
     check_accessibility("run-left", f"{RUNS}/{left}")
+
+
+def test_the_page_of_the_queue_looks_right(
+    check_accessibility: Any, installation: Installation, webhooks: dict[str, WebhookWithSecret], go_on: Path
+):
+    runs = [started(installation, webhooks["talks"]) for _ in range(6)]
+    wait_until(installation, runs[3], RunState.RUNNING)
+
+    check_accessibility("queue", f"{RUNS}/queue")
+    go_on.touch()
+    for run in runs:
+        wait_until(installation, run, RunState.SUCCEEDED)
+    check_accessibility("queue-empty", f"{RUNS}/queue")
+
+
+def test_the_page_of_the_queue_follows_what_happens(
+    page: Page, installation: Installation, webhooks: dict[str, WebhookWithSecret], go_on: Path
+):
+    page.goto(installation.at(f"{RUNS}/queue"))
+    expect(page.get_by_text("No runs are running.")).to_be_visible()
+
+    run = started(installation, webhooks["talks"])
+
+    expect(page.locator(f"#{run}")).to_be_visible()
+    page.locator(f"#{run}").focus()
+    go_on.touch()
+    expect(page.locator(f"#{run}")).to_have_count(0)

@@ -64,6 +64,7 @@ GIVEN: Final[Mapping[str, Mapping[str, str]]] = {
     "run export": {},
     "run list": {},
     "run log": {"run": "{run}"},
+    "run queue": {},
     "run show": {"run": "{run}"},
     "scheme list": {},
     "scheme show": {"name": "github"},

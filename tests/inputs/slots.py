@@ -152,6 +152,8 @@ QUERIES: Final[Mapping[str, tuple[str, ...]]] = {
     "/f/{factory}/deliveries/{delivery}": ("raw", "version"),
     "/f/{factory}/runs": ("webhook", "automation", "state", "before"),
     "/f/{factory}/runs/rows": ("webhook", "automation", "state", "version"),
+    "/f/{factory}/runs/queue": ("after",),
+    "/f/{factory}/runs/queue/rows": ("version",),
     "/f/{factory}/automations/new": ("webhook", "delivery"),
     "/f/{factory}/automations/{automation}": ("tried",),
     "/f/{factory}/automations/{automation}/edit": ("triggers", "delivery"),

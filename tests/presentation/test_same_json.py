@@ -150,6 +150,14 @@ def test_one_thing_has_the_same_fields(
     assert also <= {name for name, _ in printed}
 
 
+def test_the_queue_is_the_same(api_and_commands: ApiAndCommands):
+    answered, printed = api_and_commands.from_api(f"{FACTORY}/queue"), api_and_commands.from_cli("run", "queue")
+
+    assert of(printed, "waiting") == of(answered, "items") != []
+    for name in ("counts", "warning", "running", "workers"):
+        assert of(printed, name) == of(answered, name)
+
+
 def test_what_automations_make_of_a_delivery_is_the_same(api_and_commands: ApiAndCommands):
     explained = api_and_commands.from_api(f"{FACTORY}/deliveries/{{delivery}}/explanation")
 

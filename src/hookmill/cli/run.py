@@ -27,10 +27,20 @@ from hookmill.cli.session import factory_session
 from hookmill.domain.ids import delivery_id, run_id, run_key
 from hookmill.domain.run import Run, RunState
 from hookmill.domain.text import shown, shown_lines
+from hookmill.presentation.queue import (
+    QueueView,
+    WaitingRunView,
+    count_text,
+    duration_text,
+    waiting_text,
+    warning_text,
+    worker_text,
+)
 from hookmill.presentation.run import RunView, RunWithOutputView, hold_text
 from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
+    from hookmill.domain.queue import Queue, WaitingRun
     from hookmill.settings import Settings
 
 commands = typer.Typer(no_args_is_help=True, help="Runs that deliveries started, and their results.")
@@ -83,6 +93,110 @@ def list_runs(
             "before": run_id(runs[-1].id),
         }
         print_line(f"Older runs: {command_line('run list', factory, **same_options)}")
+
+
+@commands.command("queue")
+def show_queue(
+    limit: options.Limit = options.PAGE, factory: options.FactoryName = "default", json: options.AsJson = False
+) -> None:
+    """Show which runs wait and why, which runs are running, and which workers are alive."""
+    with factory_session(factory) as session:
+        queue = session.management.runs.queue(session.may, limit=limit + 1)
+    waiting = queue.waiting[:limit]
+    if json:
+        print_json(plain(QueueView.of(queue)) | {"waiting": [WaitingRunView.with_reason(each) for each in waiting]})
+        return
+    if (warning := warning_text(queue)) is not None:
+        print_error(warning)
+    counts = queue.counts
+    held = ", ".join(f"{hold.name.lower()} {count_text(count)}" for hold, count in counts.held.items())
+    oldest = counts.oldest_ready_at
+    age = f", the oldest for {duration_text(queue.read_at - oldest)}" if oldest is not None else ""
+    print_fields(
+        [
+            ("Running", count_text(counts.running)),
+            ("Ready", f"{count_text(counts.ready)}{age}"),
+            ("Held", held),
+        ]
+    )
+    print_line()
+    _print_workers(queue)
+    if queue.running:
+        print_line()
+        _print_running(queue)
+    if waiting:
+        print_line()
+        _print_waiting(waiting, queue.read_at)
+    if len(queue.waiting) > limit:
+        print_line(f"More runs wait. All of them: {command_line('run list', factory, state=RunState.QUEUED.value)}")
+
+
+def _print_workers(queue: Queue) -> None:
+    if not queue.workers:
+        print_line("There are no workers.")
+        return
+    print_table(
+        [Column("WORKER"), Column("STATE", whole=True), Column("HEARTBEAT (UTC)", whole=True), Column("SLOTS USED")],
+        [
+            (
+                worker_text(worker.executor),
+                "alive" if worker.is_alive(queue.read_at) else "no heartbeat",
+                utc(worker.last_seen_at),
+                f"{worker.claimed_runs:,}",
+            )
+            for worker in queue.workers
+        ],
+    )
+
+
+def _print_running(queue: Queue) -> None:
+    print_table(
+        [
+            Column("RUNNING SINCE (UTC)", whole=True),
+            Column("RUN", whole=True, stacked=True),
+            Column("STATE", whole=True),
+            Column("ATTEMPT", right=True),
+            Column("AUTOMATION"),
+            Column("RUNNER"),
+            Column("WORKER"),
+        ],
+        [
+            (
+                utc(running.run.started_at),
+                run_id(running.run.id),
+                _state(running.run),
+                str(running.run.attempt),
+                _automation(running.run),
+                running.run.runner,
+                worker_text(running.executor) + ("" if running.has_live_worker(queue.read_at) else " (no heartbeat)"),
+            )
+            for running in queue.running
+        ],
+    )
+    if queue.counts.running.count > len(queue.running):
+        print_line(f"The other {queue.counts.running.count - len(queue.running):,} are not listed.")
+
+
+def _print_waiting(waiting: Sequence[WaitingRun], now: int) -> None:
+    print_table(
+        [
+            Column("WAITING", whole=True),
+            Column("RUN", whole=True, stacked=True),
+            Column("PRIORITY", whole=True),
+            Column("AUTOMATION"),
+            Column("WHY"),
+        ],
+        [
+            (
+                duration_text(now - each.run.created_at),
+                run_id(each.run.id),
+                each.priority.value,
+                _automation(each.run),
+                waiting_text(each),
+            )
+            for each in waiting
+        ],
+    )
 
 
 @commands.command()

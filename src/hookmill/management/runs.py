@@ -6,10 +6,11 @@ from hookmill.domain import ids
 from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import AutomationId, DeliveryKey, RunKey
 from hookmill.domain.permission import MayManage, MayView
+from hookmill.domain.queue import Queue, QueuePosition
 from hookmill.domain.run import FailedAttempt, Run, RunState
 from hookmill.management.installation import Installation
 from hookmill.management.lookup import automation_named, delivery_of, run_of, webhook_named
-from hookmill.store import runs
+from hookmill.store import queue, runs
 
 
 class Runs:
@@ -82,3 +83,10 @@ class Runs:
             runs.request_cancel(change.tx, run.id, factory=may.factory.id, now=change.now)
             change.record("cancel", "run", ids.run_id(run.id), run.automation_name)
             return run_of(change.tx, may, run_id)
+
+    # The queue
+
+    def queue(self, may: MayView, *, after: QueuePosition | None = None, limit: int = 50) -> Queue:
+        """The factory's queue, with a page of waiting runs. `after` is the position of the previous page's last run."""
+        with self._installation.reading() as tx:
+            return queue.queue_of(tx, may.factory.id, after=after, limit=limit, now=self._installation.now())

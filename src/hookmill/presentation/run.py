@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, Self
 from msgspec import Meta
 
 from hookmill.domain.ids import delivery_id, run_id
-from hookmill.domain.moment import iso, iso_or_none
+from hookmill.domain.moment import iso, iso_or_none, utc
 from hookmill.domain.run import FailedAttempt, Hold, Run, RunState
 from hookmill.presentation.view import Timestamp, View
 
@@ -18,15 +18,24 @@ _HOLDS: Final[dict[Hold, Literal["new", "busy", "debounce", "retry"]]] = {
 }
 
 
+def run_state_text(run: Run) -> str:
+    """The state for people, with a word for why a queued run may not start yet: `queued (busy)`."""
+    if run.hold is None or run.state.is_final:
+        return run.state.value
+    return f"{run.state.value} ({_HOLDS[run.hold]})"
+
+
 def hold_text(run: Run) -> str | None:
     """Why a queued run does not start yet, for people."""
     match run.hold:
+        case Hold.NEW:
+            return "It waits until a worker applies its automation's policy."
         case Hold.BUSY:
             return "It waits until a run with the same key ends."
         case Hold.DEBOUNCE:
-            return f"It starts at {iso(run.due_at or 0)}, unless a newer delivery arrives."
+            return f"It starts at {utc(run.due_at or 0)} UTC, unless a newer delivery arrives."
         case Hold.RETRY:
-            return f"Its next attempt starts at {iso(run.due_at or 0)}."
+            return f"Its next attempt starts at {utc(run.due_at or 0)} UTC."
         case _:
             return None
 

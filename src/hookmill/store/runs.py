@@ -54,6 +54,15 @@ def run_of(tx: Transaction, key: RunKey, *, factory: FactoryId | None = None) ->
     return _run(row)
 
 
+def runs_by_keys(tx: Transaction, keys: Sequence[RunKey]) -> list[Run]:
+    """These runs, oldest first. Keys that no run has are omitted."""
+    if not keys:
+        return []
+    names = {f"run_{number}": key for number, key in enumerate(keys)}
+    rows = tx.all(f"{_RUN} WHERE runs.id IN ({', '.join(f':{name}' for name in names)}) ORDER BY runs.id", **names)
+    return [_run(row) for row in rows]
+
+
 def page_of_runs(
     tx: Transaction,
     *,
@@ -194,11 +203,7 @@ def newest_by_automation(tx: Transaction, factory: FactoryId) -> dict[Automation
     newest: dict[str, bytes] = {}
     for row in rows:
         newest[row["automation_id"]] = max(bytes(row["id"]), newest.get(row["automation_id"], b""))
-    if not newest:
-        return {}
-    keys = {f"run_{number}": key for number, key in enumerate(newest.values())}
-    run_rows = tx.all(f"{_RUN} WHERE runs.id IN ({', '.join(f':{name}' for name in keys)})", **keys)
-    return {run.automation_id: run for run in map(_run, run_rows)}
+    return {run.automation_id: run for run in runs_by_keys(tx, [RunKey(key) for key in newest.values()])}
 
 
 def oldest_runs(

@@ -22,6 +22,7 @@ from hookmill.web.api import (
     factories,
     filters,
     problems,
+    queue,
     reference,
     runs,
     secrets,
@@ -78,7 +79,7 @@ def application() -> FastAPI:
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    for module in (factories, webhooks, secrets, automations, deliveries, filters, runs, audit, team, reference):
+    for module in (factories, webhooks, secrets, automations, deliveries, filters, runs, queue, audit, team, reference):
         app.include_router(module.routes, prefix=PREFIX)
     methods_by_path = _allowed_methods(app)
 

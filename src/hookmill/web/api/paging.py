@@ -8,6 +8,8 @@ from typing import Annotated, Generic, TypeVar
 
 from msgspec import Meta
 
+from hookmill.domain.errors import Invalid
+from hookmill.domain.queue import QueuePosition
 from hookmill.presentation.view import View
 from hookmill.web.api.problems import ApiError, invalid_parameter
 
@@ -67,6 +69,22 @@ def key_from(cursor: str | None) -> bytes | None:
     if len(sort_key) != 1 or len(key) != 16:
         raise _invalid_cursor()
     return key
+
+
+def queue_cursor(position: QueuePosition) -> str:
+    """The cursor for the waiting runs of a queue."""
+    return cursor_after(position.as_text())
+
+
+def queue_position_from(cursor: str | None) -> QueuePosition | None:
+    """The position in a cursor of `queue_cursor`. Raises `ApiError`."""
+    if cursor is None:
+        return None
+    try:
+        (text,) = _sort_key_from(cursor)
+        return QueuePosition.parse(str(text))
+    except (Invalid, ValueError):
+        raise _invalid_cursor() from None
 
 
 def _sort_key_from(cursor: str) -> tuple[str | int, ...]:

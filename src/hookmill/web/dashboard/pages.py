@@ -12,6 +12,7 @@ from hookmill.domain.delivery import Label
 from hookmill.domain.permission import MayManage
 from hookmill.presentation.automation import state_text
 from hookmill.presentation.delivery import details
+from hookmill.presentation.queue import count_text, duration_text, waiting_text, worker_text
 from hookmill.web.dashboard.urls import url
 
 if TYPE_CHECKING:
@@ -115,6 +116,10 @@ def _environment_of_pages() -> Environment:
         delivery_id=ids.delivery_id,
         run_id=ids.run_id,
         state_text=state_text,
+        counted=count_text,
+        duration=duration_text,
+        waiting_text=waiting_text,
+        worker=worker_text,
         label_class=lambda label: LABEL_CLASSES[label],
         listed=lambda delivery: details(delivery, of_lists=True),
     )

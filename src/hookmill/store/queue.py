@@ -1,0 +1,168 @@
+"""Reads a factory's queue.
+
+It is read with index scans of at most `COUNTED_MAX` entries. So their time does not depend on the number of
+runs. Conditions repeat the WHERE of partial indexes; otherwise, the indexes are not used.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from hookmill.domain.ids import FactoryId, RunKey, time_of
+from hookmill.domain.queue import (
+    COUNTED_MAX,
+    RUNNING_MAX,
+    Queue,
+    QueueCounts,
+    QueuePosition,
+    RunCount,
+    RunningRun,
+    WaitingRun,
+    Worker,
+)
+from hookmill.domain.run import Hold
+from hookmill.domain.run_policy import Priority
+from hookmill.store import dialect
+from hookmill.store import runs as runs_
+from hookmill.store.database import Row, Transaction
+
+READY: Final = "finished_at IS NULL AND claimed_at IS NULL AND hold IS NULL"
+HELD: Final = "finished_at IS NULL AND hold IS NOT NULL"
+CLAIMED: Final = "finished_at IS NULL AND executor IS NOT NULL"
+
+
+def queue_of(tx: Transaction, factory: FactoryId, *, after: QueuePosition | None, limit: int, now: int) -> Queue:
+    """The queue, with a page of waiting runs. `after` is the position of the previous page's last run."""
+    dialect.plan_for_values(tx)
+    # As many rows as all workers have slots.
+    claimed = tx.all(f"SELECT id, factory_id, executor FROM runs WHERE {CLAIMED} ORDER BY executor")
+    executors = tx.all("SELECT id, started_at, last_seen_at FROM executors ORDER BY id")
+    own = sorted((row for row in claimed if row["factory_id"] == factory), key=lambda row: bytes(row["id"]))
+    return Queue(
+        counts=_counts(tx, factory, running=len(own)),
+        running=_running(tx, own[:RUNNING_MAX], {row["id"]: row["last_seen_at"] for row in executors}),
+        workers=_workers(executors, Counter(row["executor"] for row in claimed)),
+        waiting=_waiting(tx, factory, after, limit),
+        read_at=now,
+    )
+
+
+def _counts(tx: Transaction, factory: FactoryId, *, running: int) -> QueueCounts:
+    ready = tx.one(
+        f"SELECT COUNT(*) AS runs FROM (SELECT 1 FROM runs WHERE factory_id = :factory AND {READY} LIMIT :most) AS r",
+        factory=factory,
+        most=COUNTED_MAX + 1,
+    )
+    # One scan for all reasons: a scan for a rare one would not be bounded.
+    held = tx.all(
+        f"""
+        SELECT hold, COUNT(*) AS runs
+        FROM (SELECT hold FROM runs WHERE factory_id = :factory AND {HELD} ORDER BY id LIMIT :most) AS h
+        GROUP BY hold
+        """,
+        factory=factory,
+        most=COUNTED_MAX + 1,
+    )
+    by_hold = {row["hold"]: int(row["runs"]) for row in held}
+    is_capped = sum(by_hold.values()) > COUNTED_MAX
+    return QueueCounts(
+        running=_capped(running),
+        ready=_capped(int(ready["runs"]) if ready is not None else 0),
+        held={hold: RunCount(count=min(by_hold.get(int(hold), 0), COUNTED_MAX), is_capped=is_capped) for hold in Hold},
+        oldest_ready_at=_oldest_ready_at(tx, factory),
+    )
+
+
+def _capped(count: int) -> RunCount:
+    return RunCount(count=min(count, COUNTED_MAX), is_capped=count > COUNTED_MAX)
+
+
+def _oldest_ready_at(tx: Transaction, factory: FactoryId) -> int | None:
+    oldest = [
+        tx.one(
+            f"""
+            SELECT id FROM runs
+            WHERE factory_id = :factory AND priority = :rank AND {READY}
+            ORDER BY id
+            LIMIT 1
+            """,
+            factory=factory,
+            rank=priority.rank,
+        )
+        for priority in Priority
+    ]
+    return min((time_of(bytes(row["id"])) for row in oldest if row is not None), default=None)
+
+
+def _running(tx: Transaction, claimed: Sequence[Row], heartbeats: Mapping[str, int]) -> list[RunningRun]:
+    executors = {RunKey(bytes(row["id"])): row["executor"] for row in claimed}
+    return [
+        RunningRun(run=run, executor=executors[run.id], last_seen_at=heartbeats.get(executors[run.id]))
+        for run in runs_.runs_by_keys(tx, list(executors))
+    ]
+
+
+def _workers(executors: Sequence[Row], claimed: Mapping[str, int]) -> list[Worker]:
+    return [
+        Worker(
+            executor=row["id"],
+            started_at=row["started_at"],
+            last_seen_at=row["last_seen_at"],
+            claimed_runs=claimed.get(row["id"], 0),
+        )
+        for row in executors
+    ]
+
+
+def _waiting(tx: Transaction, factory: FactoryId, after: QueuePosition | None, limit: int) -> list[WaitingRun]:
+    rows: list[Row] = []
+    if after is None or not after.is_held:
+        rows += tx.all(
+            f"""
+            SELECT id, priority, NULL AS waits_behind
+            FROM runs
+            WHERE factory_id = :factory AND {READY} AND (priority, id) > (:rank, :after)
+            ORDER BY priority, id
+            LIMIT :limit
+            """,
+            factory=factory,
+            rank=after.rank if after is not None else -1,
+            after=after.run if after is not None else b"",
+            limit=limit,
+        )
+    if len(rows) < limit:
+        rows += tx.all(
+            f"""
+            SELECT id, priority, CASE WHEN hold = {Hold.BUSY:d} THEN COALESCE(
+                {_oldest_with_key("hold IS NULL")}, {_oldest_with_key(f"hold = {Hold.RETRY:d}")}
+            ) END AS waits_behind
+            FROM runs
+            WHERE factory_id = :factory AND {HELD} AND id > :after
+            ORDER BY id
+            LIMIT :limit
+            """,
+            factory=factory,
+            after=after.run if after is not None and after.is_held else b"",
+            limit=limit - len(rows),
+        )
+    by_key = {RunKey(bytes(row["id"])): row for row in rows}
+    runs = {run.id: run for run in runs_.runs_by_keys(tx, list(by_key))}
+    return [
+        WaitingRun(
+            run=runs[key],
+            priority=list(Priority)[row["priority"]],
+            waits_behind=RunKey(bytes(row["waits_behind"])) if row["waits_behind"] is not None else None,
+        )
+        for key, row in by_key.items()
+    ]
+
+
+def _oldest_with_key(condition: str) -> str:
+    """A subquery for the oldest unfinished run with the key of a held run. It reads one entry of an index. With OR
+    instead of two subqueries, it could read all active runs of the key."""
+    return f"""(
+        SELECT active.id FROM runs active
+        WHERE active.run_key = runs.run_key AND active.finished_at IS NULL AND active.{condition}
+        ORDER BY active.hold, active.id
+        LIMIT 1
+    )"""

@@ -1,0 +1,74 @@
+"""The queue through the API."""
+
+from typing import Any
+
+import pytest
+
+from hookmill.store import runs as store
+from hookmill.store.runs import ExecutorId
+from tests.api.client import Api, Stocked
+
+QUEUE = "/factories/default/queue"
+WORKER = ExecutorId("worker-host-4711-0a1b2c3d")
+
+
+@pytest.fixture
+def queued(api: Api, stocked: Stocked) -> list[str]:
+    """The ids of five runs, oldest first."""
+    for number in range(4):
+        answer = api.world.post(stocked.webhook, b'{"action": "opened", "n": %d}' % number)
+        assert answer.status == 202
+    return [run["run_id"] for run in reversed(api.get("/factories/default/runs").json["items"])]
+
+
+def claim(api: Api, most: int) -> None:
+    with api.world.database.write() as tx:
+        now = api.world.clock()
+        store.heartbeat(tx, WORKER, now)
+        for each in store.claim(tx, executor=WORKER, most=most, after="", now=now):  # type: ignore[arg-type]
+            store.begin_attempt(tx, each.run, executor=WORKER, now=now)
+
+
+def test_the_queue_has_counts_running_runs_and_workers(api: Api, queued: list[str]):
+    claim(api, 1)
+
+    answer = api.get(QUEUE)
+
+    assert answer.status == 200
+    found = answer.json
+    assert found["counts"]["running"] == {"count": 1, "is_capped": False}
+    assert found["counts"]["ready"] == {"count": 4, "is_capped": False}
+    assert found["counts"]["oldest_ready_at"] is not None
+    assert found["warning"] is None
+    (running,) = found["running"]
+    assert (running["run_id"], running["host"], running["pid"]) == (queued[0], "worker-host", 4711)
+    assert running["worker_is_alive"]
+    (worker,) = found["workers"]
+    assert (worker["executor"], worker["is_alive"], worker["claimed_runs"]) == (WORKER, True, 1)
+
+
+def test_waiting_runs_come_in_pages_with_their_reasons(api: Api, queued: list[str]):
+    items: list[Any] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = api.get(f"{QUEUE}?limit=2" + (f"&cursor={cursor}" if cursor else "")).json
+        items += page["items"]
+        cursor = page["next_cursor"]
+
+    assert [item["run_id"] for item in items] == queued
+    assert {item["waiting_reason"] for item in items} == {"It waits for a free slot."}
+    assert {(item["priority"], item["waits_behind"]) for item in items} == {("normal", None)}
+
+
+def test_a_queue_without_workers_has_a_warning(api: Api, queued: list[str]):
+    assert len(queued) == 5
+    assert api.get(QUEUE).json["warning"].startswith("No worker is alive, so no run starts.")
+
+
+def test_a_cursor_of_another_list_is_refused(api: Api, queued: list[str]):
+    other = api.get("/factories/default/runs?limit=1").json["next_cursor"]
+
+    refused = api.get(f"{QUEUE}?cursor={other}")
+
+    assert (refused.status, refused.json["code"]) == (422, "invalid")
+    assert len(queued) == 5
