@@ -96,11 +96,12 @@ def test_a_costly_operation_that_fails_leaves_its_place(api: Api):
     assert [answer.status for answer in answers] == [404, 404, 404]
 
 
-def test_what_evaluates_filters_or_reads_every_prompt_is_expensive():
+def test_what_evaluates_filters_or_reads_or_cancels_many_is_expensive():
     assert {(each.method, each.path.rpartition("/")[2]) for each in operations(application()) if each.is_expensive} == {
         ("GET", "automations"),
         ("GET", "explanation"),
         ("POST", "replay"),
         ("POST", "filter-tests"),
         ("POST", "backtests"),
+        ("POST", "cancel"),
     }

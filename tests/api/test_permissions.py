@@ -66,6 +66,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", f"{FACTORY}/runs"): Row("viewer"),
     ("GET", f"{FACTORY}/runs/{{run}}"): Row("viewer"),
     ("GET", f"{FACTORY}/queue"): Row("viewer"),
+    ("POST", f"{FACTORY}/runs/cancel"): Row("manager", 200, lambda _: {"all": True}),
     ("POST", f"{FACTORY}/runs/{{run}}/cancel"): Row("manager"),
     ("GET", f"{FACTORY}/audit-log"): Row("manager"),
     ("GET", "/api/v1/audit-log"): Row("admin"),

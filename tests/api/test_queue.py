@@ -72,3 +72,46 @@ def test_a_cursor_of_another_list_is_refused(api: Api, queued: list[str]):
 
     assert (refused.status, refused.json["code"]) == (422, "invalid")
     assert len(queued) == 5
+
+
+# Cancelling many runs
+
+
+def cancel(api: Api, **body: Any) -> Any:
+    return api.post("/factories/default/runs/cancel", body)
+
+
+def test_all_runs_are_cancelled(api: Api, queued: list[str]):
+    claim(api, 1)
+
+    answer = cancel(api, all=True)
+
+    assert (answer.status, answer.json) == (200, {"cancelled": 4, "stopping": 1})
+    states = {run["run_id"]: run["state"] for run in api.get("/factories/default/runs").json["items"]}
+    assert states == dict.fromkeys(queued[1:], "cancelled") | {queued[0]: "running"}
+
+
+def test_conditions_restrict_the_runs(api: Api, stocked: Stocked, queued: list[str]):
+    uid = stocked.webhook.webhook.uid
+
+    assert cancel(api, webhook=uid, state="running").json == {"cancelled": 0, "stopping": 0}
+    assert cancel(api, webhook=uid, automation="reader of default").json == {"cancelled": len(queued), "stopping": 0}
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, ""),
+        ({"all": False}, ""),
+        ({"automation": None}, ""),
+        ({"all": True, "state": "queued"}, "/all"),
+        ({"state": "failed"}, "/state"),
+        ({"everything": True}, "/everything"),
+    ],
+)
+def test_a_body_without_clear_conditions_is_refused(api: Api, queued: list[str], body: dict[str, Any], pointer: str):
+    refused = cancel(api, **body)
+
+    assert refused.status == 422
+    assert refused.json["errors"][0]["pointer"] == pointer
+    assert api.get(QUEUE).json["counts"]["ready"]["count"] == len(queued)

@@ -59,6 +59,7 @@ def test_every_command_prints_json_with_names_in_snake_case(
     prints("run show", run)
     prints("run log", run)
     prints("run cancel", queued)
+    prints("run cancel", "--all", "--yes")
     prints("filter test", "--delivery", delivery, "--filter", '{"action": ["opened"]}')
     prints("filter backtest", "--filter", '{"action": ["closed"]}')
     prints("scheme list")

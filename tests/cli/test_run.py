@@ -311,3 +311,49 @@ def test_a_long_queue_offers_the_list_of_all_runs(automation: Any, webhook: Any,
     assert shown.splitlines()[-1].endswith("run list --state queued")
     assert len(printed["waiting"]) == 2
     assert printed["counts"]["ready"] == {"count": 3, "is_capped": False}
+
+
+# Cancelling many runs
+
+
+def test_many_runs_are_cancelled_after_a_question_with_their_number(
+    automation: Any, webhook: Any, log: Log, hookmill: Hookmill
+):
+    for _ in range(2):
+        log.run(log.delivery(webhook["uid"]), automation["automation_id"])
+    log.run(log.delivery(webhook["uid"]), automation["automation_id"], RunState.SUCCEEDED, attempt=1)
+
+    refused = hookmill("run", "cancel", "--automation", "triage", stdin=b"n\n", ends=1)
+    cancelled = hookmill("run", "cancel", "--automation", "triage", stdin=b"y\n")
+    again = hookmill("run", "cancel", "--all", "--yes")
+
+    assert "Cancel 2 runs?" in refused.err
+    assert cancelled.out.strip() == "2 cancelled, 0 being cancelled."
+    assert again.out == "No unfinished runs match. Nothing was changed.\n"
+
+
+@pytest.mark.parametrize("options", [("--state", "queued"), ("--webhook", "source"), ("--all",)])
+def test_runs_are_cancelled_by_each_condition(
+    automation: Any, webhook: Any, log: Log, hookmill: Hookmill, options: tuple[str, ...]
+):
+    log.run(log.delivery(webhook["uid"]), automation["automation_id"])
+
+    assert hookmill("run", "cancel", *options, "--yes", "--json").json == {"cancelled": 1, "stopping": 0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((), "give a run, or at least one of --automation, --webhook, --state and --all"),
+        (("run_0192f0c1aabbccddeeff001122334455", "--all"), "give a run or conditions, not both"),
+        (("--all", "--json"), "give --yes as well"),
+        (("--all", "--state", "queued", "--yes"), "Choose conditions or all runs, not both."),
+        (("--state", "failed"), "'failed' is not one of 'queued', 'running'"),
+    ],
+)
+def test_a_cancellation_without_clear_conditions_is_refused(
+    automation: Any, hookmill: Hookmill, arguments: tuple[str, ...], problem: str
+):
+    with_choice = "--all" in arguments and "--state" in arguments
+
+    assert problem in hookmill("run", "cancel", *arguments, ends=1 if with_choice else 2).err

@@ -71,6 +71,8 @@ ROLES: Final[dict[str, tuple[str, ...]]] = {
         "GET /f/{factory}/automations/{automation}/delete",
         "POST /f/{factory}/automations/{automation}/delete",
         "POST /f/{factory}/runs/{run}/cancel",
+        "GET /f/{factory}/runs/queue/cancel",
+        "POST /f/{factory}/runs/queue/cancel",
         "GET /f/{factory}/secrets",
         "POST /f/{factory}/secrets",
         "GET /f/{factory}/secrets/{name}",

@@ -127,3 +127,52 @@ def test_an_open_page_gets_nothing_while_nothing_changes(dashboard: Dashboard, v
 
 def test_an_unusable_position_is_refused(viewer: Visitor):
     assert viewer.get(f"{QUEUE}?after=run_1").status == 422
+
+
+# Cancelling
+
+
+@pytest.fixture
+def manager(dashboard: Dashboard) -> Visitor:
+    return dashboard.member("manager@example.com", roles={"default": Role.MANAGER})
+
+
+def test_waiting_runs_are_cancelled_after_a_confirmation(dashboard: Dashboard, manager: Visitor):
+    arrive(dashboard, 2, concurrency={})
+    work(dashboard, most=1)
+    arrive(dashboard, 2)
+    link = [each.attributes["href"] for each in Elements(manager.get(QUEUE).body).named("a")]
+
+    question = text_of(manager, f"{QUEUE}/cancel")
+    answer = manager.post(f"{QUEUE}/cancel", {"automation": ""})
+
+    assert f"{QUEUE}/cancel" in link
+    assert "3 runs wait in this factory." in question
+    assert answer.status == 303
+    shown = text_of(manager, answer.headers["location"])
+    assert "3 waiting runs were cancelled." in shown
+    assert "1 running 0 ready" in shown
+    assert "No runs wait." in shown
+
+
+def test_waiting_runs_of_one_automation_are_cancelled(dashboard: Dashboard, manager: Visitor):
+    arrive(dashboard, 2)
+    arrive(dashboard, 3)
+    [first, _] = dashboard.management.automations.all(dashboard.world.may)
+
+    location = manager.post(f"{QUEUE}/cancel", {"automation": first.id}).headers["location"]
+
+    shown = text_of(manager, location)
+    assert "2 waiting runs were cancelled." in shown
+    assert "0 running 3 ready" in shown
+
+
+def test_a_viewer_is_not_offered_to_cancel(dashboard: Dashboard, viewer: Visitor):
+    arrive(dashboard, 1)
+
+    assert "Cancel waiting runs" not in text_of(viewer)
+
+
+def test_a_number_in_the_address_is_shown_only_as_a_number(dashboard: Dashboard, viewer: Visitor):
+    assert "were cancelled" not in text_of(viewer, f"{QUEUE}?cancelled=many")
+    assert "1 waiting run was cancelled." in text_of(viewer, f"{QUEUE}?cancelled=1")

@@ -269,6 +269,7 @@ def test_the_page_of_the_queue_looks_right(
     wait_until(installation, runs[3], RunState.RUNNING)
 
     check_accessibility("queue", f"{RUNS}/queue")
+    check_accessibility("queue-cancel", f"{RUNS}/queue/cancel")
     go_on.touch()
     for run in runs:
         wait_until(installation, run, RunState.SUCCEEDED)

@@ -24,6 +24,9 @@ EXCLUSIVE: Final = (
     {"--webhook", "--triggers-file"},
     {"--delivery", "--body"},
     {"--body", "--data"},
+    {"identifier", "--automation"},
+    {"identifier", "--webhook"},
+    {"identifier", "--state"},
 )
 GIVEN: Final[Mapping[str, Mapping[str, str]]] = {
     "apply": {"folder": "nothing"},
@@ -60,7 +63,7 @@ GIVEN: Final[Mapping[str, Mapping[str, str]]] = {
     "member role": {"email": "ada@example.com", "role": "viewer"},
     "migrate": {},
     "plan": {"folder": "nothing"},
-    "run cancel": {"run": "{run}"},
+    "run cancel": {"identifier": "{run}"},
     "run export": {},
     "run list": {},
     "run log": {"run": "{run}"},
@@ -97,7 +100,7 @@ ALSO: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
 """What an option needs beside it."""
 OF_ALL: Final = {"audit list", "automation create", "key create", "webhook list"}
 """The commands that stand for all in what `--factory` takes, which is one option."""
-ASKING: Final = {"key revoke", "member remove", "secret delete", "webhook delete"}
+ASKING: Final = {"key revoke", "member remove", "run cancel", "secret delete", "webhook delete"}
 READING: Final = (
     ("automation create", "--prompt-file"),
     ("automation create", "--filter-file"),

@@ -92,6 +92,7 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
             **_POLICY,
         }
     ],
+    "cancel_runs": [{"automation": "reader of default", "webhook": "{uid}", "state": "running"}, {"all": False}],
     "replay_delivery": [{"automation": "reader of default"}],
     "test_filter": [{"delivery_id": "{delivery}", "filter": _FILTER, "event": ["push"], "webhook_ids": ["{uid}"]}],
     "backtest_filter": [
@@ -152,7 +153,7 @@ QUERIES: Final[Mapping[str, tuple[str, ...]]] = {
     "/f/{factory}/deliveries/{delivery}": ("raw", "version"),
     "/f/{factory}/runs": ("webhook", "automation", "state", "before"),
     "/f/{factory}/runs/rows": ("webhook", "automation", "state", "version"),
-    "/f/{factory}/runs/queue": ("after",),
+    "/f/{factory}/runs/queue": ("after", "cancelled"),
     "/f/{factory}/runs/queue/rows": ("version",),
     "/f/{factory}/automations/new": ("webhook", "delivery"),
     "/f/{factory}/automations/{automation}": ("tried",),

@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 from codecs import getincrementaldecoder
 from collections.abc import Sequence
+from enum import StrEnum
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from hookmill.cli import export, options
+from hookmill.cli import export, inputs, options
 from hookmill.cli.output import (
     Column,
     command_line,
+    confirm,
+    count,
     on_terminal,
     print_error,
     print_fields,
@@ -28,6 +31,7 @@ from hookmill.domain.ids import delivery_id, run_id, run_key
 from hookmill.domain.run import Run, RunState
 from hookmill.domain.text import shown, shown_lines
 from hookmill.presentation.queue import (
+    CancelledRunsView,
     QueueView,
     WaitingRunView,
     count_text,
@@ -50,6 +54,11 @@ LOG_BYTES_MAX: Final = 1_048_576
 """The limit for output in JSON, which has its last part."""
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, run_….", show_default=False)]
+
+
+class UnfinishedState(StrEnum):
+    QUEUED = RunState.QUEUED.value
+    RUNNING = RunState.RUNNING.value
 
 
 @commands.command("list")
@@ -291,8 +300,29 @@ def _print_log(run: Run, file: str | None, output: str | None, size: int, *, is_
 
 
 @commands.command()
-def cancel(identifier: RunArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Cancel a run. A queued run ends immediately, a running one when its process has ended."""
+def cancel(
+    identifier: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="The run's id, run_….", show_default=False)
+    ] = None,
+    automation: Annotated[
+        str | None, typer.Option(metavar="AUTOMATION", help="Unfinished runs of this automation (name or id).")
+    ] = None,
+    webhook: Annotated[
+        str | None, typer.Option(metavar="WEBHOOK", help="Unfinished runs for this webhook (name or uid).")
+    ] = None,
+    state: Annotated[UnfinishedState | None, typer.Option(help="Runs in this state.")] = None,
+    all_runs: Annotated[bool, typer.Option("--all", help="All unfinished runs of the factory.")] = False,
+    yes: options.Yes = False,
+    factory: options.FactoryName = "default",
+    json: options.AsJson = False,
+) -> None:
+    """Cancel a run, or all that meet every condition. Queued runs end immediately, running ones with their process."""
+    if identifier is None:
+        run_state = RunState(state) if state is not None else None
+        _cancel_many(factory, json, yes, webhook=webhook, automation=automation, state=run_state, all_runs=all_runs)
+        return
+    if automation is not None or webhook is not None or state is not None or all_runs:
+        raise typer.BadParameter("give a run or conditions, not both")
     with factory_session(factory) as session:
         run = session.management.runs.cancel(session.may, identifier)
     if json:
@@ -303,6 +333,39 @@ def cancel(identifier: RunArgument, factory: options.FactoryName = "default", js
         return
     show_command = command_line(f"run show {run_id(run.id)}", factory)
     print_line(f"Run {run_id(run.id)} is being cancelled. To see its state: {show_command}")
+
+
+def _cancel_many(
+    factory: str,
+    json: bool,
+    yes: bool,
+    *,
+    webhook: str | None,
+    automation: str | None,
+    state: RunState | None,
+    all_runs: bool,
+) -> None:
+    if not (webhook is not None or automation is not None or state is not None or all_runs):
+        raise typer.BadParameter("give a run, or at least one of --automation, --webhook, --state and --all")
+    inputs.require_yes_with_json(json, yes)
+    with factory_session(factory) as session:
+        runs = session.management.runs
+        if not yes:
+            number = runs.count_to_cancel(
+                session.may, webhook=webhook, automation=automation, state=state, all_runs=all_runs
+            )
+            if number:
+                confirm(f"Cancel {count(number, 'run')}?")
+        result = runs.cancel_many(session.may, webhook=webhook, automation=automation, state=state, all_runs=all_runs)
+    if json:
+        print_json(CancelledRunsView.of(result))
+        return
+    if not result.cancelled and not result.stopping:
+        print_line("No unfinished runs match. Nothing was changed.")
+        return
+    print_line(f"{result.cancelled:,} cancelled, {result.stopping:,} being cancelled.")
+    if result.stopping:
+        print_line(f"To see what is still running: {command_line('run queue', factory)}")
 
 
 @commands.command("export")

@@ -126,6 +126,16 @@ class Queue:
         return any(worker.is_alive(self.read_at) for worker in self.workers)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelledRuns:
+    """The result of cancelling many runs."""
+
+    cancelled: int
+    """Queued runs, which have ended."""
+    stopping: int
+    """Running runs, which end as soon as their commands have ended."""
+
+
 def is_recent_heartbeat(last_seen_at: int, now: int) -> bool:
     return now - last_seen_at <= HEARTBEAT_SECONDS_MAX * 1_000_000
 

@@ -1,16 +1,23 @@
 """Operations on runs: list, read and cancel them."""
 
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
 
 from hookmill.domain import ids
-from hookmill.domain.errors import Conflict
+from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.ids import AutomationId, DeliveryKey, RunKey
 from hookmill.domain.permission import MayManage, MayView
-from hookmill.domain.queue import Queue, QueuePosition
+from hookmill.domain.queue import CancelledRuns, Queue, QueuePosition
 from hookmill.domain.run import FailedAttempt, Run, RunState
 from hookmill.management.installation import Installation
 from hookmill.management.lookup import automation_named, delivery_of, run_of, webhook_named
-from hookmill.store import queue, runs
+from hookmill.store import cancellation, queue, runs
+from hookmill.store.cancellation import RunFilter
+from hookmill.store.database import Transaction
+
+REST_SECONDS: Final = 0.02
+"""The time between two transactions that cancel runs, so that deliveries don't wait for all of them."""
 
 
 class Runs:
@@ -90,3 +97,108 @@ class Runs:
         """The factory's queue, with a page of waiting runs. `after` is the position of the previous page's last run."""
         with self._installation.reading() as tx:
             return queue.queue_of(tx, may.factory.id, after=after, limit=limit, now=self._installation.now())
+
+    def count_to_cancel(
+        self,
+        may: MayView,
+        *,
+        webhook: str | None = None,
+        automation: str | None = None,
+        state: RunState | None = None,
+        all_runs: bool = False,
+    ) -> int:
+        """How many runs `cancel_many` would cancel now."""
+        _require_filter(webhook, automation, state, all_runs)
+        with self._installation.reading() as tx:
+            run_filter = _run_filter(tx, may, webhook, automation, state)
+            return cancellation.count_to_cancel(tx, run_filter) if run_filter is not None else 0
+
+    def cancel_many(
+        self,
+        may: MayManage,
+        *,
+        webhook: str | None = None,
+        automation: str | None = None,
+        state: RunState | None = None,
+        all_runs: bool = False,
+    ) -> CancelledRuns:
+        """Cancel the unfinished runs that meet every condition, or with `all_runs`, all of the factory.
+
+        `state` is queued or running. Runs that are created meanwhile are not cancelled. The runs are cancelled in
+        several transactions. The audit log has the conditions, and the number of runs that met them at the start.
+        """
+        _require_filter(webhook, automation, state, all_runs)
+        with self._installation.reading() as tx:
+            run_filter = _run_filter(tx, may, webhook, automation, state)
+            if run_filter is None or not (count := cancellation.count_to_cancel(tx, run_filter)):
+                return CancelledRuns(cancelled=0, stopping=0)
+            conditions = _conditions(tx, may, webhook, automation, state)
+        # The line precedes the changes, so that no failure leaves a change without its line.
+        with self._installation.changing(may) as change:
+            change.record("cancel_runs", "factory", may.factory.id, may.factory.name, **conditions, runs=count)
+        cancelled = stopping = 0
+        # A run may move to another part of the queue meanwhile. Each run is counted once, so this ends.
+        while batches := list(self._cancel_each(run_filter)):
+            cancelled += sum(batch.cancelled for batch in batches)
+            stopping += sum(batch.stopping for batch in batches)
+        return CancelledRuns(cancelled=cancelled, stopping=stopping)
+
+    def _cancel_each(self, run_filter: RunFilter) -> Iterator[CancelledRuns]:
+        """Cancel the runs part by part, and yield each batch that changed something."""
+        for part in cancellation.parts_with(run_filter.state):
+            after = None
+            while True:
+                # Read outside the writing transaction: a filter may skip many runs.
+                with self._installation.reading() as tx:
+                    batch = cancellation.next_to_cancel(tx, run_filter, part, after=after)
+                if not batch:
+                    break
+                with self._installation.writing_unaudited() as tx:
+                    result = cancellation.request_cancel_of(
+                        tx,
+                        [each.run for each in batch],
+                        part,
+                        state=run_filter.state,
+                        now=self._installation.now(),
+                    )
+                if result.cancelled or result.stopping:
+                    yield result
+                if len(batch) < cancellation.BATCH:
+                    break
+                after = batch[-1]
+                time.sleep(REST_SECONDS)
+
+
+def _require_filter(webhook: str | None, automation: str | None, state: RunState | None, all_runs: bool) -> None:
+    if state is not None and state.is_final:
+        raise Invalid(f"Runs in the state {state.value} have ended. Choose queued or running.", pointer="/state")
+    has_filter = webhook is not None or automation is not None or state is not None
+    if all_runs and has_filter:
+        raise Invalid("Choose conditions or all runs, not both.", pointer="/all")
+    if not (all_runs or has_filter):
+        raise Invalid("Choose at least one of automation, webhook and state, or all runs.", pointer="")
+
+
+def _run_filter(
+    tx: Transaction, may: MayView, webhook: str | None, automation: str | None, state: RunState | None
+) -> RunFilter | None:
+    """The filter for the runs that exist now; None if there are no runs. Raises `NotFound`."""
+    webhook_no = webhook_named(tx, may, webhook).no if webhook is not None else None
+    automation_id = automation_named(tx, may, automation).id if automation is not None else None
+    newest = cancellation.newest_run(tx)
+    if newest is None:
+        return None
+    return RunFilter(
+        factory=may.factory.id, newest=newest, automation=automation_id, webhook_no=webhook_no, state=state
+    )
+
+
+def _conditions(
+    tx: Transaction, may: MayView, webhook: str | None, automation: str | None, state: RunState | None
+) -> dict[str, str]:
+    """The conditions for the audit log, with names instead of ids."""
+    return {
+        **({"automation": automation_named(tx, may, automation).name} if automation is not None else {}),
+        **({"webhook": webhook_named(tx, may, webhook).name} if webhook is not None else {}),
+        **({"state": state.value} if state is not None else {}),
+    }

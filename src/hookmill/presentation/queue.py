@@ -9,6 +9,7 @@ from hookmill.domain.moment import iso, iso_or_none
 from hookmill.domain.queue import (
     COUNTED_MAX,
     RUNNING_MAX,
+    CancelledRuns,
     Queue,
     QueueCounts,
     RunCount,
@@ -173,3 +174,12 @@ class QueueView(View, frozen=True):
             running=[RunningRunView.with_worker(running, queue.read_at) for running in queue.running],
             workers=[WorkerView.of(worker, queue.read_at) for worker in queue.workers],
         )
+
+
+class CancelledRunsView(View, frozen=True):
+    cancelled: Annotated[int, Meta(description="Queued runs, which have ended.")]
+    stopping: Annotated[int, Meta(description="Running runs, which end as soon as their commands have ended.")]
+
+    @classmethod
+    def of(cls, result: CancelledRuns) -> Self:
+        return cls(cancelled=result.cancelled, stopping=result.stopping)

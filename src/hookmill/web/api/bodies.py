@@ -1,6 +1,6 @@
 """The request bodies of the API, field by field. The API rejects unknown fields."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StringConstraints
 
@@ -8,6 +8,7 @@ from hookmill.domain.automation import EVENT_TYPES_MAX, PROMPT_CHARACTERS_MAX, T
 from hookmill.domain.filters import CONDITIONS_MAX
 from hookmill.domain.limits import BACKTEST_MAX
 from hookmill.domain.permission import Role
+from hookmill.domain.run import RunState
 from hookmill.domain.run_policy import FAILURES_MAX, LIMIT_MAX
 from hookmill.domain.webhook import AuthMode
 from hookmill.web.api.fields import NO_NUL, DeliveryId, HeaderName, Moment, Name, SecretName, SecretText, Text, Uid
@@ -199,6 +200,19 @@ class ReplayRequest(RequestBody):
 
     automation: Text | None = Field(
         default=None, description="The only automation to start, by name or id. Defaults to all that match."
+    )
+
+
+class RunCancellation(RequestBody):
+    model_config = _example({"automation": "triage", "state": "queued"})
+
+    automation: Text | None = Field(default=None, description="Only runs of this automation, by name or id.")
+    webhook: Text | None = Field(default=None, description="Only runs for this webhook, by name or uid.")
+    state: Literal[RunState.QUEUED, RunState.RUNNING] | None = Field(
+        default=None, description="Only runs in this state."
+    )
+    all: StrictBool = Field(
+        default=False, description="All unfinished runs. Required if no other field is set, and not allowed otherwise."
     )
 
 

@@ -6,8 +6,11 @@ from fastapi import APIRouter, Query, Response
 
 from hookmill.domain.ids import RunKey
 from hookmill.domain.run import RunState
+from hookmill.presentation.queue import CancelledRunsView
 from hookmill.presentation.run import RunView, RunWithOutputView
 from hookmill.web.api.access import ManagementDependency, ManagerAccess, ViewerAccess
+from hookmill.web.api.bodies import RunCancellation
+from hookmill.web.api.expensive import expensive
 from hookmill.web.api.fields import PAGE_SIZE, Cursor, Limit, RunInPath, Text
 from hookmill.web.api.paging import ResultPage, cut_page, key_cursor, key_from
 from hookmill.web.api.representation import json_response
@@ -50,6 +53,20 @@ def show_run(run: RunInPath, permission: ViewerAccess, management: ManagementDep
     return json_response(
         RunWithOutputView.of(management.runs.get(permission, run), management.runs.failed_attempts(permission, run))
     )
+
+
+@routes.post("/cancel", operation_id="cancel_runs", summary="Cancel many runs", response_model=CancelledRunsView)
+@expensive
+def cancel_runs(body: RunCancellation, permission: ManagerAccess, management: ManagementDependency) -> Response:
+    """Cancels the unfinished runs that meet every condition, or all unfinished runs.
+
+    Queued runs end immediately, and running ones as soon as their commands have ended. Runs that are created during the
+    request are not cancelled.
+    """
+    result = management.runs.cancel_many(
+        permission, webhook=body.webhook, automation=body.automation, state=body.state, all_runs=body.all
+    )
+    return json_response(CancelledRunsView.of(result))
 
 
 @routes.post("/{run}/cancel", operation_id="cancel_run", summary="Cancel a run", response_model=RunView)

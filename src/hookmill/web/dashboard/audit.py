@@ -27,6 +27,7 @@ WORDS: Final = {
     "automation.enable": "enabled automation",
     "automation.pause": "paused automation",
     "delivery.replay": "replayed a delivery of",
+    "factory.cancel_runs": "cancelled runs in factory",
     "factory.create": "created factory",
     "factory.define_by_files": "enabled definition files for factory",
     "factory.set_max_running": "changed the limit of running runs of factory",

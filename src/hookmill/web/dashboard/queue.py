@@ -1,15 +1,17 @@
 """The page of the queue: the runs that wait and why, those that run, and the workers."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from starlette.responses import Response
 
-from hookmill.domain.permission import MayView
+from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.queue import Queue, QueuePosition, WaitingRun
+from hookmill.domain.run import RunState
 from hookmill.presentation.queue import warning_text
-from hookmill.web.dashboard.access import viewing
+from hookmill.web.dashboard.access import managing, viewing
 from hookmill.web.dashboard.application import Page
 from hookmill.web.dashboard.page_context import PageContext, version_tag
 from hookmill.web.dashboard.urls import url
@@ -17,6 +19,7 @@ from hookmill.web.dashboard.urls import url
 PAGE: Final = 50
 AGES_SECONDS: Final = 10
 """How often an open page gets new ages if nothing else has changed."""
+_NUMBER: Final = re.compile(r"[0-9]{1,9}\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +46,13 @@ class QueuePart:
 
 def queue(context: PageContext, may: MayView) -> Response:
     part = _part(context, may, after=context.query.get("after", ""))
-    return context.page("queue.html", may=may, part=part)
+    return context.page("queue.html", may=may, part=part, cancelled=_cancelled(context))
+
+
+def _cancelled(context: PageContext) -> int | None:
+    """How many runs were cancelled before a redirect to this page; None without one."""
+    number = context.query.get("cancelled", "")
+    return int(number) if _NUMBER.match(number) else None
 
 
 def rows(context: PageContext, may: MayView) -> Response:
@@ -67,7 +76,29 @@ def _part(context: PageContext, may: MayView, *, after: str = "") -> QueuePart:
     )
 
 
+# Cancelling
+
+
+def confirm_cancel(context: PageContext, may: MayManage) -> Response:
+    return context.page(
+        "queue-cancel.html",
+        may=may,
+        waiting=context.management.runs.queue(may, limit=0).counts.waiting,
+        automations=context.management.automations.all(may),
+    )
+
+
+def cancel(context: PageContext, may: MayManage) -> Response:
+    """Cancel the waiting runs of one automation, or of all."""
+    result = context.management.runs.cancel_many(
+        may, automation=context.form.optional("automation"), state=RunState.QUEUED
+    )
+    return context.redirect("f", may.factory.name, "runs", "queue", cancelled=str(result.cancelled))
+
+
 PAGES: Final = (
+    Page("GET", "/f/{factory}/runs/queue/cancel", confirm_cancel, managing),
+    Page("POST", "/f/{factory}/runs/queue/cancel", cancel, managing),
     Page("GET", "/f/{factory}/runs/queue", queue, viewing),
     Page("GET", "/f/{factory}/runs/queue/rows", rows, viewing, is_background=True),
 )

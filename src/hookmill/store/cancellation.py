@@ -1,0 +1,167 @@
+"""Cancels many runs of a factory, batch by batch.
+
+Candidates are read outside the transactions that cancel them: a filter may skip many runs, and on SQLite a transaction
+that writes keeps deliveries waiting.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+from hookmill.domain.ids import AutomationId, FactoryId, RunKey
+from hookmill.domain.queue import CancelledRuns, QueuePosition
+from hookmill.domain.run import Hold, RunState
+from hookmill.store import dialect, held_runs
+from hookmill.store.database import Row, Transaction
+from hookmill.store.queue import CLAIMED, HELD, READY
+
+BATCH: Final = 500
+"""Runs that are cancelled in one transaction, so that it stays short."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter:
+    """Which of a factory's unfinished runs to cancel: all, or those that meet every condition."""
+
+    factory: FactoryId
+    newest: RunKey
+    """Runs that were created later are not cancelled."""
+    automation: AutomationId | None = None
+    webhook_no: int | None = None
+    state: RunState | None = None
+    """`QUEUED` or `RUNNING`."""
+
+    def condition(self) -> str:
+        # `|| ''` and `+` keep SQLite from scanning all runs of an automation or a webhook instead.
+        return " AND ".join(
+            [
+                "factory_id = :factory AND id <= :newest",
+                *(["automation_id || '' = :automation"] if self.automation is not None else []),
+                *(["+webhook_no = :webhook_no"] if self.webhook_no is not None else []),
+                *([f"state = '{self.state}'"] if self.state is not None else []),
+            ]
+        )
+
+    def values(self) -> dict[str, Any]:
+        return {
+            "factory": self.factory,
+            "newest": self.newest,
+            **({"automation": self.automation} if self.automation is not None else {}),
+            **({"webhook_no": self.webhook_no} if self.webhook_no is not None else {}),
+        }
+
+
+class Part(Enum):
+    """A part of the queue, in the order in which its runs are cancelled.
+
+    Runs that wait for the end of another one are cancelled first. Otherwise, the end of that one would start them.
+    """
+
+    HELD = auto()
+    RETRIED = auto()
+    READY = auto()
+    CLAIMED = auto()
+
+
+_PARTS: Final = {
+    Part.HELD: f"{HELD} AND hold <> {Hold.RETRY:d}",
+    Part.RETRIED: f"{HELD} AND hold = {Hold.RETRY:d}",
+    Part.READY: READY,
+    # With the conditions alone, SQLite would scan the whole table in the order of its keys.
+    Part.CLAIMED: f"cancel_requested_at IS NULL AND id IN (SELECT id FROM runs WHERE {CLAIMED})",
+}
+
+
+def parts_with(state: RunState | None) -> Sequence[Part]:
+    """The parts that contain runs in this state."""
+    return (Part.CLAIMED,) if state is RunState.RUNNING else tuple(Part)
+
+
+def newest_run(tx: Transaction) -> RunKey | None:
+    """The newest run of all factories."""
+    row = tx.one("SELECT id FROM runs ORDER BY id DESC LIMIT 1")
+    return None if row is None else RunKey(bytes(row["id"]))
+
+
+def count_to_cancel(tx: Transaction, run_filter: RunFilter) -> int:
+    """How many runs match the filter, and were not cancelled yet."""
+    dialect.plan_for_values(tx)
+    counts = (
+        tx.one(
+            f"SELECT COUNT(*) AS runs FROM runs WHERE {_PARTS[part]} AND {run_filter.condition()}",
+            **run_filter.values(),
+        )
+        for part in parts_with(run_filter.state)
+    )
+    return sum(int(row["runs"]) for row in counts if row is not None)
+
+
+def next_to_cancel(
+    tx: Transaction, run_filter: RunFilter, part: Part, *, after: QueuePosition | None
+) -> list[QueuePosition]:
+    """At most `BATCH` runs of this part of the queue. `after` is the last run of the previous batch."""
+    order = "priority, id" if part is Part.READY else "id"
+    dialect.plan_for_values(tx)
+    rows = tx.all(
+        f"""
+        SELECT id, priority
+        FROM runs
+        WHERE {_PARTS[part]} AND {run_filter.condition()}
+            AND {"(priority, id) > (:rank, :after)" if part is Part.READY else "id > :after"}
+        ORDER BY {order}
+        LIMIT {BATCH}
+        """,
+        after=after.run if after is not None else b"",
+        **({"rank": after.rank if after is not None else -1} if part is Part.READY else {}),
+        **run_filter.values(),
+    )
+    is_held = part in (Part.HELD, Part.RETRIED)
+    return [QueuePosition(is_held=is_held, rank=row["priority"], run=RunKey(bytes(row["id"]))) for row in rows]
+
+
+def request_cancel_of(
+    tx: Transaction, keys: Sequence[RunKey], part: Part, *, state: RunState | None, now: int
+) -> CancelledRuns:
+    """Cancel the queued ones of these runs, and ask the executors of the running ones to stop them.
+
+    With `state`, only runs that are still in this state. Held runs that may start meanwhile are left for their new part
+    of the queue.
+    """
+    if not keys:
+        return CancelledRuns(cancelled=0, stopping=0)
+    held_runs.lock_keys(tx)
+    names = {f"run_{number}": key for number, key in enumerate(keys)}
+    # No condition repeats the WHERE of a partial index, so that each row is read by its key.
+    these = f"id IN ({', '.join(f':{name}' for name in names)}) AND finished_at IS NULL"
+    still_held = f"AND COALESCE(hold, {Hold.RETRY:d}) <> {Hold.RETRY:d}" if part is Part.HELD else ""
+    cancelled: Sequence[Row] = ()
+    if state is not RunState.RUNNING:
+        cancelled = tx.all(
+            f"""
+            UPDATE runs
+            SET state = 'cancelled', finished_at = :now, cancel_requested_at = :now, hold = NULL, due_at = NULL,
+                reason = 'It was cancelled before it began.'
+            WHERE {these} AND state = 'queued' {still_held}
+            RETURNING id, run_key
+            """,
+            now=now,
+            **names,
+        )
+    if part is not Part.HELD:
+        # These runs were active. Of each key, the next run that waits may start.
+        ended = {bytes(row["run_key"]): RunKey(bytes(row["id"])) for row in cancelled if row["run_key"] is not None}
+        for key in ended.values():
+            held_runs.reconsider(tx, key)
+    stopping = 0
+    if part is Part.CLAIMED and state is not RunState.QUEUED:
+        stopping = tx.run(
+            f"""
+            UPDATE runs
+            SET cancel_requested_at = :now
+            WHERE {these} AND state = 'running' AND cancel_requested_at IS NULL
+            """,
+            now=now,
+            **names,
+        )
+    return CancelledRuns(cancelled=len(cancelled), stopping=stopping)
