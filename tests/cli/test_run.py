@@ -32,6 +32,17 @@ def test_the_list_shows_newest_first_what_was_started(automation: Any, webhook: 
     ]
 
 
+@pytest.mark.parametrize(("hold", "word"), [(1, "new"), (2, "busy"), (3, "debounce"), (4, "retry")])
+def test_the_list_shows_why_a_queued_run_may_not_start(
+    automation: Any, webhook: Any, log: Log, hookmill: Hookmill, hold: int, word: str
+):
+    log.run(log.delivery(webhook["uid"]), automation["automation_id"])
+    with closing(sqlite3.connect(log.path)) as connection, connection:
+        connection.execute("UPDATE runs SET hold = ?, due_at = ?", (hold, START_US))
+
+    assert f"  queued ({word})  triage" in hookmill("run", "list").out
+
+
 def test_the_list_can_be_narrowed_to_a_state(automation: Any, webhook: Any, log: Log, hookmill: Hookmill):
     log.run(log.delivery(webhook["uid"]), automation["automation_id"])
     wanted = log.run(log.delivery(webhook["uid"]), automation["automation_id"], RunState.INTERRUPTED, attempt=3)

@@ -80,6 +80,16 @@ def test_a_waiting_run_links_to_the_run_before_it(dashboard: Dashboard, viewer: 
     assert links.count(f"/f/default/runs/{run_id(active.run.id)}") == 2
 
 
+def test_the_list_of_runs_shows_why_a_queued_run_may_not_start(dashboard: Dashboard, viewer: Visitor):
+    arrive(dashboard, 2, concurrency={})
+    work(dashboard)
+
+    shown = text_of(viewer, "/f/default/runs")
+
+    assert "queued (busy) automation 0" in shown
+    assert "queued automation 0" in shown
+
+
 def test_a_queue_without_a_live_worker_warns(dashboard: Dashboard, viewer: Visitor):
     assert "No worker is alive" not in text_of(viewer)
     arrive(dashboard, 1)

@@ -40,7 +40,7 @@ from hookmill.presentation.queue import (
     warning_text,
     worker_text,
 )
-from hookmill.presentation.run import RunView, RunWithOutputView, hold_text
+from hookmill.presentation.run import RunView, RunWithOutputView, hold_text, run_state_text
 from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
@@ -399,7 +399,7 @@ def print_runs(runs: Sequence[Run]) -> None:
 def _state(run: Run) -> str:
     if run.cancel_requested_at is not None and not run.state.is_final:
         return f"{run.state.value}, being cancelled"
-    return run.state.value
+    return run_state_text(run)
 
 
 def _automation(run: Run) -> str:

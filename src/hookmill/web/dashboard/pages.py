@@ -13,6 +13,7 @@ from hookmill.domain.permission import MayManage
 from hookmill.presentation.automation import state_text
 from hookmill.presentation.delivery import details
 from hookmill.presentation.queue import count_text, duration_text, waiting_text, worker_text
+from hookmill.presentation.run import run_state_text
 from hookmill.web.dashboard.urls import url
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ def _environment_of_pages() -> Environment:
         state_text=state_text,
         counted=count_text,
         duration=duration_text,
+        run_state_text=run_state_text,
         waiting_text=waiting_text,
         worker=worker_text,
         label_class=lambda label: LABEL_CLASSES[label],
