@@ -13,8 +13,9 @@ import pytest
 from dbos import DBOS
 
 from hookmill.domain.errors import Conflict
-from hookmill.domain.ids import run_id
+from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.run import Ended, RunState
+from hookmill.domain.run_policy import Priority, RunPolicy
 from hookmill.runs.engine import Engine, EngineSettings
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, Instruction, NextInstruction, Runner
@@ -190,6 +191,41 @@ def test_a_flood_of_one_factory_does_not_keep_another_waiting(on_sqlite):
         until(lambda: on_sqlite.states() == {"succeeded": 15})
 
     assert gate.order[:6] == ["fac_flood", "fac_small"] * 3
+
+
+def claimed(backlog: Backlog) -> list[RunKey]:
+    """The runs that were claimed, in this order."""
+    with backlog.database.read() as tx:
+        rows = tx.all("SELECT id FROM runs WHERE claimed_at IS NOT NULL ORDER BY claimed_at")
+    return [RunKey(bytes(row["id"])) for row in rows]
+
+
+def test_a_run_behind_a_flood_of_another_factory_is_claimed_next(backlog):
+    gate = Gate()
+    backlog.queue_many(backlog.automation("fac_flood", runner="gate"), 200, factory="fac_flood")
+    small = backlog.automation("fac_small", runner="gate")
+    with running(backlog, gate=gate, concurrency=1):
+        until(lambda: gate.inside == 1, "a run of the flood occupies the only slot")
+
+        key = backlog.queue(small, factory="fac_small")
+        gate.open.set()
+        backlog.wait_for_end(key)
+
+    assert claimed(backlog).index(key) <= 2
+
+
+def test_a_run_of_high_priority_is_claimed_before_older_ones_of_its_factory(backlog):
+    gate = Gate()
+    backlog.queue_many(backlog.automation(runner="gate"), 200)
+    urgent = backlog.automation(runner="gate", policy=RunPolicy(priority=Priority.HIGH))
+    with running(backlog, gate=gate, concurrency=1):
+        until(lambda: gate.inside == 1, "a run of normal priority occupies the only slot")
+
+        key = backlog.queue(urgent)
+        gate.open.set()
+        backlog.wait_for_end(key)
+
+    assert claimed(backlog).index(key) == 1
 
 
 def test_the_engine_starts_and_stops_where_an_event_loop_runs(on_sqlite):
