@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,7 +15,11 @@ from bench.load import Body, LoadFailed, Plan
 from bench.process import REPOSITORY, Served, starting_process
 from bench.service import NotMeasured, Service, Storage
 from bench.table import Row
-from hookmill.store.database import open_database
+from hookmill import app
+from hookmill.domain.delivery import Label, RateLimit
+from hookmill.domain.ids import time_ordered
+from hookmill.store.bulk import RowStatement
+from hookmill.store.database import Database, open_database
 
 BURST = 2_000
 """Deliveries that are sent as fast as possible. Each of them starts a run of the runner `package`."""
@@ -22,6 +27,9 @@ BURST_SECONDS_MAX = 240.0
 BURST_CONNECTIONS = 64
 WARM_UP_RUNS = 40
 IDLE_SECONDS = 10.0
+FLOOD = 5_000
+"""Runs of one factory that wait while runs of another factory start."""
+BEHIND_FLOOD = 20
 POLL_SECONDS = 0.02
 
 
@@ -62,6 +70,64 @@ def measured(setups: Sequence[Setup], *, rounds: int) -> list[Row]:
                 except NotMeasured as reason:
                     reasons[setup] = str(reason)
     return [row for setup in setups for row in _rows(setup, results[setup], reasons.get(setup, ""))]
+
+
+def behind_flood(storage: Storage) -> list[Row]:
+    """How soon runs start while thousands of another factory wait, with default settings."""
+    what = f"From 202 to run start, while {FLOOD:,} runs of another factory wait, {storage.value}"
+    try:
+        with service.serving(
+            storage, webhooks=service.WEBHOOKS_PER_FACTORY + 4, fill=lambda store: _add_flood(store.database)
+        ) as running:
+            assert running.settings is not None
+            # The second factory has the last webhooks.
+            others = Service(served=running.served, webhooks=running.webhooks[-4:], settings=running.settings)
+            starts = service.seconds_to_run_start(others, deliveries=BEHIND_FLOOD)
+            with open_database(running.settings.store_url()) as database, database.read() as tx:
+                row = tx.one("SELECT count(*) AS runs FROM runs WHERE finished_at IS NULL AND factory_id = 'fac_0'")
+    except NotMeasured as reason:
+        return [Row(what=what, remark=str(reason))]
+    waiting = row["runs"] if row is not None else 0
+    if not waiting:
+        return [Row(what=what, remark=f"all {FLOOD:,} runs ended too soon")]
+    milliseconds = [start * 1000 for start in starts]
+    return [
+        Row(
+            what=what,
+            p50_ms=median(milliseconds),
+            remark=f"{BEHIND_FLOOD} runs; longest {max(milliseconds):.0f} ms; {waiting:,} of the others still wait",
+        )
+    ]
+
+
+_DELIVERIES = RowStatement(
+    "INSERT INTO deliveries (id, webhook_no, received_at, label, rate_limit, size) {rows}",
+    ("bytea", "int", "bigint", "smallint", "smallint", "int"),
+)
+_PAYLOADS = RowStatement("INSERT INTO payloads (delivery_id, body) {rows}", ("bytea", "bytea"))
+_RUNS = RowStatement(
+    """
+    INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version, state, attempt,
+                      created_at)
+    {rows}
+    """,
+    ("bytea", "bytea", "int", "text", "text", "int", "text", "int", "bigint"),
+)
+
+
+def _add_flood(database: Database) -> None:
+    """Waiting runs of the first factory, as accepted deliveries leave them."""
+    with database.write() as tx:
+        webhook = tx.one("SELECT MIN(no) AS no FROM webhooks WHERE factory_id = 'fac_0'")
+        assert webhook is not None
+        no, body = webhook["no"], bytearray(b'{"kind":"matching"}')
+        received = [app.now_us() + number for number in range(FLOOD)]
+        keys = [bytearray(time_ordered(at, os.urandom(8))) for at in received]
+        by_key = list(zip(keys, received, strict=True))
+        accepted, rate_limit = int(Label.ACCEPTED), int(RateLimit.DELIVERIES)
+        _DELIVERIES.execute(tx, [(key, no, at, accepted, rate_limit, len(body)) for key, at in by_key])
+        _PAYLOADS.execute(tx, [(key, body) for key in keys])
+        _RUNS.execute(tx, [(key, key, no, "fac_0", "aut_fac_0", 1, "queued", 0, at) for key, at in by_key])
 
 
 def setups(storage: Storage, against: Path | None) -> list[Setup]:

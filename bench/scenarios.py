@@ -281,7 +281,12 @@ def _signatures(effort: Effort) -> Sequence[Row]:
 
 def _runs(effort: Effort) -> Sequence[Row]:
     return [
-        row for storage in Storage for row in runs.measured(runs.setups(storage, effort.against), rounds=effort.rounds)
+        row
+        for storage in Storage
+        for row in [
+            *runs.measured(runs.setups(storage, effort.against), rounds=effort.rounds),
+            *runs.behind_flood(storage),
+        ]
     ]
 
 

@@ -1,6 +1,6 @@
 """The service under measurement: started with thousands of webhooks, on the storage that is asked for.
 
-This and `pages` are the only modules of the bench that know Hookmill; everything else speaks HTTP to a port.
+This, `pages` and `runs` are the only modules of the bench that know Hookmill; everything else speaks HTTP to a port.
 """
 
 from __future__ import annotations
