@@ -105,6 +105,13 @@ def test_a_queue_without_a_live_worker_warns(dashboard: Dashboard, viewer: Visit
     assert "no heartbeat" in text_of(viewer)
 
 
+def test_a_run_that_waits_for_a_limit_shows_it(dashboard: Dashboard, viewer: Visitor):
+    arrive(dashboard, 2, max_running=1)
+    work(dashboard, most=1)
+
+    assert "It waits until another run of its automation ends: at most 1 run at the same time." in text_of(viewer)
+
+
 def test_pages_follow_each_other(dashboard: Dashboard, viewer: Visitor, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(queue_page, "PAGE", 2)
     arrive(dashboard, 5)

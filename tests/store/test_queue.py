@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from hookmill.domain.ids import FactoryId, RunKey
-from hookmill.domain.queue import Queue, QueuePosition
+from hookmill.domain.queue import LimitedBy, Queue, QueuePosition, ReachedLimit
 from hookmill.domain.run import Hold
 from hookmill.domain.run_policy import Concurrency, Debounce, Priority, RunPolicy
-from hookmill.store import held_runs, queue
+from hookmill.store import factories, held_runs, queue
 from hookmill.store import runs as store
 from hookmill.store.database import Transaction
 from hookmill.store.runs import ExecutorId
@@ -210,6 +210,28 @@ def test_a_run_behind_one_that_is_retried_shows_that_one(backlog):
 
     assert found[second].waits_behind == first
     assert found[first].waits_behind is None
+
+
+def limit_factory(backlog: Backlog, limit: int) -> None:
+    with backlog.database.write() as tx:
+        factories.set_max_running(tx, FACTORY, limit)
+
+
+def test_a_ready_run_shows_the_limit_that_it_waits_for(backlog):
+    limited, other = backlog.automation(policy=RunPolicy(max_running=1)), backlog.automation()
+    backlog.queue_many(limited, 2)
+    backlog.queue(other)
+    before = [each.reached_limit for each in queue_now(backlog).waiting]
+
+    claim(backlog, 1)
+    of_automation = [each.reached_limit for each in queue_now(backlog).waiting]
+    limit_factory(backlog, 1)
+    of_factory = [each.reached_limit for each in queue_now(backlog).waiting]
+
+    own = ReachedLimit(by=LimitedBy.AUTOMATION, max_running=1)
+    assert before == [None] * 3
+    assert of_automation == [own, None]
+    assert of_factory == [own, ReachedLimit(by=LimitedBy.FACTORY, max_running=1)]
 
 
 # The time to read

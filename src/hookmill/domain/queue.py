@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, Self
 
 from hookmill.domain.errors import Invalid
@@ -35,7 +36,7 @@ class QueueCounts:
     running: RunCount
     """Claimed by a worker."""
     ready: RunCount
-    """Waiting for a free slot only."""
+    """Waiting for a free slot, or for a limit of running runs."""
     held: Mapping[Hold, RunCount]
     """Held by a policy, for each reason."""
     oldest_ready_at: int | None
@@ -74,6 +75,19 @@ class RunningRun:
         return self.last_seen_at is not None and is_recent_heartbeat(self.last_seen_at, now)
 
 
+class LimitedBy(StrEnum):
+    """Whose `max_running` keeps a ready run from starting."""
+
+    AUTOMATION = "automation"
+    FACTORY = "factory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReachedLimit:
+    by: LimitedBy
+    max_running: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingRun:
     """A run that no worker has claimed."""
@@ -82,6 +96,8 @@ class WaitingRun:
     priority: Priority
     waits_behind: RunKey | None = None
     """The oldest active run with the same key, if the run waits for its end."""
+    reached_limit: ReachedLimit | None = None
+    """The limit that a ready run waits for."""
 
     @property
     def position(self) -> "QueuePosition":

@@ -10,6 +10,7 @@ from hookmill.domain.queue import (
     COUNTED_MAX,
     RUNNING_MAX,
     CancelledRuns,
+    LimitedBy,
     Queue,
     QueueCounts,
     RunCount,
@@ -44,6 +45,8 @@ def waiting_text(waiting: WaitingRun) -> str:
     """Why a run waits."""
     if waiting.waits_behind is not None:
         return f"It waits until {run_id(waiting.waits_behind)}, which has the same key, ends."
+    if (limit := waiting.reached_limit) is not None:
+        return f"It waits until another run of its {limit.by} ends: at most {limit.max_running:,} run at the same time."
     return hold_text(waiting.run) or "It waits for a free slot."
 
 
@@ -79,7 +82,7 @@ class QueueCountsView(View, frozen=True):
     """How many runs are in each part of the queue."""
 
     running: Annotated[RunCountView, Meta(description="Runs that a worker has claimed.")]
-    ready: Annotated[RunCountView, Meta(description="Runs that wait for a free slot only.")]
+    ready: Annotated[RunCountView, Meta(description="Runs that no policy holds.")]
     new: Annotated[RunCountView, Meta(description="Runs to which no worker has applied their policy yet.")]
     busy: Annotated[RunCountView, Meta(description="Runs that wait until a run with the same key ends.")]
     debounce: Annotated[RunCountView, Meta(description="Runs that wait for newer deliveries.")]
@@ -146,6 +149,7 @@ class WaitingRunView(RunView, frozen=True):
     priority: Priority
     waiting_reason: Annotated[str, Meta(examples=["It waits for a free slot."])]
     waits_behind: Annotated[str | None, Meta(description="The active run with the same key that must end first.")]
+    limited_by: Annotated[LimitedBy | None, Meta(description="Whose reached `max_running` the run waits for.")]
 
     @classmethod
     def with_reason(cls, waiting: WaitingRun) -> Self:
@@ -155,6 +159,7 @@ class WaitingRunView(RunView, frozen=True):
             priority=waiting.priority,
             waiting_reason=waiting_text(waiting),
             waits_behind=run_id(behind) if behind is not None else None,
+            limited_by=waiting.reached_limit.by if waiting.reached_limit is not None else None,
         )
 
 

@@ -8,13 +8,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from hookmill.domain.ids import FactoryId, RunKey, time_of
+from hookmill.domain.ids import AutomationId, FactoryId, RunKey, time_of
 from hookmill.domain.queue import (
     COUNTED_MAX,
     RUNNING_MAX,
+    LimitedBy,
     Queue,
     QueueCounts,
     QueuePosition,
+    ReachedLimit,
     RunCount,
     RunningRun,
     WaitingRun,
@@ -35,14 +37,14 @@ def queue_of(tx: Transaction, factory: FactoryId, *, after: QueuePosition | None
     """The queue, with a page of waiting runs. `after` is the position of the previous page's last run."""
     dialect.plan_for_values(tx)
     # As many rows as all workers have slots.
-    claimed = tx.all(f"SELECT id, factory_id, executor FROM runs WHERE {CLAIMED} ORDER BY executor")
+    claimed = tx.all(f"SELECT id, factory_id, automation_id, executor FROM runs WHERE {CLAIMED} ORDER BY executor")
     executors = tx.all("SELECT id, started_at, last_seen_at FROM executors ORDER BY id")
     own = sorted((row for row in claimed if row["factory_id"] == factory), key=lambda row: bytes(row["id"]))
     return Queue(
         counts=_counts(tx, factory, running=len(own)),
         running=_running(tx, own[:RUNNING_MAX], {row["id"]: row["last_seen_at"] for row in executors}),
         workers=_workers(executors, Counter(row["executor"] for row in claimed)),
-        waiting=_waiting(tx, factory, after, limit),
+        waiting=_waiting(tx, factory, after, limit, _reached_limits(tx, factory, own)),
         read_at=now,
     )
 
@@ -114,7 +116,37 @@ def _workers(executors: Sequence[Row], claimed: Mapping[str, int]) -> list[Worke
     ]
 
 
-def _waiting(tx: Transaction, factory: FactoryId, after: QueuePosition | None, limit: int) -> list[WaitingRun]:
+def _reached_limits(
+    tx: Transaction, factory: FactoryId, claimed: Sequence[Row]
+) -> Mapping[AutomationId | None, ReachedLimit]:
+    """The reached limits of automations, and under None the factory's. `claimed` are the factory's claimed runs."""
+    limits = tx.all(
+        """
+        SELECT id AS automation, max_running FROM automations
+        WHERE factory_id = :factory AND max_running IS NOT NULL AND deleted_at IS NULL
+        UNION ALL
+        SELECT NULL, max_running FROM factories WHERE id = :factory AND max_running IS NOT NULL
+        """,
+        factory=factory,
+    )
+    running = Counter(row["automation_id"] for row in claimed)
+    return {
+        row["automation"]: ReachedLimit(
+            by=LimitedBy.FACTORY if row["automation"] is None else LimitedBy.AUTOMATION,
+            max_running=row["max_running"],
+        )
+        for row in limits
+        if row["max_running"] <= (len(claimed) if row["automation"] is None else running[row["automation"]])
+    }
+
+
+def _waiting(
+    tx: Transaction,
+    factory: FactoryId,
+    after: QueuePosition | None,
+    limit: int,
+    reached_limits: Mapping[AutomationId | None, ReachedLimit],
+) -> list[WaitingRun]:
     rows: list[Row] = []
     if after is None or not after.is_held:
         rows += tx.all(
@@ -152,6 +184,9 @@ def _waiting(tx: Transaction, factory: FactoryId, after: QueuePosition | None, l
             run=runs[key],
             priority=list(Priority)[row["priority"]],
             waits_behind=RunKey(bytes(row["waits_behind"])) if row["waits_behind"] is not None else None,
+            reached_limit=reached_limits.get(runs[key].automation_id, reached_limits.get(None))
+            if runs[key].hold is None
+            else None,
         )
         for key, row in by_key.items()
     ]

@@ -39,7 +39,10 @@ class QueuePart:
             (each.run.id, each.run.state, each.run.attempt, each.run.cancel_requested_at, each.executor)
             for each in self.queue.running
         ]
-        waiting = [(each.run.id, each.run.hold, each.run.due_at, each.waits_behind) for each in self.waiting]
+        waiting = [
+            (each.run.id, each.run.hold, each.run.due_at, each.waits_behind, each.reached_limit)
+            for each in self.waiting
+        ]
         age = self.queue.read_at // (AGES_SECONDS * 1_000_000)
         return version_tag(running, waiting, str(self.queue.counts), self.next_url, age)
 
