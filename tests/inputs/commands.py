@@ -40,9 +40,9 @@ GIVEN: Final[Mapping[str, Mapping[str, str]]] = {
     "automation show": {"name": "{automation}"},
     "delivery export": {},
     "delivery list": {},
-    "delivery payload": {"delivery": "{delivery}"},
-    "delivery replay": {"delivery": "{delivery}"},
-    "delivery show": {"delivery": "{delivery}"},
+    "delivery payload": {"identifier": "{delivery}"},
+    "delivery replay": {"identifier": "{delivery}"},
+    "delivery show": {"identifier": "{delivery}"},
     "export": {"folder": UNIQUE},
     "factory change": {"name": "default", "--max-running": "3"},
     "factory create": {"name": UNIQUE},
@@ -51,7 +51,7 @@ GIVEN: Final[Mapping[str, Mapping[str, str]]] = {
     "filter test": {"--delivery": "{delivery}", "--filter": "{}"},
     "key create": {"name": UNIQUE, "--role": "viewer"},
     "key list": {},
-    "key revoke": {"key": "gone"},
+    "key revoke": {"name_or_id": "gone"},
     "keys add": {},
     "keys rotate": {},
     "keys show": {},
@@ -66,9 +66,9 @@ GIVEN: Final[Mapping[str, Mapping[str, str]]] = {
     "run cancel": {"identifier": "{run}"},
     "run export": {},
     "run list": {},
-    "run log": {"run": "{run}"},
+    "run log": {"identifier": "{run}"},
     "run queue": {},
-    "run show": {"run": "{run}"},
+    "run show": {"identifier": "{run}"},
     "scheme list": {},
     "scheme show": {"name": "github"},
     "secret create": {"name": UNIQUE},
@@ -160,6 +160,8 @@ def places() -> Iterator[Place]:
     for name, command in known.items():
         if name in ENDLESS:
             continue
+        # An argument under another name would be given beside the tested one, and every case would be a usage error.
+        assert GIVEN[name].keys() <= {option for parameter in command.params for option in parameter.opts}, name
         has_json = any("--json" in parameter.opts for parameter in command.params)
         for parameter in command.params:
             is_shared = "--factory" in parameter.opts and name not in OF_ALL
