@@ -31,8 +31,8 @@ hookmill webhook create repo --mode signature --scheme github
   id, the copy is a Duplicate. If the event id is not covered either, the attacker can change it,
   and the copy is accepted.
 - Replay protection: some schemes limit the age of a signature. Their sections give the limit. Until
-  then, a captured delivery that is sent again is a Duplicate, whatever its event id. After that, it
-  is refused.
+  the signature reaches this age, a captured delivery that is sent again is a Duplicate, whatever
+  its event id. After that, it is refused.
 
 **Proof** says why you can trust a scheme's entry in the catalogue:
 

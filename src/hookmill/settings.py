@@ -127,7 +127,9 @@ class Settings(BaseSettings):
         default=limits.FAILED_AUTHENTICATIONS_PER_MINUTE,
         ge=1,
         le=100_000,
-        description="Failed authentications that a webhook logs in any 60 seconds. More are counted and get a 429.",
+        description=(
+            "Failed authentications that a webhook logs in any 60 seconds. Further ones get a 429 and are only counted."
+        ),
     )
     webhooks_per_factory: int = Field(
         default=limits.WEBHOOKS_PER_FACTORY,
@@ -136,7 +138,8 @@ class Settings(BaseSettings):
         description="Webhooks that a factory may have. Deleted ones don't count.",
     )
     performs_runs: bool = Field(
-        default=True, description="Whether `serve` performs runs itself. Set false where `hookmill worker` does."
+        default=True,
+        description="Whether `serve` performs runs itself. Set it to false where `hookmill worker` does this.",
     )
     runs_at_once: int = Field(default=4, ge=1, le=1_000, description="Runs that one process performs at the same time.")
     run_attempts_max: int = Field(
