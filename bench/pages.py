@@ -17,7 +17,7 @@ from bench.service import NotMeasured, Service, Storage, serving
 from bench.table import Row
 from hookmill import app
 from hookmill.domain.delivery import IdentityKind, Label, RateLimit
-from hookmill.domain.ids import delivery_id, time_ordered
+from hookmill.domain.ids import delivery_id, time_ordered_key
 from hookmill.management import Management
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Database
@@ -77,7 +77,7 @@ def fill(database: Database, *, deliveries: int = DELIVERIES, now: int) -> None:
         runs: list[Sequence[Any]] = []
         for number in some:
             at = now - (deliveries - number) * step
-            key = bytearray(time_ordered(at, chance.randbytes(8)))
+            key = bytearray(time_ordered_key(at, chance.randbytes(8)))
             # The last webhook has few of its own.
             no = webhooks[-1] if number % 10_000 == 0 else chance.choice(webhooks[:-1])
             label = Label.REJECTED_TOO_LARGE if number in range(1_000, 1_000 + RARE) else _label(chance)

@@ -43,7 +43,7 @@ from hookmill.domain.ids import (
     random_name,
 )
 from hookmill.domain.payload import Parsed, parse
-from hookmill.domain.secret import SecretValue, generated
+from hookmill.domain.secret import SecretValue, generate_value
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
@@ -203,7 +203,7 @@ def _create(settings: Settings, count: int) -> list[Target]:
 
 def _add_webhook(tx: Transaction, factory: Factory, key: KeyRing) -> tuple[WebhookUid, SecretValue]:
     uid = WebhookUid(random_name("wh", os.urandom(RANDOM_BYTES)))
-    value = generated(os.urandom(32))
+    value = generate_value(os.urandom(32))
     secret = SecretId(f"sec_{uid}")
     secrets.add_secret(tx, secret, factory.team_id, f"SECRET_{uid}", app.now_us())
     webhook = webhooks_.WebhookFields(
@@ -276,10 +276,10 @@ def verifications_per_second(scheme_name: str, size: int) -> float:
     pair = example_secret(scheme, os.urandom(ENTROPY_BYTES))
     at_us = app.now_us()
     body = json.dumps({"text": "x" * (size - len('{"text": ""}'))}).encode()
-    signed = sign(scheme, pair.signing, body, "https://hooks.example/webhooks/w/wh_bench", at_us)
+    signed = sign(scheme, pair.sender_secret, body, "https://hooks.example/webhooks/w/wh_bench", at_us)
     headers = {name.lower().encode(): value.encode() for name, value in signed.headers}
     request = SignedRequest(headers, frozenset(), signed.body, signed.url)
-    keys = [prepare_key(scheme, pair.webhook)]
+    keys = [prepare_key(scheme, pair.webhook_secret)]
     if not isinstance(verify(scheme, keys, request, at_us), Verified):
         raise NotMeasured(f"the bench's own signature of {scheme_name} does not verify")
     once = timeit.Timer(lambda: verify(scheme, keys, request, at_us))

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from hookmill.domain.filters import CONTRACT, OPERATORS, SET_VALUES_MAX
+from hookmill.domain.filters import CONTRACT_OPERATORS, OPERATORS, SET_VALUES_MAX
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "filters.md"
@@ -85,7 +85,7 @@ def _filter() -> dict[str, Any]:
         "fields": {
             "type": "object",
             "minProperties": 1,
-            "propertyNames": {"not": {"anyOf": [{"enum": list(CONTRACT)}, {"pattern": "^\\$"}]}},
+            "propertyNames": {"not": {"anyOf": [{"enum": list(CONTRACT_OPERATORS)}, {"pattern": "^\\$"}]}},
             "additionalProperties": _ANY_FIELD,
         },
         "named": {

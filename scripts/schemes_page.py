@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from hookmill.domain.signatures.catalogue import schemes
-from hookmill.domain.signatures.description import covered, event_in_words, facts
+from hookmill.domain.signatures.description import covered_parts, event_in_words, properties_in_words
 from hookmill.domain.signatures.rule import allowed_names
 from hookmill.domain.signatures.scheme import Scheme
 
@@ -86,7 +86,7 @@ def page() -> str:
 def _row(scheme: Scheme) -> str:
     proof = "none: experimental" if scheme.experimental else scheme.proof.kind.value
     name = f"[`{scheme.name}`](#{scheme.name})"
-    return f"| {name} | {scheme.title} | {scheme.algorithm.value} | {covered(scheme)} | {proof} |\n"
+    return f"| {name} | {scheme.title} | {scheme.algorithm.value} | {covered_parts(scheme)} | {proof} |\n"
 
 
 def _section(scheme: Scheme) -> str:
@@ -104,7 +104,7 @@ def _section(scheme: Scheme) -> str:
         names = " and ".join(f"`{one}`" for one in scheme.aliases_without_event)
         lines += ["", f"With {names}, deliveries have no event type."]
     lines += ["", *(f"{number}. {step}" for number, step in enumerate(scheme.setup, 1))]
-    lines += ["", *(f"- {fact}" for fact in facts(scheme)), ""]
+    lines += ["", *(f"- {sentence}" for sentence in properties_in_words(scheme)), ""]
     return "\n".join(lines)
 
 

@@ -41,8 +41,10 @@ class Provider:
         assert event is not None
         self.place = event.source
         secret = example_secret(self.scheme, sha512(name.encode()).digest())
-        self._signing = secret.signing
-        self.made = world.webhook(name, auth_mode=AuthMode.SIGNATURE, signature_scheme=name, secret=secret.webhook)
+        self._signing = secret.sender_secret
+        self.made = world.webhook(
+            name, auth_mode=AuthMode.SIGNATURE, signature_scheme=name, secret=secret.webhook_secret
+        )
 
     def signed(self, body: bytes, event: str) -> dict[str, str]:
         """The headers of a delivery that reports this event."""

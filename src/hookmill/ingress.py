@@ -32,7 +32,7 @@ from hookmill.domain.delivery import (
 )
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.domain.event import event_type
-from hookmill.domain.ids import DeliveryKey, time_ordered
+from hookmill.domain.ids import DeliveryKey, time_ordered_key
 from hookmill.domain.limits import WINDOW_SECONDS
 from hookmill.domain.webhook import AuthMode, IngressWebhook
 from hookmill.store.admission.group_commit import GroupCommit
@@ -340,4 +340,4 @@ class _RowKeyGenerator:
         if self._offset >= len(self._buffer):
             self._buffer, self._offset = os.urandom(8 * 512), 0
         self._offset += 8
-        return DeliveryKey(time_ordered(now_us, self._buffer[self._offset - 8 : self._offset]))
+        return DeliveryKey(time_ordered_key(now_us, self._buffer[self._offset - 8 : self._offset]))

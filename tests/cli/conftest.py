@@ -18,7 +18,7 @@ import pytest
 
 from hookmill import app, cli
 from hookmill.domain import ids
-from hookmill.domain.delivery import IdentityKind, Label, identities_shown_as
+from hookmill.domain.delivery import IdentityKind, Label, possible_identity_digests
 from hookmill.domain.run import RunState
 from hookmill.settings import read_settings
 from tests.support.names import other_names
@@ -108,7 +108,7 @@ class Log:
     ) -> str:
         key = self._key(at)
         # A sender's or provider's id is found by its digest, as admission writes it.
-        digest = identities_shown_as(identity)[identity_kind - 1] if identity and identity_kind else key
+        digest = possible_identity_digests(identity)[identity_kind - 1] if identity and identity_kind else key
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.execute(
                 """
@@ -204,7 +204,7 @@ class Log:
             )
 
     def _key(self, at: int) -> bytes:
-        return ids.time_ordered(at, next(self._entropy).to_bytes(8, "big"))
+        return ids.time_ordered_key(at, next(self._entropy).to_bytes(8, "big"))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hookmill.domain.delivery import (
     IdentityKind,
     Label,
     identify,
-    joined,
+    merge_adjacent,
     rate_limited,
 )
 from hookmill.domain.ids import WebhookUid
@@ -184,7 +184,7 @@ def test_dropped_attempts_of_consecutive_minutes_are_joined_newest_first():
         refused("b", "rate_limited", 120, 180, 16),
     ]
 
-    assert joined(minutes) == [
+    assert merge_adjacent(minutes) == [
         refused("a", "rate_limited", 180, 240, 4),
         refused("a", "not_found", 120, 180, 8),
         refused("b", "rate_limited", 120, 180, 16),

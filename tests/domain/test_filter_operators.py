@@ -13,7 +13,7 @@ from hookmill.domain.filters import (
     ALTERNATIVES_MAX,
     CONDITIONS_MAX,
     CONDITIONS_PER_FIELD_MAX,
-    CONTRACT,
+    CONTRACT_OPERATORS,
     DEPTH_MAX,
     OPERATORS,
     PATTERN_CHARACTERS_MAX,
@@ -266,7 +266,7 @@ TAKES: dict[str, list[tuple[str, str, bool]]] = {
 
 
 def test_every_operator_has_its_cases():
-    assert {*TAKES, *CONTRACT} == {*OPERATORS}
+    assert {*TAKES, *CONTRACT_OPERATORS} == {*OPERATORS}
 
 
 def test_an_operator_takes_what_its_meaning_says(subtests: pytest.Subtests):
@@ -281,9 +281,9 @@ def test_an_operators_example_can_be_saved_and_uses_it(operator: Any):
     assert compiled(operator.example).source == payload(operator.example).value
 
 
-@pytest.mark.parametrize("name", CONTRACT)
+@pytest.mark.parametrize("name", CONTRACT_OPERATORS)
 def test_the_contracts_operators_are_the_only_ones_without_a_dollar(name: str):
-    assert [one for one in OPERATORS if not one.startswith("$")] == [*CONTRACT]
+    assert [one for one in OPERATORS if not one.startswith("$")] == [*CONTRACT_OPERATORS]
     assert OPERATORS[name].is_of_contract
 
 

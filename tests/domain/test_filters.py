@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hookmill.domain.errors import Fault
 from hookmill.domain.filters import (
-    CLOSEST_OF,
+    CLOSEST_OBJECTS_MAX,
     CONDITIONS_MAX,
     DEPTH_MAX,
     OPERATORS,
@@ -619,13 +619,13 @@ def test_without_a_match_the_closest_object_of_an_array_is_shown():
 
 
 def test_a_match_is_found_anywhere_and_the_closest_near_the_start():
-    far = ",".join(["{}"] * CLOSEST_OF)
+    far = ",".join(["{}"] * CLOSEST_OBJECTS_MAX)
 
     closest = explain('{"a":{"b":[1],"c":[2]}}', f'{{"a":[{far},{{"b":1}}]}}')
     matching = explain('{"a":{"b":[1]}}', f'{{"a":[{far},{{"b":1}}]}}')
 
     assert closest.conditions[0].pointer == "/a/0/b"
-    assert matching.conditions[0].pointer == f"/a/{CLOSEST_OF}/b"
+    assert matching.conditions[0].pointer == f"/a/{CLOSEST_OBJECTS_MAX}/b"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hookmill.domain.ids import (
     random_name,
     run_id,
     run_key,
-    time_ordered,
+    time_ordered_key,
 )
 
 NOW = 1_900_000_000_123_456
@@ -32,33 +32,33 @@ def test_a_random_name_holds_135_random_bits():
 
 
 def test_a_time_ordered_key_is_a_uuidv7_with_its_millisecond():
-    key = uuid.UUID(bytes=time_ordered(NOW, os.urandom(8)))
+    key = uuid.UUID(bytes=time_ordered_key(NOW, os.urandom(8)))
 
     assert (key.version, key.variant, key.int >> 80) == (7, uuid.RFC_4122, NOW // 1000)
 
 
 def test_keys_stand_in_the_order_of_their_microseconds():
-    keys = [time_ordered(NOW + microsecond, os.urandom(8)) for microsecond in range(3_000)]
+    keys = [time_ordered_key(NOW + microsecond, os.urandom(8)) for microsecond in range(3_000)]
 
     assert keys == sorted(keys)
 
 
 def test_keys_of_one_microsecond_differ_in_64_random_bits():
-    quiet = time_ordered(NOW, bytes(8))
-    keys = {time_ordered(NOW, (1 << bit).to_bytes(8, "big")) for bit in range(64)}
+    quiet = time_ordered_key(NOW, bytes(8))
+    keys = {time_ordered_key(NOW, (1 << bit).to_bytes(8, "big")) for bit in range(64)}
 
     assert len(keys - {quiet}) == 64
 
 
 @pytest.mark.parametrize("now", [0, 2**31 * 1_000_000, 4_102_444_800_000_000], ids=["1970", "2038", "2100"])
 def test_a_key_of_any_year_keeps_its_form(now):
-    key = time_ordered(now, b"\xff" * 8)
+    key = time_ordered_key(now, b"\xff" * 8)
 
     assert (len(key), uuid.UUID(bytes=key).version) == (16, 7)
 
 
 def test_ids_have_a_prefix_and_32_digits_and_are_read_back():
-    key = time_ordered(NOW, os.urandom(8))
+    key = time_ordered_key(NOW, os.urandom(8))
 
     assert (delivery_id(key), run_id(key)) == (f"dlv_{key.hex()}", f"run_{key.hex()}")
     assert (delivery_key(delivery_id(key)), run_key(run_id(key))) == (key, key)

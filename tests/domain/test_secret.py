@@ -9,9 +9,9 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.secret import (
     GENERATED_BYTES,
     SecretValue,
-    generated,
+    generate_value,
+    is_url_safe,
     suggested_secret_name,
-    url_safe,
     usable_secret,
     usable_secret_name,
 )
@@ -28,22 +28,22 @@ def test_a_secret_value_is_revealed_on_request():
 
 
 def test_a_generated_secret_holds_256_random_bits():
-    quiet = generated(bytes(GENERATED_BYTES)).reveal()
-    values = {generated((1 << bit).to_bytes(GENERATED_BYTES, "big")).reveal() for bit in range(256)}
+    quiet = generate_value(bytes(GENERATED_BYTES)).reveal()
+    values = {generate_value((1 << bit).to_bytes(GENERATED_BYTES, "big")).reveal() for bit in range(256)}
 
     assert len(values - {quiet}) == 256
 
 
 def test_a_generated_secret_fits_in_a_header_and_in_a_path():
-    value = generated(os.urandom(GENERATED_BYTES))
+    value = generate_value(os.urandom(GENERATED_BYTES))
 
     assert re.fullmatch(r"[A-Za-z0-9_-]{43}", value.reveal())
-    assert url_safe(value)
+    assert is_url_safe(value)
 
 
 @pytest.mark.parametrize("value", ["a", "a.b", "a-b_c~d", "...", "0" * 512])
 def test_a_value_that_can_stand_as_a_path_segment_is_url_safe(value):
-    assert url_safe(SecretValue(value))
+    assert is_url_safe(SecretValue(value))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_value_that_can_stand_as_a_path_segment_is_url_safe(value):
     ["", ".", "..", "a/b", "a b", "a%20b", "a?b", "a#b", "a+b", "a=b", "é", "a\n", "a:b", "\N{KELVIN SIGN}", "0" * 513],
 )
 def test_a_value_that_would_be_changed_or_cut_in_a_url_is_not_url_safe(value):
-    assert not url_safe(SecretValue(value))
+    assert not is_url_safe(SecretValue(value))
 
 
 @pytest.mark.parametrize("name", ["A", "a", "WEBHOOK_SOURCE_SECRET", "a" + "_" * 63])

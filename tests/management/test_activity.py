@@ -68,7 +68,7 @@ def test_refused_attempts_are_counted_by_what_they_were_refused_for(world: World
 
     day = world.management.log.activity(world.may)[made.webhook.uid]
 
-    assert (day.refused(RATE_LIMITED), day.refused(NOT_FOUND)) == (2, 1)
+    assert (day.dropped(RATE_LIMITED), day.dropped(NOT_FOUND)) == (2, 1)
 
 
 def test_duplicates_by_body_and_by_id_are_counted_separately(world: World):

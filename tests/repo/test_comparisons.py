@@ -12,7 +12,7 @@ SECRETIVE = re.compile(r"secret|token|signature|credential|password|digest|beare
 SHORT_CIRCUITING = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 
 HARMLESS = {
-    ("webhook.py", "lowered in _CREDENTIALS"): "names of headers",
+    ("webhook.py", "lowered in _CREDENTIAL_HEADERS"): "names of headers",
     ("routes.py", "name in _CREDENTIAL_HEADERS"): "the same",
     ("ingress.py", "b'/' in token"): "looks for a slash in what was sent, beside no secret",
     ("secrets.py", "use.secret_id == secret"): "names of secrets, which everybody may know who manages them",

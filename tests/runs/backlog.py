@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hookmill.domain.ids import AutomationId, FactoryId, RunKey, time_ordered
+from hookmill.domain.ids import AutomationId, FactoryId, RunKey, time_ordered_key
 from hookmill.domain.payload import Parsed, parse
 from hookmill.domain.run import Hold, Run
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy
@@ -120,7 +120,7 @@ class Backlog:
         keys = []
         with self.database.write() as tx:
             for _ in range(count):
-                delivery, key = (time_ordered(microseconds(), secrets.token_bytes(8)) for _ in range(2))
+                delivery, key = (time_ordered_key(microseconds(), secrets.token_bytes(8)) for _ in range(2))
                 tx.run("INSERT INTO payloads (delivery_id, body) VALUES (:id, :body)", id=delivery, body=payload)
                 tx.run(
                     "INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,"

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid, time_ordered
+from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid, time_ordered_key
 from hookmill.domain.run import Run, RunState
 from hookmill.runs.runner import Instruction
 from tests.runs.worker import microseconds
@@ -15,8 +15,8 @@ from tests.support.waiting import until
 def a_run(**different: Any) -> Run:
     now = microseconds()
     run = Run(
-        id=RunKey(time_ordered(now, b"runs8888")),
-        delivery_id=DeliveryKey(time_ordered(now, b"dlvs8888")),
+        id=RunKey(time_ordered_key(now, b"runs8888")),
+        delivery_id=DeliveryKey(time_ordered_key(now, b"dlvs8888")),
         webhook_uid=WebhookUid("wh_7k2m9"),
         webhook_name="Deploys",
         factory_id=FactoryId("fac_one"),

@@ -9,7 +9,7 @@ from typing import Self
 
 from hookmill.domain.authentication import Authentic
 from hookmill.domain.delivery import Identity, IdentityKind, Label, LogDetails, RateLimit
-from hookmill.domain.ids import DeliveryKey, time_ordered
+from hookmill.domain.ids import DeliveryKey, time_ordered_key
 from hookmill.domain.webhook import AuthMode, Webhook
 from hookmill.management import InstallationConfig, Management
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection, RunToStart
@@ -69,7 +69,7 @@ class Shelf:
         digest = sha256(event.encode() if event is not None else os.urandom(16)).digest()[:16]
         return Acceptance(
             proof=Authentic(AuthMode.TOKEN, fingerprint=signed),
-            delivery_key=DeliveryKey(time_ordered(received_at, os.urandom(8))),
+            delivery_key=DeliveryKey(time_ordered_key(received_at, os.urandom(8))),
             webhook_no=webhook.no,
             factory_id=webhook.factory_id,
             revision=webhook.revision if revision is None else revision,
@@ -99,7 +99,7 @@ class Shelf:
         is_authentic = label is not Label.REJECTED_AUTH
         received_at = self.clock.now + round(at * 1_000_000)
         return Rejection(
-            delivery_key=DeliveryKey(time_ordered(received_at, os.urandom(8))),
+            delivery_key=DeliveryKey(time_ordered_key(received_at, os.urandom(8))),
             webhook_no=webhook.no,
             revision=webhook.revision,
             received_at=received_at,
@@ -111,7 +111,7 @@ class Shelf:
         )
 
     def run(self, automation: str) -> RunToStart:
-        return RunToStart(time_ordered(self.clock.now, os.urandom(8)), automation, 1)  # type: ignore[arg-type]
+        return RunToStart(time_ordered_key(self.clock.now, os.urandom(8)), automation, 1)  # type: ignore[arg-type]
 
     def admit(self, *plans: Plan) -> list[PlanOutcome]:
         """All of them in one transaction."""

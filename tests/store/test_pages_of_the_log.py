@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hookmill.domain.delivery import Delivery, Label, LogDetails
-from hookmill.domain.ids import RunKey, time_of, time_ordered
+from hookmill.domain.ids import RunKey, time_of, time_ordered_key
 from hookmill.domain.run import RunState
 from hookmill.store import deliveries, runs
 from hookmill.store.admission.plan import Plan, Rejection
@@ -107,7 +107,7 @@ def test_a_factory_sees_nothing_of_another(shelf: Shelf, log: list[Delivery]):
 
 def test_a_key_tells_the_time_that_it_was_made_of():
     for at in (0, 1, 999, 1_000, 1_795_289_589_913_769):
-        assert time_of(time_ordered(at, b"\xff" * 8)) == at
+        assert time_of(time_ordered_key(at, b"\xff" * 8)) == at
 
 
 def test_dropped_attempts_belong_to_the_page_in_whose_time_their_minute_ends(shelf: Shelf):

@@ -23,7 +23,7 @@ from hookmill.cli.output import (
 )
 from hookmill.cli.run import print_runs
 from hookmill.cli.session import factory_session
-from hookmill.domain.delivery import Label, joined
+from hookmill.domain.delivery import Label, merge_adjacent
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import WebhookUid, delivery_id, delivery_key
 from hookmill.domain.text import shown, shown_lines
@@ -92,7 +92,7 @@ def list_deliveries(
         counters = (
             session.management.log.dropped_attempts(session.may, webhook) if identity is None and event is None else ()
         )
-        dropped = joined(counter for counter in counters if _is_within(counter, since_us, until_us))
+        dropped = merge_adjacent(counter for counter in counters if _is_within(counter, since_us, until_us))
         names = {row.uid: row.name for row in session.management.webhooks.all(session.may, with_deleted=True)}
     if json:
         print_json(

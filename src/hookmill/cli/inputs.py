@@ -12,7 +12,7 @@ from typing import Any, Final
 import typer
 
 from hookmill.domain.errors import Invalid
-from hookmill.domain.moment import checked, parse_iso
+from hookmill.domain.moment import parse_iso, require_in_calendar
 from hookmill.domain.text import shown
 
 STANDARD_INPUT = "-"
@@ -63,7 +63,7 @@ def parse_time(text: str | None, option: str) -> int | None:
         return None
     try:
         if ago := _AGO.match(text.strip()):
-            return checked(time.time_ns() // 1000 - int(ago[1]) * _SECONDS[ago[2]] * 1_000_000)
+            return require_in_calendar(time.time_ns() // 1000 - int(ago[1]) * _SECONDS[ago[2]] * 1_000_000)
         return parse_iso(text.strip())
     except ValueError:
         raise typer.BadParameter(

@@ -138,4 +138,4 @@ def _state(key: ApiKey, now: int) -> str:
     if key.expires_at is None:
         return "active"
     day = utc(key.expires_at)[:10]
-    return f"until {day}" if key.is_good(now) else f"expired {day}"
+    return f"until {day}" if key.is_valid(now) else f"expired {day}"

@@ -42,7 +42,7 @@ def show(
 ) -> None:
     """Show how to set up a provider, and what its signature covers."""
     from hookmill.domain.signatures.catalogue import find
-    from hookmill.domain.signatures.description import facts
+    from hookmill.domain.signatures.description import properties_in_words
     from hookmill.domain.signatures.generic import GENERIC, GenericHmac
 
     if name == GENERIC:
@@ -67,8 +67,8 @@ def show(
             ("Signed with", scheme.algorithm.value),
         ]
     )
-    for fact in facts(scheme, name):
-        print_line(f"- {fact}")
+    for sentence in properties_in_words(scheme, name):
+        print_line(f"- {sentence}")
     print_line()
     print_line("To set it up:")
     for number, step in enumerate(scheme.setup, 1):

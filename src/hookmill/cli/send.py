@@ -25,7 +25,7 @@ from hookmill.domain.webhook import AuthMode
 
 if TYPE_CHECKING:
     from hookmill.domain.signatures.scheme import Scheme
-    from hookmill.domain.signatures.sign import Signed
+    from hookmill.domain.signatures.sign import RequestToSend
     from hookmill.domain.webhook import Webhook
     from hookmill.management import WebhookWithSecret
 
@@ -135,7 +135,7 @@ class Signer:
     event: tuple[str, str] | None
     """Where the event type is (`header:NAME` or `json:PATH`), and the type."""
 
-    def __call__(self, body: bytes, event_id: str | None) -> Signed:
+    def __call__(self, body: bytes, event_id: str | None) -> RequestToSend:
         from hookmill.domain.signatures.sign import sign
 
         at_us = time.time_ns() // 1000 + self.clock_skew * 1_000_000

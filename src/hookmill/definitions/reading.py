@@ -25,7 +25,7 @@ from hookmill.domain.automation import (
     read_event_types,
 )
 from hookmill.domain.errors import Invalid
-from hookmill.domain.filters import CONTRACT, CompiledFilter, compile_filter
+from hookmill.domain.filters import CONTRACT_OPERATORS, CompiledFilter, compile_filter
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy, policy_from_json
 from hookmill.domain.secret import usable_secret_name
@@ -115,7 +115,7 @@ def beyond_contract(definitions: Definitions) -> list[Problem]:
 
 _NO_POLICIES: Final = "The contract has no run policies. Remove this key."
 _NO_EVENT_TYPES: Final = "The contract has no event types in filters. Use a condition on the payload instead."
-_BEYOND_CONTRACT: Final = f"This operator is not one of the contract's, which are {', '.join(CONTRACT)}."
+_BEYOND_CONTRACT: Final = f"This operator is not one of the contract's, which are {', '.join(CONTRACT_OPERATORS)}."
 
 
 def prompt_of(text: str) -> str:

@@ -23,5 +23,5 @@ class ApiKey:
     last_used_at: int | None
     """Precise to the minute."""
 
-    def is_good(self, now: int) -> bool:
+    def is_valid(self, now: int) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

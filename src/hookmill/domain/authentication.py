@@ -34,7 +34,7 @@ class Authentic(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The sender holds the webhook's secret."""
 
     mode: AuthMode
-    """The mode by which it was verified."""
+    """The mode by which the sender was authenticated."""
     event_id: bytes | None = None
     """The provider's id of the event, from its header or from the signed body."""
     fingerprint: bytes | None = None
@@ -69,11 +69,11 @@ def authenticate(
     """
     match webhook.auth_mode:
         case AuthMode.TOKEN:
-            return _bearer(webhook, attempt)
+            return _authenticate_bearer_token(webhook, attempt)
         case AuthMode.URL_TOKEN:
-            return _url_token(webhook, attempt)
+            return _authenticate_url_token(webhook, attempt)
         case AuthMode.SIGNATURE:
-            return _signature(webhook, _signed_request(attempt, body, public_url), attempt.received_at)
+            return _authenticate_signature(webhook, _signed_request(attempt, body, public_url), attempt.received_at)
         case _:
             assert_never(webhook.auth_mode)
 
@@ -87,7 +87,7 @@ def diagnosis(webhook: IngressWebhook, attempt: Attempt, body: bytes, *, public_
     return rule.key_error or diagnose(rule.scheme, rule.keys, rule.previous_keys, request, attempt.received_at)
 
 
-def _signature(webhook: IngressWebhook, request: SignedRequest, now_us: int) -> Authentication:
+def _authenticate_signature(webhook: IngressWebhook, request: SignedRequest, now_us: int) -> Authentication:
     rule = webhook.signature
     if rule is None:
         return Refused(Reason.NO_SCHEME)
@@ -108,7 +108,7 @@ def _signed_request(attempt: Attempt, body: bytes, public_url: str) -> SignedReq
     )
 
 
-def _bearer(webhook: IngressWebhook, attempt: Attempt) -> Authentication:
+def _authenticate_bearer_token(webhook: IngressWebhook, attempt: Attempt) -> Authentication:
     authorization = attempt.authorization
     if authorization is None:
         return Refused(Reason.NO_AUTHORIZATION)
@@ -121,7 +121,7 @@ def _bearer(webhook: IngressWebhook, attempt: Attempt) -> Authentication:
     return _AUTHENTIC_BEARER if _is_secret(webhook, credential) else Refused(Reason.WRONG_TOKEN)
 
 
-def _url_token(webhook: IngressWebhook, attempt: Attempt) -> Authentication:
+def _authenticate_url_token(webhook: IngressWebhook, attempt: Attempt) -> Authentication:
     if attempt.url_token is None:
         return Refused(Reason.NO_URL_TOKEN)
     return _AUTHENTIC_URL_TOKEN if _is_secret(webhook, attempt.url_token) else Refused(Reason.WRONG_URL_TOKEN)

@@ -7,7 +7,7 @@ Network = IPv4Network | IPv6Network
 FORWARDED_HOPS_MAX = 32
 
 
-def client_address(peer: str, forwarded_for: bytes | None, trusted: Sequence[Network]) -> str | None:
+def client_address(peer: str, forwarded_for: bytes | None, trusted_proxies: Sequence[Network]) -> str | None:
     """The last address on the request's path that is not a trusted proxy; None if the connection has no address.
 
     `X-Forwarded-For` is read from the right, as far as trusted proxies added entries. Clients can forge the entries
@@ -17,11 +17,11 @@ def client_address(peer: str, forwarded_for: bytes | None, trusted: Sequence[Net
     if nearest is None:
         return None
     hops = (forwarded_for or b"").decode("latin-1").rsplit(",", FORWARDED_HOPS_MAX)
-    while hops and _is_in(nearest, trusted):
-        further = _address(hops.pop().strip())
-        if further is None:
+    while hops and _is_in(nearest, trusted_proxies):
+        next_hop = _address(hops.pop().strip())
+        if next_hop is None:
             break
-        nearest = further
+        nearest = next_hop
     return str(nearest)
 
 

@@ -13,7 +13,7 @@ class DefinitionAct(StrEnum):
 class DefinitionOutcome(StrEnum):
     DONE = "done"
     REFUSED = "refused"
-    """The files have problems, or need consent to a removal. Nothing was changed."""
+    """The files have problems, or need consent to a deletion. Nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,7 @@ _SHOWN: Final = {
 class RateLimit(IntEnum):
     """Which of the webhook's two rate limits an attempt counts against. The numbers are stored.
 
-    Unauthenticated clients can only ever use up the second.
+    Unauthenticated clients can use up only the second limit.
     """
 
     DELIVERIES = 1
@@ -82,8 +82,8 @@ class IdentityKind(IntEnum):
     SENDER = 3
     BODY_SHA256 = 4
     SIGNED_CONTENT = 5
-    """The signed content, including its time. A delivery has it in addition, so that a replay with a new delivery id is
-    a Duplicate."""
+    """The signed content, including its time. A delivery has this identity in addition to its own, so that a replay
+    with a new delivery id is a Duplicate."""
 
     @property
     def shown(self) -> str:
@@ -129,7 +129,7 @@ class DroppedAttempts:
     count: int
 
 
-def joined(counts: Iterable[DroppedAttempts]) -> list[DroppedAttempts]:
+def merge_adjacent(counts: Iterable[DroppedAttempts]) -> list[DroppedAttempts]:
     """Merge adjacent time ranges of the same webhook and kind. The result is newest first."""
     ranges: list[DroppedAttempts] = []
     for counter in sorted(counts, key=lambda item: (item.webhook_uid, item.kind, item.since)):
@@ -145,8 +145,8 @@ def joined(counts: Iterable[DroppedAttempts]) -> list[DroppedAttempts]:
 class Identity(NamedTuple):
     """The identity of the event that a delivery reports.
 
-    Two deliveries with the same `digest` (16 bytes over the kind and the whole value) are the same event. `shown` is
-    the sender's value, shortened for display; None for a body's digest.
+    Two deliveries with the same `digest` (16 bytes, a hash of the kind and the whole value) are the same event. `shown`
+    is the sender's value, shortened for display; None for a body's digest.
     """
 
     kind: IdentityKind
@@ -166,7 +166,7 @@ def identify(delivery_id_header: bytes | None, provider_id: bytes | None, attemp
     return Identity(IdentityKind.BODY_SHA256, _digest(b"body_sha256", sha256(body).digest()), None)
 
 
-def identities_shown_as(text: str) -> tuple[bytes, ...]:
+def possible_identity_digests(text: str) -> tuple[bytes, ...]:
     """The digests of the identities that `text` may stand for.
 
     `text` is a sender's or provider's id, or the SHA-256 of a body in hexadecimal digits.
@@ -233,7 +233,10 @@ class RateLimited(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=Fal
 
 
 def rate_limited(now: int, opens_at: int) -> RateLimited:
-    """Both times are in µs since 1970. `Retry-After` has whole seconds, so it is rounded up, and at least 1."""
+    """The outcome of an attempt at `now` over a limit that admits again at `opens_at`. Both are in µs since 1970.
+
+    `Retry-After` has whole seconds, so it is rounded up, and at least 1.
+    """
     return RateLimited(max(1, -(-(opens_at - now) // 1_000_000)), opens_at)
 
 

@@ -32,7 +32,7 @@ class Fault:
 
 
 class Invalid(HookmillError):
-    """An argument has an invalid value. If it came from a document, `faults` has its places there."""
+    """An argument has an invalid value. If the argument came from a document, `faults` says where the problem is."""
 
     def __init__(self, message: str, *, pointer: str | None = None) -> None:
         super().__init__(message)
@@ -63,7 +63,7 @@ class Revoked(HookmillError):
 class Conflict(HookmillError):
     """The object's present state forbids the operation.
 
-    `command` explains the state on the command line. Pages show `reason`, which is the text without it.
+    `command` explains the state on the command line. Pages show `reason`, which is the text without this command.
     """
 
     def __init__(self, reason: str, *, command: str = "") -> None:

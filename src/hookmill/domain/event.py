@@ -44,7 +44,7 @@ def event_type(source: EventSource, attempt: Attempt, body: Parsed | None) -> Ev
 
     `body` is None if it is not JSON, or was not read.
     """
-    name = _in_header(source.header, attempt) if source.header is not None else _in_body(source.path, body)
+    name = _name_in_header(source.header, attempt) if source.header is not None else _name_in_body(source.path, body)
     return EventType(name, source.is_signed) if name is not None and is_event_type(name) else None
 
 
@@ -53,7 +53,7 @@ def is_event_type(name: str) -> bool:
     return len(name) <= EVENT_CHARACTERS_MAX and name.isprintable() and bool(name.strip())
 
 
-def _in_header(header: bytes, attempt: Attempt) -> str | None:
+def _name_in_header(header: bytes, attempt: Attempt) -> str | None:
     # With two different values, the sender's intention is unknown.
     if header in attempt.conflicting_headers:
         return None
@@ -66,6 +66,6 @@ def _in_header(header: bytes, attempt: Attempt) -> str | None:
         return None
 
 
-def _in_body(path: tuple[str, ...], body: Parsed | None) -> str | None:
+def _name_in_body(path: tuple[str, ...], body: Parsed | None) -> str | None:
     value = value_at(body.value, path) if body is not None else None
     return value if type(value) is str else None

@@ -25,7 +25,7 @@ _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 RANDOM_BYTES: Final = 17
 """The entropy for `random_name`: 17 bytes give 27 characters, or 135 bits."""
 _TWO_HALVES: Final = Struct(">QQ").pack
-_SHOWN: Final = re.compile(r"[0-9a-f]{32}\Z")
+_DIGITS: Final = re.compile(r"[0-9a-f]{32}\Z")
 
 
 def random_name(prefix: str, entropy: bytes) -> str:
@@ -37,7 +37,7 @@ def random_name(prefix: str, entropy: bytes) -> str:
     return f"{prefix}_" + "".join(_ALPHABET[(number >> shift) & 31] for shift in range(130, -1, -5))
 
 
-def time_ordered(now_us: int, entropy: bytes) -> bytes:
+def time_ordered_key(now_us: int, entropy: bytes) -> bytes:
     """The 16 bytes of a UUIDv7: the milliseconds since 1970, the remaining microseconds, and 62 bits of `entropy`.
 
     `entropy` has 8 bytes.
@@ -80,6 +80,6 @@ def run_key(shown: str) -> RunKey:
 
 def _key(prefix: str, kind: str, shown: str) -> bytes:
     digits = shown.removeprefix(prefix)
-    if digits == shown or not _SHOWN.match(digits):
+    if digits == shown or not _DIGITS.match(digits):
         raise Invalid(f"{shown[:80]!r} is not a {kind}. It looks like {prefix}0192f0c1… with 32 digits.")
     return bytes.fromhex(digits)

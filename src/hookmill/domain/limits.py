@@ -12,12 +12,12 @@ DELIVERIES_PER_MINUTE: Final = 60
 FAILED_AUTHENTICATIONS_PER_MINUTE: Final = 60
 WEBHOOKS_PER_FACTORY: Final = 20
 AUTOMATIONS_PER_FACTORY: Final = 500
-"""The explanation of a delivery evaluates all of them."""
+"""The explanation of a delivery evaluates all of the factory's automations."""
 BACKTEST_MAX: Final = 200
 """The maximum number of deliveries that one backtest evaluates."""
 
-LOG_KEEPS_ROWS: Final = 50
-LOG_KEEPS_DAYS: Final = 7
+LOG_ROWS_KEPT: Final = 50
+LOG_DAYS_KEPT: Final = 7
 IDENTITIES_KEPT_DAYS: Final = 30
 """How long identities from senders and providers are stored. A body's digest is stored as long as its delivery."""
 

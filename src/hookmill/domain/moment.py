@@ -24,10 +24,10 @@ def parse_iso(text: str) -> int:
     """
     date = datetime.fromisoformat(text)
     aware = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
-    return checked((aware - _EPOCH) // _US)
+    return require_in_calendar((aware - _EPOCH) // _US)
 
 
-def checked(at_us: int) -> int:
+def require_in_calendar(at_us: int) -> int:
     """The same moment. Raises `OutOfRange` if it is outside the calendar."""
     if not FIRST_US <= at_us <= LAST_US:
         raise OutOfRange(f"{at_us} µs since 1970 is not in the years 1 to 9999")
@@ -45,7 +45,7 @@ def iso(at_us: int) -> str:
 
 
 def iso_or_none(at_us: int | None) -> str | None:
-    """As `iso`; None stays None."""
+    """`iso` of the moment, or None for None."""
     return None if at_us is None else iso(at_us)
 
 

@@ -67,7 +67,7 @@ class Parsed:
     def holds_none_of(self, spellings: Iterable[bytes]) -> bool:
         """True if the body contains none of the strings with these `plain_spelling`s; False means unknown.
 
-        It takes a tenth of the time of decoding. Only a `\\u` escape could hide a string.
+        This check takes a tenth of the time of decoding. Only a `\\u` escape could hide a string from it.
         """
         body = self._body
         for spelling in spellings:

@@ -85,25 +85,28 @@ class Caller:
     def may_know_of(self, factory: Factory) -> bool:
         return factory.team_id == self.team_id and (self.is_admin or factory.id in self.roles)
 
-    def to_view(self, factory: Factory | None, named: str) -> MayView:
+    def permission_to_view(self, factory: Factory | None, factory_name: str) -> MayView:
         """Permission to view the factory.
 
         Raises `NotFound`, with the same text for an unknown factory and for one that the caller may not view.
         """
         if factory is None or not self.may_know_of(factory):
-            raise NotFound(f"There is no factory {named[:100]!r}.")
+            raise NotFound(f"There is no factory {factory_name[:100]!r}.")
         return MayView(actor=self.actor, factory=factory)
 
-    def to_manage(self, factory: Factory | None, named: str) -> MayManage:
-        """Permission to change the factory. Raises `NotFound` as `to_view`, and `Forbidden` for a viewer."""
-        viewing = self.to_view(factory, named)
-        if not self.is_admin and self.roles[viewing.factory.id] is Role.VIEWER:
-            raise Forbidden(
-                f"This requires the role manager in factory {viewing.factory.name!r}. Ask an admin of the team for it."
-            )
-        return MayManage(actor=self.actor, factory=viewing.factory, is_admin=self.is_admin)
+    def permission_to_manage(self, factory: Factory | None, factory_name: str) -> MayManage:
+        """Permission to change the factory.
 
-    def to_administer(self) -> MayAdminister:
+        Raises `NotFound` like `permission_to_view`, and `Forbidden` for a viewer.
+        """
+        may_view = self.permission_to_view(factory, factory_name)
+        if not self.is_admin and self.roles[may_view.factory.id] is Role.VIEWER:
+            raise Forbidden(
+                f"This requires the role manager in factory {may_view.factory.name!r}. Ask an admin of the team for it."
+            )
+        return MayManage(actor=self.actor, factory=may_view.factory, is_admin=self.is_admin)
+
+    def permission_to_administer(self) -> MayAdminister:
         """Permission for the whole team. Raises `Forbidden` unless the caller is an admin."""
         if not self.is_admin:
             raise Forbidden("This requires the role admin of the team.")
@@ -111,9 +114,9 @@ class Caller:
 
 
 def role_named(name: str) -> Role:
-    """The role with this name. Raises `Invalid`, which lists the roles."""
+    """The role with this name. If there is none, raises `Invalid` with a list of the roles."""
     try:
         return Role(name)
     except ValueError:
-        known = ", ".join(role.value for role in Role)
-        raise Invalid(f"There is no role {name[:40]!r}. Roles are: {known}.", pointer="/role") from None
+        roles = ", ".join(role.value for role in Role)
+        raise Invalid(f"There is no role {name[:40]!r}. Roles are: {roles}.", pointer="/role") from None

@@ -15,7 +15,7 @@ A delivery came in at the webhook `first`. Read event-payload.json, and say in o
 
 # The shell inserts the current time. So if the line is pasted again, its body differs, and it is no Duplicate.
 # Seconds are the smallest unit that every `date` supports.
-_SAMPLE: Final = """'{"message": "Hello from curl", "sent_at": '$(date +%s)'}'"""
+_SAMPLE_BODY: Final = """'{"message": "Hello from curl", "sent_at": '$(date +%s)'}'"""
 
 
 def curl_line(mode: AuthMode, url: str, secret: str) -> str | None:
@@ -33,9 +33,9 @@ def curl_line(mode: AuthMode, url: str, secret: str) -> str | None:
         case _:
             assert_never(mode)
     command = shlex.join(["curl", *credential, "-H", "Content-Type: application/json"])
-    return f"{command} -d {_SAMPLE} {shlex.quote(url)}"
+    return f"{command} -d {_SAMPLE_BODY} {shlex.quote(url)}"
 
 
-def ready_made(automations: Iterable[Automation]) -> Automation | None:
+def unchanged_first_automation(automations: Iterable[Automation]) -> Automation | None:
     """The automation that the first start created, if its name and prompt are unchanged."""
     return next((each for each in automations if (each.name, each.prompt) == (FIRST, FIRST_PROMPT)), None)

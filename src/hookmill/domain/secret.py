@@ -27,12 +27,12 @@ class SecretValue:
     __str__ = __repr__
 
 
-def generated(entropy: bytes) -> SecretValue:
+def generate_value(entropy: bytes) -> SecretValue:
     """256 random bits as letters, digits, `-` and `_`, which are valid in a header and in a URL's path."""
     return SecretValue(base64.urlsafe_b64encode(entropy[:GENERATED_BYTES]).rstrip(b"=").decode())
 
 
-def url_safe(value: SecretValue) -> bool:
+def is_url_safe(value: SecretValue) -> bool:
     """Whether the value can be a segment of a URL's path without escapes."""
     return bool(URL_SAFE.match(value.reveal())) and value.reveal() not in {".", ".."}
 
@@ -53,8 +53,8 @@ def suggested_secret_name(webhook_name: str) -> str:
 def usable_secret(value: str) -> SecretValue:
     """A secret that a person supplied, without the white space around it.
 
-    Raises `Invalid` for an empty secret, with which anyone could authenticate, and for one with a NUL, because HMAC
-    pads keys with NULs.
+    Raises `Invalid` for an empty secret, with which anyone could authenticate, and for a secret with a NUL, because
+    HMAC pads keys with NULs.
     """
     trimmed = value.strip()
     if not trimmed:

@@ -8,12 +8,12 @@ _NEXT_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 def shown(text: str) -> str:
     """The text on one line. Invisible characters, and those that control the cursor or text direction, are escaped."""
-    return "".join(c if c.isprintable() else _spelled(c) for c in text)
+    return "".join(c if c.isprintable() else _escaped(c) for c in text)
 
 
 def shown_lines(text: str) -> str:
-    """As `shown`, but line breaks and tabs stay."""
-    return "".join(c if c.isprintable() or c in "\n\t" else _spelled(c) for c in text)
+    """Like `shown`, but line breaks and tabs stay."""
+    return "".join(c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text)
 
 
 def snake_case(name: str) -> str:
@@ -21,6 +21,6 @@ def snake_case(name: str) -> str:
     return _NEXT_WORD.sub("_", name).lower()
 
 
-def _spelled(character: str) -> str:
+def _escaped(character: str) -> str:
     code = ord(character)
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

@@ -35,6 +35,7 @@ class Webhook:
 
     uid: WebhookUid
     no: int
+    """The number of the webhook, which other tables contain instead of the longer uid."""
     factory_id: FactoryId
     name: str
     auth_mode: AuthMode
@@ -65,8 +66,8 @@ class Webhook:
 class IngressWebhook:
     """A webhook as the ingress uses it, with its secret and its subscriptions. It may be disabled.
 
-    All of it is read in one transaction.
-    Each change to any of these increments `revision`. An evaluation counts only if the stored revision is the same.
+    All fields are read in one transaction. A change to the webhook, its secret or its subscriptions increments
+    `revision`. An evaluation is used only if the stored revision is still the same.
     """
 
     uid: WebhookUid
@@ -96,9 +97,9 @@ def usable_name(kind: str, name: str) -> str:
     raise Invalid(f"A {kind}'s name has 1 to 100 characters, none of them a control character; got {name[:100]!r}.")
 
 
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}\Z")
-_CREDENTIALS: Final = {"authorization", "proxy-authorization", "cookie", "set-cookie"}
-_HOP_BY_HOP: Final = {
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}\Z")
+_CREDENTIAL_HEADERS: Final = {"authorization", "proxy-authorization", "cookie", "set-cookie"}
+_CONNECTION_HEADERS: Final = {
     "connection",
     "keep-alive",
     "proxy-authenticate",
@@ -118,16 +119,16 @@ def usable_delivery_id_header(name: str) -> str:
 
 
 def usable_event_header(name: str) -> str:
-    """`name`. Raises `Invalid` as `usable_delivery_id_header`."""
+    """`name`. Raises `Invalid` like `usable_delivery_id_header`."""
     return _usable_header(name, "event types", "X-Event-Type")
 
 
-def _usable_header(name: str, what: str, example: str) -> str:
+def _usable_header(name: str, content: str, example: str) -> str:
     lowered = name.lower()
-    if not _TOKEN.match(name):
+    if not _HEADER_NAME.match(name):
         raise Invalid(f"{name[:100]!r} is not a header name. Use letters, digits and dashes, such as {example}.")
-    if lowered in _CREDENTIALS:
-        raise Invalid(f"{name} carries credentials, and {what} are stored and shown. Choose another header.")
-    if lowered in _HOP_BY_HOP:
+    if lowered in _CREDENTIAL_HEADERS:
+        raise Invalid(f"{name} carries credentials, and {content} are stored and shown. Choose another header.")
+    if lowered in _CONNECTION_HEADERS:
         raise Invalid(f"{name} belongs to the connection, not to the event. Choose another header.")
     return name

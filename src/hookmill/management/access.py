@@ -48,7 +48,7 @@ class Access:
         now = self._installation.now()
         with self._installation.reading() as tx:
             key = api_keys.by_digest(tx, token_digest(token))
-        if key is None or not key.is_good(now):
+        if key is None or not key.is_valid(now):
             return None
         if key.last_used_at is None or key.last_used_at + LAST_USED_PRECISION_US < now:
             # Reading must work although the disk is full.
@@ -58,15 +58,15 @@ class Access:
 
     def may_view(self, caller: Caller, factory_name: str) -> MayView:
         """Permission to view the factory. Raises `NotFound` if it is unknown, or the caller may not view it."""
-        return caller.to_view(self._factory_named(factory_name), factory_name)
+        return caller.permission_to_view(self._factory_named(factory_name), factory_name)
 
     def may_manage(self, caller: Caller, factory_name: str) -> MayManage:
         """Permission to change the factory. Raises `NotFound` as `may_view`, and `Forbidden` for a viewer."""
-        return caller.to_manage(self._factory_named(factory_name), factory_name)
+        return caller.permission_to_manage(self._factory_named(factory_name), factory_name)
 
     def may_administer(self, caller: Caller) -> MayAdminister:
         """Permission for the whole team. Raises `Forbidden` unless the caller is an admin."""
-        return caller.to_administer()
+        return caller.permission_to_administer()
 
     def factories(self, caller: Caller) -> Sequence[Factory]:
         """The factories that the caller may view."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hookmill.domain.activity import Counts, Newest
+from hookmill.domain.activity import Counts, NewestAttempt
 from hookmill.domain.delivery import Label
 from hookmill.domain.ids import FactoryId, WebhookUid
 from hookmill.domain.permission import MayView
@@ -34,8 +34,8 @@ class WebhookActivity:
 
     hours: tuple[Hour, ...]
     """Whole hours in UTC, oldest first. The last one is the current hour."""
-    newest: Newest | None
-    newest_failed_authentication: Newest | None
+    newest: NewestAttempt | None
+    newest_failed_authentication: NewestAttempt | None
     """None if there was none in these hours."""
     duplicates_by_body: int
     """Of the newest duplicates in these hours, those that had no delivery id and were detected by body hash only."""
@@ -45,8 +45,8 @@ class WebhookActivity:
     def count(self, label: Label) -> int:
         return sum(hour.counts.of(label) for hour in self.hours)
 
-    def refused(self, kind: str) -> int:
-        return sum(hour.counts.refused_for(kind) for hour in self.hours)
+    def dropped(self, kind: str) -> int:
+        return sum(hour.counts.dropped_of(kind) for hour in self.hours)
 
     @property
     def deliveries(self) -> int:
@@ -99,7 +99,7 @@ def _starts(now: int) -> Sequence[int]:
 
 
 def _webhook_activity(
-    tx: Transaction, uid: WebhookUid, hours: tuple[Hour, ...], newest: Newest | None
+    tx: Transaction, uid: WebhookUid, hours: tuple[Hour, ...], newest: NewestAttempt | None
 ) -> WebhookActivity:
     def has_label(label: Label) -> bool:
         return any(hour.counts.of(label) for hour in hours)

@@ -4,8 +4,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from hookmill.domain.errors import Invalid
-from hookmill.domain.secret import GENERATED_BYTES, SecretValue, url_safe
-from hookmill.domain.secret import generated as generated_token
+from hookmill.domain.secret import GENERATED_BYTES, SecretValue, is_url_safe
+from hookmill.domain.secret import generate_value as generated_token
 from hookmill.domain.webhook import AuthMode, Webhook, usable_delivery_id_header
 from hookmill.domain.webhook import usable_event_header as usable_as_event_header
 
@@ -59,7 +59,7 @@ def generated_for(scheme: "Scheme | None", name: str | None) -> SecretValue | No
 
 def refuse_unfit_secret(mode: AuthMode, scheme: "Scheme | None", value: SecretValue, prefix: str = "") -> None:
     """Raises `Invalid` for a secret that could never authenticate a delivery. `prefix` begins the error text."""
-    if mode is AuthMode.URL_TOKEN and not url_safe(value):
+    if mode is AuthMode.URL_TOKEN and not is_url_safe(value):
         raise Invalid(f"{prefix}A url_token secret is part of the URL. Use only letters, digits and - . _ ~.")
     if scheme is not None:
         from hookmill.domain.signatures.key import prepare_key

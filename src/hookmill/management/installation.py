@@ -44,7 +44,7 @@ class Change:
         may = self._may
         audit.add(
             self.tx,
-            ids.time_ordered(self.now, _ordered_bytes()),
+            ids.time_ordered_key(self.now, _ordered_bytes()),
             team=team_of(may),
             factory=may.factory.id if isinstance(may, MayManage) else None,
             at=self.now,
@@ -156,7 +156,7 @@ def _require_permission(tx: Transaction, may: MayManage | MayAdminister, now: in
             return
         case ActorKind.KEY:
             key = api_keys.by_id(tx, team_of(may), may.actor.id)
-            if key is None or not key.is_good(now):
+            if key is None or not key.is_valid(now):
                 raise Revoked("This API key was revoked or has expired. Nothing was changed.")
         case ActorKind.MEMBER:
             account = sessions.account_of(tx, may.actor.id)

@@ -9,7 +9,7 @@ from hookmill.domain.errors import Conflict, Invalid, NotFound
 from hookmill.domain.factory import Factory
 from hookmill.domain.moment import LAST_US
 from hookmill.domain.permission import MayAdminister, Role
-from hookmill.domain.secret import SecretValue, generated
+from hookmill.domain.secret import SecretValue, generate_value
 from hookmill.domain.webhook import usable_name
 from hookmill.management.access import TOKEN_PREFIX, token_digest
 from hookmill.management.installation import Installation, random_name
@@ -55,7 +55,7 @@ class Keys:
                 "The key would expire after the year 9999. If it should never expire, omit the time.",
                 pointer="/expires_at",
             )
-        token = SecretValue(TOKEN_PREFIX + generated(os.urandom(32)).reveal())
+        token = SecretValue(TOKEN_PREFIX + generate_value(os.urandom(32)).reveal())
         with self._installation.changing(may) as change:
             key_factory = self._factory(change.tx, may, factory) if factory is not None else None
             key = ApiKey(

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from hookmill.domain import ids, payload
 from hookmill.domain.automation import Automation
-from hookmill.domain.delivery import Delivery, DroppedAttempts, Label, identities_shown_as
+from hookmill.domain.delivery import Delivery, DroppedAttempts, Label, possible_identity_digests
 from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import DeliveryKey, RunKey, WebhookUid
 from hookmill.domain.permission import MayManage, MayView
@@ -52,7 +52,7 @@ class Log:
             return deliveries.of_identities(
                 tx,
                 may.factory.id,
-                identities_shown_as(identity),
+                possible_identity_digests(identity),
                 now=self._installation.now(),
                 webhooks=webhooks,
                 label=label,
@@ -113,7 +113,7 @@ class Log:
             automations_to_start = self._matching_automations(change.tx, may, delivery, body, automation)
             started = []
             for automation_to_start in automations_to_start:
-                key = RunKey(ids.time_ordered(change.now, os.urandom(8)))
+                key = RunKey(ids.time_ordered_key(change.now, os.urandom(8)))
                 runs.add_replay(
                     change.tx,
                     key,

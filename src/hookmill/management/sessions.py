@@ -12,7 +12,7 @@ from hookmill.domain.errors import Conflict, Invalid, NotFound, StoreUnavailable
 from hookmill.domain.limits import SESSION_HOURS, SESSION_IDLE_HOURS
 from hookmill.domain.member import Member
 from hookmill.domain.permission import Actor, ActorKind, Caller, Channel, MayAdminister
-from hookmill.domain.secret import SecretValue, generated
+from hookmill.domain.secret import SecretValue, generate_value
 from hookmill.domain.session import Account, Session, SignInLink
 from hookmill.domain.webhook import usable_name
 from hookmill.management.installation import Change, Installation, random_name
@@ -271,7 +271,7 @@ def _link_not_found() -> NotFound:
 
 
 def _new_token() -> SecretValue:
-    return generated(os.urandom(32))
+    return generate_value(os.urandom(32))
 
 
 def _digest(token: str) -> bytes:

@@ -6,7 +6,7 @@ The queries count index entries only: all rows in the log's index, and rarer lab
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from hookmill.domain.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMITED, Counts, Newest
+from hookmill.domain.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMITED, Counts, NewestAttempt
 from hookmill.domain.delivery import IdentityKind, Label
 from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
 from hookmill.store.database import Transaction
@@ -56,7 +56,7 @@ def counts(tx: Transaction, factory: FactoryId, since: int, until: int) -> Mappi
     return counts_by_webhook
 
 
-def newest(tx: Transaction, factory: FactoryId) -> Mapping[WebhookUid, Newest]:
+def newest(tx: Transaction, factory: FactoryId) -> Mapping[WebhookUid, NewestAttempt]:
     """The newest delivery of each webhook that is not deleted. Webhooks without deliveries are omitted."""
     rows = tx.all(
         """
@@ -70,7 +70,7 @@ def newest(tx: Transaction, factory: FactoryId) -> Mapping[WebhookUid, Newest]:
         factory=factory,
     )
     return {
-        WebhookUid(row["uid"]): Newest(
+        WebhookUid(row["uid"]): NewestAttempt(
             key=DeliveryKey(bytes(row["id"])),
             label=Label(row["label"]),
             received_at=row["received_at"],
@@ -80,7 +80,7 @@ def newest(tx: Transaction, factory: FactoryId) -> Mapping[WebhookUid, Newest]:
     }
 
 
-def newest_of(tx: Transaction, webhook: WebhookUid, label: Label) -> Newest | None:
+def newest_of(tx: Transaction, webhook: WebhookUid, label: Label) -> NewestAttempt | None:
     """The webhook's newest delivery with this label, which must not be Accepted; None if there is none."""
     rows = _newest_of(tx, webhook, label, 1)
     return rows[0][0] if rows else None
@@ -97,7 +97,7 @@ def duplicates_by_body(tx: Transaction, webhook: WebhookUid, since: int, at_most
 
 def _newest_of(
     tx: Transaction, webhook: WebhookUid, label: Label, at_most: int
-) -> Sequence[tuple[Newest, IdentityKind | None]]:
+) -> Sequence[tuple[NewestAttempt, IdentityKind | None]]:
     assert label is not Label.ACCEPTED, "the index leaves Accepted rows out"
     rows = tx.all(
         f"""
@@ -112,7 +112,7 @@ def _newest_of(
     )
     return [
         (
-            Newest(
+            NewestAttempt(
                 key=DeliveryKey(bytes(row["id"])),
                 label=Label(row["label"]),
                 received_at=row["received_at"],

@@ -7,7 +7,7 @@ from typing import Any, Final
 from hookmill.domain import ids
 from hookmill.domain.delivery import Delivery, DroppedAttempts, IdentityKind, Label, LogDetails, RateLimit
 from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
-from hookmill.domain.limits import IDENTITIES_KEPT_DAYS, LOG_KEEPS_DAYS, LOG_KEEPS_ROWS
+from hookmill.domain.limits import IDENTITIES_KEPT_DAYS, LOG_DAYS_KEPT, LOG_ROWS_KEPT
 from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
 
@@ -65,7 +65,7 @@ _SCANS_PER_QUERY: Final = 100
 
 def _key_at(at: int) -> bytes:
     """The lowest key of this time in µs. Times that a key can't contain are clamped: before 1970, after year 10889."""
-    return ids.time_ordered(min(max(at, 0), _TIME_MAX), bytes(8))
+    return ids.time_ordered_key(min(max(at, 0), _TIME_MAX), bytes(8))
 
 
 def newest(
@@ -306,7 +306,7 @@ def dropped_attempts(
 
 
 def webhooks_with_old_rows(tx: Transaction, now: int) -> list[int]:
-    """The numbers of the webhooks with rows that are older than `LOG_KEEPS_DAYS`."""
+    """The numbers of the webhooks with rows that are older than `LOG_DAYS_KEPT`."""
     rows = tx.all(
         """
         SELECT w.no
@@ -316,7 +316,7 @@ def webhooks_with_old_rows(tx: Transaction, now: int) -> list[int]:
         )
         ORDER BY w.no
         """,
-        cutoff=now - LOG_KEEPS_DAYS * DAY_US,
+        cutoff=now - LOG_DAYS_KEPT * DAY_US,
     )
     return [row["no"] for row in rows]
 
@@ -324,8 +324,8 @@ def webhooks_with_old_rows(tx: Transaction, now: int) -> list[int]:
 def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
     """Remove up to `at_most` rows of one webhook, and return how many were removed.
 
-    It keeps rows younger than `LOG_KEEPS_DAYS`, the newest `LOG_KEEPS_ROWS` rows, and deliveries with an unfinished
-    run. It also keeps the newest `LOG_KEEPS_ROWS` Accepted rows, so that rejections can't displace payloads.
+    It keeps rows younger than `LOG_DAYS_KEPT`, the newest `LOG_ROWS_KEPT` rows, and deliveries with an unfinished
+    run. It also keeps the newest `LOG_ROWS_KEPT` Accepted rows, so that rejections can't displace payloads.
     """
     oldest_kept_at = _nth_newest(tx, webhook_no, accepted_only=False)
     oldest_accepted_kept_at = _nth_newest(tx, webhook_no, accepted_only=True)
@@ -343,7 +343,7 @@ def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
         {dialect.lock_clause(tx, "FOR UPDATE", of="d", skip_locked=True)}
         """,
         webhook=webhook_no,
-        cutoff=now - LOG_KEEPS_DAYS * DAY_US,
+        cutoff=now - LOG_DAYS_KEPT * DAY_US,
         accepted=int(Label.ACCEPTED),
         accepted_kept=oldest_accepted_kept_at,
         kept=oldest_kept_at,
@@ -378,7 +378,7 @@ def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
 
 
 def _nth_newest(tx: Transaction, webhook_no: int, *, accepted_only: bool) -> int:
-    """When the oldest of the newest `LOG_KEEPS_ROWS` rows was received, in µs; 0 if there are fewer rows."""
+    """When the oldest of the newest `LOG_ROWS_KEPT` rows was received, in µs; 0 if there are fewer rows."""
     row = tx.one(
         f"""
         SELECT received_at
@@ -388,7 +388,7 @@ def _nth_newest(tx: Transaction, webhook_no: int, *, accepted_only: bool) -> int
         LIMIT 1 OFFSET :newer_rows
         """,
         webhook=webhook_no,
-        newer_rows=LOG_KEEPS_ROWS - 1,
+        newer_rows=LOG_ROWS_KEPT - 1,
         **({"accepted": int(Label.ACCEPTED)} if accepted_only else {}),
     )
     return row["received_at"] if row else 0
@@ -422,7 +422,7 @@ def forget_identities(tx: Transaction, after: tuple[int, bytes], now: int, at_mo
 
 
 def forget_dropped_attempts(tx: Transaction, now: int) -> int:
-    return tx.run("DELETE FROM dropped_attempts WHERE minute < :cutoff", cutoff=now - LOG_KEEPS_DAYS * DAY_US)
+    return tx.run("DELETE FROM dropped_attempts WHERE minute < :cutoff", cutoff=now - LOG_DAYS_KEPT * DAY_US)
 
 
 def _delivery(row: Row) -> Delivery:

@@ -28,7 +28,7 @@ def pause_failing(database: Database, now: int) -> None:
                 automations.pause(tx, automation, reason, now)
                 audit.add(
                     tx,
-                    ids.time_ordered(now, os.urandom(_RANDOM_BYTES)),
+                    ids.time_ordered_key(now, os.urandom(_RANDOM_BYTES)),
                     team=factory.team_id,
                     factory=factory.id,
                     at=now,

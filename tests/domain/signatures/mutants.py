@@ -93,8 +93,8 @@ MUTANTS: Final = (
     Mutant("verify", "now - expires > JWT_LEEWAY_SECONDS", "now - expires > 10 * JWT_LEEWAY_SECONDS"),
     Mutant(
         "encoding",
-        r'_strict(rf"[0-9a-fA-F]{digits}\Z", binascii.unhexlify)',
-        r'_strict(rf"[0-9a-fA-F]{digits}", lambda given: binascii.unhexlify(given[:2 * (size or 0)]))',
+        r'_strict_decoder(rf"[0-9a-fA-F]{digits}\Z", binascii.unhexlify)',
+        r'_strict_decoder(rf"[0-9a-fA-F]{digits}", lambda given: binascii.unhexlify(given[:2 * (size or 0)]))',
     ),
     Mutant("encoding", r"[0-9a-fA-F]{digits}\Z", r"[0-9a-f]{digits}\Z"),
     Mutant("encoding", 'rb"[0-9]{1,15}\\Z"', 'rb"\\s*[0-9]{1,15}\\s*\\Z"'),

@@ -105,7 +105,7 @@ def test_what_a_signature_covers(name, body, time, delivery):
 
 
 def test_a_new_entry_is_a_scheme():
-    assert catalogue.read(ENTRY)["made_up"].experimental
+    assert catalogue.read_catalogue(ENTRY)["made_up"].experimental
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_mistake_in_an_entry_is_named_with_its_scheme(line, fault):
     text = "\n".join(one for one in ENTRY.splitlines() if not one.startswith(f"{field} ")) + f"\n{line}\n"
 
     with pytest.raises(BrokenCatalogue, match="made_up: ") as broken:
-        catalogue.read(text)
+        catalogue.read_catalogue(text)
 
     assert fault in str(broken.value)
 
@@ -150,14 +150,14 @@ def test_a_mistake_in_a_signature_is_named(signature, fault):
     text = re.sub("signature = .*", f"signature = {signature}", ENTRY)
 
     with pytest.raises(BrokenCatalogue, match="made_up: ") as broken:
-        catalogue.read(text)
+        catalogue.read_catalogue(text)
 
     assert fault in str(broken.value)
 
 
 def test_two_entries_can_not_share_a_name():
     with pytest.raises(BrokenCatalogue, match="twin is already a name of made_up"):
-        catalogue.read(ENTRY + 'aliases = ["twin"]\n' + ENTRY.replace("made_up", "twin"))
+        catalogue.read_catalogue(ENTRY + 'aliases = ["twin"]\n' + ENTRY.replace("made_up", "twin"))
 
 
 def events() -> list[tuple[Scheme, str, Event]]:
@@ -248,7 +248,7 @@ def test_a_provider_without_one_event_type_has_no_place_for_it(name):
 )
 def test_a_mistake_in_the_place_of_the_events_type_is_found(line, fault):
     with pytest.raises(BrokenCatalogue, match="made_up") as broken:
-        catalogue.read(ENTRY + line)
+        catalogue.read_catalogue(ENTRY + line)
 
     assert fault in str(broken.value)
 

@@ -115,4 +115,4 @@ def test_a_generated_secret_holds_256_bits_and_is_a_key():
 def test_an_example_secret_is_a_key(name):
     pair = example_secret(catalogue.find(name), bytes(range(64)))
 
-    assert isinstance(prepare_key(catalogue.find(name), pair.webhook), Key)
+    assert isinstance(prepare_key(catalogue.find(name), pair.webhook_secret), Key)

@@ -23,10 +23,10 @@ EVERY_SCHEME = pytest.mark.parametrize("name", NAMES)
 def signed_request(name, body=BODY, at_us=AT_US, event=None, url=URL):
     scheme = catalogue.find(name)
     pair = example_secret(scheme, bytes(range(64)))
-    signed = sign(scheme, pair.signing, body, url, at_us, event)
+    signed = sign(scheme, pair.sender_secret, body, url, at_us, event)
     headers = {header.lower().encode(): value.encode() for header, value in signed.headers}
     assert len(headers) == len(signed.headers)
-    return SignedRequest(headers, frozenset(), signed.body, signed.url), prepare_key(scheme, pair.webhook)
+    return SignedRequest(headers, frozenset(), signed.body, signed.url), prepare_key(scheme, pair.webhook_secret)
 
 
 @EVERY_SCHEME

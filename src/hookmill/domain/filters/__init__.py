@@ -5,7 +5,7 @@ array (one of these values), an object of operators (all must hold) or an object
 
     operators.py    the operator table: defines every operator
     names.py        which keys are operators and which are fields
-    reading.py      compiles a filter to its rule, or reports every problem
+    compiler.py     compiles a filter to its rule, or reports every problem
     rules.py        evaluation, which runs for every delivery
     shortcut.py     the strings that a matching body must contain: a test before the body is decoded
     explanation.py  why a payload matches, or does not
@@ -27,13 +27,13 @@ from hookmill.domain.filters.compiler import (
     FilterCompiler,
     Position,
 )
-from hookmill.domain.filters.explanation import CLOSEST_OF, ConditionOutcome, Explanation, outcomes
+from hookmill.domain.filters.explanation import CLOSEST_OBJECTS_MAX, ConditionOutcome, Explanation, outcomes
 from hookmill.domain.filters.globs import PATTERN_CHARACTERS_MAX
-from hookmill.domain.filters.names import CONTRACT, fields_in, with_fields
+from hookmill.domain.filters.names import CONTRACT_OPERATORS, fields_in, with_fields
 from hookmill.domain.filters.operators import ALTERNATIVES_MAX, OPERATORS, SET_VALUES_MAX, Operator
 from hookmill.domain.filters.rendering import SHOWN_CHARACTERS_MAX, filter_to_json, pointer_step
 from hookmill.domain.filters.rules import Rule
-from hookmill.domain.filters.shortcut import REQUIRED_MAX, required
+from hookmill.domain.filters.shortcut import REQUIRED_MAX, required_groups
 from hookmill.domain.payload import Json, Parsed
 
 SOURCE_CHARACTERS_MAX: Final = 72 * 1_024
@@ -53,14 +53,14 @@ class CompiledFilter:
     """JSON pointers to the filter's operators that are not in the contract."""
     rule: Rule | None = field(compare=False, repr=False)
     """None matches every payload."""
-    required: tuple[tuple[bytes, ...], ...] = field(default=(), compare=False, repr=False)
+    required_groups: tuple[tuple[bytes, ...], ...] = field(default=(), compare=False, repr=False)
     """Groups of strings as JSON. A matching body contains at least one string of each group."""
 
     def matches(self, payload: Parsed) -> bool:
         """Whether the payload matches."""
         if self.rule is None:
             return True
-        for spellings in self.required:
+        for spellings in self.required_groups:
             if payload.holds_none_of(spellings):
                 return False
         return self.rule.holds(payload.value)
@@ -91,16 +91,16 @@ def compile_filter(source: Json) -> CompiledFilter | list[Fault]:
         source_json=source_json,
         beyond_contract=tuple(compiler.beyond_contract),
         rule=rule,
-        required=tuple(required(rule))[:REQUIRED_MAX] if rule is not None else (),
+        required_groups=tuple(required_groups(rule))[:REQUIRED_MAX] if rule is not None else (),
     )
 
 
 __all__ = [
     "ALTERNATIVES_MAX",
-    "CLOSEST_OF",
+    "CLOSEST_OBJECTS_MAX",
     "CONDITIONS_MAX",
     "CONDITIONS_PER_FIELD_MAX",
-    "CONTRACT",
+    "CONTRACT_OPERATORS",
     "DEPTH_MAX",
     "OPERATORS",
     "PATTERN_CHARACTERS_MAX",

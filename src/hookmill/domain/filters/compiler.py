@@ -24,7 +24,7 @@ _CONDITIONS_AND_PROBLEMS_MAX: Final = 1_000
 _NAME_SHOWN_MAX: Final = 40
 
 PLACEHOLDER_RULE: Final = AllOf(())
-"""Stands for a rule that can't be compiled, and for the fields of an object that has none."""
+"""Stands for a rule that can't be compiled, and for the fields of an object that has no fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,8 @@ class FilterCompiler:
         if len(self.problems) > first_new_problem and not operator.is_of_contract and type(source) in (list, dict):
             self._add_fields_hint(first_new_problem, operator.name, at)
         rule = operator.make_rule(operator, operand, source) if operand is not None else None
-        # `$fields` does not count. `$any` and `$not` count, and so do their parts; only the parts count for the field.
+        # `$fields` does not count. For the whole filter, `$any`, `$not` and their parts count. For the limit of one
+        # field, only the parts count.
         if not isinstance(rule, ObjectRule):
             self.condition_count += 1
             if rule is not None and not operator.parts(operand):
@@ -227,10 +228,10 @@ def _unknown_operator_message(name: str, at: Position) -> str:
 
     usable = [other for other, operator in OPERATORS.items() if operator.may_take_body or not at.is_body]
     letters = {letters_of(other): other for other in usable}
-    close = letters.get(letters_of(name)) or next(
+    suggestion = letters.get(letters_of(name)) or next(
         iter(get_close_matches(name[:_NAME_SHOWN_MAX], usable, n=1, cutoff=0.75)), None
     )
-    hint = f" Did you mean `{close}`?" if close is not None else ""
+    hint = f" Did you mean `{suggestion}`?" if suggestion is not None else ""
     return f"Unknown operator.{hint} Operators allowed here are {', '.join(usable)}."
 
 

@@ -10,7 +10,7 @@ from hookmill.domain.filters.rules import AllOf, Condition, ObjectRule, Rule
 from hookmill.domain.filters.values import KINDS, MISSING
 from hookmill.domain.payload import Json
 
-CLOSEST_OF: Final = 1_000
+CLOSEST_OBJECTS_MAX: Final = 1_000
 """The number of objects in an array that an explanation compares if none of them matches."""
 
 
@@ -53,15 +53,15 @@ def outcomes(rule: Rule, value: Json, at: str, alternative: int | None = None) -
                 found=shown(decisive),
                 held=rule.holds(value),
                 alternative=alternative,
-                within=tuple(_within(rule, value, at)),
+                within=tuple(_inner_outcomes(rule, value, at)),
             )
         case AllOf():
             for each in rule.rules:
                 yield from outcomes(each, value, at, alternative)
         case ObjectRule():
-            index, candidate = _shown_object(rule, value)
+            index, candidate = _object_to_explain(rule, value)
             if candidate is None:
-                yield from _without_object(rule, at, at, alternative)
+                yield from _outcomes_without_object(rule, at, at, alternative)
                 return
             pointer = at if index is None else f"{at}/{index}"
             for name, inner in rule.fields.items():
@@ -70,13 +70,15 @@ def outcomes(rule: Rule, value: Json, at: str, alternative: int | None = None) -
             assert_never(rule)
 
 
-def _within(condition: Condition, value: Json, at: str) -> Iterator[ConditionOutcome]:
+def _inner_outcomes(condition: Condition, value: Json, at: str) -> Iterator[ConditionOutcome]:
     parts = condition.operator.parts(condition.operand)
     for number, part in enumerate(parts, 1):
         yield from outcomes(part, value, at, number if type(condition.source) is list else None)
 
 
-def _without_object(rule: Rule, at: str, no_object_at: str, alternative: int | None) -> Iterator[ConditionOutcome]:
+def _outcomes_without_object(
+    rule: Rule, at: str, no_object_at: str, alternative: int | None
+) -> Iterator[ConditionOutcome]:
     match rule:
         case Condition():
             yield ConditionOutcome(
@@ -90,27 +92,29 @@ def _without_object(rule: Rule, at: str, no_object_at: str, alternative: int | N
             )
         case AllOf():
             for each in rule.rules:
-                yield from _without_object(each, at, no_object_at, alternative)
+                yield from _outcomes_without_object(each, at, no_object_at, alternative)
         case ObjectRule():
             for name, inner in rule.fields.items():
-                yield from _without_object(inner, f"{at}/{pointer_step(name)}", no_object_at, alternative)
+                yield from _outcomes_without_object(inner, f"{at}/{pointer_step(name)}", no_object_at, alternative)
         case _:
             assert_never(rule)
 
 
-def _shown_object(rule: ObjectRule, value: Json) -> tuple[int | None, dict[str, Json] | None]:
+def _object_to_explain(rule: ObjectRule, value: Json) -> tuple[int | None, dict[str, Json] | None]:
     """The object to explain, and its index if it is in an array: the first that matches, or else the closest."""
     if type(value) is dict:
         return None, value
     if type(value) is not list:
         return None, None
     objects = ((index, element) for index, element in enumerate(value) if type(element) is dict)
-    first = next(((index, element) for index, element in objects if rule.holds_for(element)), None)
-    if first is not None:
-        return first
+    first_match = next(((index, element) for index, element in objects if rule.holds_for(element)), None)
+    if first_match is not None:
+        return first_match
     objects = ((index, element) for index, element in enumerate(value) if type(element) is dict)
     return max(
-        islice(objects, CLOSEST_OF), key=lambda indexed: rule.count_matching_fields(indexed[1]), default=(None, None)
+        islice(objects, CLOSEST_OBJECTS_MAX),
+        key=lambda indexed: rule.count_matching_fields(indexed[1]),
+        default=(None, None),
     )
 
 

@@ -5,24 +5,24 @@ from typing import Any, Final
 
 from hookmill.domain.payload import Json
 
-CONTRACT: Final = ("in", "not_in", "exists")
+CONTRACT_OPERATORS: Final = ("in", "not_in", "exists")
 """The contract's operators. All others start with `$`, because stored filters may have fields with other names."""
-FIELDS: Final = "$fields"
+FIELDS_OPERATOR: Final = "$fields"
 """The operator whose operand contains only fields."""
 
 
 def is_operator_name(key: Any, *, is_body: bool) -> bool:
     """Whether the key is an operator. `is_body`: at the filter's top level, where the contract's names are fields."""
-    return type(key) is str and (key.startswith("$") or (key in CONTRACT and not is_body))
+    return type(key) is str and (key.startswith("$") or (key in CONTRACT_OPERATORS and not is_body))
 
 
 def is_misspelt_operator(key: str) -> bool:
-    """Whether the key is an operator of the contract apart from punctuation, such as `not-in` or `notIn`.
+    """Whether the key is an operator of the contract with wrong punctuation or capitals, such as `not-in` or `notIn`.
 
-    `IN` is a field, such as the code of a state. Operators outside the contract are ignored: stored filters already had
-    fields with such names when these operators were added.
+    `IN` counts as a field: it is the code of a state. Misspelt operators outside the contract are not detected, because
+    stored filters already had fields with such names when these operators were added.
     """
-    return key.lower() not in CONTRACT and letters_of(key) in _LETTERS
+    return key.lower() not in CONTRACT_OPERATORS and letters_of(key) in _LETTERS
 
 
 def letters_of(key: str) -> str:
@@ -31,13 +31,13 @@ def letters_of(key: str) -> str:
 
 
 _WITHOUT_PUNCTUATION: Final = str.maketrans("", "", "$_- ")
-_LETTERS: Final = frozenset(map(letters_of, CONTRACT))
+_LETTERS: Final = frozenset(map(letters_of, CONTRACT_OPERATORS))
 
 
 def fields_in(source: Mapping[str, Json], *, is_body: bool) -> Mapping[str, Json] | None:
     """The fields in this object of a filter; None if it contains only operators."""
-    if FIELDS in source:
-        fields: Mapping[str, Json] = source[FIELDS]
+    if FIELDS_OPERATOR in source:
+        fields: Mapping[str, Json] = source[FIELDS_OPERATOR]
         return fields
     if any(is_operator_name(key, is_body=is_body) for key in source):
         return None
@@ -47,12 +47,14 @@ def fields_in(source: Mapping[str, Json], *, is_body: bool) -> Mapping[str, Json
 def with_fields(source: Mapping[str, Json], fields: Mapping[str, Json], *, is_body: bool) -> dict[str, Json]:
     """The object with these fields instead of its own. If necessary, the fields are in `$fields`."""
     operators = {
-        key: operand for key, operand in source.items() if key != FIELDS and is_operator_name(key, is_body=is_body)
+        key: operand
+        for key, operand in source.items()
+        if key != FIELDS_OPERATOR and is_operator_name(key, is_body=is_body)
     }
     if not fields:
         return operators
-    if operators or FIELDS in source or any(_needs_fields_operator(name, is_body=is_body) for name in fields):
-        return {**operators, FIELDS: dict(fields)}
+    if operators or FIELDS_OPERATOR in source or any(_needs_fields_operator(name, is_body=is_body) for name in fields):
+        return {**operators, FIELDS_OPERATOR: dict(fields)}
     return dict(fields)
 
 

@@ -13,7 +13,7 @@ from hookmill.domain.filters.globs import PATTERN_CHARACTERS_MAX, Glob, read_glo
 from hookmill.domain.filters.rules import Condition, ObjectRule, Rule
 from hookmill.domain.filters.shortcut import (
     Group,
-    required_of_any,
+    required_group_of_any,
     spelled_from_start,
     spelled_inside,
     spelled_to_end,
@@ -44,7 +44,7 @@ class Operator:
     """Validates and compiles the operand. Returns None after it has reported problems to the compiler."""
     holds: Callable[[Any, Json], bool]
     """Whether a field's value, which may be `MISSING`, satisfies the operand. Never raises."""
-    required: Callable[[Any], Group] = lambda _: ()
+    required_group: Callable[[Any], Group] = lambda _: ()
     """Strings of which a matching body contains at least one; empty if no such strings can be determined."""
     parts: Callable[[Any], Sequence[Rule]] = lambda _: ()
     """The rules in the operand. An explanation shows each of them."""
@@ -89,7 +89,7 @@ def _not_in_set(expected: ValueSet, value: Json) -> bool:
     return not _in_set(expected, value)
 
 
-def _required_of_set(expected: ValueSet) -> Group:
+def _required_group_of_set(expected: ValueSet) -> Group:
     return spelled_whole(value for _, value in expected) if all(kind == "string" for kind, _ in expected) else ()
 
 
@@ -148,7 +148,7 @@ def _matches_glob(glob: Glob, value: Json) -> bool:
     return type(value) is str and glob.matches(value)
 
 
-def _required_of_glob(glob: Glob) -> Group:
+def _required_group_of_glob(glob: Glob) -> Group:
     return spelled_inside(max(glob.literals(), key=len, default=""))
 
 
@@ -162,7 +162,7 @@ def _read_threshold(compiler: "FilterCompiler", source: Json, at: "Position") ->
     return limit
 
 
-def _compared(holds: Callable[[Threshold, Number], bool]) -> Callable[[Threshold, Json], bool]:
+def _comparison(holds: Callable[[Threshold, Number], bool]) -> Callable[[Threshold, Json], bool]:
     def holds_for_value(limit: Threshold, value: Json) -> bool:
         if type(value) is list:
             return any(type(element) in NUMBERS and holds(limit, element) for element in value)
@@ -230,7 +230,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             schema=_SET,
             read=_read_set,
             holds=_in_set,
-            required=_required_of_set,
+            required_group=_required_group_of_set,
         ),
         Operator(
             name="not_in",
@@ -255,7 +255,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             schema=_TEXT,
             read=_read_text,
             holds=_starts_with,
-            required=spelled_from_start,
+            required_group=spelled_from_start,
         ),
         Operator(
             name="$suffix",
@@ -264,7 +264,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             schema=_TEXT,
             read=_read_text,
             holds=_ends_with,
-            required=spelled_to_end,
+            required_group=spelled_to_end,
         ),
         Operator(
             name="$glob",
@@ -273,7 +273,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             schema={"type": "string", "maxLength": PATTERN_CHARACTERS_MAX, "pattern": r"^([^\\]|\\[*?\\])*$"},
             read=_read_glob,
             holds=_matches_glob,
-            required=_required_of_glob,
+            required_group=_required_group_of_glob,
         ),
         Operator(
             name="$gt",
@@ -281,7 +281,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             meaning="the field holds a number that is greater",
             schema=_NUMBER,
             read=_read_threshold,
-            holds=_compared(Threshold.is_below),
+            holds=_comparison(Threshold.is_below),
         ),
         Operator(
             name="$gte",
@@ -289,7 +289,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             meaning="the field holds a number that is greater or equal",
             schema=_NUMBER,
             read=_read_threshold,
-            holds=_compared(lambda limit, value: not limit.is_above(value)),
+            holds=_comparison(lambda limit, value: not limit.is_above(value)),
         ),
         Operator(
             name="$lt",
@@ -297,7 +297,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             meaning="the field holds a number that is less",
             schema=_NUMBER,
             read=_read_threshold,
-            holds=_compared(Threshold.is_above),
+            holds=_comparison(Threshold.is_above),
         ),
         Operator(
             name="$lte",
@@ -305,7 +305,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             meaning="the field holds a number that is less or equal",
             schema=_NUMBER,
             read=_read_threshold,
-            holds=_compared(lambda limit, value: not limit.is_below(value)),
+            holds=_comparison(lambda limit, value: not limit.is_below(value)),
         ),
         Operator(
             name="$any",
@@ -319,7 +319,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             },
             read=_read_any,
             holds=_holds_for_any,
-            required=required_of_any,
+            required_group=required_group_of_any,
             parts=lambda alternatives: alternatives,
             may_take_body=True,
         ),

@@ -49,7 +49,7 @@ class AllOf:
         return AllOf.holds, self
 
     def holds(self, value: Json) -> bool:
-        # Loops here and below, because a generator takes twice the time.
+        # Here and below, a loop takes half the time of a generator.
         for holds, operand in self._tests:  # noqa: SIM110
             if not holds(operand, value):
                 return False
@@ -59,12 +59,12 @@ class AllOf:
 class ObjectRule:
     """Rules for the fields of an object. All must hold. In an array, all must hold for at least one element."""
 
-    __slots__ = ("_required", "_tests", "fields")
+    __slots__ = ("_required_fields", "_tests", "fields")
 
     def __init__(self, fields: "Mapping[str, Rule]") -> None:
         self.fields = fields
         self._tests = tuple((name, *rule.test) for name, rule in fields.items())
-        self._required = frozenset(name for name, rule in fields.items() if not rule.holds(MISSING))
+        self._required_fields = frozenset(name for name, rule in fields.items() if not rule.holds(MISSING))
 
     @property
     def test(self) -> Test:
@@ -85,7 +85,7 @@ class ObjectRule:
             return True
         # The rule has more fields than the object. Iterating over the object keeps the time linear in the payload. The
         # results for absent fields were computed when the rule was made.
-        if not candidate.keys() >= self._required:
+        if not candidate.keys() >= self._required_fields:
             return False
         for name, value in candidate.items():
             if name in self.fields and not self.fields[name].holds(value):

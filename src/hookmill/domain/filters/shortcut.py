@@ -16,26 +16,26 @@ Group: TypeAlias = tuple[bytes, ...]
 """Strings as JSON. A matching body contains at least one of them."""
 
 
-def required(rule: Rule) -> Iterator[Group]:
+def required_groups(rule: Rule) -> Iterator[Group]:
     """The groups of strings for a rule. The rule can hold only if the body contains a string of each group."""
     match rule:
         case Condition():
-            group = rule.operator.required(rule.operand)
+            group = rule.operator.required_group(rule.operand)
             if 0 < len(group) <= REQUIRED_MAX:
                 yield group
         case AllOf():
             for each in rule.rules:
-                yield from required(each)
+                yield from required_groups(each)
         case ObjectRule():
             for each in rule.fields.values():
-                yield from required(each)
+                yield from required_groups(each)
         case _:
             assert_never(rule)
 
 
-def required_of_any(rules: Iterable[Rule]) -> Group:
+def required_group_of_any(rules: Iterable[Rule]) -> Group:
     """The group for several rules of which one must hold. Empty if one of the rules has no group."""
-    smallest_groups = [min(required(rule), key=len, default=()) for rule in rules]
+    smallest_groups = [min(required_groups(rule), key=len, default=()) for rule in rules]
     return tuple(spelling for group in smallest_groups for spelling in group) if all(smallest_groups) else ()
 
 

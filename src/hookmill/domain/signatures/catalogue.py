@@ -35,23 +35,23 @@ def schemes() -> tuple[Scheme, ...]:
     return tuple(sorted(distinct.values(), key=lambda scheme: scheme.name))
 
 
-def find(name: str, *, also: tuple[str, ...] = ()) -> Scheme:
-    """The scheme with this name or alias. Raises `Invalid` with the allowed names, including those in `also`."""
+def find(name: str, *, further_names: tuple[str, ...] = ()) -> Scheme:
+    """The scheme with this name or alias. Raises `Invalid` with the allowed names, including `further_names`."""
     scheme = _by_name().get(name)
     if scheme is None:
-        close = difflib.get_close_matches(name.lower().replace("-", "_")[:100], names(), n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
-        allowed = ", ".join(sorted((*names(), *also)))
+        suggestions = difflib.get_close_matches(name.lower().replace("-", "_")[:100], names(), n=1)
+        hint = f" Did you mean {suggestions[0]}?" if suggestions else ""
+        allowed = ", ".join(sorted((*names(), *further_names)))
         raise Invalid(f"{name[:80]!r} is not a signature scheme.{hint} Allowed are: {allowed}.")
     return scheme
 
 
 @cache
 def _by_name() -> Mapping[str, Scheme]:
-    return read(resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8"))
+    return read_catalogue(resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8"))
 
 
-def read(text: str) -> Mapping[str, Scheme]:
+def read_catalogue(text: str) -> Mapping[str, Scheme]:
     """A catalogue's schemes by name and alias. Raises `BrokenCatalogue` with the name of the scheme and the field."""
     by_name: dict[str, Scheme] = {}
     try:
@@ -59,7 +59,7 @@ def read(text: str) -> Mapping[str, Scheme]:
     except tomllib.TOMLDecodeError as fault:
         raise BrokenCatalogue(f"{_FILE}: {fault}") from fault
     for name, table in tables.items():
-        scheme = _entry(name, table)
+        scheme = _read_scheme(name, table)
         for name_or_alias in (name, *scheme.aliases):
             if (other := by_name.get(name_or_alias)) is not None:
                 raise BrokenCatalogue(f"{_FILE}, {name}: {name_or_alias} is already a name of {other.name}")
@@ -67,7 +67,7 @@ def read(text: str) -> Mapping[str, Scheme]:
     return by_name
 
 
-def _entry(name: str, table: Any) -> Scheme:
+def _read_scheme(name: str, table: Any) -> Scheme:
     try:
         return msgspec.convert({**table, "name": name}, Scheme)
     except (msgspec.ValidationError, TypeError) as fault:

@@ -3,7 +3,7 @@
 from hookmill.domain.signatures.scheme import Scheme
 
 
-def covered(scheme: Scheme) -> str:
+def covered_parts(scheme: Scheme) -> str:
     """The parts of a delivery that nobody can change without the secret."""
     parts = {"body": scheme.covers_body, "time": scheme.covers_time, "event id": scheme.covers_id}
     return (
@@ -20,9 +20,9 @@ def event_in_words(scheme: Scheme, name: str | None) -> str | None:
     return f"{_source_in_words(event.source)}, {signed}"
 
 
-def facts(scheme: Scheme, name: str | None = None) -> list[str]:
+def properties_in_words(scheme: Scheme, name: str | None = None) -> list[str]:
     """The scheme's properties, one sentence each. `name` is the provider's name for the scheme."""
-    sentences = [f"Covers: {covered(scheme)}.", f"Signature: {_sources_in_words(scheme.signature.sources)}."]
+    sentences = [f"Covers: {covered_parts(scheme)}.", f"Signature: {_sources_in_words(scheme.signature.sources)}."]
     if (tolerance := _tolerance_in_words(scheme)) is not None:
         sentences.append(tolerance)
     if scheme.delivery_id:

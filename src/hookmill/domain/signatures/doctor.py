@@ -9,7 +9,7 @@ from typing import Final
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.signatures import catalogue
-from hookmill.domain.signatures.encoding import Encoding, base64_secret, hex_secret
+from hookmill.domain.signatures.encoding import Encoding, decode_base64_secret, decode_hex_secret
 from hookmill.domain.signatures.key import Key, prepare_key, without_prefix
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.scheme import Algorithm, Scheme, SecretDecoding, Timestamp, signature_size
@@ -116,7 +116,10 @@ def _key_variants(scheme: Scheme, key: Key) -> Iterator[tuple[str, Key]]:
 
     literal = text.encode("utf-8", "surrogatepass")
     if is_literal:
-        decoders: dict[str, Callable[[str], bytes | None]] = {"base64": base64_secret, "hexadecimal": hex_secret}
+        decoders: dict[str, Callable[[str], bytes | None]] = {
+            "base64": decode_base64_secret,
+            "hexadecimal": decode_hex_secret,
+        }
         for form, decode in decoders.items():
             decoded = decode(unwrapped)
             if decoded:

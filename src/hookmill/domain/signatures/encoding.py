@@ -35,20 +35,22 @@ def decoder(encoding: Encoding, size: int | None) -> Decode:
     match encoding:
         case Encoding.HEX:
             digits = "+" if size is None else f"{{{2 * size}}}"
-            return _strict(rf"[0-9a-fA-F]{digits}\Z", binascii.unhexlify)
+            return _strict_decoder(rf"[0-9a-fA-F]{digits}\Z", binascii.unhexlify)
         case Encoding.BASE64:
             if size is None:
-                return _strict(r"(?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?\Z", binascii.a2b_base64)
+                return _strict_decoder(
+                    r"(?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?\Z", binascii.a2b_base64
+                )
             letters, padding = -(-size * 8 // 6), -size % 3
-            return _strict(rf"[A-Za-z0-9+/]{{{letters}}}={{{padding}}}\Z", binascii.a2b_base64)
+            return _strict_decoder(rf"[A-Za-z0-9+/]{{{letters}}}={{{padding}}}\Z", binascii.a2b_base64)
         case Encoding.BASE64URL:
             letters_only = "+" if size is None else f"{{{-(-size * 8 // 6)}}}"
-            return _strict(rf"[A-Za-z0-9_-]{letters_only}\Z", _unpadded)
+            return _strict_decoder(rf"[A-Za-z0-9_-]{letters_only}\Z", _decode_unpadded)
         case Encoding.TEXT:
             return lambda text: sha256(text).digest()
 
 
-def _strict(pattern: str, decode: Callable[[bytes], bytes]) -> Decode:
+def _strict_decoder(pattern: str, decode: Callable[[bytes], bytes]) -> Decode:
     # The decoders of the standard library skip invalid characters, spaces and surplus padding. The pattern does not.
     matches = re.compile(pattern.encode()).match
 
@@ -63,13 +65,13 @@ def _strict(pattern: str, decode: Callable[[bytes], bytes]) -> Decode:
     return decode_strictly
 
 
-def _unpadded(text: bytes) -> bytes:
+def _decode_unpadded(text: bytes) -> bytes:
     return binascii.a2b_base64(text.translate(_TO_STANDARD) + b"=" * (-len(text) % 4))
 
 
 _TO_STANDARD: Final = bytes.maketrans(b"-_", b"+/")
 
-base64url: Final = decoder(Encoding.BASE64URL, None)
+decode_base64url: Final = decoder(Encoding.BASE64URL, None)
 """Decodes one segment of a JWT."""
 
 
@@ -89,15 +91,15 @@ _BASE64_SECRET: Final = re.compile(r"(?:[A-Za-z0-9+/]+|[A-Za-z0-9_-]+)={0,2}\Z")
 _HEX_SECRET: Final = re.compile(r"(?:[0-9a-fA-F]{2})+\Z")
 
 
-def base64_secret(text: str) -> bytes | None:
+def decode_base64_secret(text: str) -> bytes | None:
     """Decode a secret in the standard or the URL-safe alphabet, with or without padding, because users paste both."""
     letters = text.rstrip("=")
     if not _BASE64_SECRET.match(text) or len(letters) % 4 == 1:
         return None
-    return _unpadded(letters.encode())
+    return _decode_unpadded(letters.encode())
 
 
-def hex_secret(text: str) -> bytes | None:
+def decode_hex_secret(text: str) -> bytes | None:
     return bytes.fromhex(text) if _HEX_SECRET.match(text) else None
 
 

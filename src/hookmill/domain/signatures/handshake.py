@@ -1,4 +1,4 @@
-"""The reply to a provider's signed challenge. Pure; the requests must be verified."""
+"""The reply to a provider's signed challenge. The module is pure, and expects verified requests."""
 
 import hmac
 import json

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.secret import GENERATED_BYTES, SecretValue
-from hookmill.domain.signatures.encoding import base64_secret, hex_secret
+from hookmill.domain.signatures.encoding import decode_base64_secret, decode_hex_secret
 from hookmill.domain.signatures.scheme import Algorithm, Scheme, SecretDecoding, SecretRule
 
 PublicKey = Ed25519PublicKey | EllipticCurvePublicKey | RSAPublicKey
@@ -43,7 +43,7 @@ def prepare_key(scheme: Scheme, secret_text: str) -> Key:
 
 
 def decode_secret(scheme: Scheme, secret_text: str) -> bytes:
-    """The bytes of the secret that sender and receiver share. Raises `Invalid`."""
+    """The bytes of the secret that sender and receiver share. Raises `Invalid` for an unusable secret."""
     rule = scheme.secret
     _refuse_foreign(scheme, secret_text)
     bare = without_prefix(rule, secret_text)
@@ -52,7 +52,7 @@ def decode_secret(scheme: Scheme, secret_text: str) -> bytes:
         raise Invalid(f"The secret for {scheme.title} contains a NUL. Copy it again from the provider.")
     if rule.normalize:
         bare = unicodedata.normalize("NFKD", bare)
-    key = _decoded(scheme, rule, bare)
+    key = _decode(scheme, rule, bare)
     if len(key) < max(1, rule.minimum):
         minimum = f"{rule.minimum} bytes" if rule.minimum > 1 else "one byte"
         raise Invalid(f"The secret for {scheme.title} is too short: its key needs at least {minimum}. Copy all of it.")
@@ -73,12 +73,12 @@ def _refuse_foreign(scheme: Scheme, secret_text: str) -> None:
             )
 
 
-def _decoded(scheme: Scheme, rule: SecretRule, bare: str) -> bytes:
+def _decode(scheme: Scheme, rule: SecretRule, bare: str) -> bytes:
     match rule.decode:
         case SecretDecoding.BASE64:
-            key, form = base64_secret(bare), "base64"
+            key, form = decode_base64_secret(bare), "base64"
         case SecretDecoding.HEX:
-            key, form = hex_secret(bare), "hexadecimal"
+            key, form = decode_hex_secret(bare), "hexadecimal"
         case _:
             key, form = _utf8(bare), "text that UTF-8 can encode"
     if key is None:
@@ -98,7 +98,7 @@ def _utf8(text: str) -> bytes | None:
 
 
 def _public_key(scheme: Scheme, text: str) -> PublicKey:
-    key = _loaded(scheme, text.strip())
+    key = _load(scheme, text.strip())
     match scheme.algorithm:
         case Algorithm.ED25519 if isinstance(key, Ed25519PublicKey):
             return key
@@ -112,14 +112,14 @@ def _public_key(scheme: Scheme, text: str) -> PublicKey:
             raise Invalid(f"This is not the kind of public key that {scheme.title} uses ({scheme.algorithm}).")
 
 
-def _loaded(scheme: Scheme, text: str) -> object:
+def _load(scheme: Scheme, text: str) -> object:
     try:
         if scheme.secret.decode is not SecretDecoding.SPKI:
-            raw = hex_secret(text) if scheme.secret.decode is SecretDecoding.HEX else base64_secret(text)
+            raw = decode_hex_secret(text) if scheme.secret.decode is SecretDecoding.HEX else decode_base64_secret(text)
             return Ed25519PublicKey.from_public_bytes(raw or b"")
         if text.startswith("-----BEGIN"):
             return serialization.load_pem_public_key(text.encode())
-        return serialization.load_der_public_key(base64_secret("".join(text.split())) or b"")
+        return serialization.load_der_public_key(decode_base64_secret("".join(text.split())) or b"")
     except (ValueError, TypeError, UnsupportedAlgorithm) as fault:
         raise Invalid(
             f"The secret for {scheme.title} is the provider's public key, and this text is not a public key "
@@ -136,7 +136,7 @@ _EXPECTED: Final = {
 
 
 def generates_secret(scheme: Scheme) -> bool:
-    """Whether this service generates the secret if the user enters none. Other providers generate their own."""
+    """Whether this service generates the secret if the user enters none. For other schemes, only the provider can."""
     return scheme.secret.generated_prefix is not None
 
 

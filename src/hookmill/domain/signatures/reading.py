@@ -28,7 +28,7 @@ class SignedRequest:
 class RequestValues:
     """The values that readers take from one request. The body is parsed when a reader first needs it.
 
-    Verification or signing sets those that the request alone does not determine: the times and the secret.
+    Verification or signing sets the values that the request alone does not determine: the times and the secret.
     """
 
     __slots__ = ("_body", "_is_parsed", "request", "secret", "timestamp", "timestamp_in_signature_header")

@@ -35,7 +35,7 @@ def scheme_named(name: str | None, options: Any) -> Scheme:
         raise Invalid(f"Auth mode signature needs a signature scheme. Allowed are: {', '.join(allowed_names())}.")
     if options is not None:
         raise Invalid(f"Only the scheme {GENERIC} has signature options; {name} has none.")
-    return catalogue.find(name, also=(GENERIC,))
+    return catalogue.find(name, further_names=(GENERIC,))
 
 
 def usable_event_header(scheme: Scheme, name: str | None, header: str) -> str:
@@ -64,13 +64,13 @@ def rule_for(
     scheme: Scheme, secret: str | None, previous: str | None, *, answers_handshakes: bool = False
 ) -> SignatureRule:
     """The rule for these secrets. An unusable secret sets `key_error`; it raises no exception."""
-    keys, key_error = _keys(scheme, secret)
-    return SignatureRule(scheme, keys, _keys(scheme, previous)[0], answers_handshakes, key_error)
+    keys, key_error = _prepare_keys(scheme, secret)
+    return SignatureRule(scheme, keys, _prepare_keys(scheme, previous)[0], answers_handshakes, key_error)
 
 
-def _keys(scheme: Scheme, secret: str | None) -> tuple[tuple[Key, ...], str | None]:
+def _prepare_keys(scheme: Scheme, secret: str | None) -> tuple[tuple[Key, ...], str | None]:
     if secret is None:
-        return (), "The webhook has no secret yet: enter the provider's."
+        return (), "The webhook has no secret yet: enter the provider's secret."
     try:
         return (prepare_key(scheme, secret),), None
     except Invalid as error:

@@ -50,11 +50,11 @@ class Algorithm(StrEnum):
         return self.family in {"ed25519", "ecdsa", "rsa"}
 
 
-class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One table of the catalogue. Unknown fields are errors."""
 
 
-class SignatureList(_Entry, frozen=True, kw_only=True):
+class SignatureList(_Table, frozen=True, kw_only=True):
     """The entries of one header. Exactly one of `field`, `tag` and `positional` selects the signatures."""
 
     split: str
@@ -71,7 +71,7 @@ class SignatureList(_Entry, frozen=True, kw_only=True):
             raise ValueError("exactly one of field, tag and positional is required")
 
 
-class Signature(_Entry, frozen=True, kw_only=True):
+class Signature(_Table, frozen=True, kw_only=True):
     """The location and the encoding of the signature."""
 
     sources: tuple[str, ...] = msgspec.field(name="from")
@@ -79,12 +79,12 @@ class Signature(_Entry, frozen=True, kw_only=True):
     encoding: Encoding
     prefix: str = ""
     """The beginning of every signature, such as `sha256=`."""
-    each: bool = False
+    uses_all_sources: bool = msgspec.field(name="each", default=False)
     """Whether all the sources are used instead of the first that is present."""
     entries: SignatureList | None = msgspec.field(name="list", default=None)
 
 
-class Timestamp(_Entry, frozen=True, kw_only=True):
+class Timestamp(_Table, frozen=True, kw_only=True):
     """The location and the unit of the signed time."""
 
     sources: tuple[str, ...] = msgspec.field(name="from")
@@ -109,12 +109,12 @@ class SecretDecoding(StrEnum):
     """A public key in PEM, or the base64 inside the PEM."""
 
 
-class SecretRule(_Entry, frozen=True, kw_only=True):
+class SecretRule(_Table, frozen=True, kw_only=True):
     """How the secret that a user pastes becomes a key."""
 
     decode: SecretDecoding = SecretDecoding.TEXT
     strip: tuple[str, ...] = ()
-    """Prefixes. The first one that matches is removed before decoding."""
+    """Prefixes of secrets. The first prefix that matches is removed before decoding."""
     foreign: tuple[str, ...] = ()
     """Prefixes of the provider's other secrets, which do not sign webhooks."""
     normalize: bool = False
@@ -127,7 +127,7 @@ class SecretRule(_Entry, frozen=True, kw_only=True):
     """The prefix of the secrets that this service generates; None if only the provider can generate them."""
 
 
-class Jwt(_Entry, frozen=True, kw_only=True):
+class Jwt(_Table, frozen=True, kw_only=True):
     """The required claims of a signed token."""
 
     body_claim: str
@@ -137,20 +137,20 @@ class Jwt(_Entry, frozen=True, kw_only=True):
     requires_expiry: bool = False
 
 
-class BodyHash(_Entry, frozen=True, kw_only=True):
+class BodyHash(_Table, frozen=True, kw_only=True):
     """The body's SHA-256 in hex, as a parameter of the signed URL."""
 
     query: str
 
 
-class SignedHeaders(_Entry, frozen=True, kw_only=True):
+class SignedHeaders(_Table, frozen=True, kw_only=True):
     """A header that lists the signed headers."""
 
     header: str
     join: str
 
 
-class Event(_Entry, frozen=True, kw_only=True):
+class Event(_Table, frozen=True, kw_only=True):
     """The location of the event type in a provider's requests."""
 
     source: str = msgspec.field(name="from")
@@ -159,7 +159,7 @@ class Event(_Entry, frozen=True, kw_only=True):
     """The provider's page that documents the location."""
 
 
-class Handshake(_Entry, frozen=True, kw_only=True):
+class Handshake(_Table, frozen=True, kw_only=True):
     """A challenge that the provider signs and sends over POST, and the reply that it requires."""
 
     when: dict[str, str | int | list[str]]
@@ -184,14 +184,14 @@ class ProofKind(StrEnum):
     """The entry is built from the provider's description only."""
 
 
-class Proof(_Entry, frozen=True, kw_only=True):
+class Proof(_Table, frozen=True, kw_only=True):
     """The evidence that this entry is correct, and its source."""
 
     kind: ProofKind
     source: str
 
 
-class Scheme(_Entry, frozen=True, kw_only=True, dict=True):
+class Scheme(_Table, frozen=True, kw_only=True, dict=True):
     """How one provider signs."""
 
     name: str
@@ -215,7 +215,7 @@ class Scheme(_Entry, frozen=True, kw_only=True, dict=True):
     jwt: Jwt | None = None
     body_hash: BodyHash | None = None
     signed_headers: SignedHeaders | None = None
-    also_sent: dict[str, str] = {}
+    fixed_headers: dict[str, str] = {}
     """Further headers that the provider sends, with fixed values. Verification ignores them."""
     handshake: Handshake | None = None
     aliases: tuple[str, ...] = ()
@@ -299,6 +299,7 @@ class CompiledScheme:
         "family",
         "key_is_derived",
         "key_template",
+        "needs_timestamp",
         "prefix",
         "proving_headers",
         "read_delivery_id",
@@ -307,7 +308,6 @@ class CompiledScheme:
         "signature_readers",
         "signing_headers",
         "timestamp_entry_name",
-        "timestamp_needed",
         "used_headers",
     )
 
@@ -340,7 +340,7 @@ class CompiledScheme:
         self.content_contains_secret = "secret" in self.content_template.placeholders
         signs_time = "ts" in self.content_template.placeholders or "ts" in self.key_template.placeholders
         enforces_time = scheme.timestamp is not None and scheme.timestamp.enforced
-        self.timestamp_needed = signs_time or enforces_time
+        self.needs_timestamp = signs_time or enforces_time
         if signs_time and scheme.timestamp is None:
             self._faults.append("timestamp: {ts} is signed, so its location is required")
         self.proving_headers, self.signing_headers, self.used_headers = self._header_names(scheme)
@@ -360,7 +360,7 @@ class CompiledScheme:
                 self._faults.append(f"signature.from: {source!r} is for timestamps")
             else:
                 readers.append(self._first_of("signature.from", (source,)))
-        use_all = signature.each or any(source.startswith("numbered:") for source in signature.sources)
+        use_all = signature.uses_all_sources or any(source.startswith("numbered:") for source in signature.sources)
         return tuple(readers) if use_all else (first_of(readers),) if readers else ()
 
     def _first_of(self, field: str, sources: tuple[str, ...]) -> Reader:
@@ -368,7 +368,7 @@ class CompiledScheme:
             return first_of([source_reader(source) for source in sources])
         except (ValueError, IndexError) as fault:
             self._faults.append(f"{field}: {fault}")
-            return lambda verification: None
+            return lambda values: None
 
     def _check_events(self, scheme: Scheme) -> None:
         events = {f"alias_events.{alias}": event for alias, event in scheme.alias_events.items()}
@@ -430,5 +430,5 @@ def signature_size(algorithm: Algorithm) -> int | None:
 
 
 def signing_headers(scheme: Scheme) -> frozenset[bytes]:
-    """The headers with the proof or signed content, in lower case. None may be a webhook's delivery id header."""
+    """The headers with the proof or signed content, in lower case. A webhook's delivery id header can't be one."""
     return scheme.compiled.signing_headers

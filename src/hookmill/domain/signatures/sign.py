@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.payload import Json
-from hookmill.domain.signatures.encoding import Encoding, base64_secret, encode, encode_time, hex_secret
+from hookmill.domain.signatures.encoding import Encoding, decode_base64_secret, decode_hex_secret, encode, encode_time
 from hookmill.domain.signatures.key import RSA_BITS_MIN, decode_secret
 from hookmill.domain.signatures.reading import RequestValues, SignedRequest
 from hookmill.domain.signatures.scheme import Algorithm, Jwt, Scheme, SecretDecoding
@@ -29,9 +29,8 @@ ENTROPY_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
-    """A request that is ready to be sent. If the scheme puts a value into the body or the URL, these are the new
-    ones."""
+class RequestToSend:
+    """A request that is ready to be sent. `body` and `url` include the values that the scheme puts into them."""
 
     headers: list[tuple[str, str]]
     body: bytes
@@ -42,8 +41,8 @@ class Signed:
 class ExampleSecret:
     """A matching pair: the sender's secret or private key, and the webhook's secret. Shared secrets are equal."""
 
-    signing: str
-    webhook: str
+    sender_secret: str
+    webhook_secret: str
 
 
 def sign(
@@ -54,7 +53,7 @@ def sign(
     at_us: int,
     delivery_id: str | None = None,
     event: tuple[str, str] | None = None,
-) -> Signed:
+) -> RequestToSend:
     """Sign as the provider would at `at_us` (µs since 1970). For public-key schemes, `secret_text` is the private key.
 
     `event` is the location of the event type (`header:NAME` or `json:PATH`) and the type. If `delivery_id` is None,
@@ -76,7 +75,7 @@ def sign(
             values.secret = decode_secret(scheme, secret_text)
         signature = _signature(scheme, secret_text, values)
     draft.add_signature(scheme.signature.prefix + signature, time_text)
-    return Signed(draft.headers, draft.body, draft.url)
+    return RequestToSend(draft.headers, draft.body, draft.url)
 
 
 class _Draft:
@@ -84,7 +83,7 @@ class _Draft:
 
     def __init__(self, scheme: Scheme, body: bytes, url: str, at_us: int) -> None:
         self.scheme, self.body, self.url, self.at_us = scheme, body, url, at_us
-        self.headers: list[tuple[str, str]] = list(scheme.also_sent.items())
+        self.headers: list[tuple[str, str]] = list(scheme.fixed_headers.items())
 
     def put(self, location: str, value: str) -> None:
         kind, _, name = location.partition(":")
@@ -208,13 +207,15 @@ def _private_key(scheme: Scheme, text: str) -> object:
     try:
         match scheme.secret.decode:
             case SecretDecoding.HEX:
-                return Ed25519PrivateKey.from_private_bytes(hex_secret(text) or b"")
+                return Ed25519PrivateKey.from_private_bytes(decode_hex_secret(text) or b"")
             case SecretDecoding.BASE64:
-                return Ed25519PrivateKey.from_private_bytes(base64_secret(text) or b"")
+                return Ed25519PrivateKey.from_private_bytes(decode_base64_secret(text) or b"")
             case _ if text.startswith("-----BEGIN"):
                 return serialization.load_pem_private_key(text.encode(), password=None)
             case _:
-                return serialization.load_der_private_key(base64_secret("".join(text.split())) or b"", password=None)
+                return serialization.load_der_private_key(
+                    decode_base64_secret("".join(text.split())) or b"", password=None
+                )
     except (ValueError, TypeError, UnsupportedAlgorithm) as fault:
         raise Invalid(f"To sign for {scheme.title}, enter a private key. This text is not a private key.") from fault
 
@@ -227,8 +228,8 @@ def _jwt(rule: Jwt, key: bytes, body: bytes, at_us: int) -> str:
     if rule.requires_expiry:
         claims |= {"nbf": now, "exp": now + JWT_LIFETIME_SECONDS}
     parts = [encode(Encoding.BASE64URL, json.dumps(part).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, claims)]
-    signed = ".".join(parts)
-    return f"{signed}.{encode(Encoding.BASE64URL, hmac.digest(key, signed.encode(), 'sha256'))}"
+    content = ".".join(parts)
+    return f"{content}.{encode(Encoding.BASE64URL, hmac.digest(key, content.encode(), 'sha256'))}"
 
 
 def example_secret(scheme: Scheme, entropy: bytes) -> ExampleSecret:

@@ -1,7 +1,7 @@
 """Verifies the signature of a request. Never raises, whatever the client sent.
 
-Comparisons take constant time: each signature of the request is compared with each active key, over equal lengths, and
-the loop continues after a match. The signature is verified first, its age last.
+Comparisons take constant time: each signature of the request is compared with the expected one of each active key, over
+equal lengths, and the loop continues after a match. The signature is verified first, its age last.
 """
 
 import hmac
@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 
 from hookmill.domain.payload import Json, NotJson, parse
-from hookmill.domain.signatures.encoding import Encoding, base64url, decoder, seconds_since_1970
+from hookmill.domain.signatures.encoding import Encoding, decode_base64url, decoder, seconds_since_1970
 from hookmill.domain.signatures.key import Key, PublicKey
 from hookmill.domain.signatures.reading import RequestValues, SignedRequest
 from hookmill.domain.signatures.scheme import CompiledScheme, Jwt, Scheme, Timestamp
@@ -91,7 +91,7 @@ def verify(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us: 
     candidates = [decoded for signature in signatures if (decoded := compiled.decode(signature)) is not None]
     if not candidates:
         return Unverified(Failure.WRONG_ENCODING)
-    signed_at = _read_timestamp(scheme.timestamp, compiled, values) if compiled.timestamp_needed else None
+    signed_at = _read_timestamp(scheme.timestamp, compiled, values) if compiled.needs_timestamp else None
     if isinstance(signed_at, Failure):
         return Unverified(signed_at)
     matched = _match_candidates(compiled, keys, values, candidates)
@@ -173,7 +173,7 @@ def _match_candidates(
 ) -> bytes | Failure:
     """The expected signature, if a candidate equals it; for a public key, the content that a candidate signs.
 
-    The fingerprint is its digest, so two encodings of one signature have the same fingerprint.
+    `verify` hashes the returned value for the fingerprint, so two encodings of one signature have the same fingerprint.
     """
     content = None if compiled.content_contains_secret else compiled.content_template.fill(values)
     if content is None and not compiled.content_contains_secret:
@@ -249,7 +249,7 @@ _HEX_SHA256: Final = decoder(Encoding.HEX, 32)
 class _JwtParts:
     """The parts of a JWT whose signature is not verified yet."""
 
-    signed: bytes
+    signed_content: bytes
     signature: bytes
     claims: bytes
 
@@ -263,7 +263,7 @@ def _verify_jwt(
     verified = None
     for key in keys:
         for jwt in jwts:
-            if hmac.compare_digest(hmac.digest(key.secret_bytes, jwt.signed, "sha256"), jwt.signature):
+            if hmac.compare_digest(hmac.digest(key.secret_bytes, jwt.signed_content, "sha256"), jwt.signature):
                 verified = jwt
     if verified is None:
         return Unverified(Failure.MISMATCH)
@@ -278,7 +278,7 @@ def _split_jwt(token: bytes) -> _JwtParts | None:
     parts = token.split(b".")
     if len(parts) != 3:
         return None
-    header, claims, signature = (base64url(part) for part in parts)
+    header, claims, signature = (decode_base64url(part) for part in parts)
     if header is None or claims is None or signature is None:
         return None
     fields = _parse_object(header)

@@ -14,7 +14,7 @@ HEIGHT: Final = 48
 
 
 def _refused(counts: Counts) -> int:
-    return counts.refused_for(RATE_LIMITED) + counts.refused_for(FAILED_AUTHENTICATIONS)
+    return counts.dropped_of(RATE_LIMITED) + counts.dropped_of(FAILED_AUTHENTICATIONS)
 
 
 def _of(label: Label) -> Callable[[Counts], int]:

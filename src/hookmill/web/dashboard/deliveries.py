@@ -8,12 +8,12 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from hookmill.domain import moment
-from hookmill.domain.delivery import Delivery, IdentityKind, Label, identities_shown_as, joined
+from hookmill.domain.delivery import Delivery, IdentityKind, Label, merge_adjacent, possible_identity_digests
 from hookmill.domain.errors import Conflict, Invalid, NotFound
-from hookmill.domain.ids import DeliveryKey, WebhookUid, delivery_id, delivery_key, time_of, time_ordered
+from hookmill.domain.ids import DeliveryKey, WebhookUid, delivery_id, delivery_key, time_of, time_ordered_key
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PAYLOAD_FILE
-from hookmill.domain.sample import ready_made
+from hookmill.domain.sample import unchanged_first_automation
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management.filters import AutomationMatch
 from hookmill.presentation.delivery import details
@@ -98,7 +98,7 @@ def log(context: PageContext, may: MayView) -> Response:
     is_waiting = is_first and not rows and not gaps and set(log_query.query) <= {"webhook"}
     accepted = [row.key for row in rows if row.label is Label.ACCEPTED]
     # Live updates of an empty page start now.
-    newest = delivery_id(rows[0].key if rows else time_ordered(context.service.now_us(), bytes(8)))
+    newest = delivery_id(rows[0].key if rows else time_ordered_key(context.service.now_us(), bytes(8)))
     return context.page(
         "deliveries.html",
         status=422 if log_query.problems else 200,
@@ -134,7 +134,7 @@ def _waiting(context: PageContext, may: MayView, log_query: LogQuery, webhooks: 
     chosen = live[0] if len(live) == 1 else None
     if uid := log_query.typed["webhook"]:
         chosen = context.management.webhooks.get(may, uid)
-    automation = ready_made(context.management.automations.all(may))
+    automation = unchanged_first_automation(context.management.automations.all(may))
     return Waiting(
         webhook=chosen,
         has_webhooks=bool(live),
@@ -212,7 +212,7 @@ def _gaps_beside(
             until=dropped.until,
             count=dropped.count,
         )
-        for dropped in joined(counters)[:GAPS_MAX]
+        for dropped in merge_adjacent(counters)[:GAPS_MAX]
     ]
 
 
@@ -242,7 +242,7 @@ async def watch(context: PageContext, may: MayView) -> Response:
         label=filters.get("label"),
         since=filters.get("since"),
         event=filters.get("event"),
-        identities=identities_shown_as(filters["identity"]) if "identity" in filters else None,
+        identities=possible_identity_digests(filters["identity"]) if "identity" in filters else None,
     )
     return live.stream(context, may, log_filter, filters, after)
 

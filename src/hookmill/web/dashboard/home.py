@@ -12,7 +12,7 @@ from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.permission import MayView
 from hookmill.domain.run import Run, RunState
-from hookmill.domain.sample import ready_made
+from hookmill.domain.sample import unchanged_first_automation
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management.activity import WebhookActivity
 from hookmill.web.dashboard.access import viewing
@@ -21,7 +21,7 @@ from hookmill.web.dashboard.chart import Chart, chart
 from hookmill.web.dashboard.page_context import PageContext, version_tag
 from hookmill.web.dashboard.urls import url
 
-REFUSED_NAMES: Final = {
+DROPPED_REASONS: Final = {
     RATE_LIMITED: "over the rate limit (429)",
     FAILED_AUTHENTICATIONS: "over the limit of failed authentications (429)",
     NOT_FOUND: "while it was disabled (404)",
@@ -93,7 +93,7 @@ def home(context: PageContext, may: MayView) -> Response:
     days = management.log.activity(may)
     automations = management.automations.all(may)
     live = [
-        Shown(webhook, days[uid], chart(days[uid].hours), days[uid].refused(NOT_FOUND))
+        Shown(webhook, days[uid], chart(days[uid].hours), days[uid].dropped(NOT_FOUND))
         for uid, webhook in by_uid.items()
         if webhook.state is not WebhookState.DELETED and uid in days
     ]
@@ -131,7 +131,7 @@ def _first_steps(context: PageContext, may: MayView) -> FirstSteps | None:
     if not webhooks or len(runs) == FIRST_RUNS:
         return None
     automations = context.management.automations.all(may)
-    sample = ready_made(automations)
+    sample = unchanged_first_automation(automations)
     sample_uids = sample.selected_webhooks() if sample is not None else frozenset()
     ready = next((webhook for webhook in webhooks if webhook.uid in sample_uids), None)
     succeeded = (run for run in runs if run.state is RunState.SUCCEEDED)
@@ -149,7 +149,7 @@ def webhooks(context: PageContext, may: MayView) -> Response:
 
 
 def dropped_in_words(activity: WebhookActivity) -> tuple[tuple[str, int], ...]:
-    return tuple((words, count) for kind, words in REFUSED_NAMES.items() if (count := activity.refused(kind)))
+    return tuple((words, count) for kind, words in DROPPED_REASONS.items() if (count := activity.dropped(kind)))
 
 
 def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Iterator[Concern]:
@@ -192,7 +192,7 @@ def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Ite
             log(Label.REJECTED_AUTH),
             is_loss=still,
         )
-    if over := activity.refused(RATE_LIMITED):
+    if over := activity.dropped(RATE_LIMITED):
         yield concern(
             f"dropped {times(over)} over its rate limit",
             "They were authenticated and received 429. They are lost unless the sender retries.",
@@ -200,7 +200,7 @@ def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Ite
             log(),
             is_loss=True,
         )
-    if over := activity.refused(FAILED_AUTHENTICATIONS):
+    if over := activity.dropped(FAILED_AUTHENTICATIONS):
         yield concern(
             f"dropped {times(over)} over the limit of failed authentications",
             "A client often sends a wrong credential. Authenticated deliveries are not affected.",
@@ -230,7 +230,7 @@ def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Ite
     ):
         if count := activity.count(label):
             yield concern(f"rejected {times(count)} {fault}", why, "View deliveries", log(label), is_loss=True)
-    if missed := activity.refused(NOT_FOUND):
+    if missed := activity.dropped(NOT_FOUND):
         is_disabled = webhook.state is WebhookState.DISABLED
         yield concern(
             f"received {times(missed)} while it was disabled",

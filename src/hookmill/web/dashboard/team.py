@@ -224,8 +224,8 @@ def _keys(
     return context.page(
         "team-keys.html",
         status=status,
-        good=[key for key in all_keys if key.is_good(now)],
-        ended=[key for key in all_keys if not key.is_good(now)],
+        good=[key for key in all_keys if key.is_valid(now)],
+        ended=[key for key in all_keys if not key.is_valid(now)],
         grants=_grants(context.management.factories.all(may)),
         problem=problem,
         wrong=wrong,

@@ -18,7 +18,7 @@ from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.sample import curl_line
 from hookmill.domain.secret import usable_secret, usable_secret_name
 from hookmill.domain.signatures import catalogue
-from hookmill.domain.signatures.description import covered, event_in_words, facts
+from hookmill.domain.signatures.description import covered_parts, event_in_words, properties_in_words
 from hookmill.domain.signatures.generic import GENERIC, GenericHmac
 from hookmill.domain.signatures.key import generates_secret
 from hookmill.domain.signatures.scheme import Scheme
@@ -68,7 +68,7 @@ class SchemeHelp:
     covers: str
     is_experimental: bool
     makes_secret_here: bool
-    facts: tuple[Markup, ...]
+    properties: tuple[Markup, ...]
     setup: tuple[Markup, ...]
 
 
@@ -360,17 +360,17 @@ def _help(name: str) -> SchemeHelp | None:
         name=name,
         title=scheme.title,
         docs=scheme.docs,
-        covers=covered(scheme),
+        covers=covered_parts(scheme),
         is_experimental=scheme.experimental,
         makes_secret_here=_generates_secret_here(scheme, name),
-        facts=tuple(map(_with_code, _facts(scheme, name))),
+        properties=tuple(map(_with_code, _properties(scheme, name))),
         setup=tuple(map(_with_code, scheme.setup)),
     )
 
 
-def _facts(scheme: Scheme, name: str) -> list[str]:
-    """The facts of the scheme. The one about the option --handshakes is replaced, because the form has a checkbox."""
-    lines = [fact for fact in facts(scheme, name) if "--handshakes" not in fact]
+def _properties(scheme: Scheme, name: str) -> list[str]:
+    """The properties of the scheme. The sentence about --handshakes is replaced, because the form has a checkbox."""
+    lines = [sentence for sentence in properties_in_words(scheme, name) if "--handshakes" not in sentence]
     if scheme.handshake is not None:
         lines.append("It sends signed challenges. Hookmill answers them if you enable this for the webhook.")
     return lines
