@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hookmill.management import WebhookWithSecret
-from hookmill.store.webhooks import raise_revisions
+from hookmill.store.webhooks import increment_revisions
 from tests.inputs.service import Service
 
 OF_A_LATER_VERSION = {"provider": "schedule", "event": "cron_fired", "filter": {"cron": "0 9 * * 1", "weight": 0.1}}
@@ -37,7 +37,7 @@ class Damaged:
             tx.run(
                 "UPDATE automation_versions SET triggers = :text WHERE automation_id = :id", text=triggers, id=self.id
             )
-            raise_revisions(tx, self.service.world.may.factory.id, frozenset({self.good.webhook.uid}))
+            increment_revisions(tx, self.service.world.may.factory.id, frozenset({self.good.webhook.uid}))
 
     def stored(self) -> list[Any]:
         """The triggers of the newest version, as they are in the row."""

@@ -296,11 +296,11 @@ def test_a_writer_that_reads_no_more_is_unavailable_at_once_until_it_does(shelf,
         async with opened(lambda theirs: held.append(theirs.dup())) as line:
             # Their senders were answered, but the plans lie in the line.
             sent = 0
-            while await line.group.admit(plan) == Unavailable() and not line.group._backpressured:
+            while await line.group.admit(plan) == Unavailable() and not line.group._is_backpressured:
                 sent += 1
             at_once = line.group.admit(a_plan()).done()
             await asyncio.to_thread(drained, held[0], sent)
-            while line.group._backpressured:
+            while line.group._is_backpressured:
                 await asyncio.sleep(0.01)
             return at_once, line.group.admit(a_plan()).done()
 

@@ -86,7 +86,7 @@ class Vault:
             return tx.all(f"SELECT * FROM {table} ORDER BY 1")
 
     def sealed_with(self) -> set[str]:
-        return {row["key_id"] for table in rotation.SEALED for row in self.rows(table)}
+        return {row["key_id"] for table in rotation.SEALED_TABLES for row in self.rows(table)}
 
     def change(self, sql: str, **values: Any) -> None:
         with self.store.database.write() as tx:
@@ -125,7 +125,7 @@ def with_settings(store_url: str, tmp_path: Path) -> Iterator[tuple[Vault, Maste
 def test_every_table_with_something_sealed_is_rotated():
     sealed = [table for table in metadata.tables.values() if "sealed" in table.columns]
 
-    assert {table.name for table in sealed} == set(rotation.SEALED)
+    assert {table.name for table in sealed} == set(rotation.SEALED_TABLES)
     for table in sealed:
         assert [column.name for column in table.primary_key] == ["id"]
         assert "key_id" in table.columns
@@ -142,7 +142,7 @@ def test_afterwards_everything_is_sealed_with_the_new_key_alone(vault):
     assert new != old
     assert (rotated.key_id, rotated.began, rotated.sealed_again, rotated.unreadable) == (new.id, True, 4, ())
     assert vault.sealed_with() == {new.id}
-    for table in rotation.SEALED:
+    for table in rotation.SEALED_TABLES:
         for row in vault.rows(table):
             new.open(bytes(row["sealed"]), row["id"])
             with pytest.raises(WrongKey):

@@ -125,7 +125,7 @@ def rotate(
         plan = _plan_rotation(settings, database, file, confirm_new_key)
         management.master_keys.begin(may, plan)
         with database.read() as tx:
-            total = rotation.rows(tx)
+            total = rotation.count_rows(tx)
         result = rotation.finish(database, plan, lambda rows: report_progress(rows, total))
         if file is not None:
             file.retire(plan.old)

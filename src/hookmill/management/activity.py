@@ -104,10 +104,10 @@ def _webhook_activity(
     def has_label(label: Label) -> bool:
         return any(hour.counts.of(label) for hour in hours)
 
-    failed = activity.newest_of(tx, uid, Label.REJECTED_AUTH) if has_label(Label.REJECTED_AUTH) else None
+    failed = activity.newest_with_label(tx, uid, Label.REJECTED_AUTH) if has_label(Label.REJECTED_AUTH) else None
     by_body, checked = 0, 0
     if has_label(Label.DUPLICATE):
-        by_body, checked = activity.duplicates_by_body(tx, uid, hours[0].start, DUPLICATES_CHECKED_MAX)
+        by_body, checked = activity.count_duplicates_by_body(tx, uid, hours[0].start, DUPLICATES_CHECKED_MAX)
     return WebhookActivity(
         hours=hours,
         newest=newest,

@@ -26,7 +26,9 @@ class Idempotency:
         """The stored response; None if the key was not used. Raises `IdempotencyKeyReused`."""
         since = self._installation.now() - KEPT_US
         with self._installation.reading() as tx:
-            stored = idempotency.stored(tx, idempotency.row_id(may.actor.id, key), self._installation.key, since=since)
+            stored = idempotency.stored_response(
+                tx, idempotency.row_id(may.actor.id, key), self._installation.key, since=since
+            )
         if stored is None:
             return None
         digest, response = stored

@@ -153,7 +153,7 @@ class Sessions:
         now = self._installation.now()
         with self._installation.writing_unaudited() as tx:
             # Verification is slow, and the password may have been changed since.
-            if not sessions.has_password(tx, account.member_id, account.password_hash or ""):
+            if not sessions.password_is_unchanged(tx, account.member_id, account.password_hash or ""):
                 return None
             sessions.begin(tx, _digest(token.reveal()), account.member_id, client, now)
             own_change = _own_change(tx, account.member_id, client, now)
@@ -224,7 +224,7 @@ class Sessions:
         password_hash = hash_password(new)
         token = _new_token()
         with self._installation.writing_unaudited() as tx:
-            if not sessions.has_password(tx, member, account.password_hash or ""):
+            if not sessions.password_is_unchanged(tx, member, account.password_hash or ""):
                 raise Conflict("Another session changed the password in the meantime. Nothing was changed.")
             now = self._installation.now()
             sessions.set_password(tx, member, password_hash)

@@ -11,8 +11,8 @@ from hookmill.domain.delivery import IdentityKind, Label
 from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
 from hookmill.store.database import Transaction
 
-_RARER: Final = tuple(label for label in Label if label is not Label.ACCEPTED)
-_REFUSED: Final = (RATE_LIMITED, FAILED_AUTHENTICATIONS, NOT_FOUND)
+_RARER_LABELS: Final = tuple(label for label in Label if label is not Label.ACCEPTED)
+_DROPPED_KINDS: Final = (RATE_LIMITED, FAILED_AUTHENTICATIONS, NOT_FOUND)
 
 
 def counts(tx: Transaction, factory: FactoryId, since: int, until: int) -> Mapping[WebhookUid, Counts]:
@@ -24,18 +24,18 @@ def counts(tx: Transaction, factory: FactoryId, since: int, until: int) -> Mappi
             WHERE d.webhook_no = w.no AND d.label <> 1 AND d.label = {label:d}
               AND d.received_at >= :since AND d.received_at < :until
         ) AS label_{label:d}"""
-        for label in _RARER
+        for label in _RARER_LABELS
     )
-    refused = ", ".join(
+    dropped = ", ".join(
         f"""(
             SELECT COALESCE(SUM(r.count), 0) FROM dropped_attempts r
             WHERE r.webhook_no = w.no AND r.minute >= :since AND r.minute < :until AND r.kind = '{kind}'
         ) AS {kind}"""
-        for kind in _REFUSED
+        for kind in _DROPPED_KINDS
     )
     rows = tx.all(
         f"""
-        SELECT w.uid, {labels}, {refused}, (
+        SELECT w.uid, {labels}, {dropped}, (
             SELECT COUNT(*) FROM deliveries d
             WHERE d.webhook_no = w.no AND d.received_at >= :since AND d.received_at < :until
         ) AS total
@@ -48,16 +48,16 @@ def counts(tx: Transaction, factory: FactoryId, since: int, until: int) -> Mappi
     )
     counts_by_webhook = {}
     for row in rows:
-        rarer: dict[Label, int] = {label: row[f"label_{label:d}"] for label in _RARER}
+        rarer: dict[Label, int] = {label: row[f"label_{label:d}"] for label in _RARER_LABELS}
         counts_by_webhook[WebhookUid(row["uid"])] = Counts(
             {Label.ACCEPTED: row["total"] - sum(rarer.values()), **rarer},
-            {kind: int(row[kind]) for kind in _REFUSED},
+            {kind: int(row[kind]) for kind in _DROPPED_KINDS},
         )
     return counts_by_webhook
 
 
 def newest(tx: Transaction, factory: FactoryId) -> Mapping[WebhookUid, NewestAttempt]:
-    """The newest delivery of each webhook that is not deleted. Webhooks without deliveries are omitted."""
+    """The newest attempt at each webhook that is not deleted. Webhooks without attempts are omitted."""
     rows = tx.all(
         """
         SELECT w.uid, d.id, d.label, d.received_at, d.reason
@@ -80,22 +80,22 @@ def newest(tx: Transaction, factory: FactoryId) -> Mapping[WebhookUid, NewestAtt
     }
 
 
-def newest_of(tx: Transaction, webhook: WebhookUid, label: Label) -> NewestAttempt | None:
-    """The webhook's newest delivery with this label, which must not be Accepted; None if there is none."""
-    rows = _newest_of(tx, webhook, label, 1)
+def newest_with_label(tx: Transaction, webhook: WebhookUid, label: Label) -> NewestAttempt | None:
+    """The newest attempt at the webhook with this label, which must not be Accepted; None if there is none."""
+    rows = _newest_with_label(tx, webhook, label, 1)
     return rows[0][0] if rows else None
 
 
-def duplicates_by_body(tx: Transaction, webhook: WebhookUid, since: int, at_most: int) -> tuple[int, int]:
-    """Checks the webhook's newest Duplicates, at most `at_most`, received at or after `since`.
+def count_duplicates_by_body(tx: Transaction, webhook: WebhookUid, since: int, at_most: int) -> tuple[int, int]:
+    """Check the webhook's newest Duplicates: at most `at_most`, received at or after `since`.
 
     Returns the number that had no event id and were detected by body hash only, and the number that was checked.
     """
-    rows = [row for row in _newest_of(tx, webhook, Label.DUPLICATE, at_most) if row[0].received_at >= since]
+    rows = [row for row in _newest_with_label(tx, webhook, Label.DUPLICATE, at_most) if row[0].received_at >= since]
     return sum(kind is IdentityKind.BODY_SHA256 for _, kind in rows), len(rows)
 
 
-def _newest_of(
+def _newest_with_label(
     tx: Transaction, webhook: WebhookUid, label: Label, at_most: int
 ) -> Sequence[tuple[NewestAttempt, IdentityKind | None]]:
     assert label is not Label.ACCEPTED, "the index leaves Accepted rows out"

@@ -36,7 +36,7 @@ def add(tx: Transaction, automation: Automation) -> None:
     )
     _store_version(tx, automation)
     _store_selection(tx, automation.id, automation.selected_webhooks())
-    webhooks.raise_revisions(tx, automation.factory_id, automation.selected_webhooks())
+    webhooks.increment_revisions(tx, automation.factory_id, automation.selected_webhooks())
 
 
 def save(tx: Transaction, before: Automation, after: Automation) -> None:
@@ -60,7 +60,7 @@ def save(tx: Transaction, before: Automation, after: Automation) -> None:
     _store_version(tx, after)
     tx.run("DELETE FROM automation_webhooks WHERE automation_id = :id", id=after.id)
     _store_selection(tx, after.id, after.selected_webhooks())
-    webhooks.raise_revisions(tx, after.factory_id, before.selected_webhooks() | after.selected_webhooks())
+    webhooks.increment_revisions(tx, after.factory_id, before.selected_webhooks() | after.selected_webhooks())
 
 
 def set_enabled(tx: Transaction, automation: Automation, enabled: bool, now: int) -> None:
@@ -74,7 +74,7 @@ def set_enabled(tx: Transaction, automation: Automation, enabled: bool, now: int
         enabled=enabled,
         now=now,
     )
-    webhooks.raise_revisions(tx, automation.factory_id, automation.selected_webhooks())
+    webhooks.increment_revisions(tx, automation.factory_id, automation.selected_webhooks())
 
 
 def record_result(tx: Transaction, run: RunKey, *, failed: bool) -> None:
@@ -121,7 +121,7 @@ def delete(tx: Transaction, automation: Automation, now: int) -> None:
         "UPDATE automations SET deleted_at = :now, enabled = :off WHERE id = :id", id=automation.id, now=now, off=False
     )
     tx.run("DELETE FROM automation_webhooks WHERE automation_id = :id", id=automation.id)
-    webhooks.raise_revisions(tx, automation.factory_id, automation.selected_webhooks())
+    webhooks.increment_revisions(tx, automation.factory_id, automation.selected_webhooks())
 
 
 def live_by_id(tx: Transaction, automation: AutomationId) -> Automation | None:

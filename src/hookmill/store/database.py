@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Row = RowMapping
 POSTGRES_CONNECTIONS: Final = 16
-"""The maximum of connections that one process opens to PostgreSQL, unless it performs more runs at the same time."""
+"""The maximum number of connections of one process to PostgreSQL, unless it performs more runs at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ class Database:
 
         The other parameters are for SQLite. Only the writing process sets `checkpoints`: in SQLite 3.7.0 to 3.51.2, two
         connections that checkpoint at the same time can corrupt the WAL. Without `syncs`, a commit survives a crash of
-        the process, but survives a power failure only after a later commit has synced. That is for work that can be
-        repeated: its commits must not hold the write lock while the disk syncs.
+        the process, but survives a power failure only after a later commit has synced. Use this
+        for work that can be repeated, so that its commits don't hold the write lock while the disk syncs.
         """
         self.url = url
         self.on_sqlite = url.startswith("sqlite:")

@@ -78,7 +78,7 @@ def newest(
     log_range: LogRange = WHOLE_LOG,
     limit: int = 50,
 ) -> Sequence[Delivery]:
-    """A page of the log, newest first. The other arguments restrict it."""
+    """A page of the log, newest first. `webhooks`, `label`, `event` and `log_range` restrict it."""
     conditions, parameters = log_range.conditions()
     if event is not None:
         # The index by event contains the label, so each label needs its own index scan.
@@ -86,7 +86,7 @@ def newest(
         scans = [
             f"SELECT id FROM deliveries WHERE webhook_no = {no:d} AND event = :event AND label = {indexed_label:d} "
             f"AND {conditions} ORDER BY received_at DESC, id DESC LIMIT :limit"
-            for no in _numbers(tx, factory, webhooks)
+            for no in _webhook_numbers(tx, factory, webhooks)
             for indexed_label in sorted(labels)
         ]
         return _newest_in_scans(tx, scans, parameters | {"event": event}, limit)
@@ -97,7 +97,7 @@ def newest(
     scans = [
         f"SELECT id FROM deliveries WHERE webhook_no = {no:d} AND {conditions} "
         "ORDER BY received_at DESC, id DESC LIMIT :limit"
-        for no in _numbers(tx, factory, webhooks)
+        for no in _webhook_numbers(tx, factory, webhooks)
     ]
     return _newest_in_scans(tx, scans, parameters, limit)
 
@@ -114,16 +114,16 @@ def of_identities(
     log_range: LogRange = WHOLE_LOG,
     limit: int = 50,
 ) -> Sequence[Delivery]:
-    """As `newest`, for the deliveries whose identity has one of these digests. `now` is in µs since 1970."""
+    """Like `newest`, but only deliveries whose identity has one of these digests. `now` is in µs since 1970."""
     conditions, parameters = log_range.conditions()
     if event is not None:
         conditions += " AND event = :event"
         parameters["event"] = event
     digests = {f"digest_{number}": digest for number, digest in enumerate(identities)}
-    numbers = _numbers(tx, factory, webhooks)
+    numbers = _webhook_numbers(tx, factory, webhooks)
     if not numbers or not digests:
         return []
-    dialect.plan_for_values(tx)
+    dialect.force_custom_query_plans(tx)
     in_webhooks = f"webhook_no IN ({', '.join(map(str, numbers))})"
     any_digest = ", ".join(f":{digest}" for digest in digests)
     scans = []
@@ -155,15 +155,16 @@ def of_identities(
                 AND label = {Label.ACCEPTED:d} AND {conditions}
             """
         )
-        # Identities that senders chose are forgotten after a time, but retention leaves few older rows.
+        # After `IDENTITIES_KEPT_DAYS`, `identities` no longer has the ids from senders. Older log rows are searched
+        # directly, because retention leaves only a few.
         scans.append(
             f"""
             SELECT id FROM deliveries
-            WHERE {in_webhooks} AND received_at < :forgotten AND label = {Label.ACCEPTED:d}
+            WHERE {in_webhooks} AND received_at < :forgotten_before AND label = {Label.ACCEPTED:d}
                 AND identity_digest IN ({any_digest}) AND {conditions}
             """
         )
-        parameters["forgotten"] = now - IDENTITIES_KEPT_DAYS * DAY_US
+        parameters["forgotten_before"] = now - IDENTITIES_KEPT_DAYS * DAY_US
     return _newest_in_scans(tx, scans, parameters | digests, limit)
 
 
@@ -172,7 +173,7 @@ def newest_key(tx: Transaction) -> DeliveryKey | None:
     return DeliveryKey(bytes(row["id"])) if row else None
 
 
-def _numbers(tx: Transaction, factory: FactoryId, webhooks: Collection[WebhookUid] | None) -> list[int]:
+def _webhook_numbers(tx: Transaction, factory: FactoryId, webhooks: Collection[WebhookUid] | None) -> list[int]:
     """The numbers of the factory's webhooks, including deleted ones. `webhooks` restricts them."""
     rows = tx.all("SELECT no, uid FROM webhooks WHERE factory_id = :factory ORDER BY no", factory=factory)
     return [row["no"] for row in rows if webhooks is None or row["uid"] in webhooks]
@@ -184,7 +185,7 @@ def _newest_in_scans(tx: Transaction, scans: Sequence[str], parameters: dict[str
     So the time for a page does not depend on the size of the log.
     """
     deliveries: dict[DeliveryKey, Delivery] = {}
-    dialect.plan_for_values(tx)
+    dialect.force_custom_query_plans(tx)
     for start in range(0, len(scans), _SCANS_PER_QUERY):
         batch = scans[start : start + _SCANS_PER_QUERY]
         union = " UNION ".join(f"SELECT id FROM ({scan}) AS scan_{number}" for number, scan in enumerate(batch))
@@ -272,7 +273,7 @@ def dropped_attempts(
             ORDER BY minute DESC, kind LIMIT :limit
         ) AS scan_{no:d}
         """
-        for no in _numbers(tx, factory, [webhook] if webhook is not None else None)
+        for no in _webhook_numbers(tx, factory, [webhook] if webhook is not None else None)
     ]
     parameters = {
         "since": since - MINUTE_US if since is not None else -1,
@@ -280,7 +281,7 @@ def dropped_attempts(
         "limit": DROPPED_COUNTERS_MAX,
     }
     counters: list[Row] = []
-    dialect.plan_for_values(tx)
+    dialect.force_custom_query_plans(tx)
     for start in range(0, len(scans), _SCANS_PER_QUERY):
         counters += tx.all(
             f"""
@@ -324,11 +325,11 @@ def webhooks_with_old_rows(tx: Transaction, now: int) -> list[int]:
 def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
     """Remove up to `at_most` rows of one webhook, and return how many were removed.
 
-    It keeps rows younger than `LOG_DAYS_KEPT`, the newest `LOG_ROWS_KEPT` rows, and deliveries with an unfinished
-    run. It also keeps the newest `LOG_ROWS_KEPT` Accepted rows, so that rejections can't displace payloads.
+    Rows younger than `LOG_DAYS_KEPT`, the newest `LOG_ROWS_KEPT` rows, and deliveries with an unfinished run stay. The
+    newest `LOG_ROWS_KEPT` Accepted rows also stay, so that rejections can't displace payloads.
     """
-    oldest_kept_at = _nth_newest(tx, webhook_no, accepted_only=False)
-    oldest_accepted_kept_at = _nth_newest(tx, webhook_no, accepted_only=True)
+    oldest_kept_at = _oldest_kept_at(tx, webhook_no, accepted_only=False)
+    oldest_accepted_kept_at = _oldest_kept_at(tx, webhook_no, accepted_only=True)
     # A replay locks its delivery's row, which is therefore skipped.
     candidates = tx.all(
         f"""
@@ -377,7 +378,7 @@ def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
     return removed
 
 
-def _nth_newest(tx: Transaction, webhook_no: int, *, accepted_only: bool) -> int:
+def _oldest_kept_at(tx: Transaction, webhook_no: int, *, accepted_only: bool) -> int:
     """When the oldest of the newest `LOG_ROWS_KEPT` rows was received, in µs; 0 if there are fewer rows."""
     row = tx.one(
         f"""

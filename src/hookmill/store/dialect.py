@@ -35,20 +35,20 @@ def lock_row(tx: Transaction, table: str, row_id: str | bytes, strength: LockStr
 
 
 def lock(tx: Transaction, number: int) -> None:
-    """Wait for an advisory lock, and hold it until the transaction ends. For objects that have no row yet."""
+    """Wait for an advisory lock, and hold it until the transaction ends. Use it for objects that have no row yet."""
     if not tx.on_sqlite:
         tx.run("SELECT pg_advisory_xact_lock(:number)", number=number)
 
 
 def try_lock(tx: Transaction, number: int) -> bool:
-    """Take an advisory lock until the transaction ends. False when another transaction has it."""
+    """Take an advisory lock until the transaction ends. Returns False if another transaction has the lock."""
     if tx.on_sqlite:
         return True
     row = tx.one("SELECT pg_try_advisory_xact_lock(:number) AS is_ours", number=number)
     return bool(row and row["is_ours"])
 
 
-def plan_for_values(tx: Transaction) -> None:
+def force_custom_query_plans(tx: Transaction) -> None:
     """Make PostgreSQL plan this transaction's statements for their parameter values. A generic plan assumes that a
     range contains half of the rows, and can be 100 times as slow."""
     if not tx.on_sqlite:

@@ -39,13 +39,13 @@ def remove_directory(path: Path) -> None:
     _make_writable(path)
     top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        _empty(top)
+        _remove_content(top)
     finally:
         os.close(top)
     path.rmdir()
 
 
-def _empty(top: int) -> None:
+def _remove_content(top: int) -> None:
     """Remove the content, one level in each round: the content of each subdirectory moves up to `top`.
 
     Each directory is renamed before its content is removed. A mount point can't be renamed, so the content of a file

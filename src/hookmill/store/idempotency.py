@@ -13,8 +13,8 @@ def row_id(caller: str, key: str) -> str:
     return sha256(f"{caller}\x00{key}".encode()).hexdigest()
 
 
-def stored(tx: Transaction, row_id: str, keys: MasterKeys, *, since: int) -> tuple[bytes, bytes] | None:
-    """The digest of the first request with this key after `since`, and its response; None if there is none."""
+def stored_response(tx: Transaction, row_id: str, keys: MasterKeys, *, since: int) -> tuple[bytes, bytes] | None:
+    """The digest of the first request with this key after `since`, and its response; None if there was none."""
     row = tx.one(
         "SELECT request_digest, key_id, sealed FROM idempotency_keys WHERE id = :id AND created_at > :since",
         id=row_id,

@@ -1,4 +1,5 @@
-"""Metadata of the database itself, by name. The table is named `facts`: each start reads it before migrations run."""
+"""Metadata of the database itself, by name. Each start reads the table before migrations run, so it keeps its
+old name, `facts`."""
 
 from hookmill.store import dialect
 from hookmill.store.database import Transaction
@@ -12,7 +13,7 @@ def is_set_up(tx: Transaction) -> bool:
 
 
 def value(tx: Transaction, name: str, *, locked: bool = False) -> str | None:
-    """The value; None if it is not set. With `locked`, no other transaction changes it before this one ends."""
+    """The value; None if it is not set. `locked` prevents other transactions from changing it before this one ends."""
     lock = dialect.lock_clause(tx, "FOR SHARE") if locked else ""
     row = tx.one(f"SELECT value FROM facts WHERE name = :name {lock}", name=name)
     return bytes(row["value"]).decode() if row is not None else None

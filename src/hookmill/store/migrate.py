@@ -51,7 +51,7 @@ def migrate(database: Database, *, to: str = "head", performs_runs: bool = False
         refuse_missing_rights(tx, creates_tables=not is_current, performs_runs=performs_runs)
         if is_current:
             return False
-        with _no_other_version(tx, database) if current is not None else nullcontext():
+        with _excluding_other_versions(tx, database) if current is not None else nullcontext():
             _upgrade(connection, to)
     if database.path is not None:
         restrict_to_owner(database.path)
@@ -59,7 +59,7 @@ def migrate(database: Database, *, to: str = "head", performs_runs: bool = False
 
 
 @contextmanager
-def _no_other_version(tx: Transaction, database: Database) -> Iterator[None]:
+def _excluding_other_versions(tx: Transaction, database: Database) -> Iterator[None]:
     """Keep services of other versions away during the migration: they would write rows that this version misreads, and
     ignore columns that they don't know."""
     if database.path is not None:

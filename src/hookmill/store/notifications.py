@@ -22,10 +22,10 @@ def notify_workers(tx: Transaction) -> None:
 
 @contextmanager
 def listening(database: Database) -> Iterator[Callable[[float], bool]]:
-    """Listen on a connection of its own.
+    """Listen on a separate connection.
 
-    Yields a function that waits up to a number of seconds and returns whether a notification arrived. Both raise
-    `StoreUnavailable` if the connection fails.
+    Yields a function that waits up to a number of seconds and returns whether a notification arrived. This function
+    and entering the context raise `StoreUnavailable` if the connection fails.
     """
     # Loading the driver takes 0.2 s, and SQLite does not need it.
     import psycopg

@@ -44,7 +44,7 @@ def postgres_engine(url: str, *, connections: int) -> Engine:
     Raises `Invalid` for a URL that can't be used. The first connection raises `Invalid` for an unsuitable server.
     """
     engine = create_engine(
-        _parsed(url).set(drivername="postgresql+psycopg"),
+        _parse_url(url).set(drivername="postgresql+psycopg"),
         pool_size=connections,
         # An overflow connection would be opened and closed for each use.
         max_overflow=0,
@@ -91,7 +91,7 @@ def postgres_engine(url: str, *, connections: int) -> Engine:
     return engine
 
 
-def _parsed(url: str) -> URL:
+def _parse_url(url: str) -> URL:
     with suppress(ArgumentError, ValueError):
         parsed = make_url(url)
         # If a password contains an unescaped @, its end is parsed as part of the host, which error messages contain.

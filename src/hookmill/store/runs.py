@@ -90,7 +90,7 @@ def page_of_runs(
         )
     ]
     runs: list[Run] = []
-    dialect.plan_for_values(tx)
+    dialect.force_custom_query_plans(tx)
     for start in range(0, len(scans), _SCANS_PER_QUERY):
         rows = tx.all(
             f"""

@@ -86,7 +86,7 @@ def roles_of(tx: Transaction, member: str) -> dict[FactoryId, Role]:
     return {FactoryId(row["factory_id"]): Role(row["role"]) for row in rows}
 
 
-def has_password(tx: Transaction, member: str, password_hash: str) -> bool:
+def password_is_unchanged(tx: Transaction, member: str, password_hash: str) -> bool:
     """Whether the member's stored hash is still `password_hash`. If so, it can't change before the transaction ends."""
     row = tx.one(
         f"""

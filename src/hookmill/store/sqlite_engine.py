@@ -12,7 +12,7 @@ CHECKPOINT_PAGES: Final = 2_048
 """WAL pages (4 KB each) between checkpoints. Eight times as many don't increase the deliveries per second, and double
 the p99 latency."""
 PREALLOCATED_WAL_BYTES: Final = 16 * 1024 * 1024
-"""The WAL's size before the first delivery. Syncing a file that has grown also waits for the file system's journal. It
+"""The WAL's size before the first delivery. Syncing a file that has grown also waits for the file system's journal, and
 takes several times as long as syncing a file that was only overwritten."""
 WRITER_CACHE: Final = "PRAGMA cache_size = -65536"
 

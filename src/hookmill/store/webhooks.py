@@ -1,4 +1,4 @@
-"""Reads and updates webhooks. A change that affects deliveries raises the webhook's revision in its transaction."""
+"""Reads and updates webhooks. A change that affects deliveries also increments the webhook's revision."""
 
 import json
 from collections.abc import Collection, Iterable, Sequence
@@ -62,6 +62,7 @@ def add(tx: Transaction, webhook: WebhookFields, now: int) -> None:
 
 
 def count_live(tx: Transaction, factory: FactoryId) -> int:
+    """The number of the factory's webhooks that are not deleted."""
     row = tx.one(
         "SELECT COUNT(*) AS live FROM webhooks WHERE factory_id = :factory AND state <> 'deleted'", factory=factory
     )
@@ -69,7 +70,7 @@ def count_live(tx: Transaction, factory: FactoryId) -> int:
 
 
 def by_uid(tx: Transaction, uid: WebhookUid) -> Webhook | None:
-    """The webhook in any state, also deleted; None if the uid is unknown."""
+    """The webhook in any state, even deleted; None if the uid is unknown."""
     row = tx.one(f"SELECT {_COLUMNS} FROM webhooks w JOIN secrets s ON s.id = w.secret_id WHERE w.uid = :uid", uid=uid)
     return _webhook(row) if row else None
 
@@ -88,6 +89,7 @@ def with_uids(tx: Transaction, uids: Collection[WebhookUid]) -> dict[WebhookUid,
 
 
 def live_by_name(tx: Transaction, factory: FactoryId, name: str) -> Webhook | None:
+    """The webhook with this name that is not deleted; None if there is none."""
     row = tx.one(
         f"""
         SELECT {_COLUMNS} FROM webhooks w JOIN secrets s ON s.id = w.secret_id
@@ -182,7 +184,7 @@ def secret_of(tx: Transaction, uid: WebhookUid) -> tuple[SecretId, str | None]:
     return SecretId(row["secret_id"]), row["secret_version_id"]
 
 
-def raise_revisions(tx: Transaction, factory: FactoryId, uids: Iterable[WebhookUid]) -> None:
+def increment_revisions(tx: Transaction, factory: FactoryId, uids: Iterable[WebhookUid]) -> None:
     """Make every process reload these webhooks of the factory, because their automations have changed."""
     # Locks are taken in the order of the numbers, as admission does. Otherwise transactions could deadlock.
     sql = "SELECT no FROM webhooks WHERE uid = :uid AND factory_id = :factory"

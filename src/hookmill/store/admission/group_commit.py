@@ -62,27 +62,27 @@ class GroupCommit(asyncio.Protocol):
         self._dropped: list[DroppedCount] = []
         self._waiting: dict[int, _WaitingPlan] = {}
         self._outstanding_bytes = 0
-        self._backpressured = False
-        self._closing = False
+        self._is_backpressured = False
+        self._is_closing = False
         self._timeout_check = self._loop.call_later(RESTART_SECONDS, self._time_out)
 
     async def open(self) -> None:
         """Start the writer. Plans that arrive before it is ready wait for it."""
-        ours, theirs = socket.socketpair()
-        for end in (ours, theirs):
+        own_end, writer_end = socket.socketpair()
+        for end in (own_end, writer_end):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         try:
-            self._start_writer(theirs)
+            self._start_writer(writer_end)
         finally:
-            theirs.close()
-        ours.setblocking(False)
-        self._transport, _ = await self._loop.create_connection(lambda: self, sock=ours)
+            writer_end.close()
+        own_end.setblocking(False)
+        self._transport, _ = await self._loop.create_connection(lambda: self, sock=own_end)
         self._transport.set_write_buffer_limits(high=OUTSTANDING_BYTES_MAX)
 
     def admit(self, plan: Plan) -> "asyncio.Future[AdmissionOutcome]":
         """The outcome of the plan, once it is durable; `Unavailable` if it can't be determined in time."""
         outcome: asyncio.Future[AdmissionOutcome] = self._loop.create_future()
-        if self._transport is None or self._backpressured or self._outstanding_bytes > OUTSTANDING_BYTES_MAX:
+        if self._transport is None or self._is_backpressured or self._outstanding_bytes > OUTSTANDING_BYTES_MAX:
             outcome.set_result(_UNAVAILABLE)
             return outcome
         now = time.monotonic()
@@ -101,7 +101,7 @@ class GroupCommit(asyncio.Protocol):
 
     async def close(self) -> None:
         """Wait for the plans in flight, then let the writer end."""
-        self._closing = True
+        self._is_closing = True
         if in_flight := [waiting.outcome for waiting in self._waiting.values()]:
             await asyncio.wait(in_flight, timeout=PLAN_TIMEOUT_SECONDS)
         self._send()
@@ -110,11 +110,11 @@ class GroupCommit(asyncio.Protocol):
             self._transport.close()
 
     def pause_writing(self) -> None:
-        """The writer has not read for long. New plans are refused until it does, so that the socket can't fill up."""
-        self._backpressured = True
+        """The writer has not read for long. Refuse new plans until it reads again, so that the socket can't fill."""
+        self._is_backpressured = True
 
     def resume_writing(self) -> None:
-        self._backpressured = False
+        self._is_backpressured = False
 
     def data_received(self, data: bytes) -> None:
         self.is_ready = True
@@ -130,19 +130,19 @@ class GroupCommit(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Answer waiting senders with a 503. The last batch may have been committed; then a retry is deduplicated."""
         self._transport = None
-        self._backpressured = False
+        self._is_backpressured = False
         self.is_ready = False
         self._unframer = Unframer()
         self._outgoing.clear()
         lost, self._waiting = self._waiting, {}
         for waiting in lost.values():
             self._settle(waiting, _UNAVAILABLE)
-        if not self._closing:
+        if not self._is_closing:
             self._report_failure("writer", "the writing process ended; starting another")
             self._loop.call_later(RESTART_SECONDS, lambda: self._loop.create_task(self._reopen()))
 
     async def _reopen(self) -> None:
-        if self._closing:
+        if self._is_closing:
             return
         try:
             await self.open()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 REVALIDATIONS_PER_QUERY: Final = 256
 PRELOAD_PER_QUERY: Final = 64
 WEBHOOKS_MAX: Final = 200_000
-"""Webhooks in memory. Above it, the oldest ones are removed, and read again for their next delivery."""
+"""The number of webhooks in memory. Above it, the oldest ones are removed, and read again for their next delivery."""
 
 _REVISIONS: Final = RowStatement("SELECT w.uid, w.revision FROM webhooks w WHERE w.uid IN ({rows})", ("text",))
 
@@ -66,12 +66,12 @@ class Snapshot:
         """Read by the event loop, oldest first: when each revalidation is overdue, in the loop's time."""
         self._timeout_check: asyncio.TimerHandle | None = None
         self._wakeup = threading.Semaphore(0)
-        self._closing = False
+        self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="snapshot", daemon=True)
         self._thread.start()
 
     def get(self, uid: str) -> IngressWebhook | None:
-        """The webhook in memory; None if there is none."""
+        """The webhook, if it is in memory; otherwise None."""
         return self._webhooks.get(uid)
 
     def revalidate(self, uid: str) -> "asyncio.Future[IngressWebhook | None]":
@@ -97,7 +97,7 @@ class Snapshot:
         self._timeout_check = self._loop.call_later(CHECK_SECONDS, self._time_out) if self._deadlines else None
 
     def close(self) -> None:
-        self._closing = True
+        self._is_closing = True
         if self._timeout_check is not None:
             self._timeout_check.cancel()
         self._wakeup.release()
@@ -105,7 +105,7 @@ class Snapshot:
 
     def _run(self) -> None:
         preload: Iterator[None] | None = self._preload()
-        while not self._closing:
+        while not self._is_closing:
             if preload is None:
                 self._wakeup.acquire(timeout=1.0)
             elif not self._wakeup.acquire(blocking=False):
@@ -142,7 +142,7 @@ class Snapshot:
     def _preload(self) -> Iterator[None]:
         """Read every enabled webhook once, a few per step of the iterator.
 
-        It is an optimization only, so any error ends it.
+        The preload is only an optimization, so any error ends it.
         """
         try:
             with self._database.read() as tx:

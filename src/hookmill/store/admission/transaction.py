@@ -78,11 +78,11 @@ _CHANGED: Final = RowStatement(
     ("int", "bigint"),
 )
 
-# The window ends one length after the newest plan. Later rows were inserted before the clock was set back, and don't
-# count.
+# `stored_rows_allowed` is how many rows the log may have if all plans are to be admitted. A row counts if it is at most
+# 60 s later than the newest plan. Later rows were inserted before the clock was set back.
 _EXCEEDED: Final = RowStatement(
     """
-    WITH windows (webhook_no, rate_limit, rows_allowed, since, until) AS ({rows})
+    WITH windows (webhook_no, rate_limit, stored_rows_allowed, since, until) AS ({rows})
     SELECT windows.webhook_no, windows.rate_limit
     FROM windows
     WHERE (
@@ -90,7 +90,7 @@ _EXCEEDED: Final = RowStatement(
         FROM deliveries d
         WHERE d.webhook_no = windows.webhook_no AND d.received_at > windows.since AND d.received_at <= windows.until
           AND d.rate_limit = windows.rate_limit
-    ) > windows.rows_allowed
+    ) > windows.stored_rows_allowed
     """,
     ("int", "smallint", "int", "bigint", "bigint"),
 )
@@ -305,8 +305,8 @@ def _limit_rates(tx: Transaction, plans: Sequence[Plan], outcomes: list[PlanOutc
     for (webhook_no, limit), group in groups.items():
         earliest = min(plan.received_at for _, plan in group)
         latest = max(plan.received_at for _, plan in group)
-        rows_allowed = min(plan.per_minute for _, plan in group) - len(group)
-        windows.append((webhook_no, limit, rows_allowed, earliest - WINDOW_US, latest + WINDOW_US))
+        stored_rows_allowed = min(plan.per_minute for _, plan in group) - len(group)
+        windows.append((webhook_no, limit, stored_rows_allowed, earliest - WINDOW_US, latest + WINDOW_US))
     if not windows:
         return
     for row in _EXCEEDED.select(tx, windows):
@@ -331,12 +331,14 @@ def _times_received_near(tx: Transaction, webhook_no: int, limit: int, group: Se
     return [row["received_at"] for row in rows]
 
 
-def _refuse_excess(received: list[int], group: Sequence[tuple[int, Plan]], outcomes: list[PlanOutcome | None]) -> None:
-    """Set the outcomes of the plans above the rate limit. `received` has the times of the rows that are counted."""
+def _refuse_excess(
+    received_times: list[int], group: Sequence[tuple[int, Plan]], outcomes: list[PlanOutcome | None]
+) -> None:
+    """Set the outcomes of the plans above the rate limit. `received_times` are those of the counted rows."""
     for position, plan in group:
-        in_window = sorted(at for at in received if abs(plan.received_at - at) < WINDOW_US)
+        in_window = sorted(at for at in received_times if abs(plan.received_at - at) < WINDOW_US)
         if len(in_window) < plan.per_minute:
-            received.append(plan.received_at)
+            received_times.append(plan.received_at)
             continue
         # The limit admits a delivery again when this row, and all before it, have left the window.
         last_to_leave = in_window[len(in_window) - plan.per_minute]
@@ -350,14 +352,16 @@ def _claim_identities(tx: Transaction, acceptances: Sequence[tuple[int, Acceptan
     attacker who replays a captured request can change every header that isn't signed.
     """
     originals: dict[int, bytes] = {}
-    signed = [(position, plan, digest) for position, plan in acceptances if (digest := plan.replay_digest) is not None]
-    owners = _claim(tx, [(plan, digest, int(IdentityKind.SIGNED_CONTENT)) for _, plan, digest in signed])
-    for position, plan, digest in signed:
+    with_replay_digest = [
+        (position, plan, digest) for position, plan in acceptances if (digest := plan.replay_digest) is not None
+    ]
+    owners = _claim(tx, [(plan, digest, int(IdentityKind.SIGNED_CONTENT)) for _, plan, digest in with_replay_digest])
+    for position, plan, digest in with_replay_digest:
         if (owner := owners[plan.webhook_no, digest]) != plan.delivery_key:
             originals[position] = owner
-    claiming = [(position, plan) for position, plan in acceptances if position not in originals]
-    owners = _claim(tx, [(plan, plan.identity.digest, int(plan.identity.kind)) for _, plan in claiming])
-    for position, plan in claiming:
+    remaining = [(position, plan) for position, plan in acceptances if position not in originals]
+    owners = _claim(tx, [(plan, plan.identity.digest, int(plan.identity.kind)) for _, plan in remaining])
+    for position, plan in remaining:
         if (owner := owners[plan.webhook_no, plan.identity.digest]) != plan.delivery_key:
             originals[position] = owner
     return originals

@@ -143,8 +143,8 @@ def _starts_runs(plan: Plan, outcome: PlanOutcome) -> bool:
 
 
 def _notify_workers(database: Database) -> None:
-    # In a transaction of its own: PostgreSQL lets only one transaction with a notification commit at a time, and an
-    # admission holds that lock while it waits for the disk. If the notification is lost, workers poll.
+    # This needs a separate transaction: PostgreSQL lets only one transaction with a notification commit at a time, and
+    # an admission holds that lock while it waits for the disk. If the notification is lost, workers poll.
     with suppress(StoreUnavailable), database.write() as tx:
         notify_workers(tx)
 

@@ -42,13 +42,13 @@ class KeyFile:
         """Create the file with a new key, unless another process has created it."""
         keys = [new_master_key()]
         # Linking, unlike renaming, never replaces an existing file.
-        with suppress(FileExistsError), _prepared(self.path, keys) as prepared:
+        with suppress(FileExistsError), _prepared_file(self.path, keys) as prepared:
             os.link(prepared, self.path)
         _sync_directory(self.path.parent)
 
     def write(self, keys: Sequence[MasterKey]) -> None:
         """Replace the keys, durably. `keys` is newest first. Call it inside `locked`."""
-        _replace(self.path.resolve(), keys, like=self.path.stat())
+        _replace(self.path.resolve(), keys, status_to_copy=self.path.stat())
 
     def retire(self, keys: Sequence[MasterKey]) -> None:
         """Move these keys to the file of retired keys, for older backups. The caller holds the file's lock."""
@@ -56,7 +56,7 @@ class KeyFile:
             return
         retired = _keys_in(self.retired_path) if self.retired_path.exists() else []
         new = [key for key in keys if key not in retired]
-        _replace(self.retired_path, [*new, *retired], like=self.path.stat())
+        _replace(self.retired_path, [*new, *retired], status_to_copy=self.path.stat())
         self.write([key for key in self.read() if key not in keys])
 
     @contextmanager
@@ -82,27 +82,33 @@ def _keys_in(path: Path) -> list[MasterKey]:
     return [master_key_from_text(line) for line in lines if line.strip()] or [master_key_from_text("")]
 
 
-def _replace(path: Path, keys: Sequence[MasterKey], *, like: os.stat_result) -> None:
-    with _prepared(path, keys, like=like) as prepared:
+def _replace(path: Path, keys: Sequence[MasterKey], *, status_to_copy: os.stat_result) -> None:
+    with _prepared_file(path, keys, status_to_copy=status_to_copy) as prepared:
         prepared.rename(path)
     _sync_directory(path.parent)
 
 
 @contextmanager
-def _prepared(path: Path, keys: Sequence[MasterKey], *, like: os.stat_result | None = None) -> Iterator[Path]:
+def _prepared_file(
+    path: Path, keys: Sequence[MasterKey], *, status_to_copy: os.stat_result | None = None
+) -> Iterator[Path]:
     """A synced temporary file with these keys, beside `path`. It is removed afterwards unless it was moved.
 
-    Its owner and mode are those of `like`: root may rotate the keys, but the service must still be able to read them.
+    Its owner and mode are those of `status_to_copy`: root may rotate the keys, but the service must still be able to
+    read them.
     """
     prepared = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
     descriptor = os.open(prepared, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
     try:
         with os.fdopen(descriptor, "wb") as file:
             status = os.fstat(descriptor)
-            if like is not None and (like.st_uid, like.st_gid) != (status.st_uid, status.st_gid):
-                os.fchown(descriptor, like.st_uid, like.st_gid)
-            if like is not None:
-                os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+            if status_to_copy is not None and (status_to_copy.st_uid, status_to_copy.st_gid) != (
+                status.st_uid,
+                status.st_gid,
+            ):
+                os.fchown(descriptor, status_to_copy.st_uid, status_to_copy.st_gid)
+            if status_to_copy is not None:
+                os.fchmod(descriptor, stat.S_IMODE(status_to_copy.st_mode))
             file.write("".join(f"{as_text(key)}\n" for key in keys).encode())
             file.flush()
             os.fsync(descriptor)

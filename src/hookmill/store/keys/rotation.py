@@ -23,7 +23,7 @@ from hookmill.store.keys.binding import KeysInUse
 from hookmill.store.keys.key_file import KeyFile
 from hookmill.store.keys.sealing import KeyRing, MasterKey, WrongKey, new_master_key
 
-SEALED: Final = ("secret_versions", "idempotency_keys")
+SEALED_TABLES: Final = ("secret_versions", "idempotency_keys")
 """The tables with sealed values. Their columns are `id`, `key_id` and `sealed`; a value is bound to its row's id."""
 
 PAGE_ROWS: Final = 100
@@ -101,7 +101,7 @@ def finish(
 ) -> RotationResult:
     """Steps 3 and 4. `advance` is called with the number of rows of each page."""
     sealed_again, unreadable = 0, []
-    for table in SEALED:
+    for table in SEALED_TABLES:
         for page in _pages(database, table):
             changes = []
             for row in page:
@@ -123,7 +123,7 @@ def finish(
     )
 
 
-def rows(tx: Transaction) -> int:
+def count_rows(tx: Transaction) -> int:
     """The number of rows that `finish` checks."""
     return sum(rows_by_key(tx).values())
 
@@ -131,7 +131,7 @@ def rows(tx: Transaction) -> int:
 def rows_by_key(tx: Transaction) -> dict[str, int]:
     """The number of rows that each key has sealed, by the key's id."""
     counts: dict[str, int] = {}
-    for table in SEALED:
+    for table in SEALED_TABLES:
         for row in tx.all(f"SELECT key_id, COUNT(*) AS number FROM {table} GROUP BY key_id"):
             counts[row["key_id"]] = counts.get(row["key_id"], 0) + row["number"]
     return counts
