@@ -17,7 +17,7 @@ from bench.service import NotMeasured, Service, Storage
 from bench.table import Row
 from hookmill import app
 from hookmill.domain.delivery import Label, RateLimit
-from hookmill.domain.ids import time_ordered
+from hookmill.domain.ids import time_ordered_key
 from hookmill.store.bulk import RowStatement
 from hookmill.store.database import Database, open_database
 
@@ -122,7 +122,7 @@ def _add_flood(database: Database) -> None:
         assert webhook is not None
         no, body = webhook["no"], bytearray(b'{"kind":"matching"}')
         received = [app.now_us() + number for number in range(FLOOD)]
-        keys = [bytearray(time_ordered(at, os.urandom(8))) for at in received]
+        keys = [bytearray(time_ordered_key(at, os.urandom(8))) for at in received]
         by_key = list(zip(keys, received, strict=True))
         accepted, rate_limit = int(Label.ACCEPTED), int(RateLimit.DELIVERIES)
         _DELIVERIES.execute(tx, [(key, no, at, accepted, rate_limit, len(body)) for key, at in by_key])

@@ -86,7 +86,7 @@ def newest_run(tx: Transaction) -> RunKey | None:
 
 def count_to_cancel(tx: Transaction, run_filter: RunFilter) -> int:
     """How many runs match the filter, and were not cancelled yet."""
-    dialect.plan_for_values(tx)
+    dialect.force_custom_query_plans(tx)
     counts = (
         tx.one(
             f"SELECT COUNT(*) AS runs FROM runs WHERE {_PARTS[part]} AND {run_filter.condition()}",
@@ -102,7 +102,7 @@ def next_to_cancel(
 ) -> list[QueuePosition]:
     """At most `BATCH` runs of this part of the queue. `after` is the last run of the previous batch."""
     order = "priority, id" if part is Part.READY else "id"
-    dialect.plan_for_values(tx)
+    dialect.force_custom_query_plans(tx)
     rows = tx.all(
         f"""
         SELECT id, priority

@@ -35,7 +35,7 @@ CLAIMED: Final = "finished_at IS NULL AND executor IS NOT NULL"
 
 def queue_of(tx: Transaction, factory: FactoryId, *, after: QueuePosition | None, limit: int, now: int) -> Queue:
     """The queue, with a page of waiting runs. `after` is the position of the previous page's last run."""
-    dialect.plan_for_values(tx)
+    dialect.force_custom_query_plans(tx)
     # As many rows as all workers have slots.
     claimed = tx.all(f"SELECT id, factory_id, automation_id, executor FROM runs WHERE {CLAIMED} ORDER BY executor")
     executors = tx.all("SELECT id, started_at, last_seen_at FROM executors ORDER BY id")
