@@ -4,13 +4,13 @@ import pytest
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import FactoryId, WebhookUid
+from hookmill.domain.name import usable_name
 from hookmill.domain.webhook import (
     AuthMode,
     Webhook,
     WebhookState,
     usable_delivery_id_header,
     usable_event_header,
-    usable_name,
 )
 
 

@@ -116,7 +116,7 @@ def test_every_contract_notices_its_breach(tmp_path: Path):
         tmp_path,
         {
             "web/__init__.py": "import granian, sqlalchemy, pydantic_settings",
-            "ingress.py": "import dbos, fastapi, typer, yaml\nfrom hookmill import management",
+            "ingress.py": "import cronsim, dbos, fastapi, typer, yaml\nfrom hookmill import management",
             "management.py": "",
             "domain/__init__.py": "import time",
         },

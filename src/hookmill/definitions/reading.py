@@ -27,13 +27,14 @@ from hookmill.domain.automation import (
 from hookmill.domain.errors import Invalid
 from hookmill.domain.filters import CONTRACT_OPERATORS, CompiledFilter, compile_filter
 from hookmill.domain.ids import WebhookUid
+from hookmill.domain.name import usable_name
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy, policy_from_json
 from hookmill.domain.secret import usable_secret_name
 from hookmill.domain.signatures.generic import GENERIC, GenericHmac
 from hookmill.domain.signatures.rule import scheme_named
 from hookmill.domain.signatures.rule import usable_event_header as event_header_of
 from hookmill.domain.signatures.scheme import Scheme, signing_headers
-from hookmill.domain.webhook import AuthMode, usable_delivery_id_header, usable_event_header, usable_name
+from hookmill.domain.webhook import AuthMode, usable_delivery_id_header, usable_event_header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

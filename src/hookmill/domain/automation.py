@@ -12,7 +12,7 @@ from hookmill.domain.filters import CompiledFilter, compile_filter, filter_to_js
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.payload import Json, Parsed
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy
-from hookmill.domain.text import snake_case
+from hookmill.domain.text import key_hint
 
 TRIGGER_PROVIDER: Final = "webhook"
 TRIGGER_EVENT: Final = "received"
@@ -244,6 +244,4 @@ def _invalid(pointer: str, message: str) -> Invalid:
 def _refuse_unknown_keys(pointer: str, source: dict[str, Any], allowed: set[str]) -> None:
     for key in source:
         if key not in allowed:
-            likely = snake_case(key)
-            hint = f"Did you mean {likely}?" if likely in allowed else f"Allowed: {', '.join(sorted(allowed))}."
-            raise _invalid(pointer, f"unknown key {key[:100]!r}. {hint}")
+            raise _invalid(pointer, f"unknown key {key[:100]!r}. {key_hint(key, allowed)}")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import FactoryId, TeamId
-from hookmill.domain.webhook import usable_name
+from hookmill.domain.name import usable_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def parse_iso(text: str) -> int:
     """
     date = datetime.fromisoformat(text)
     aware = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
-    return require_in_calendar((aware - _EPOCH) // _US)
+    return require_in_calendar(microseconds_of(aware))
 
 
 def require_in_calendar(at_us: int) -> int:
@@ -37,6 +37,11 @@ def require_in_calendar(at_us: int) -> int:
 def date_of(at_us: int) -> datetime:
     """The moment as a date in UTC. Outside the calendar, its first or last moment."""
     return _EPOCH + timedelta(microseconds=min(max(at_us, FIRST_US), LAST_US))
+
+
+def microseconds_of(date: datetime) -> int:
+    """An aware date as µs since 1970."""
+    return (date - _EPOCH) // _US
 
 
 def iso(at_us: int) -> str:

@@ -1,6 +1,7 @@
 """Escapes untrusted text for display: names, ids and payloads may contain control characters."""
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 _NEXT_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -19,6 +20,12 @@ def shown_lines(text: str) -> str:
 def snake_case(name: str) -> str:
     """A name in camelCase as snake_case: `auth_mode` for `authMode`."""
     return _NEXT_WORD.sub("_", name).lower()
+
+
+def key_hint(key: str, allowed: Collection[str]) -> str:
+    """What to write instead of an unknown key."""
+    likely = snake_case(key)
+    return f"Did you mean {likely}?" if likely in allowed else f"Allowed: {', '.join(sorted(allowed))}."
 
 
 def _escaped(character: str) -> str:

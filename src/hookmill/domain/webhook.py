@@ -86,17 +86,6 @@ class IngressWebhook:
     subscriptions: tuple[Subscription, ...]
 
 
-_NAME: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,100}\Z")
-
-
-def usable_name(kind: str, name: str) -> str:
-    """`name`, trimmed. Raises `Invalid` unless it has 1 to 100 printable characters that UTF-8 can encode."""
-    trimmed = name.strip()
-    if _NAME.match(trimmed) and not any("\ud800" <= character <= "\udfff" for character in trimmed):
-        return trimmed
-    raise Invalid(f"A {kind}'s name has 1 to 100 characters, none of them a control character; got {name[:100]!r}.")
-
-
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}\Z")
 _CREDENTIAL_HEADERS: Final = {"authorization", "proxy-authorization", "cookie", "set-cookie"}
 _CONNECTION_HEADERS: Final = {

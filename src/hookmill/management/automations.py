@@ -8,9 +8,10 @@ from hookmill.domain.automation import PROMPT_CHARACTERS_MAX, Automation, Unread
 from hookmill.domain.errors import Conflict, Invalid, LimitReached
 from hookmill.domain.ids import AutomationId, WebhookUid
 from hookmill.domain.limits import AUTOMATIONS_PER_FACTORY
+from hookmill.domain.name import usable_name
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run_policy import changed_policy, policy_from_json
-from hookmill.domain.webhook import Webhook, WebhookState, usable_name
+from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management import compatibility
 from hookmill.management.installation import Installation, random_name
 from hookmill.management.lookup import automation_named

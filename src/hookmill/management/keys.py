@@ -8,9 +8,9 @@ from hookmill.domain.api_key import ApiKey
 from hookmill.domain.errors import Conflict, Invalid, NotFound
 from hookmill.domain.factory import Factory
 from hookmill.domain.moment import LAST_US
+from hookmill.domain.name import usable_name
 from hookmill.domain.permission import MayAdminister, Role
 from hookmill.domain.secret import SecretValue, generate_value
-from hookmill.domain.webhook import usable_name
 from hookmill.management.access import TOKEN_PREFIX, token_digest
 from hookmill.management.installation import Installation, random_name
 from hookmill.store import api_keys, factories

@@ -6,8 +6,8 @@ from typing import Final
 
 from hookmill.domain.errors import Conflict, Invalid, NotFound
 from hookmill.domain.member import Member
+from hookmill.domain.name import usable_name
 from hookmill.domain.permission import MayAdminister, Role
-from hookmill.domain.webhook import usable_name
 from hookmill.management.installation import Installation, random_name
 from hookmill.store import factories, members
 from hookmill.store.database import Transaction

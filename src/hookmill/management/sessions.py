@@ -11,10 +11,10 @@ from typing import Final
 from hookmill.domain.errors import Conflict, Invalid, NotFound, StoreUnavailable
 from hookmill.domain.limits import SESSION_HOURS, SESSION_IDLE_HOURS
 from hookmill.domain.member import Member
+from hookmill.domain.name import usable_name
 from hookmill.domain.permission import Actor, ActorKind, Caller, Channel, MayAdminister
 from hookmill.domain.secret import SecretValue, generate_value
 from hookmill.domain.session import Account, Session, SignInLink
-from hookmill.domain.webhook import usable_name
 from hookmill.management.installation import Change, Installation, random_name
 from hookmill.management.members import usable_address
 from hookmill.store import factories, members, sessions

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hookmill.domain.errors import Conflict, Forbidden, Invalid, LimitReached, NotFound
 from hookmill.domain.ids import SecretId, WebhookUid
+from hookmill.domain.name import usable_name
 from hookmill.domain.permission import Channel, MayManage, MayView
 from hookmill.domain.secret import SecretValue, suggested_secret_name, usable_secret, usable_secret_name
-from hookmill.domain.webhook import TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookState, usable_name
+from hookmill.domain.webhook import TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookState
 from hookmill.management import compatibility
 from hookmill.management.installation import Change, Installation, random_name
 from hookmill.management.lookup import live_webhook_named, webhook_named

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from hookmill.domain.errors import Conflict, Forbidden, Invalid, LimitReached, NotFound
+from hookmill.domain.name import usable_name
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.sample import curl_line
 from hookmill.domain.secret import usable_secret, usable_secret_name
@@ -22,7 +23,7 @@ from hookmill.domain.signatures.description import covered_parts, event_in_words
 from hookmill.domain.signatures.generic import GENERIC, GenericHmac
 from hookmill.domain.signatures.key import generates_secret
 from hookmill.domain.signatures.scheme import Scheme
-from hookmill.domain.webhook import AuthMode, Webhook, WebhookState, usable_name
+from hookmill.domain.webhook import AuthMode, Webhook, WebhookState
 from hookmill.management import WebhookWithSecret, compatibility
 from hookmill.management.webhooks import Webhooks
 from hookmill.web.dashboard import pages

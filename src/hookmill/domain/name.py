@@ -1,0 +1,16 @@
+"""The names of webhooks, automations, schedules, factories, members and keys."""
+
+import re
+from typing import Final
+
+from hookmill.domain.errors import Invalid
+
+_NAME: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,100}\Z")
+
+
+def usable_name(kind: str, name: str) -> str:
+    """`name`, trimmed. Raises `Invalid` unless it has 1 to 100 printable characters that UTF-8 can encode."""
+    trimmed = name.strip()
+    if _NAME.match(trimmed) and not any("\ud800" <= character <= "\udfff" for character in trimmed):
+        return trimmed
+    raise Invalid(f"A {kind}'s name has 1 to 100 characters, none of them a control character; got {name[:100]!r}.")

@@ -1,0 +1,265 @@
+"""Schedules: the times at which an automation starts without a delivery.
+
+An expression has five fields, as in Debian's cron, or is a name such as `@daily`, or an interval such as `@every 1h`.
+Where clocks change, schedules follow Debian's cron:
+
+- A time with a fixed hour and minute that the clock skips comes right after the gap. One that the clock repeats comes
+  once.
+- If the minute or the hour begins with `*`, the schedule follows the elapsed time: a skipped hour has no times, and a
+  repeated hour has them twice.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from enum import StrEnum
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim
+
+from hookmill.domain import moment
+from hookmill.domain.errors import Invalid
+from hookmill.domain.name import usable_name
+from hookmill.domain.text import key_hint
+
+UTC_NAME: Final = "UTC"
+CRON_CHARACTERS_MAX: Final = 200
+TIMEZONE_CHARACTERS_MAX: Final = 64
+EVERY_MINUTES_MIN: Final = 1
+EVERY_DAYS_MAX: Final = 366
+LATE_US: Final = 60_000_000
+"""A time is missed if a worker looks later than this."""
+CLOCK_ERROR_US: Final = 3_600_000_000
+"""A schedule that is further ahead of the clock than this has followed a wrong clock."""
+FIELDS: Final = ("name", "cron", "timezone", "catch_up")
+_MINUTE_US: Final = 60_000_000
+_DAY: Final = timedelta(days=1)
+_SECOND: Final = timedelta(seconds=1)
+_NAMED: Final = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_EVERY: Final = re.compile(r"@every (?=[0-9])(?:([0-9]{1,3})d)?(?:([0-9]{1,4})h)?(?:([0-9]{1,6})m)?\Z")
+_TIMEZONE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*\Z")
+_NOT_TIMEZONES: Final = re.compile(r"(?:posix|right)/|(?:localtime|posixrules|Factory)\Z")
+"""Entries of the zone database that depend on the host, or count leap seconds."""
+_FIRST_AFTER: Final = datetime(2024, 1, 1, tzinfo=UTC)
+"""An expression without a time after this one never fires."""
+
+
+class CatchUp(StrEnum):
+    """What happens to times that were missed while no worker ran."""
+
+    ONCE = "once"
+    """They start one run."""
+    NONE = "none"
+    """They start no run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    name: str
+    """Unique in its automation."""
+    cron: str
+    timezone: str = UTC_NAME
+    catch_up: CatchUp = CatchUp.ONCE
+
+    def schedule_json(self) -> dict[str, str]:
+        """The fields that differ from the defaults."""
+        timezone = {"timezone": self.timezone} if self.timezone != UTC_NAME else {}
+        catch_up = {"catch_up": self.catch_up.value} if self.catch_up is not CatchUp.ONCE else {}
+        return {"name": self.name, "cron": self.cron, **timezone, **catch_up}
+
+
+def schedule_from_json(source: Any) -> Schedule:
+    """Raises `Invalid` with a pointer into `source`."""
+    if not isinstance(source, dict):
+        raise Invalid("A schedule is an object with name and cron. It may have timezone and catch_up.", pointer="")
+    for key in source:
+        if key not in FIELDS:
+            raise Invalid(f"unknown key {str(key)[:100]!r}. {key_hint(str(key), FIELDS)}", pointer="")
+    timezone = source.get("timezone", UTC_NAME)
+    catch_up = source.get("catch_up", CatchUp.ONCE)
+    if catch_up not in list(CatchUp):
+        raise Invalid("catch_up is once or none.", pointer="/catch_up")
+    return Schedule(
+        name=_usable_schedule_name(source.get("name")),
+        cron=_usable_cron(source.get("cron")),
+        timezone=_usable_timezone(timezone),
+        catch_up=CatchUp(catch_up),
+    )
+
+
+def next_time(schedule: Schedule, after: int, anchor: int) -> int | None:
+    """The first time later than `after`. All times are in µs since 1970.
+
+    An interval counts from `anchor`, so it does not drift. None if there is no such time in 50 years.
+    """
+    if (every := _interval(schedule.cron)) is not None:
+        next_at = anchor + ((after - anchor) // every + 1) * every
+        return next_at if next_at <= moment.LAST_US else None
+    try:
+        found = _next_date(_NAMED.get(schedule.cron, schedule.cron), moment.date_of(after), _zone(schedule.timezone))
+    except OverflowError:
+        return None
+    return moment.microseconds_of(found) if found is not None else None
+
+
+def latest_time(schedule: Schedule, after: int, until: int, anchor: int) -> int | None:
+    """The last time that is later than `after`, and not later than `until`. None if there is none."""
+    latest = next_time(schedule, after, anchor)
+    if latest is None or latest > until:
+        return None
+    # A bisection: a schedule has half a million minutes in a year.
+    too_late = until
+    while (following := next_time(schedule, latest, anchor)) is not None and following <= until:
+        latest = following
+        middle = (latest + too_late) // 2
+        candidate = next_time(schedule, middle, anchor)
+        if candidate is not None and candidate <= until:
+            latest = candidate
+        else:
+            too_late = middle
+    return latest
+
+
+def resumes_after(last_at: int, now: int) -> int:
+    """The time after which a schedule continues. `last_at` is the last time that it considered.
+
+    A clock that was set back does not repeat times. After a larger error, the schedule follows the corrected clock.
+    """
+    return last_at if now < last_at <= now + CLOCK_ERROR_US else now
+
+
+# Times
+
+
+def _next_date(cron: str, after: datetime, zone: tzinfo) -> datetime | None:
+    minute, hour, *_ = cron.split()
+    if zone is UTC:
+        dates: Iterator[datetime] = CronSim(cron, after)
+    elif minute.startswith("*") or hour.startswith("*"):
+        return _next_by_elapsed_time(cron, after.replace(microsecond=0), zone)
+    else:
+        dates = CronSim(cron, after.astimezone(zone))
+    # In a repeated hour, the library may return the first occurrence again.
+    return next((date.astimezone(UTC) for date in dates if date.astimezone(UTC) > after), None)
+
+
+def _next_by_elapsed_time(cron: str, after: datetime, zone: tzinfo) -> datetime | None:
+    """The next time from one change of the zone's offset to the next.
+
+    The library would skip times after a change of half an hour.
+    """
+    start, offset = after, _offset(after, zone)
+    local = start + offset
+    while True:
+        found = next(CronSim(cron, local), None)
+        if found is None:
+            return None
+        date = found - offset
+        change = _first_change(zone, start, date)
+        if change is None:
+            return date
+        start, offset = change, _offset(change, zone)
+        local = start + offset - _SECOND
+
+
+def _offset(date: datetime, zone: tzinfo) -> timedelta:
+    return date.astimezone(zone).utcoffset() or timedelta(0)
+
+
+def _first_change(zone: tzinfo, start: datetime, until: datetime) -> datetime | None:
+    """The first second later than `start`, and not later than `until`, with another offset."""
+    offset, before = _offset(start, zone), start
+    while before < until:
+        after = min(before + _DAY, until)
+        if _offset(after, zone) != offset:
+            while after - before > _SECOND:
+                middle = before + timedelta(seconds=(after - before) // _SECOND // 2)
+                before, after = (middle, after) if _offset(middle, zone) == offset else (before, middle)
+            return after
+        before = after
+    return None
+
+
+# Fields
+
+
+def _usable_schedule_name(source: Any) -> str:
+    if not isinstance(source, str):
+        raise Invalid("A schedule needs a name, such as nightly.", pointer="/name")
+    try:
+        return usable_name("schedule", source)
+    except Invalid as error:
+        raise Invalid(str(error), pointer="/name") from None
+
+
+def _usable_cron(source: Any) -> str:
+    if not isinstance(source, str) or len(source) > CRON_CHARACTERS_MAX:
+        raise _invalid_cron()
+    cron = " ".join(source.split())
+    if cron.startswith("@"):
+        if cron not in _NAMED and not _is_usable_interval(cron):
+            raise Invalid(
+                f"{cron[:80]!r} is not a schedule. Use {', '.join(_NAMED)}, or @every with an interval from 1m to "
+                f"{EVERY_DAYS_MAX}d, such as @every 1h30m.",
+                pointer="/cron",
+            )
+        return cron
+    if len(cron.split()) != 5:
+        raise _invalid_cron()
+    try:
+        first = _next_date(cron, _FIRST_AFTER, UTC)
+    except Exception as error:
+        # The library asserts some of its rules.
+        reason = f" {error}." if str(error) else ""
+        raise Invalid(f"{cron[:80]!r} is not a cron expression.{reason}", pointer="/cron") from None
+    if first is None:
+        raise Invalid(f"{cron[:80]!r} never fires.", pointer="/cron")
+    return cron
+
+
+def _invalid_cron() -> Invalid:
+    return Invalid(
+        "cron is a text with five fields, such as 0 3 * * * (minute, hour, day of month, month, day of week), or such "
+        "as @daily or @every 1h.",
+        pointer="/cron",
+    )
+
+
+def _is_usable_interval(cron: str) -> bool:
+    every = _interval(cron)
+    return every is not None and EVERY_MINUTES_MIN <= every // _MINUTE_US <= EVERY_DAYS_MAX * 24 * 60
+
+
+def _interval(cron: str) -> int | None:
+    """The interval of `@every` in µs; None for another expression."""
+    match = _EVERY.match(cron)
+    if match is None:
+        return None
+    days, hours, minutes = (int(number or 0) for number in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * _MINUTE_US
+
+
+def _usable_timezone(source: Any) -> str:
+    if isinstance(source, str) and len(source) <= TIMEZONE_CHARACTERS_MAX and _TIMEZONE.match(source):
+        try:
+            if not _NOT_TIMEZONES.match(source):
+                _zone(source)
+                return source
+        except (LookupError, ValueError, OSError):
+            pass
+    shown = f"; got {source[:80]!r}" if isinstance(source, str) else ""
+    raise Invalid(f"timezone is an IANA name, such as Europe/Berlin{shown}.", pointer="/timezone")
+
+
+def _zone(name: str) -> tzinfo:
+    return UTC if name == UTC_NAME else ZoneInfo(name)
