@@ -185,6 +185,19 @@ def _remove_old_rows(database: Database, now: int, rest: Callable[[], bool]) -> 
                 return removed
             if pruned < ROWS_PER_STEP:
                 break
+    with database.read() as tx:
+        automation_ids = runs.automations_with_old_runs(tx, now)
+    for automation in automation_ids:
+        while steps < STEPS_PER_PASS:
+            with database.write() as tx:
+                if not dialect.try_lock(tx, _RETENTION_LOCK):
+                    return removed
+                pruned = runs.prune_without_delivery(tx, automation, now, ROWS_PER_STEP)
+            steps += pruned > 0
+            if rest():
+                return removed
+            if pruned < ROWS_PER_STEP:
+                break
     last_identity: tuple[int, bytes] | None = (0, b"")
     while last_identity is not None and steps < STEPS_PER_PASS:
         with database.write() as tx:

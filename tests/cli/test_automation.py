@@ -1,6 +1,7 @@
 """`hookmill automation`."""
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -249,7 +250,7 @@ def test_the_list_says_what_became_of_the_selected_webhooks(automation: Any, hoo
 
     header, row = hookmill("automation", "list").out.splitlines()
 
-    assert header.split() == ["NAME", "STATE", "RUNNER", "WEBHOOKS"]
+    assert header.split() == ["NAME", "STATE", "RUNNER", "STARTED", "BY"]
     assert row.split() == ["triage", "enabled", "package", "source", "(disabled)"]
 
 
@@ -400,3 +401,94 @@ def test_an_unusable_policy_is_refused(
     refused = hookmill("automation", "change", "triage", *arguments, ends=ends)
 
     assert error in " ".join(refused.err.split())
+
+
+# Schedules
+
+
+def scheduled(hookmill: Hookmill, *options: str) -> Any:
+    return hookmill("automation", "create", "report", "--prompt", "Look.", *options, "--json").json
+
+
+def test_schedules_have_names_times_and_options(log: Log, hookmill: Hookmill):
+    made = scheduled(
+        hookmill,
+        *("--schedule", "nightly=0 3 * * *", "--schedule", "often=@every 1h30m"),
+        *("--timezone", "Europe/Berlin", "--catch-up", "none"),
+    )
+
+    options = {"timezone": "Europe/Berlin", "catch_up": "none"}
+    assert [trigger["schedule"] for trigger in made["triggers"]] == [
+        {"name": "nightly", "cron": "0 3 * * *"} | options,
+        {"name": "often", "cron": "@every 1h30m"} | options,
+    ]
+    assert [schedule["name"] for schedule in made["next_times"]] == ["nightly", "often"]
+    assert all(schedule["next_at"] for schedule in made["next_times"])
+
+
+def test_schedules_are_shown_with_their_next_time(webhook: Any, hookmill: Hookmill):
+    scheduled(hookmill, "--webhook", "source", "--schedule", "yearly=0 0 1 1 *", "--catch-up", "none")
+
+    shown = hookmill("automation", "show", "report").out
+    _, row = hookmill("automation", "list").out.splitlines()
+
+    assert re.search(
+        r"Schedule +yearly: 0 0 1 1 \* \(UTC, skips missed times\); next 2\d{3}-01-01 00:00:00 UTC\n", shown
+    )
+    assert row.split() == ["report", "enabled", "package", "source,", "schedule", "yearly"]
+    hookmill("automation", "disable", "report")
+    assert "skips missed times)\n" in hookmill("automation", "show", "report").out
+
+
+def test_a_change_replaces_and_removes_schedules_and_keeps_the_webhooks(webhook: Any, hookmill: Hookmill):
+    scheduled(hookmill, "--webhook", "source", "--schedule", "a=@daily", "--schedule", "b=@daily")
+
+    def change(*options: str) -> list[str]:
+        triggers = hookmill("automation", "change", "report", *options, "--json").json["triggers"]
+        return [trigger.get("schedule", {}).get("name", "webhook") for trigger in triggers]
+
+    assert change("--prompt", "New.") == ["webhook", "a", "b"]
+    assert change("--event", "push") == ["webhook", "a", "b"]
+    assert change("--schedule", "c=@hourly") == ["webhook", "c"]
+    assert change("--no-schedule") == ["webhook"]
+
+
+def test_a_webhook_is_added_to_schedules(webhook: Any, hookmill: Hookmill):
+    scheduled(hookmill, "--schedule", "a=@daily")
+
+    changed = hookmill("automation", "change", "report", "--webhook", "source", "--event", "push", "--json").json
+    refused = hookmill("automation", "change", "report", "--no-schedule", ends=0)
+
+    assert [trigger["provider"] for trigger in changed["triggers"]] == ["webhook", "schedule"]
+    assert changed["triggers"][0]["filter"] == {"webhook_ids": [webhook["uid"]], "event": ["push"]}
+    assert "is now at version 3" in refused.out
+
+
+def test_the_last_schedule_without_a_webhook_stays(log: Log, hookmill: Hookmill):
+    scheduled(hookmill, "--schedule", "a=@daily")
+
+    assert (
+        "needs a list of one or more triggers"
+        in hookmill("automation", "change", "report", "--no-schedule", ends=1).err
+    )
+    refused = hookmill("automation", "change", "report", "--event", "push", ends=1)
+    assert refused.err.startswith(
+        "Automation 'report' has no webhook trigger, but these options change a single trigger."
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "ends"),
+    [
+        (["--schedule", "nightly"], "Write NAME=CRON", 2),
+        (["--schedule", "nightly=@reboot"], "'@reboot' is not a schedule.", 1),
+        (["--schedule", "a=@daily", "--timezone", "Mars"], "timezone is an IANA name", 1),
+        (["--schedule", "a=@daily", "--schedule", "a=@hourly"], "another schedule of the automation is named 'a'", 1),
+        (["--schedule", "a=@daily", "--triggers-file", "f"], "--schedule, --triggers-file", 2),
+        (["--schedule", "a=@daily", "--event", "push"], "--event needs --webhook", 2),
+        (["--schedule", "a=@daily", "--filter", "{}"], "--filter needs --webhook", 2),
+        (["--timezone", "UTC", "--webhook", "source"], "--timezone and --catch-up need --schedule", 2),
+    ],
+)
+def test_unusable_schedules_are_refused(log: Log, hookmill: Hookmill, options: list[str], said: str, ends: int):
+    assert said in hookmill("automation", "create", "report", "--prompt", "x", *options, ends=ends).err

@@ -330,3 +330,15 @@ def test_contract_only_refuses_run_policies(hookmill: Hookmill, tmp_path: Path):
     refused = hookmill("validate", str(tmp_path / "policies"), "--contract-only", ends=1).err
 
     assert "2:11: The contract has no run policies. Remove this key." in refused
+
+
+def test_files_with_schedules_are_named_as_beyond_the_contract(hookmill: Hookmill, tmp_path: Path):
+    folder = tmp_path / "scheduled" / "automations" / "a"
+    folder.mkdir(parents=True)
+    trigger = "  - {provider: schedule, event: cron_fired, schedule: {name: nightly, cron: '@daily'}}"
+    (folder / "automation.md").write_text(f"---\ntriggers:\n{trigger}\n---\nLook.\n")
+
+    hookmill("validate", str(tmp_path / "scheduled"))
+    refused = hookmill("validate", str(tmp_path / "scheduled"), "--contract-only", ends=1).err
+
+    assert "3:5: The contract has no schedules. Remove this trigger." in refused

@@ -73,8 +73,12 @@ def test_a_run_as_json_has_the_exports_fields(
 
     assert printed == {
         "run_id": run,
+        "started_by": "delivery",
         "delivery_id": delivery,
         "webhook_uid": webhook["uid"],
+        "schedule": None,
+        "scheduled_at": None,
+        "person": None,
         "automation": "triage",
         "automation_version": 1,
         "replay": 0,

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
+from hookmill.domain.automation import Automation
+from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.permission import MayManage, Role
 from hookmill.domain.run import Run
 from hookmill.management import WebhookWithSecret
@@ -106,7 +109,7 @@ def test_a_filter_clicked_from_a_delivery_starts_matching_runs(page: Page, insta
     deliver(installation, made, CLOSED)
 
     [run] = runs_of(installation, "Review")
-    assert "dlv_" + run.delivery_id.hex() == matching
+    assert delivery_id(run.delivery_id or b"") == matching
 
 
 def test_the_result_follows_what_is_typed(page: Page, installation: Installation):
@@ -345,7 +348,7 @@ def test_a_new_automation_is_run_on_the_delivery_that_it_was_tried_on(
 
     expect(page.get_by_role("heading", name=f"Run of {name}")).to_be_visible()
     [run] = runs_of(installation, name)
-    assert "dlv_" + run.delivery_id.hex() == tried
+    assert delivery_id(run.delivery_id or b"") == tried
     expect(page.get_by_text("replay 1")).to_be_visible()
     # What would not trigger is not offered, and what is offered may have changed since.
     for untried in (deliver(installation, made, CLOSED | {"n": 3}), "dlv_nobody"):
@@ -366,7 +369,7 @@ def test_a_run_is_found_from_its_automation_however_many_came_after_it(page: Pag
     automation(installation, "Never", made.webhook.uid, payload={"action": ["nothing"]})
     deliver(installation, made, OPENED)
     [run] = runs_of(installation, "Seldom")
-    delivery = "dlv_" + run.delivery_id.hex()
+    delivery = delivery_id(run.delivery_id or b"")
     for _ in range(101):
         installation.management.log.replay(installation.may, delivery, often)
 
@@ -806,3 +809,127 @@ def test_a_paused_automation_says_why_and_is_enabled_again(page: Page, installat
     expect(page.get_by_text("enabled", exact=True)).to_be_visible()
     assert page.get_by_text("Its last 2 runs failed").count() == 0
     installation.management.automations.delete(installation.may, key)
+
+
+# Schedules
+
+
+def automation_named(installation: Installation, name: str) -> Automation:
+    return installation.management.automations.get(installation.may, name)
+
+
+def test_schedules_are_written_shown_changed_and_removed(page: Page, installation: Installation):
+    made = webhook(installation, "beside schedules", OPENED)
+    page.goto(installation.at(f"/f/default/automations/new?webhook={made.webhook.uid}"))
+    page.get_by_label("Name", exact=True).fill("Scheduled")
+    page.get_by_label("Prompt").fill("Look at it.")
+    first = page.get_by_role("group", name="Schedule 1")
+    first.get_by_label("Schedule name").fill("nightly")
+    first.get_by_label("Times", exact=True).fill("0 3 * *")
+    first.get_by_label("Time zone").fill("Europe/Berlin")
+    page.get_by_role("button", name="Add another schedule").click()
+    second = page.get_by_role("group", name="Schedule 2")
+    second.get_by_label("Schedule name").fill("often")
+    second.get_by_label("Times", exact=True).fill("@every 30m")
+    second.get_by_label("Missed times").select_option("start no run")
+    page.get_by_role("button", name="Create", exact=True).last.click()
+    expect(page.get_by_text("Schedule 1: cron is a text with five fields")).to_be_visible()
+    first.get_by_label("Times", exact=True).fill("0 3 * * *")
+    page.get_by_role("button", name="Create", exact=True).last.click()
+
+    expect(page.get_by_text("0 3 * * * (Europe/Berlin); next 2")).to_be_visible()
+    expect(page.get_by_text("@every 30m (UTC, skips missed times); next 2")).to_be_visible()
+    created = automation_named(installation, "Scheduled")
+    page.get_by_role("link", name="Edit", exact=True).click()
+    first.get_by_label("Schedule name").fill("")
+    first.get_by_label("Times", exact=True).fill("")
+    page.get_by_role("button", name="Save", exact=True).last.click()
+    expect(page.get_by_text("Automation saved")).to_be_visible()
+    changed = automation_named(installation, "Scheduled")
+
+    assert [schedule.schedule_json() for schedule in created.schedules] == [
+        {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin"},
+        {"name": "often", "cron": "@every 30m", "catch_up": "none"},
+    ]
+    assert [schedule.name for schedule in changed.schedules] == ["often"]
+    assert changed.triggers == created.triggers
+    page.goto(installation.at("/f/default/automations"))
+    expect(page.get_by_role("row", name="Scheduled")).to_contain_text("Schedule often, next 2")
+    installation.management.automations.delete(installation.may, created.id)
+
+
+def test_an_automation_with_schedules_alone_needs_no_webhook(page: Page, installation: Installation):
+    page.goto(installation.at("/f/default/automations/new"))
+    page.get_by_label("Name", exact=True).fill("Only scheduled")
+    page.get_by_label("Prompt").fill("Look at it.")
+    page.get_by_role("button", name="Create", exact=True).last.click()
+    expect(page.get_by_text("Select at least one webhook, or add a schedule.")).to_be_visible()
+    page.get_by_role("group", name="Schedule 1").get_by_label("Schedule name").fill("daily")
+    page.get_by_role("group", name="Schedule 1").get_by_label("Times", exact=True).fill("@daily")
+    page.get_by_label("Payload filter").fill('{"a": [1]}')
+    page.get_by_role("button", name="Create", exact=True).last.click()
+    expect(page.get_by_text("Select a webhook, or remove the event types and the payload filter.")).to_be_visible()
+    page.get_by_label("Payload filter").fill("")
+    page.get_by_role("button", name="Create", exact=True).last.click()
+
+    expect(page.get_by_text("Automation created. Its schedules start runs.")).to_be_visible()
+    created = automation_named(installation, "Only scheduled")
+    assert (created.triggers, [schedule.name for schedule in created.schedules]) == ((), ["daily"])
+    page.get_by_role("link", name="Edit", exact=True).click()
+    page.get_by_label("Prompt").fill("Look twice.")
+    page.get_by_role("button", name="Save", exact=True).last.click()
+    expect(page.get_by_text("Automation saved")).to_be_visible()
+    assert automation_named(installation, "Only scheduled").all_triggers == created.all_triggers
+    installation.management.automations.delete(installation.may, created.id)
+
+
+def test_a_list_of_triggers_contains_the_schedules(page: Page, installation: Installation):
+    made = webhook(installation, "of a list", OPENED)
+    key = automation(installation, "Listed with a schedule", made.webhook.uid)
+    trigger = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "daily", "cron": "@daily"}}
+    triggers = [
+        *(each.as_json() for each in automation_named(installation, "Listed with a schedule").triggers),
+        trigger,
+    ]
+    installation.management.automations.change(installation.may, key, triggers=triggers)
+    page.goto(installation.at(f"/f/default/automations/{key}/edit?triggers=list"))
+    typed = page.get_by_label("Triggers", exact=True)
+
+    assert json.loads(typed.input_value()) == triggers
+    typed.fill(json.dumps([*triggers, trigger | {"schedule": {"name": "hourly", "cron": "@hourly"}}]))
+    page.get_by_role("button", name="Save", exact=True).last.click()
+
+    expect(page.get_by_text("Automation saved")).to_be_visible()
+    assert [schedule.name for schedule in automation_named(installation, "Listed with a schedule").schedules] == [
+        "daily",
+        "hourly",
+    ]
+    installation.management.automations.delete(installation.may, key)
+
+
+def let_an_hour_pass(installation: Installation) -> None:
+    """Move the stored schedules an hour into the past."""
+    with closing(sqlite3.connect(installation.service.data_dir / "hookmill.db", timeout=10)) as database, database:
+        hour = 3_600_000_000
+        database.execute(f"UPDATE schedules SET last_at = last_at - {hour}, next_at = next_at - {hour}, "
+                         f"anchor = anchor - {hour}")  # fmt: skip
+
+
+def test_a_scheduled_run_names_its_schedule(page: Page, installation: Installation, check_accessibility: Any):
+    trigger = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "often", "cron": "@every 1h"}}
+    made = installation.management.automations.create(
+        installation.may, "Every hour", prompt="Look.", triggers=[trigger]
+    )
+    let_an_hour_pass(installation)
+    deadline = time.monotonic() + 10
+    while not (runs := runs_of(installation, "Every hour")):
+        assert time.monotonic() < deadline, "the schedule fires"
+        page.wait_for_timeout(50)
+    page.goto(installation.at(f"/f/default/runs/{run_id(runs[0].id)}"))
+
+    expect(page.get_by_text("schedule often")).to_be_visible()
+    expect(page.get_by_text("Scheduled for (UTC)")).to_be_visible()
+    check_accessibility("run-of-schedule", f"/f/default/runs/{run_id(runs[0].id)}")
+    check_accessibility("automation-scheduled", f"/f/default/automations/{made.id}")
+    check_accessibility("automation-scheduled-editor", f"/f/default/automations/{made.id}/edit")
+    installation.management.automations.delete(installation.may, made.id)

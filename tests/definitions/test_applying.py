@@ -623,3 +623,73 @@ def test_an_exported_policy_applies_without_a_change(applied_repository: Reposit
 
     assert "when_busy: skip" in files["automations/triage/automation.md"]
     assert applied_repository.plan().steps == ()
+
+
+# Schedules
+
+
+def scheduled(uid: str, schedules: str) -> str:
+    return f"""\
+---
+triggers:
+{schedules}
+  - provider: webhook
+    event: received
+    filter: {{webhook_ids: [{uid}], payload: {{n: [1]}}}}
+---
+Go.
+"""
+
+
+NIGHTLY = """\
+  - provider: schedule
+    event: cron_fired
+    schedule: {name: nightly, cron: "0 3 * * *", timezone: Europe/Berlin}"""
+
+
+def test_a_schedule_is_applied_changed_and_removed_with_its_file(applied_repository: Repository):
+    uid = applied_repository.uids()["source"]
+    management, may = applied_repository.world.management, applied_repository.may
+
+    def apply(schedules: str) -> list[str]:
+        applied_repository.holds({"automations/triage/automation.md": scheduled(uid, schedules)})
+        apply_steps = applied_repository.apply().plan.steps
+        assert applied_repository.apply().plan.steps == ()
+        stored = management.automations.get(may, "triage")
+        assert [schedule.name for schedule in stored.schedules] == list(
+            management.automations.next_times_of(may, stored)
+        )
+        return [change.key for step in apply_steps for change in step.changes]
+
+    apply("")
+    assert apply(NIGHTLY) == ["triggers"]
+    [nightly] = management.automations.get(may, "triage").schedules
+    assert nightly.schedule_json() == {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin"}
+    assert apply(NIGHTLY.replace("Europe/Berlin", "UTC, catch_up: none")) == ["triggers"]
+    assert apply("") == ["triggers"]
+
+
+def test_an_exported_schedule_applies_without_a_change(applied_repository: Repository):
+    uid = applied_repository.uids()["source"]
+    applied_repository.holds({"automations/triage/automation.md": scheduled(uid, NIGHTLY)}).apply()
+
+    files = definitions.export(applied_repository.world.management, applied_repository.may)
+
+    assert """\
+  - provider: schedule
+    event: cron_fired
+    schedule:
+      name: nightly
+      cron: "0 3 * * *"
+      timezone: Europe/Berlin
+""" in files["automations/triage/automation.md"]
+    assert applied_repository.plan().steps == ()
+
+
+def test_warnings_and_backtests_of_a_trigger_after_a_schedule_have_its_place(applied_repository: Repository):
+    unknown = "wh_" + "0" * 27
+    files = {"automations/triage/automation.md": scheduled(unknown, NIGHTLY)}
+
+    [warning] = applied_repository.holds(files).plan().warnings
+
+    assert (warning.place.line, warning.message.partition(" ")[0]) == (8, unknown)

@@ -233,12 +233,13 @@ def test_an_automation_is_its_front_matter_and_its_prompt():
     assert found.runner == "agent"
     assert found.enabled is True
     assert found.prompt == "# Look\n\n---\n\nand say."
-    assert found.triggers[0].webhook_ids == (UID,)
-    assert found.triggers[0].payload is None
+    [(_, trigger)] = found.webhook_triggers()
+    assert trigger.webhook_ids == (UID,)
+    assert trigger.payload is None
 
 
 def test_event_types_stand_beside_the_payload_filter():
-    (trigger,) = automation(of_events("[push, on, 'Push Hook']\n    payload: {a: [1]}")).triggers
+    [(_, trigger)] = automation(of_events("[push, on, 'Push Hook']\n    payload: {a: [1]}")).webhook_triggers()
 
     assert trigger.event_types == ("push", "on", "Push Hook")
     assert trigger.payload is not None
@@ -248,7 +249,8 @@ def test_event_types_stand_beside_the_payload_filter():
 def test_a_filter_means_what_its_words_look_like():
     found = automation(payload("country: [no, NO]\nnested: {on: {exists: true}}\nn: {not_in: [1, 1.5, null, true]}"))
 
-    chosen = found.triggers[0].payload
+    [(_, trigger)] = found.webhook_triggers()
+    chosen = trigger.payload
     assert chosen is not None
     assert chosen.source == {
         "country": ["no", "NO"],
@@ -301,10 +303,34 @@ def test_a_prompt_may_speak_of_merges():
         (front(more="runner: 5\n"), ["7:9: runner must be text."]),
         (front("- x\n"), ["3:3: A trigger must be a mapping with the keys provider, event, filter."]),
         (
+            front("- {provider: schedule, event: push, schedule: {cron: '@daily', nam: x}, filter: {}}\n"),
+            [
+                "3:31: 'push' is not supported. The event of a schedule is cron_fired.",
+                "3:64: Unknown key 'nam'. Did you mean name?",
+                "3:73: Unknown key 'filter'",
+            ],
+        ),
+        (
+            front("- {provider: schedule, event: cron_fired}\n"),
+            ["3:3: schedule is missing. Write schedule: and in it name and cron."],
+        ),
+        (
+            front("- provider: schedule\n  event: cron_fired\n  schedule:\n    name: a\n    cron: '@reboot'\n"),
+            ["7:11: '@reboot' is not a schedule. Use @hourly"],
+        ),
+        (
+            front("- provider: schedule\n  event: cron_fired\n  schedule: {name: a, cron: '@daily', timezone: Mars}\n"),
+            ["5:49: timezone is an IANA name, such as Europe/Berlin; got 'Mars'."],
+        ),
+        (
+            front(2 * "- {provider: schedule, event: cron_fired, schedule: {name: a, cron: '@daily'}}\n"),
+            ["4:60: Another schedule of the automation is named 'a'. Names of schedules are unique."],
+        ),
+        (
             front("- event: push\n  provider: github\n  filter: {}\n"),
             [
                 "3:10: 'push' is not supported. The only event is received.",
-                "4:13: 'github' is not supported. The only provider is webhook.",
+                "4:13: 'github' is not supported. Providers are webhook and schedule.",
                 "5:11: webhook_ids is missing.",
             ],
         ),

@@ -36,7 +36,9 @@ AUTOMATION = Automation(
     version=1,
     prompt="Read it.\n\nLook.\n\nSay so.",
     runner="package",
-    triggers=triggers_from_json([{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [UID]}}]),
+    triggers=triggers_from_json(
+        [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [UID]}}]
+    ).deliveries,
     created_at=0,
     updated_at=0,
 )

@@ -15,6 +15,8 @@ from hookmill.definitions.reading import read
 from hookmill.domain.automation import TRIGGERS_MAX, WEBHOOKS_PER_TRIGGER_MAX
 from hookmill.domain.errors import NotFound
 from hookmill.domain.filters import OPERATORS, SET_VALUES_MAX
+from hookmill.domain.schedule import CRON_CHARACTERS_MAX, TIMEZONE_CHARACTERS_MAX
+from hookmill.domain.schedule import FIELDS as SCHEDULE_FIELDS
 from hookmill.domain.signatures.generic import GenericHmac
 from hookmill.domain.signatures.rule import allowed_names
 from scripts import filter_operators
@@ -68,6 +70,10 @@ def test_the_schemas_name_what_the_reader_knows():
     assert tuple(AUTOMATION["properties"]) == AUTOMATION_KEYS
     assert tuple(WEBHOOK["properties"]["signatureScheme"]["enum"]) == allowed_names()
     assert tuple(WEBHOOK["$defs"]["signatureOptions"]["properties"]) == GenericHmac.__struct_fields__
+    schedule = AUTOMATION["$defs"]["scheduleTrigger"]["properties"]["schedule"]
+    assert tuple(schedule["properties"]) == SCHEDULE_FIELDS
+    assert schedule["properties"]["cron"]["maxLength"] == CRON_CHARACTERS_MAX
+    assert schedule["properties"]["timezone"]["maxLength"] == TIMEZONE_CHARACTERS_MAX
     assert tuple(AUTOMATION["$defs"]["conditions"]["properties"]) == tuple(OPERATORS)
 
 
@@ -85,7 +91,7 @@ def test_a_filter_that_can_be_saved_is_valid(filter_text: str):
 
 
 def test_the_schemas_have_the_readers_numbers():
-    trigger = AUTOMATION["$defs"]["trigger"]["properties"]["filter"]["properties"]["webhook_ids"]
+    trigger = AUTOMATION["$defs"]["webhookTrigger"]["properties"]["filter"]["properties"]["webhook_ids"]
 
     assert AUTOMATION["properties"]["triggers"]["maxItems"] == TRIGGERS_MAX
     assert trigger["maxItems"] == WEBHOOKS_PER_TRIGGER_MAX
@@ -148,7 +154,16 @@ def filtered(payload: str) -> str:
     return triggered(f"{{webhook_ids: [{UID}], payload: {payload}}}")
 
 
+def scheduled(schedule: str) -> str:
+    return f"triggers: [{{provider: schedule, event: cron_fired, schedule: {schedule}}}]"
+
+
 GOOD_FRONTS = [
+    scheduled("{name: nightly, cron: '0 3 * * *'}"),
+    scheduled("{name: nightly, cron: ' 0  3 * * MON-FRI '}"),
+    scheduled("{name: 'It is late!', cron: '@daily', timezone: Europe/Berlin, catch_up: none}"),
+    scheduled("{name: often, cron: '@every 1h30m', timezone: Etc/GMT+1, catch_up: once}"),
+    f"{scheduled('{name: a, cron: 1 * * * 1}')[:-1]}, {triggered(f'{{webhook_ids: [{UID}]}}').partition('[')[2]}",
     triggered(f"{{webhook_ids: [{UID}], event: [push, Push Hook]}}"),
     triggered(f"{{webhook_ids: [{UID}], event: [push], payload: {{a: [1]}}}}"),
     triggered(f"{{webhook_ids: [{UID}], event: [{'x' * 200}]}}"),
@@ -166,6 +181,25 @@ GOOD_FRONTS = [
     filtered("{$any: [{in: [x]}, {$fields: {$schema: [x]}}], $not: {draft: [true]}, $fields: {$a: [1]}}"),
 ]
 BAD_FRONTS = [
+    "triggers: [{provider: schedule, event: cron_fired}]",
+    "triggers: [{provider: schedule, schedule: {name: a, cron: '@daily'}}]",
+    "triggers: [{provider: schedule, event: received, schedule: {name: a, cron: '@daily'}}]",
+    "triggers: [{provider: schedule, event: cron_fired, filter: {}, schedule: {name: a, cron: '@daily'}}]",
+    scheduled("x"),
+    scheduled("{}"),
+    scheduled("{name: a}"),
+    scheduled("{cron: '@daily'}"),
+    scheduled("{name: '', cron: '@daily'}"),
+    scheduled("{name: 5, cron: '@daily'}"),
+    scheduled("{name: a, cron: 5}"),
+    scheduled("{name: a, cron: '* * * *'}"),
+    scheduled("{name: a, cron: '0 * * * * *'}"),
+    scheduled("{name: a, cron: '@reboot'}"),
+    scheduled("{name: a, cron: '@every 1.5h'}"),
+    scheduled("{name: a, cron: '@daily', timezone: ../etc}"),
+    scheduled("{name: a, cron: '@daily', timezone: 1}"),
+    scheduled("{name: a, cron: '@daily', catchUp: none}"),
+    scheduled("{name: a, cron: '@daily', catch_up: all}"),
     triggered(f"{{webhook_ids: [{UID}], event: []}}"),
     triggered(f"{{webhook_ids: [{UID}], event: push}}"),
     triggered(f"{{webhook_ids: [{UID}], event: [1]}}"),

@@ -91,6 +91,10 @@ GIVEN: Final[Mapping[str, Mapping[str, str]]] = {
 """For every command: arguments and options with which it does something."""
 IDS: Final = frozenset({"{webhook}", "{automation}", "{delivery}", "{run}"})
 ALSO: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
+    ("automation change", "--timezone"): {"--schedule": "nightly=@daily"},
+    ("automation change", "--catch-up"): {"--schedule": "nightly=@daily"},
+    ("automation create", "--timezone"): {"--schedule": "nightly=@daily"},
+    ("automation create", "--catch-up"): {"--schedule": "nightly=@daily"},
     ("send", "--scheme"): {"webhook": "signed"},
     ("send", "--clock-skew"): {"webhook": "signed"},
     ("send", "--signing-key"): {"webhook": "signed"},

@@ -35,6 +35,11 @@ _TRIGGER: Final = {
     "event": "received",
     "filter": {"webhook_ids": ["{uid}"], "event": ["push"], "payload": _FILTER},
 }
+_SCHEDULE: Final = {
+    "provider": "schedule",
+    "event": "cron_fired",
+    "schedule": {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin", "catch_up": "none"},
+}
 _HMAC: Final = {
     "header": "X-Signature",
     "prefix": "v1=",
@@ -80,13 +85,20 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
     "create_secret": [{"name": UNIQUE, "value": "given-secret"}],
     "replace_secret": [{"value": "given-secret"}],
     "create_automation": [
-        {"name": UNIQUE, "prompt": "Look.", "triggers": [_TRIGGER], "runner": "package", "enabled": True, **_POLICY}
+        {
+            "name": UNIQUE,
+            "prompt": "Look.",
+            "triggers": [_TRIGGER, _SCHEDULE],
+            "runner": "package",
+            "enabled": True,
+            **_POLICY,
+        }
     ],
     "change_automation": [
         {
             "name": "reader of default",
             "prompt": "Look.",
-            "triggers": [_TRIGGER],
+            "triggers": [_TRIGGER, _SCHEDULE],
             "runner": "package",
             "enabled": True,
             **_POLICY,

@@ -10,7 +10,7 @@ from hookmill.management import WebhookWithSecret
 from hookmill.store.webhooks import increment_revisions
 from tests.inputs.service import Service
 
-OF_A_LATER_VERSION = {"provider": "schedule", "event": "cron_fired", "filter": {"cron": "0 9 * * 1", "weight": 0.1}}
+OF_A_LATER_VERSION = {"provider": "calendar", "event": "began", "filter": {"cron": "0 9 * * 1", "weight": 0.1}}
 
 
 def of(made: WebhookWithSecret, payload: Any) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def test_unreadable_trigger_is_logged_by_the_ingress_with_its_automation(damaged
 
     [line, *_] = damaged.logged()
     assert line.startswith("It has triggers that can't be read and start no runs. /triggers/0/filter/payload/a/$")
-    assert "/triggers/2: the only kind of trigger is" in line
+    assert "/triggers/2: the kinds of triggers are" in line
 
 
 def test_unreadable_trigger_is_shown_wherever_its_automation_is(damaged: Damaged):
@@ -94,12 +94,12 @@ def test_unreadable_trigger_is_shown_wherever_its_automation_is(damaged: Damaged
 
     told = [warning for warning in shown["warnings"] if "can't be read" in warning]
     assert "/triggers/0/filter/payload/a/$sounds_like: " in told[0]
-    assert "/triggers/2: the only kind of trigger is" in told[1]
+    assert "/triggers/2: the kinds of triggers are" in told[1]
     assert len(told) == 2
     assert all(each in shown["triggers"] for each in damaged.unreadable)
     assert "can&#39;t be read" in pages[0]
     assert "$sounds_like" in pages[1]
-    assert "cron_fired" in pages[1]
+    assert "began" in pages[1]
     assert "2 triggers that can&#39;t be read" in home
     service.must_open()
 

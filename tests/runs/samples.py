@@ -6,19 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid, time_ordered_key
-from hookmill.domain.run import Run, RunState
+from hookmill.domain.run import ByDelivery, Run, RunState
 from hookmill.runs.runner import Instruction
 from tests.runs.worker import microseconds
 from tests.support.waiting import until
 
 
-def a_run(**different: Any) -> Run:
+def a_run(*, webhook_name: str = "Deploys", **different: Any) -> Run:
     now = microseconds()
     run = Run(
         id=RunKey(time_ordered_key(now, b"runs8888")),
-        delivery_id=DeliveryKey(time_ordered_key(now, b"dlvs8888")),
-        webhook_uid=WebhookUid("wh_7k2m9"),
-        webhook_name="Deploys",
+        started_by=ByDelivery(
+            delivery_id=DeliveryKey(time_ordered_key(now, b"dlvs8888")),
+            webhook_uid=WebhookUid("wh_7k2m9"),
+            webhook_name=webhook_name,
+        ),
         factory_id=FactoryId("fac_one"),
         automation_id=AutomationId("aut_3x"),
         automation_name="Answer",

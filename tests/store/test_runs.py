@@ -444,7 +444,7 @@ def test_a_run_knows_its_webhook_its_automation_and_its_delivery(backlog):
     assert (run.webhook_uid, run.webhook_name) == ("wh_x", "Alerts")
     assert (run.automation_name, run.automation_version, run.prompt) == ("Helper", 1, "Help.")
     with backlog.database.read() as tx:
-        assert store.payload_of(tx, run.delivery_id) == b"[1]"
+        assert store.payload_of(tx, run) == b"[1]"
 
 
 def test_another_factorys_run_is_no_run(backlog):

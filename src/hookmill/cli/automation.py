@@ -1,11 +1,11 @@
-"""`hookmill automation`: prompts, and the triggers that select which deliveries start their runs."""
+"""`hookmill automation`: prompts, and the deliveries and schedules that start their runs."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -23,19 +23,26 @@ from hookmill.cli.output import (
     utc,
 )
 from hookmill.cli.session import factory_session
-from hookmill.domain.automation import TRIGGER_EVENT, TRIGGER_PROVIDER, Automation, Trigger
+from hookmill.domain.automation import TRIGGER_EVENT, TRIGGER_PROVIDER, Automation, Trigger, schedule_trigger
 from hookmill.domain.errors import Conflict, NotFound
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.run_policy import NO_POLICY, Priority, RunPolicy, WhenBusy
+from hookmill.domain.schedule import CatchUp
 from hookmill.domain.text import shown, shown_lines
 from hookmill.domain.webhook import Webhook, WebhookState
-from hookmill.presentation.automation import AutomationInListView, AutomationView, policy_lines, state_text
+from hookmill.presentation.automation import (
+    AutomationInListView,
+    AutomationView,
+    policy_lines,
+    schedule_text,
+    state_text,
+)
 from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
     from hookmill.cli.session import FactorySession
 
-commands = typer.Typer(no_args_is_help=True, help="Automations: prompts that deliveries start.")
+commands = typer.Typer(no_args_is_help=True, help="Automations: prompts that deliveries and schedules start.")
 
 AutomationArgument = Annotated[
     str, typer.Argument(metavar="AUTOMATION", help="The automation's name or id.", show_default=False)
@@ -56,6 +63,25 @@ TriggersFile = Annotated[
 ]
 
 
+Schedules = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--schedule",
+        metavar="NAME=CRON",
+        help="A schedule that starts it, such as 'nightly=0 3 * * *', 'nightly=@daily' or 'poll=@every 30m'. May be "
+        "repeated.",
+    ),
+]
+Timezone = Annotated[
+    str | None,
+    typer.Option(
+        "--timezone", metavar="ZONE", help="The time zone of the schedules, such as Europe/Berlin. Default: UTC."
+    ),
+]
+CatchUpOption = Annotated[
+    CatchUp | None,
+    typer.Option("--catch-up", help="What happens to times that were missed: one run, or none. Default: once."),
+]
 ConcurrencyKey = Annotated[
     list[str] | None,
     typer.Option(
@@ -113,6 +139,9 @@ def create(
     filter_json: FilterJson = None,
     filter_file: options.FilterFile = None,
     event: options.EventTypes = None,
+    schedule: Schedules = None,
+    timezone: Timezone = None,
+    catch_up: CatchUpOption = None,
     triggers_file: TriggersFile = None,
     runner: Runner = None,
     concurrency_key: ConcurrencyKey = None,
@@ -131,9 +160,15 @@ def create(
     factory: options.FactoryName = "default",
     json: options.AsJson = False,
 ) -> None:
-    """Create an automation. Each matching delivery starts a run with its prompt."""
+    """Create an automation. Matching deliveries and its schedules start runs."""
     inputs.require_exactly_one(prompt=prompt, prompt_file=prompt_file)
-    inputs.require_exactly_one(webhook=webhook or None, triggers_file=triggers_file)
+    if not schedule:
+        inputs.require_exactly_one(webhook=webhook or None, triggers_file=triggers_file)
+    inputs.require_at_most_one(webhook=webhook or None, triggers_file=triggers_file)
+    inputs.require_at_most_one(schedule=schedule or None, triggers_file=triggers_file)
+    schedules = _schedules(schedule, timezone, catch_up)
+    if not webhook and triggers_file is None:
+        _refuse_conditions_without_webhook(filter=filter_json, filter_file=filter_file, event=event or None)
     inputs.require_at_most_one(filter=filter_json, filter_file=filter_file, triggers_file=triggers_file)
     inputs.require_at_most_one(event=event or None, triggers_file=triggers_file)
     text = _read_prompt(prompt, prompt_file)
@@ -163,7 +198,7 @@ def create(
                 trigger_filter["event"] = event
             if payload_filter is not None:
                 trigger_filter["payload"] = payload_filter
-            triggers = [_trigger(trigger_filter)]
+            triggers = [*([_trigger(trigger_filter)] if webhook else []), *schedules]
         automation = session.management.automations.create(
             session.may,
             name,
@@ -174,8 +209,9 @@ def create(
             policy=policy_options.changes(NO_POLICY),
         )
         warnings = session.management.automations.warnings(session.may, automation)
+        next_times = session.management.automations.next_times_of(session.may, automation)
     if json:
-        print_json(AutomationView.of(automation, warnings))
+        print_json(AutomationView.of(automation, warnings, next_times))
         return
     state = "enabled" if automation.enabled else "disabled"
     print_line(f"Automation {shown(automation.name)} ({automation.id}) is ready and {state}.")
@@ -184,16 +220,19 @@ def create(
 
 @commands.command("list")
 def list_automations(factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """List the automations, with the webhooks that start them."""
+    """List the automations, with what starts them."""
     with factory_session(factory) as session:
         automations = session.management.automations.all(session.may)
+        next_times = session.management.automations.next_times(session.may)
         webhooks_by_uid = _webhooks_by_uid(session)
         if json:
             warnings_of = session.management.automations.warnings
             print_json(
                 {
                     "automations": [
-                        AutomationInListView.of(automation, warnings_of(session.may, automation))
+                        AutomationInListView.of(
+                            automation, warnings_of(session.may, automation), next_times.get(automation.id, {})
+                        )
                         for automation in automations
                     ]
                 }
@@ -204,13 +243,13 @@ def list_automations(factory: options.FactoryName = "default", json: options.AsJ
         print_line(f"Factory {shown(factory)} has no automations yet. Create one: {create_command}")
         return
     print_table(
-        [Column("NAME"), Column("STATE", whole=True), Column("RUNNER"), Column("WEBHOOKS")],
+        [Column("NAME"), Column("STATE", whole=True), Column("RUNNER"), Column("STARTED BY")],
         [
             (
                 automation.name,
                 state_text(automation),
                 automation.runner,
-                ", ".join(_webhook_label(uid, webhooks_by_uid) for uid in sorted(automation.selected_webhooks())),
+                ", ".join(_starters(automation, webhooks_by_uid)),
             )
             for automation in automations
         ],
@@ -223,9 +262,10 @@ def show(name: AutomationArgument, factory: options.FactoryName = "default", jso
     with factory_session(factory) as session:
         automation = session.management.automations.get(session.may, name)
         warnings = session.management.automations.warnings(session.may, automation)
+        next_times = session.management.automations.next_times_of(session.may, automation)
         webhooks_by_uid = _webhooks_by_uid(session)
     if json:
-        print_json(AutomationView.of(automation, warnings))
+        print_json(AutomationView.of(automation, warnings, next_times))
         return
     pairs = [
         ("Automation", shown(automation.name)),
@@ -241,6 +281,10 @@ def show(name: AutomationArgument, factory: options.FactoryName = "default", jso
         if trigger.event_types:
             pairs.append(("  events", ", ".join(map(shown, trigger.event_types))))
         pairs.append(("  filter", json_line(trigger.payload.source) if trigger.payload else _no_filter(trigger)))
+    pairs += [
+        ("Schedule", f"{shown(schedule.name)}: {schedule_text(schedule, next_times.get(schedule.name))}")
+        for schedule in automation.schedules
+    ]
     pairs += [("Trigger", f"can't be read: {json_line(trigger.as_json())}") for trigger in automation.unreadable]
     print_fields(pairs)
     print_line()
@@ -263,6 +307,10 @@ def change(
     no_filter: Annotated[bool, typer.Option("--no-filter", help="Remove the payload filter.")] = False,
     event: options.EventTypes = None,
     any_event: Annotated[bool, typer.Option("--any-event", help="Remove the list of event types.")] = False,
+    schedule: Schedules = None,
+    timezone: Timezone = None,
+    catch_up: CatchUpOption = None,
+    no_schedule: Annotated[bool, typer.Option("--no-schedule", help="Remove all schedules.")] = False,
     triggers_file: TriggersFile = None,
     runner: Runner = None,
     concurrency_key: ConcurrencyKey = None,
@@ -294,6 +342,8 @@ def change(
     )
     inputs.require_at_most_one(webhook=webhook or None, triggers_file=triggers_file)
     inputs.require_at_most_one(event=event or None, any_event=any_event or None, triggers_file=triggers_file)
+    inputs.require_at_most_one(schedule=schedule or None, no_schedule=no_schedule or None, triggers_file=triggers_file)
+    schedules = _schedules(schedule, timezone, catch_up)
     text = _read_prompt(prompt, prompt_file)
     payload_filter = inputs.read_filter(filter_json, filter_file)
     triggers = _read_triggers(triggers_file)
@@ -329,14 +379,17 @@ def change(
         and triggers is None
         and runner is None
         and not changes_trigger
+        and not schedules
+        and not no_schedule
         and not changes_policy
     ):
         raise typer.BadParameter(
-            "give at least one change: --name, --prompt, --webhook, --filter, --event, --runner or another option"
+            "give at least one change: --name, --prompt, --webhook, --filter, --event, --schedule, --runner or another "
+            "option"
         )
     # One transaction: nobody may change the trigger between reading it and changing a part of it.
     with factory_session(factory) as session, session.management.one_transaction(session.may):
-        if changes_trigger:
+        if changes_trigger or schedules or no_schedule:
             before = session.management.automations.get(session.may, name)
             changes: dict[str, Any] = {}
             if webhook:
@@ -345,7 +398,13 @@ def change(
                 changes["payload"] = payload_filter
             if event or any_event:
                 changes["event"] = event
-            triggers = [_changed_trigger(before, changes)]
+            kept = [trigger.as_json() for trigger in before.triggers]
+            kept_schedules = [] if no_schedule else [each.as_json() for each in before.schedules]
+            _refuse_unreadable(before)
+            triggers = [
+                *([_changed_trigger(before, changes)] if changes_trigger else kept),
+                *(schedules or kept_schedules),
+            ]
         policy: dict[str, Any] | None = None
         if changes_policy:
             current = session.management.automations.get(session.may, name).policy
@@ -354,8 +413,9 @@ def change(
             session.may, name, prompt=text, triggers=triggers, runner=runner, new_name=new_name, policy=policy
         )
         warnings = session.management.automations.warnings(session.may, automation)
+        next_times = session.management.automations.next_times_of(session.may, automation)
     if json:
-        print_json(AutomationView.of(automation, warnings))
+        print_json(AutomationView.of(automation, warnings, next_times))
         return
     disabled_note = "" if automation.enabled else " It is disabled."
     print_line(
@@ -366,7 +426,7 @@ def change(
 
 @commands.command()
 def enable(name: AutomationArgument, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
-    """Enable an automation. Matching deliveries start it again."""
+    """Enable an automation. Matching deliveries and its schedules start it again."""
     _set_enabled(name, factory, json, enabled=True)
 
 
@@ -391,7 +451,7 @@ def delete(
             confirm(f"Delete automation {automation.name}?")
         session.management.automations.delete(session.may, automation.id)
     if json:
-        print_json(plain(AutomationView.of(automation, ())) | {"enabled": False, "deleted": True})
+        print_json(plain(AutomationView.of(automation, (), {})) | {"enabled": False, "deleted": True})
         return
     print_line(f"Automation {shown(automation.name)} ({automation.id}) is deleted. It no longer starts runs.")
 
@@ -400,10 +460,11 @@ def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
     with factory_session(factory) as session:
         automation = session.management.automations.set_enabled(session.may, name, enabled)
         warnings = session.management.automations.warnings(session.may, automation)
+        next_times = session.management.automations.next_times_of(session.may, automation)
     if json:
-        print_json(AutomationView.of(automation, warnings))
+        print_json(AutomationView.of(automation, warnings, next_times))
         return
-    effect = "Matching deliveries start it." if enabled else "It starts no new runs; unfinished runs continue."
+    effect = "Its triggers start runs." if enabled else "It starts no new runs; unfinished runs continue."
     print_line(f"Automation {shown(automation.name)} ({automation.id}) is {state_text(automation)}. {effect}")
     if enabled:
         _print_warnings(warnings)
@@ -474,17 +535,63 @@ def _trigger(trigger_filter: dict[str, Any]) -> dict[str, Any]:
     return {"provider": TRIGGER_PROVIDER, "event": TRIGGER_EVENT, "filter": trigger_filter}
 
 
+def _schedules(schedules: Sequence[str] | None, timezone: str | None, catch_up: CatchUp | None) -> list[dict[str, Any]]:
+    """The triggers of the `--schedule` options."""
+    if not schedules and (timezone is not None or catch_up is not None):
+        raise typer.BadParameter("--timezone and --catch-up need --schedule")
+    triggers = []
+    for schedule in schedules or ():
+        name, separator, cron = schedule.partition("=")
+        if not separator:
+            raise typer.BadParameter(
+                f"{shown(schedule[:100])!r} is not a schedule. Write NAME=CRON, such as 'nightly=0 3 * * *'",
+                param_hint="--schedule",
+            )
+        fields = {"name": name, "cron": cron, "timezone": timezone, "catch_up": catch_up}
+        triggers.append(schedule_trigger(_without_none(fields)).as_json())
+    return triggers
+
+
+def _refuse_conditions_without_webhook(**conditions: object) -> None:
+    for option, value in conditions.items():
+        if value is not None:
+            raise typer.BadParameter(f"--{option.replace('_', '-')} needs --webhook")
+
+
+def _starters(automation: Automation, webhooks_by_uid: Mapping[WebhookUid, Webhook]) -> list[str]:
+    """What starts the automation, for a list."""
+    return [
+        *(_webhook_label(uid, webhooks_by_uid) for uid in sorted(automation.selected_webhooks())),
+        *(f"schedule {schedule.name}" for schedule in automation.schedules),
+    ]
+
+
 def _no_filter(trigger: Trigger) -> str:
     return "none: every delivery" if trigger.takes_all else "none: every payload"
 
 
-def _changed_trigger(automation: Automation, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The automation's only trigger after the changes. A change to None removes that condition."""
-    if automation.unreadable or len(automation.triggers) != 1:
-        current = f"{len(automation.triggers)} triggers" if not automation.unreadable else "triggers that can't be read"
+def _refuse_unreadable(automation: Automation) -> None:
+    if automation.unreadable:
         raise Conflict(
-            f"Automation {automation.name!r} has {current}, but these options change a single trigger. "
-            "Replace all of them with --triggers-file FILE; `automation show --json` prints the present list."
+            f"Automation {automation.name!r} has triggers that can't be read, but these options change a single "
+            f"trigger. {_REPLACE_ALL_TRIGGERS}"
+        )
+
+
+_REPLACE_ALL_TRIGGERS: Final = (
+    "Replace all of them with --triggers-file FILE; `automation show --json` prints the present list."
+)
+
+
+def _changed_trigger(automation: Automation, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The automation's only webhook trigger after the changes. A change to None removes that condition."""
+    if not automation.triggers and "webhook_ids" in changes:
+        return _trigger(_without_none(changes))
+    if len(automation.triggers) != 1:
+        triggers = f"{len(automation.triggers)} triggers" if automation.triggers else "no webhook trigger"
+        raise Conflict(
+            f"Automation {automation.name!r} has {triggers}, but these options change a single trigger. "
+            f"{_REPLACE_ALL_TRIGGERS}"
         )
     trigger_filter = automation.triggers[0].as_json()["filter"] | changes
     return _trigger({name: condition for name, condition in trigger_filter.items() if condition is not None})

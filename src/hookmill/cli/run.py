@@ -1,4 +1,4 @@
-"""`hookmill run`: the runs that deliveries started, and their results."""
+"""`hookmill run`: runs and their results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, assert_never
 
 import typer
 
@@ -28,7 +28,7 @@ from hookmill.cli.output import (
 )
 from hookmill.cli.session import factory_session
 from hookmill.domain.ids import delivery_id, run_id, run_key
-from hookmill.domain.run import Run, RunState
+from hookmill.domain.run import ByDelivery, ByPerson, BySchedule, Run, RunState
 from hookmill.domain.text import shown, shown_lines
 from hookmill.presentation.queue import (
     CancelledRunsView,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from hookmill.domain.queue import Queue, WaitingRun
     from hookmill.settings import Settings
 
-commands = typer.Typer(no_args_is_help=True, help="Runs that deliveries started, and their results.")
+commands = typer.Typer(no_args_is_help=True, help="Runs of automations, and their results.")
 
 FILES_SHOWN: Final = 20
 LOG_BYTES_MAX: Final = 1_048_576
@@ -90,7 +90,7 @@ def list_runs(
         return
     if not runs:
         matching = " that match" if webhook or automation or state or before else " yet"
-        print_line(f"There are no runs{matching}. A delivery starts one when an automation selects it.")
+        print_line(f"There are no runs{matching}. A delivery or a schedule of an automation starts one.")
         return
     print_runs(runs)
     if len(runs) == limit:
@@ -232,8 +232,7 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
         ("State", _state(run)),
         ("Automation", f"{shown(run.automation_name)}, version {run.automation_version}"),
         ("Runner", run.runner),
-        ("Delivery", delivery_id(run.delivery_id) + (f" (replay {run.replay} of it)" if run.replay else "")),
-        ("Webhook", f"{shown(run.webhook_name)} ({run.webhook_uid})"),
+        *_origin(run),
         ("Attempt", str(run.attempt)),
         *(("  failed", f"{failed.attempt}: {shown(failed.reason or '')}") for failed in failed_attempts),
         ("Created", utc(run.created_at)),
@@ -402,8 +401,35 @@ def _state(run: Run) -> str:
     return run_state_text(run)
 
 
+def _origin(run: Run) -> list[tuple[str, str]]:
+    match started_by := run.started_by:
+        case ByDelivery():
+            of_it = f" (replay {run.replay} of it)" if run.replay else ""
+            return [
+                ("Delivery", f"{delivery_id(started_by.delivery_id)}{of_it}"),
+                ("Webhook", f"{shown(started_by.webhook_name)} ({started_by.webhook_uid})"),
+            ]
+        case BySchedule():
+            return [
+                ("Schedule", f"{shown(started_by.name)} ({started_by.timezone})"),
+                ("Scheduled", utc(started_by.scheduled_at)),
+            ]
+        case ByPerson():
+            return [("Started by", f"{shown(started_by.name)}, by hand")]
+        case _:
+            assert_never(started_by)
+
+
 def _automation(run: Run) -> str:
-    return f"{run.automation_name} (replay {run.replay})" if run.replay else run.automation_name
+    match started_by := run.started_by:
+        case ByDelivery():
+            return f"{run.automation_name} (replay {run.replay})" if run.replay else run.automation_name
+        case BySchedule():
+            return f"{run.automation_name} (schedule {started_by.name})"
+        case ByPerson():
+            return f"{run.automation_name} (by hand)"
+        case _:
+            assert_never(started_by)
 
 
 def _packages_directory(settings: Settings) -> Path:

@@ -52,7 +52,7 @@ class Applied:
 def validated(folder: Path, *, contract_only: bool = False) -> Definitions:
     """The definitions in a folder, checked without a factory. Raises `UnusableDefinitions`.
 
-    With `contract_only`, event types and filter operators that the contract does not have are problems too.
+    With `contract_only`, everything that the contract does not have is a problem, too.
     """
     definitions = _require_usable(read(read_folder(folder)))
     if contract_only and (problems := beyond_contract(definitions)):
@@ -136,8 +136,7 @@ def backtest(management: Management, may: MayView, definitions: Definitions) -> 
     It yields once per filter, because each test may take long.
     """
     live_uids = {webhook.uid for webhook in management.webhooks.all(may) if webhook.state is not WebhookState.DELETED}
-    for automation, number in filters_to_backtest(definitions):
-        trigger = automation.triggers[number]
+    for automation, number, trigger in filters_to_backtest(definitions):
         uids = [uid for uid in trigger.webhook_ids if uid in live_uids]
         if not uids:
             yield None
@@ -150,7 +149,7 @@ def backtest(management: Management, may: MayView, definitions: Definitions) -> 
             last=BACKTEST_DELIVERIES,
         )
         matched = len(result.matching)
-        yield backtest_warning(automation, number, matched, matched + len(result.others))
+        yield backtest_warning(automation, number, trigger, matched, matched + len(result.others))
 
 
 class _Rollback(Exception):

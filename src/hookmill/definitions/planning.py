@@ -15,7 +15,7 @@ from hookmill.definitions.reading import (
     WebhookDefinition,
     prompt_of,
 )
-from hookmill.domain.automation import Automation
+from hookmill.domain.automation import Automation, Trigger
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.webhook import Webhook, WebhookState
 
@@ -200,7 +200,7 @@ _NOT_SETTINGS: Final = {WebhookKey.NAME, WebhookKey.ENABLED}
 
 def _automation_step(definition: AutomationDefinition, existing: Automation | None, state: State) -> Step | None:
     runner = definition.runner or state.default_runner
-    triggers = [trigger.as_json() for trigger in definition.triggers]
+    triggers = [trigger.as_json() for trigger in definition.triggers_as_stored]
     if existing is None:
         return Step(
             action=PlannedAction.CREATE,
@@ -219,7 +219,7 @@ def _automation_step(definition: AutomationDefinition, existing: Automation | No
     changes: list[PlannedChange] = []
     if existing.runner != runner:
         changes.append(PlannedChange("runner", existing.runner, runner))
-    if existing.all_triggers != definition.triggers:
+    if existing.all_triggers != definition.triggers_as_stored:
         changes.append(PlannedChange("triggers", [trigger.as_json() for trigger in existing.all_triggers], triggers))
     before, after = existing.policy.as_json(), definition.policy.as_json()
     changes += [
@@ -325,11 +325,12 @@ def _warnings(
     removed_ids = {step.id for step in removed}
     webhooks_by_uid = {webhook.uid: webhook for webhook in state.webhooks}
     for automation in definitions.automations:
-        for number, trigger in enumerate(automation.triggers):
+        for number, trigger in automation.webhook_triggers():
             for uid in trigger.webhook_ids:
                 reason = _inactive_reason(uid, webhooks_by_uid.get(uid), removed_ids, enabled_by_uid, state)
                 if reason is not None:
-                    yield automation.problem(_pointer_to(automation, number, uid), reason)
+                    index = trigger.webhook_ids.index(uid)
+                    yield automation.problem(f"/triggers/{number}/filter/webhook_ids/{index}", reason)
 
 
 def _inactive_reason(
@@ -352,26 +353,23 @@ def _inactive_reason(
     return None
 
 
-def _pointer_to(automation: AutomationDefinition, number: int, uid: WebhookUid) -> str:
-    index = automation.triggers[number].webhook_ids.index(uid)
-    return f"/triggers/{number}/filter/webhook_ids/{index}"
-
-
 BACKTEST_DELIVERIES: Final = 120
 """The number of stored deliveries on which an apply tests each filter."""
 
 
-def filters_to_backtest(definitions: Definitions) -> list[tuple[AutomationDefinition, int]]:
-    """The triggers with conditions, each as its automation and its number. Only these can be tested."""
+def filters_to_backtest(definitions: Definitions) -> list[tuple[AutomationDefinition, int, Trigger]]:
+    """The triggers with conditions, each with its automation and its number in the file. Only these can be tested."""
     return [
-        (automation, number)
+        (automation, number, trigger)
         for automation in definitions.automations
-        for number, trigger in enumerate(automation.triggers)
+        for number, trigger in automation.webhook_triggers()
         if not trigger.takes_all
     ]
 
 
-def backtest_warning(automation: AutomationDefinition, number: int, matched: int, tried: int) -> Problem | None:
+def backtest_warning(
+    automation: AutomationDefinition, number: int, trigger: Trigger, matched: int, tried: int
+) -> Problem | None:
     """A warning if the filter matched none of the tested deliveries. None without deliveries."""
     if matched or not tried:
         return None
@@ -381,5 +379,5 @@ def backtest_warning(automation: AutomationDefinition, number: int, matched: int
         else "would not have matched the one delivery"
     )
     message = f"This filter {comparison} stored from its webhooks. `hookmill filter test` shows why."
-    part = "payload" if automation.triggers[number].payload is not None else "event"
+    part = "payload" if trigger.payload is not None else "event"
     return automation.problem(f"/triggers/{number}/filter/{part}", message)

@@ -5,30 +5,36 @@ column. The plan checks what needs the factory: whether a secret, a runner or a 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hookmill.definitions.folder import Files, stem_of
 from hookmill.definitions.keys import AUTOMATION_KEYS, POLICY_KEYS, WebhookKey
 from hookmill.definitions.mapping import MappingReader, ProblemReporter, mapping_reader
-from hookmill.definitions.nodes import ListNode, Node, ScalarNode, compose, place_at, to_json
+from hookmill.definitions.nodes import ListNode, MappingNode, Node, ScalarNode, compose, place_at, to_json
 from hookmill.definitions.problem import START, Place, Problem
 from hookmill.definitions.text import is_visible, parts_of, report_conflict, text_of
 from hookmill.domain.automation import (
     PROMPT_CHARACTERS_MAX,
+    SCHEDULE_EVENT,
+    SCHEDULE_PROVIDER,
     TRIGGER_EVENT,
     TRIGGER_PROVIDER,
     TRIGGERS_MAX,
     WEBHOOKS_PER_TRIGGER_MAX,
+    ScheduleTrigger,
     Trigger,
     read_event_types,
+    same_schedule_name,
+    schedule_trigger,
 )
 from hookmill.domain.errors import Invalid
 from hookmill.domain.filters import CONTRACT_OPERATORS, CompiledFilter, compile_filter
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.name import usable_name
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy, policy_from_json
+from hookmill.domain.schedule import FIELDS as SCHEDULE_FIELDS
 from hookmill.domain.secret import usable_secret_name
 from hookmill.domain.signatures.generic import GENERIC, GenericHmac
 from hookmill.domain.signatures.rule import scheme_named
@@ -71,8 +77,20 @@ class AutomationDefinition(Definition):
     prompt: str
     runner: str | None
     """None for the installation's default runner."""
-    triggers: tuple[Trigger, ...]
+    triggers: tuple[Trigger | ScheduleTrigger, ...]
+    """In the order of the file."""
     policy: RunPolicy
+
+    def webhook_triggers(self) -> Iterator[tuple[int, Trigger]]:
+        """The triggers that select deliveries, each with its number in the file."""
+        for number, trigger in enumerate(self.triggers):
+            if isinstance(trigger, Trigger):
+                yield number, trigger
+
+    @property
+    def triggers_as_stored(self) -> tuple[Trigger | ScheduleTrigger, ...]:
+        """The triggers in the order in which they are stored: schedules follow the others."""
+        return tuple(sorted(self.triggers, key=lambda trigger: isinstance(trigger, ScheduleTrigger)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +116,16 @@ def read(files: Files, uids: Mapping[str, str] | None = None) -> Definitions:
 
 
 def beyond_contract(definitions: Definitions) -> list[Problem]:
-    """A problem for everything that the contract does not have: run policies, event types, and some operators."""
+    """A problem for all that the contract does not have: run policies, schedules, event types and some operators."""
     problems: list[Problem] = []
     for automation in definitions.automations:
         problems += [automation.problem(f"/{key}", _NO_POLICIES) for key in automation.policy.as_json()]
-        for number, trigger in enumerate(automation.triggers):
+        problems += [
+            automation.problem(f"/triggers/{number}", _NO_SCHEDULES)
+            for number, trigger in enumerate(automation.triggers)
+            if isinstance(trigger, ScheduleTrigger)
+        ]
+        for number, trigger in automation.webhook_triggers():
             place = f"/triggers/{number}/filter"
             if trigger.event_types:
                 problems.append(automation.problem(f"{place}/event", _NO_EVENT_TYPES))
@@ -115,6 +138,7 @@ def beyond_contract(definitions: Definitions) -> list[Problem]:
 
 
 _NO_POLICIES: Final = "The contract has no run policies. Remove this key."
+_NO_SCHEDULES: Final = "The contract has no schedules. Remove this trigger."
 _NO_EVENT_TYPES: Final = "The contract has no event types in filters. Use a condition on the payload instead."
 _BEYOND_CONTRACT: Final = f"This operator is not one of the contract's, which are {', '.join(CONTRACT_OPERATORS)}."
 
@@ -353,7 +377,7 @@ class _UidHints:
         return "`hookmill webhook list` shows the uids."
 
 
-def _triggers(mapping: MappingReader, hints: _UidHints) -> tuple[Trigger, ...]:
+def _triggers(mapping: MappingReader, hints: _UidHints) -> tuple[Trigger | ScheduleTrigger, ...]:
     node = mapping.value_node("triggers")
     if node is None:
         mapping.report_missing("triggers", "List at least one")
@@ -366,18 +390,37 @@ def _triggers(mapping: MappingReader, hints: _UidHints) -> tuple[Trigger, ...]:
     if len(node.items) > TRIGGERS_MAX:
         mapping.report("triggers", f"There are {len(node.items)} triggers. The limit is {TRIGGERS_MAX}.")
         return ()
-    triggers = [_trigger(item, hints, mapping.reporter) for item in node.items]
-    return tuple(trigger for trigger in triggers if trigger is not None)
+    triggers: list[Trigger | ScheduleTrigger] = []
+    schedule_names: set[str] = set()
+    for item in node.items:
+        trigger = _trigger(item, hints, mapping.reporter)
+        if trigger is None:
+            continue
+        if isinstance(trigger, ScheduleTrigger):
+            if trigger.name in schedule_names:
+                message = same_schedule_name(trigger.name)
+                mapping.reporter.report(place_at(item, "/schedule/name"), message[0].upper() + message[1:])
+            schedule_names.add(trigger.name)
+        triggers.append(trigger)
+    return tuple(triggers)
 
 
-def _trigger(node: Node, hints: _UidHints, reporter: ProblemReporter) -> Trigger | None:
+def _trigger(node: Node, hints: _UidHints, reporter: ProblemReporter) -> Trigger | ScheduleTrigger | None:
+    provider_node = node.entries.get("provider") if isinstance(node, MappingNode) else None
+    provider = provider_node.value if provider_node is not None else None
+    if isinstance(provider, ScalarNode) and provider.value == SCHEDULE_PROVIDER:
+        return _schedule_trigger(node, reporter)
     mapping = mapping_reader(node, "A trigger", ("provider", "event", "filter"), reporter)
     if mapping is None:
         return None
-    for key, supported in (("provider", TRIGGER_PROVIDER), ("event", TRIGGER_EVENT)):
-        value = mapping.required(key, f"Write {key}: {supported}")
-        if value is not None and value != supported:
-            mapping.report(key, f"{value[:40]!r} is not supported. The only {key} is {supported}.")
+    value = mapping.required("provider", f"Write provider: {TRIGGER_PROVIDER}")
+    if value is not None and value != TRIGGER_PROVIDER:
+        mapping.report(
+            "provider", f"{value[:40]!r} is not supported. Providers are {TRIGGER_PROVIDER} and {SCHEDULE_PROVIDER}."
+        )
+    value = mapping.required("event", f"Write event: {TRIGGER_EVENT}")
+    if value is not None and value != TRIGGER_EVENT:
+        mapping.report("event", f"{value[:40]!r} is not supported. The only event is {TRIGGER_EVENT}.")
     filter_node = mapping.value_node("filter")
     if filter_node is None:
         mapping.report_missing("filter", "Write filter: and in it webhook_ids")
@@ -388,6 +431,32 @@ def _trigger(node: Node, hints: _UidHints, reporter: ProblemReporter) -> Trigger
     return Trigger(
         webhook_ids=_webhook_ids(selection, hints), event_types=_event_types(selection), payload=_payload(selection)
     )
+
+
+def _schedule_trigger(node: Node, reporter: ProblemReporter) -> ScheduleTrigger | None:
+    mapping = mapping_reader(node, "A trigger", ("provider", "event", "schedule"), reporter)
+    if mapping is None:
+        return None
+    value = mapping.required("event", f"Write event: {SCHEDULE_EVENT}")
+    if value is not None and value != SCHEDULE_EVENT:
+        mapping.report("event", f"{value[:40]!r} is not supported. The event of a schedule is {SCHEDULE_EVENT}.")
+    schedule_node = mapping.value_node("schedule")
+    if schedule_node is None:
+        mapping.report_missing("schedule", "Write schedule: and in it name and cron")
+        return None
+    fields = mapping_reader(schedule_node, "schedule", SCHEDULE_FIELDS, reporter)
+    if fields is None:
+        return None
+    for key, what in (("name", "Name the schedule, such as nightly"), ("cron", 'Write cron: "0 3 * * *", for example')):
+        fields.required(key, what)
+    if reporter.count:
+        return None
+    try:
+        return schedule_trigger(to_json(schedule_node))
+    except Invalid as error:
+        for fault in error.faults:
+            reporter.report(place_at(schedule_node, fault.pointer), fault.message)
+        return None
 
 
 def _webhook_ids(mapping: MappingReader, hints: _UidHints) -> tuple[WebhookUid, ...]:

@@ -1,9 +1,10 @@
-"""An automation: a prompt for a runner, and the deliveries that start it."""
+"""An automation: a prompt for a runner, and the deliveries and schedules that start it."""
 
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 from hookmill.domain.errors import Fault, Invalid, InvalidFilter
@@ -12,11 +13,14 @@ from hookmill.domain.filters import CompiledFilter, compile_filter, filter_to_js
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
 from hookmill.domain.payload import Json, Parsed
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy
+from hookmill.domain.schedule import Schedule, schedule_from_json
 from hookmill.domain.text import key_hint
 
 TRIGGER_PROVIDER: Final = "webhook"
 TRIGGER_EVENT: Final = "received"
 """The contract's word in every trigger. It is not the delivery's event type."""
+SCHEDULE_PROVIDER: Final = "schedule"
+SCHEDULE_EVENT: Final = "cron_fired"
 PROMPT_CHARACTERS_MAX: Final = 100_000
 TRIGGERS_MAX: Final = 20
 _UID: Final = re.compile(r"wh_[0-9A-Za-z_-]{1,64}\Z")
@@ -70,6 +74,18 @@ class Trigger(DeliveryFilter):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleTrigger(Schedule):
+    """A trigger of the kind `provider: schedule`, `event: cron_fired`."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {"provider": SCHEDULE_PROVIDER, "event": SCHEDULE_EVENT, "schedule": self.schedule_json()}
+
+    def as_text(self) -> str:
+        """The stored form."""
+        return json.dumps(self.as_json())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableTrigger:
     """A stored trigger that this version can't read. It matches nothing, and is stored unchanged for newer versions.
 
@@ -85,6 +101,13 @@ class UnreadableTrigger:
         filter_json = self.source.get("filter") if isinstance(self.source, dict) else None
         uids = filter_json.get("webhook_ids") if isinstance(filter_json, dict) else None
         return tuple(WebhookUid(uid) for uid in uids if _is_uid(uid)) if isinstance(uids, list) else ()
+
+    @property
+    def schedule_name(self) -> str | None:
+        """The name of the schedule, if it is at the usual place."""
+        schedule = self.source.get("schedule") if isinstance(self.source, dict) else None
+        name = schedule.get("name") if isinstance(schedule, dict) else None
+        return name if isinstance(name, str) else None
 
     def as_json(self) -> Json:
         return self.source
@@ -103,20 +126,24 @@ class Automation:
     prompt: str
     runner: str
     triggers: tuple[Trigger, ...]
+    """Those that select deliveries."""
     created_at: int
     updated_at: int
+    schedules: tuple[ScheduleTrigger, ...] = ()
     unreadable: tuple[UnreadableTrigger, ...] = ()
     policy: RunPolicy = NO_POLICY
     pause_reason: str | None = None
     """Why the service disabled it; None if it is enabled, or if a person disabled it."""
 
     @property
-    def all_triggers(self) -> tuple[Trigger | UnreadableTrigger, ...]:
-        """All stored triggers. Only `triggers` start runs."""
-        return (*self.triggers, *self.unreadable)
+    def all_triggers(self) -> tuple[Trigger | ScheduleTrigger | UnreadableTrigger, ...]:
+        """All stored triggers. The unreadable ones start no runs."""
+        return (*self.triggers, *self.schedules, *self.unreadable)
 
     def selected_webhooks(self) -> frozenset[WebhookUid]:
-        return frozenset(uid for trigger in self.all_triggers for uid in trigger.webhook_ids)
+        selections = [trigger.webhook_ids for trigger in self.triggers]
+        selections += [trigger.webhook_ids for trigger in self.unreadable]
+        return frozenset(chain.from_iterable(selections))
 
     def unfiltered_webhooks(self) -> frozenset[WebhookUid]:
         """The webhooks of which every delivery starts the automation, whatever its event type and payload."""
@@ -145,22 +172,52 @@ def _matches(trigger: DeliveryFilter, event: str | None, payload: Parsed) -> boo
         return False
 
 
-def triggers_from_json(source: Any) -> tuple[Trigger, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Triggers:
+    """The triggers of an automation by kind."""
+
+    deliveries: tuple[Trigger, ...] = ()
+    schedules: tuple[ScheduleTrigger, ...] = ()
+    unreadable: tuple[UnreadableTrigger, ...] = ()
+
+
+def triggers_from_json(source: Any) -> Triggers:
     """Triggers from a user's JSON. Raises `Invalid` with a pointer, or `InvalidFilter` with every problem."""
     if not isinstance(source, list) or not source:
         raise Invalid("An automation needs a list of one or more triggers.", pointer="/triggers")
     if len(source) > TRIGGERS_MAX:
         raise Invalid(f"An automation has at most {TRIGGERS_MAX} triggers; got {len(source)}.", pointer="/triggers")
-    return tuple(_trigger(f"/triggers/{index}", trigger) for index, trigger in enumerate(source))
+    read = [_trigger(f"/triggers/{index}", trigger) for index, trigger in enumerate(source)]
+    names: set[str] = set()
+    for index, trigger in enumerate(read):
+        if isinstance(trigger, ScheduleTrigger):
+            if trigger.name in names:
+                raise _invalid(f"/triggers/{index}/schedule/name", same_schedule_name(trigger.name))
+            names.add(trigger.name)
+    return Triggers(
+        deliveries=tuple(trigger for trigger in read if isinstance(trigger, Trigger)),
+        schedules=tuple(trigger for trigger in read if isinstance(trigger, ScheduleTrigger)),
+    )
 
 
-def triggers_from_stored(stored: Json) -> tuple[tuple[Trigger, ...], tuple[UnreadableTrigger, ...]]:
-    """Stored triggers, which another version may have stored: the readable and the unreadable ones."""
-    triggers: list[Trigger] = []
+def same_schedule_name(name: str) -> str:
+    return f"another schedule of the automation is named {name!r}. Names of schedules are unique."
+
+
+def triggers_from_stored(stored: Json) -> Triggers:
+    """Stored triggers, which another version may have stored."""
+    deliveries: list[Trigger] = []
+    schedules: dict[str, ScheduleTrigger] = {}
     unreadable: list[UnreadableTrigger] = []
     for index, source in enumerate(stored if isinstance(stored, list) else [stored]):
         try:
-            triggers.append(_trigger(f"/triggers/{index}", source))
+            trigger = _trigger(f"/triggers/{index}", source)
+            if isinstance(trigger, Trigger):
+                deliveries.append(trigger)
+            elif trigger.name not in schedules:
+                schedules[trigger.name] = trigger
+            else:
+                unreadable.append(UnreadableTrigger(source=source, reason=same_schedule_name(trigger.name)))
         except InvalidFilter as error:
             reason = " ".join(f"{fault.pointer}: {fault.message}" for fault in error.faults[:REASONS_MAX])
             unreadable.append(UnreadableTrigger(source=source, reason=reason))
@@ -169,15 +226,44 @@ def triggers_from_stored(stored: Json) -> tuple[tuple[Trigger, ...], tuple[Unrea
         except Exception as error:
             # A fault in one trigger must not affect the others.
             unreadable.append(UnreadableTrigger(source=source, reason=f"A fault of type {type(error).__name__}."))
-    return tuple(triggers), tuple(unreadable)
+    return Triggers(deliveries=tuple(deliveries), schedules=tuple(schedules.values()), unreadable=tuple(unreadable))
 
 
-def _trigger(pointer: str, source: Any) -> Trigger:
+def _trigger(pointer: str, source: Any) -> Trigger | ScheduleTrigger:
     if not isinstance(source, dict):
-        raise _invalid(pointer, "a trigger is an object with provider, event and filter.")
+        raise _invalid(pointer, "a trigger is an object with provider, event and filter, or schedule.")
+    if source.get("provider") == SCHEDULE_PROVIDER:
+        return _schedule_trigger(pointer, source)
     _refuse_unknown_keys(pointer, source, {"provider", "event", "filter"})
     if source.get("provider") != TRIGGER_PROVIDER or source.get("event") != TRIGGER_EVENT:
-        raise _invalid(pointer, f"the only kind of trigger is provider: {TRIGGER_PROVIDER}, event: {TRIGGER_EVENT}.")
+        raise _invalid(
+            pointer,
+            f"the kinds of triggers are provider: {TRIGGER_PROVIDER}, event: {TRIGGER_EVENT}; and "
+            f"provider: {SCHEDULE_PROVIDER}, event: {SCHEDULE_EVENT}.",
+        )
+    return _delivery_trigger(pointer, source)
+
+
+def _schedule_trigger(pointer: str, source: dict[str, Any]) -> ScheduleTrigger:
+    _refuse_unknown_keys(pointer, source, {"provider", "event", "schedule"})
+    if source.get("event") != SCHEDULE_EVENT:
+        raise _invalid(f"{pointer}/event", f"the event of a schedule is {SCHEDULE_EVENT}.")
+    try:
+        return schedule_trigger(source.get("schedule"))
+    except Invalid as error:
+        [fault] = error.faults
+        raise _invalid(f"{pointer}/schedule{fault.pointer}", fault.message) from None
+
+
+def schedule_trigger(source: Any) -> ScheduleTrigger:
+    """The trigger with this schedule. Raises `Invalid` with a pointer into `source`."""
+    schedule = schedule_from_json(source)
+    return ScheduleTrigger(
+        name=schedule.name, cron=schedule.cron, timezone=schedule.timezone, catch_up=schedule.catch_up
+    )
+
+
+def _delivery_trigger(pointer: str, source: dict[str, Any]) -> Trigger:
     filter_json = source.get("filter")
     if not isinstance(filter_json, dict):
         raise _invalid(f"{pointer}/filter", "needs webhook_ids, and may have event and payload.")

@@ -117,14 +117,18 @@ class RunPolicy:
         """Whether a new run may have to wait for its rules."""
         return self.concurrency is not None or self.debounce is not None
 
-    def run_key(self, automation: AutomationId, payload: Parsed) -> bytes | None:
+    def run_key(self, automation: AutomationId, payload: Parsed | None) -> bytes | None:
         """16 bytes that are equal for runs with the same key; None if the policy has no rule that needs a key.
 
         Values are compared as filters compare them: 1 equals 1.0, but not "1". A missing value is a value of its own.
+        Without a payload, all values are missing.
         """
         if not self.holds_runs:
             return None
-        values = [_canonical(_value_at(payload.value, pointer)) for pointer in self._pointers]
+        values = [
+            _canonical(_value_at(payload.value if payload is not None else MISSING, pointer))
+            for pointer in self._pointers
+        ]
         return sha256("\0".join([automation, *values]).encode("utf-8", "surrogatepass")).digest()[:_KEY_BYTES]
 
     def as_json(self) -> dict[str, Any]:

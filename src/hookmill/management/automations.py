@@ -4,7 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hookmill.domain.automation import PROMPT_CHARACTERS_MAX, Automation, UnreadableTrigger, triggers_from_json
+from hookmill.domain.automation import (
+    PROMPT_CHARACTERS_MAX,
+    Automation,
+    Triggers,
+    UnreadableTrigger,
+    triggers_from_json,
+)
 from hookmill.domain.errors import Conflict, Invalid, LimitReached
 from hookmill.domain.ids import AutomationId, WebhookUid
 from hookmill.domain.limits import AUTOMATIONS_PER_FACTORY
@@ -15,8 +21,9 @@ from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management import compatibility
 from hookmill.management.installation import Installation, random_name
 from hookmill.management.lookup import automation_named
-from hookmill.store import automations, webhooks
+from hookmill.store import automations, schedules, webhooks
 from hookmill.store.database import Transaction
+from hookmill.store.schedules import NextTimes
 
 
 class Automations:
@@ -39,6 +46,7 @@ class Automations:
         Raises `Invalid`, `Conflict` or `LimitReached`.
         """
         now = self._installation.now()
+        new_triggers = triggers_from_json(triggers)
         automation = Automation(
             id=AutomationId(random_name("aut")),
             factory_id=may.factory.id,
@@ -47,7 +55,8 @@ class Automations:
             version=1,
             prompt=_usable_prompt(prompt),
             runner=self._usable_runner(runner),
-            triggers=triggers_from_json(triggers),
+            triggers=new_triggers.deliveries,
+            schedules=new_triggers.schedules,
             policy=policy_from_json(policy or {}),
             created_at=now,
             updated_at=now,
@@ -83,8 +92,7 @@ class Automations:
             return self.set_enabled(may, id_or_name, enabled) if enabled is not None else self.get(may, id_or_name)
         with self._installation.changing_definition(may) as change:
             before = automation_named(change.tx, may, id_or_name)
-            unchanged = (before.triggers, before.unreadable)
-            new_triggers, unreadable = (triggers_from_json(triggers), ()) if triggers is not None else unchanged
+            new_triggers = triggers_from_json(triggers) if triggers is not None else _triggers_of(before)
             after = replace(
                 before,
                 version=before.version + 1,
@@ -92,8 +100,9 @@ class Automations:
                 name=usable_name("automation", new_name) if new_name is not None else before.name,
                 prompt=_usable_prompt(prompt) if prompt is not None else before.prompt,
                 runner=self._usable_runner(runner) if runner is not None else before.runner,
-                triggers=new_triggers,
-                unreadable=unreadable,
+                triggers=new_triggers.deliveries,
+                schedules=new_triggers.schedules,
+                unreadable=new_triggers.unreadable,
                 policy=changed_policy(before.policy, policy or {}),
                 enabled=enabled if enabled is not None else before.enabled,
             )
@@ -136,6 +145,18 @@ class Automations:
             change.record("delete", "automation", automation.id, automation.name)
         return automation
 
+    def next_times(self, may: MayView) -> Mapping[AutomationId, NextTimes]:
+        """The next time of each schedule of all automations. Automations without schedules are omitted."""
+        with self._installation.reading() as tx:
+            return schedules.next_times(tx, may.factory.id)
+
+    def next_times_of(self, _may: MayView, automation: Automation) -> NextTimes:
+        """The next time of each schedule of one automation, by name."""
+        if not automation.schedules:
+            return {}
+        with self._installation.reading() as tx:
+            return schedules.next_times_of(tx, automation.id)
+
     def warnings(self, may: MayView, automation: Automation) -> list[str]:
         """Reasons why an enabled automation may start no runs, one sentence each.
 
@@ -164,6 +185,10 @@ class Automations:
             f"No runner is named {name[:80]!r}. The operator configured: {', '.join(config.runner_names)}.",
             pointer="/runner",
         )
+
+
+def _triggers_of(automation: Automation) -> Triggers:
+    return Triggers(deliveries=automation.triggers, schedules=automation.schedules, unreadable=automation.unreadable)
 
 
 def _refuse_taken_name(tx: Transaction, may: MayManage, name: str) -> None:

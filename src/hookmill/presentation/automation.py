@@ -1,13 +1,14 @@
 """An automation as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Self
 
 from msgspec import UNSET, Meta, UnsetType
 
 from hookmill.domain.automation import Automation
-from hookmill.domain.moment import iso
+from hookmill.domain.moment import iso, iso_or_none, utc
 from hookmill.domain.run_policy import Priority, RunPolicy, WhenBusy
+from hookmill.domain.schedule import CatchUp, Schedule
 from hookmill.presentation.view import ExactView, Timestamp, View
 
 
@@ -27,6 +28,31 @@ class TriggerView(View, frozen=True):
     provider: str
     event: str
     filter: TriggerFilterView
+
+
+class ScheduleFieldsView(View, frozen=True):
+    name: str
+    cron: Annotated[
+        str,
+        Meta(description="Five fields, a name such as @daily, or @every 1h.", examples=["0 3 * * *"]),
+    ]
+    timezone: Annotated[str | UnsetType, Meta(description="An IANA name. Omitted: UTC.")] = UNSET
+    catch_up: Annotated[CatchUp | UnsetType, Meta(description="What happens to missed times. Omitted: once.")] = UNSET
+
+
+class ScheduleTriggerView(View, frozen=True):
+    """A schedule that starts an automation."""
+
+    provider: str
+    event: str
+    schedule: ScheduleFieldsView
+
+
+class NextTimeView(View, frozen=True):
+    """When a schedule starts the automation next."""
+
+    name: str
+    next_at: Annotated[Timestamp | None, Meta(description="Null while the automation is disabled.")]
 
 
 class ConcurrencyView(View, frozen=True):
@@ -78,13 +104,14 @@ class AutomationInListView(ExactView, frozen=True):
         str | None, Meta(description="Why the service disabled it. Null: it is enabled, or a person disabled it.")
     ]
     triggers: list[Any]
-    """Each like `TriggerView`. A trigger that this version can't read is shown as it is stored."""
+    """Each like `TriggerView` or `ScheduleTriggerView`. One that this version can't read is shown as it is stored."""
+    next_times: Annotated[list[NextTimeView], Meta(description="When each schedule starts it next.")]
     created_at: Timestamp
     updated_at: Timestamp
     warnings: Annotated[list[str], Meta(description="What keeps it from starting runs although it is enabled.")]
 
     @classmethod
-    def of(cls, automation: Automation, warnings: Sequence[str]) -> Self:
+    def of(cls, automation: Automation, warnings: Sequence[str], next_times: Mapping[str, int | None]) -> Self:
         return cls(
             automation_id=automation.id,
             name=automation.name,
@@ -99,6 +126,10 @@ class AutomationInListView(ExactView, frozen=True):
             pause_after_failures=automation.policy.pause_after_failures,
             pause_reason=automation.pause_reason,
             triggers=[trigger.as_json() for trigger in automation.all_triggers],
+            next_times=[
+                NextTimeView(name=schedule.name, next_at=iso_or_none(next_times.get(schedule.name)))
+                for schedule in automation.schedules
+            ],
             created_at=iso(automation.created_at),
             updated_at=iso(automation.updated_at),
             warnings=list(warnings),
@@ -109,8 +140,15 @@ class AutomationView(AutomationInListView, frozen=True):
     prompt: str
 
     @classmethod
-    def of(cls, automation: Automation, warnings: Sequence[str]) -> Self:
-        return AutomationInListView.of(automation, warnings).extended(cls, prompt=automation.prompt)
+    def of(cls, automation: Automation, warnings: Sequence[str], next_times: Mapping[str, int | None]) -> Self:
+        return AutomationInListView.of(automation, warnings, next_times).extended(cls, prompt=automation.prompt)
+
+
+def schedule_text(schedule: Schedule, next_at: int | None) -> str:
+    """A schedule for people, with its next time."""
+    missed = "" if schedule.catch_up is CatchUp.ONCE else ", skips missed times"
+    upcoming = f"; next {utc(next_at)} UTC" if next_at is not None else ""
+    return f"{schedule.cron} ({schedule.timezone}{missed}){upcoming}"
 
 
 def policy_lines(policy: RunPolicy) -> list[tuple[str, str]]:

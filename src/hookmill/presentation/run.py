@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.moment import iso, iso_or_none, utc
-from hookmill.domain.run import FailedAttempt, Hold, Run, RunState
+from hookmill.domain.run import ByDelivery, ByPerson, BySchedule, FailedAttempt, Hold, Run, RunState
 from hookmill.presentation.view import Timestamp, View
 
 _HOLDS: Final[dict[Hold, Literal["new", "busy", "debounce", "retry"]]] = {
@@ -42,8 +42,16 @@ def hold_text(run: Run) -> str | None:
 
 class RunView(View, frozen=True):
     run_id: str
-    delivery_id: str
-    webhook_uid: str
+    started_by: Literal["delivery", "schedule", "person"]
+    delivery_id: Annotated[str | None, Meta(description="Null if no delivery started the run.")]
+    webhook_uid: Annotated[str | None, Meta(description="Null if no delivery started the run.")]
+    schedule: Annotated[str | None, Meta(description="The name of the schedule that started the run, if one did.")]
+    scheduled_at: Annotated[
+        Timestamp | None, Meta(description="The time for which the schedule started the run. It may start later.")
+    ]
+    person: Annotated[
+        str | None, Meta(description="The name of the member, operator or API key that started the run by hand.")
+    ]
     automation: str
     automation_version: int
     replay: Annotated[int, Meta(description="0 for the run that the delivery started; 1, 2 and so on for its replays.")]
@@ -67,10 +75,15 @@ class RunView(View, frozen=True):
 
     @classmethod
     def of(cls, run: Run) -> Self:
+        schedule = run.schedule
         return cls(
             run_id=run_id(run.id),
-            delivery_id=delivery_id(run.delivery_id),
+            started_by=_STARTED_BY[type(run.started_by)],
+            delivery_id=delivery_id(run.delivery_id) if run.delivery_id is not None else None,
             webhook_uid=run.webhook_uid,
+            schedule=schedule.name if schedule is not None else None,
+            scheduled_at=iso(schedule.scheduled_at) if schedule is not None else None,
+            person=run.person,
             automation=run.automation_name,
             automation_version=run.automation_version,
             replay=run.replay,
@@ -88,6 +101,13 @@ class RunView(View, frozen=True):
             due_at=iso_or_none(run.due_at),
             replaced_by=run_id(run.replaced_by) if run.replaced_by is not None else None,
         )
+
+
+_STARTED_BY: Final[dict[type, Literal["delivery", "schedule", "person"]]] = {
+    ByDelivery: "delivery",
+    BySchedule: "schedule",
+    ByPerson: "person",
+}
 
 
 class FailedAttemptView(View, frozen=True):

@@ -1,5 +1,7 @@
 """Starts runs in the durable engine, DBOS Transact, as slots become free, and requeues the runs of dead workers.
 
+It also starts the runs of due schedules.
+
 The `runs` table is the source of truth and the backlog. The engine holds only runs in flight, so a slow or missing
 engine never affects a delivery, and its own record may be lost or out of date. Design decisions:
 
@@ -33,14 +35,14 @@ from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID
 from dbos import error as dbos_error
 
 from hookmill.domain.errors import Conflict, HookmillError, StoreUnavailable
-from hookmill.domain.ids import FactoryId, RunKey, run_id, run_key
+from hookmill.domain.ids import FactoryId, RunKey, run_id, run_key, time_ordered_key
 from hookmill.domain.run_policy import Retry
 from hookmill.runs.health import HostHealth
 from hookmill.runs.in_flight import Heartbeats, InFlight
 from hookmill.runs.perform import Performer
 from hookmill.runs.runner import Abandoned, Runner
 from hookmill.runs.runners.guard import kill_processes_of_run
-from hookmill.store import dialect, held_runs
+from hookmill.store import dialect, firing, held_runs, schedules
 from hookmill.store import runs as store
 from hookmill.store.database import Database, Transaction
 from hookmill.store.engine_db import EngineDbConnection, prepare_engine_db
@@ -135,7 +137,7 @@ class Engine:
         self._backlog = _Backlog.UNKNOWN
         self._may_need_decision = True
         self._next_due_at: int | None = None
-        """When the next debounced run is due, in µs since 1970."""
+        """When the next held run or schedule is due, in µs since 1970."""
         self._skipped: Collection[str] = ()
         self._start: Callable[[str], None] = _not_launched
         packages = settings.data.absolute() / "runs"
@@ -250,19 +252,31 @@ class Engine:
     def _seconds_to_next_decision(self) -> float:
         return max((self._next_due_at - self._clock()) / 1e6, 0.0) if self._next_due_at is not None else math.inf
 
-    def _decide_held_runs(self) -> None:
-        """Apply the policies. Also without a free slot, because a new run may replace one that occupies a slot."""
+    def _decide(self) -> None:
+        """Start the runs of due schedules, and apply the policies.
+
+        Also without a free slot, because a new run may replace one that occupies a slot.
+        """
         now = self._clock()
         with self._database.read() as tx:
+            schedule_due_at = schedules.next_due_at(tx, now)
             needs_decision = held_runs.needs_decision(tx, now)
-            self._next_due_at = held_runs.next_due_at(tx)
+            run_due_at = held_runs.next_due_at(tx)
+        if schedule_due_at is not None and schedule_due_at <= now:
+            with self._database.write() as tx:
+                due = firing.fire_due(tx, now, lambda: RunKey(time_ordered_key(now, os.urandom(8))))
+                # If other workers have locked all due schedules, this one does not busy-wait for them.
+                schedule_due_at = schedules.next_due_at(tx, now) if due else now + int(RETRY_SECONDS * 1e6)
+                needs_decision = held_runs.needs_decision(tx, now)
+            self._backlog = _Backlog.UNKNOWN
         if needs_decision:
             with self._database.write() as tx:
                 held_runs.decide(tx, now)
-                self._next_due_at = held_runs.next_due_at(tx)
+                run_due_at = held_runs.next_due_at(tx)
             self._backlog = _Backlog.UNKNOWN
             # Runs that this transaction could not decide are decided in the next pass.
             self.wake()
+        self._next_due_at = min((at for at in (schedule_due_at, run_due_at) if at is not None), default=None)
         self._may_need_decision = needs_decision
 
     def _claim(self, *, after: FactoryId) -> Sequence[store.ClaimedRun]:
@@ -271,7 +285,7 @@ class Engine:
             if self._backlog is _Backlog.EMPTY:
                 self._backlog = _Backlog.UNKNOWN
         if self._may_need_decision or self._seconds_to_next_decision() == 0:
-            self._decide_held_runs()
+            self._decide()
         free = self._settings.concurrency - self._in_flight.count
         if free <= 0 or self._stop_claiming.is_set():
             return ()
@@ -405,6 +419,8 @@ class Engine:
                     with self._database.write() as tx:
                         held_runs.reconsider_all(tx)
                     reconsidered_at = time.monotonic()
+                    # If the clock was set back, schedules may have to continue by the corrected clock.
+                    self._may_need_decision = True
                 # Also for runs that were interrupted, and if the process that ended a run died.
                 pause_failing(self._database, self._clock())
                 missing = self._requeue_lost(missing)

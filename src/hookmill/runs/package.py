@@ -1,4 +1,4 @@
-"""A run's package: a directory with the prompt, the envelope and the payload. Each run has its own."""
+"""A run's package: a directory with the prompt, the envelope and the payload, if there is one. Each run has its own."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def directory_of(packages: Path, run: Run) -> Path:
     return packages / run_id(run.id)
 
 
-def write_package(packages: Path, run: Run, payload: bytes) -> Package:
+def write_package(packages: Path, run: Run, payload: bytes | None) -> Package:
     """Write a run's package atomically, in place of an earlier attempt's. Raises `OSError` if that fails."""
     directory = directory_of(packages, run)
     draft = packages / f".{directory.name}"
@@ -178,11 +178,12 @@ def _open_package(packages: Path, run: Run) -> int:
     return os.open(directory_of(packages, run), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
 
-def _files(run: Run, payload: bytes) -> Iterator[tuple[str, bytes]]:
+def _files(run: Run, payload: bytes | None) -> Iterator[tuple[str, bytes]]:
     yield PROMPT_FILE, _text(full_prompt(run))
     yield ENVELOPE_FILE, _text(json.dumps(envelope(run), indent=2) + "\n")
     yield ENVELOPE_TEXT_FILE, _text(envelope_text(run))
-    yield PAYLOAD_FILE, payload
+    if payload is not None:
+        yield PAYLOAD_FILE, payload
 
 
 def _text(text: str) -> bytes:

@@ -84,7 +84,7 @@ class Performer:
                 if store.begin_attempt(tx, key, executor=self.executor, now=self.clock()) is None:
                     return None
                 run = store.run_of(tx, key)
-                return None if run is None else (run, store.payload_of(tx, run.delivery_id))
+                return None if run is None else (run, store.payload_of(tx, run))
 
         return self._retry_while_unavailable(begin)
 
@@ -95,7 +95,7 @@ class Performer:
                 f"The service started without a runner {run.runner!r}. If hookmill.toml has it now, restart the "
                 "service. Otherwise add it there, or choose another runner in the automation."
             )
-        if payload is None:
+        if payload is None and run.has_payload:
             return _failed("The delivery's payload is no longer stored.")
         try:
             if run.attempt > 1:

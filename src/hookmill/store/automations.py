@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hookmill.domain import payload
-from hookmill.domain.automation import Automation, Trigger, UnreadableTrigger, triggers_from_stored
+from hookmill.domain.automation import Automation, Triggers, UnreadableTrigger, triggers_from_stored
 from hookmill.domain.ids import AutomationId, FactoryId, RunKey, WebhookUid
 from hookmill.domain.run_policy import stored_policy
-from hookmill.store import webhooks
+from hookmill.store import schedules, webhooks
 from hookmill.store.database import Row, Transaction
 
 _COLUMNS = """
@@ -36,6 +37,7 @@ def add(tx: Transaction, automation: Automation) -> None:
     )
     _store_version(tx, automation)
     _store_selection(tx, automation.id, automation.selected_webhooks())
+    schedules.store(tx, automation, automation.updated_at)
     webhooks.increment_revisions(tx, automation.factory_id, automation.selected_webhooks())
 
 
@@ -60,6 +62,7 @@ def save(tx: Transaction, before: Automation, after: Automation) -> None:
     _store_version(tx, after)
     tx.run("DELETE FROM automation_webhooks WHERE automation_id = :id", id=after.id)
     _store_selection(tx, after.id, after.selected_webhooks())
+    schedules.store(tx, after, after.updated_at)
     webhooks.increment_revisions(tx, after.factory_id, before.selected_webhooks() | after.selected_webhooks())
 
 
@@ -74,6 +77,7 @@ def set_enabled(tx: Transaction, automation: Automation, enabled: bool, now: int
         enabled=enabled,
         now=now,
     )
+    schedules.store(tx, replace(automation, enabled=enabled), now)
     webhooks.increment_revisions(tx, automation.factory_id, automation.selected_webhooks())
 
 
@@ -121,6 +125,7 @@ def delete(tx: Transaction, automation: Automation, now: int) -> None:
         "UPDATE automations SET deleted_at = :now, enabled = :off WHERE id = :id", id=automation.id, now=now, off=False
     )
     tx.run("DELETE FROM automation_webhooks WHERE automation_id = :id", id=automation.id)
+    schedules.delete(tx, automation.id)
     webhooks.increment_revisions(tx, automation.factory_id, automation.selected_webhooks())
 
 
@@ -151,17 +156,17 @@ def names_in(tx: Transaction, factory: FactoryId) -> list[str]:
     return [row["name"] for row in rows]
 
 
-def parsed_triggers(stored: str) -> tuple[tuple[Trigger, ...], tuple[UnreadableTrigger, ...]]:
-    """The triggers, and those that this version can't read. An unreadable trigger matches no delivery."""
+def parsed_triggers(stored: str) -> Triggers:
+    """The triggers, and those that this version can't read. An unreadable trigger starts no runs."""
     # The parser of payloads, so that numbers in filters are as exact as numbers in payloads.
     parsed = payload.parse(stored.encode("utf-8", "surrogatepass"))
     if isinstance(parsed, payload.NotJson):
-        return (), (UnreadableTrigger(source=stored, reason=parsed.reason),)
+        return Triggers(unreadable=(UnreadableTrigger(source=stored, reason=parsed.reason),))
     return triggers_from_stored(parsed.value)
 
 
 def _automation(row: Row) -> Automation:
-    triggers, unreadable = parsed_triggers(row["triggers"])
+    triggers = parsed_triggers(row["triggers"])
     return Automation(
         id=AutomationId(row["id"]),
         factory_id=FactoryId(row["factory_id"]),
@@ -170,8 +175,9 @@ def _automation(row: Row) -> Automation:
         version=row["version"],
         prompt=row["prompt"],
         runner=row["runner"],
-        triggers=triggers,
-        unreadable=unreadable,
+        triggers=triggers.deliveries,
+        schedules=triggers.schedules,
+        unreadable=triggers.unreadable,
         policy=stored_policy(row["policy"]),
         pause_reason=row["pause_reason"],
         created_at=row["created_at"],

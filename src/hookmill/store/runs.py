@@ -15,12 +15,26 @@ from typing import Final, NewType
 
 from hookmill.domain.automation import Automation
 from hookmill.domain.event import EventType
-from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid
-from hookmill.domain.run import Ended, FailedAttempt, Hold, Run, RunState
+from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid, time_ordered_key
+from hookmill.domain.limits import LOG_DAYS_KEPT, LOG_ROWS_KEPT
+from hookmill.domain.payload import Parsed
+from hookmill.domain.run import (
+    ByDelivery,
+    ByPerson,
+    BySchedule,
+    Ended,
+    FailedAttempt,
+    Hold,
+    Run,
+    RunState,
+    StartedBy,
+)
 from hookmill.domain.run_policy import stored_policy
 from hookmill.store import automations, dialect, held_runs
 from hookmill.store.database import Row, Transaction
 from hookmill.store.notifications import notify_workers
+
+DAY_US: Final = 86_400_000_000
 
 ExecutorId = NewType("ExecutorId", str)
 """Identifies a process that performs runs. A restarted process has a new id."""
@@ -31,11 +45,15 @@ _RUN: Final = """
         runs.attempt, runs.created_at, runs.claimed_at, runs.started_at, runs.finished_at,
         runs.cancel_requested_at, runs.exit_status, runs.output_tail, runs.reason, runs.replay,
         runs.run_key, runs.hold, runs.due_at, runs.replaced_by, runs.failures,
+        runs.schedule, runs.schedule_timezone, runs.scheduled_at, runs.started_by,
+        CASE WHEN runs.started_by IS NULL THEN 0 ELSE (
+            SELECT COUNT(*) FROM payloads WHERE payloads.delivery_id = runs.delivery_id
+        ) END AS own_payloads,
         webhooks.uid AS webhook_uid, webhooks.name AS webhook_name, deliveries.event, deliveries.event_signed,
         automation_versions.name AS automation_name, automation_versions.prompt, automation_versions.runner,
         automation_versions.policy
     FROM runs
-    JOIN webhooks ON webhooks.no = runs.webhook_no
+    LEFT JOIN webhooks ON webhooks.no = runs.webhook_no
     JOIN automation_versions
         ON automation_versions.automation_id = runs.automation_id
         AND automation_versions.version = runs.automation_version
@@ -92,18 +110,19 @@ def page_of_runs(
     runs: list[Run] = []
     dialect.force_custom_query_plans(tx)
     for start in range(0, len(scans), _SCANS_PER_QUERY):
+        batch = scans[start : start + _SCANS_PER_QUERY]
         rows = tx.all(
             f"""
             {_RUN}
             JOIN (
-                SELECT id FROM ({" UNION ".join(scans[start : start + _SCANS_PER_QUERY])}) AS scanned
+                SELECT id FROM ({" UNION ".join(batch)}) AS scanned
                 ORDER BY id DESC LIMIT :limit
             ) AS page ON page.id = runs.id
             ORDER BY runs.id DESC
             """,
             before=before or b"\xff" * 16,
             limit=limit,
-            **({"factory": factory} if delivery is None and state in _UNFINISHED else {}),
+            **({"factory": factory} if any(":factory" in scan for scan in batch) else {}),
             **({"automation": automation} if automation is not None else {}),
             **({"delivery": delivery} if delivery is not None else {}),
         )
@@ -111,6 +130,8 @@ def page_of_runs(
     return sorted(runs, key=lambda run: run.id, reverse=True)[:limit]
 
 
+WITHOUT_DELIVERY: Final = 0
+"""The webhook number of runs without a delivery."""
 _SCANS_PER_QUERY: Final = 100
 _UNFINISHED: Final = (RunState.QUEUED, RunState.RUNNING)
 _STATE_CONDITIONS: Final[dict[RunState, list[str]]] = {
@@ -149,19 +170,33 @@ def _index_ranges(
     state: RunState | None,
 ) -> list[_IndexRange]:
     """The index ranges with the requested runs: of one delivery, of the factory's unfinished runs, of each webhook, or
-    of each webhook and one automation."""
+    of each webhook and one automation. Without a requested webhook, runs without a delivery are included."""
     rows = tx.all("SELECT no, uid FROM webhooks WHERE factory_id = :factory ORDER BY no", factory=factory)
     numbers = [row["no"] for row in rows if webhook in (None, row["uid"])]
+    if webhook is None and delivery is None:
+        numbers.append(WITHOUT_DELIVERY)
     if delivery is None and state not in _UNFINISHED:
         if automation is not None:
             return [_automation_range(tx, no, state) for no in numbers]
-        return [_IndexRange(f"webhook_no = {no:d}") for no in numbers]
+        return [
+            _IndexRange(f"webhook_no = {no:d}") if no != WITHOUT_DELIVERY else _range_without_delivery(tx, state)
+            for no in numbers
+        ]
     condition = "delivery_id = :delivery" if delivery is not None else "factory_id = :factory"
     # `|| ''` and `+webhook_no` keep SQLite from scanning all runs of an automation or a webhook instead.
     by_automation = "automation_id || '' = :automation AND " if automation is not None else ""
     if not numbers:
         return []
     return [_IndexRange(f"{condition} AND {by_automation}+webhook_no IN ({', '.join(map(str, numbers))})")]
+
+
+def _range_without_delivery(tx: Transaction, state: RunState | None) -> _IndexRange:
+    """The index range of a factory's runs without a delivery."""
+    leading_columns = {"factory_id": ":factory"}
+    if state not in (None, RunState.SUCCEEDED):
+        leading_columns["state"] = f"'{state}'"
+    where, order = dialect.index_range(tx, leading_columns, "id", ":before")
+    return _IndexRange(f"webhook_no = {WITHOUT_DELIVERY} AND {where}", order)
 
 
 def _automation_range(tx: Transaction, no: int, state: RunState | None) -> _IndexRange:
@@ -251,18 +286,30 @@ def counts_by_delivery(
     return {DeliveryKey(bytes(row["delivery_id"])): row["runs"] for row in rows}
 
 
-def payload_of(tx: Transaction, delivery: DeliveryKey) -> bytes | None:
-    """The body, byte for byte; None if retention has pruned it."""
-    row = tx.one("SELECT body FROM payloads WHERE delivery_id = :delivery", delivery=delivery)
+def payload_of(tx: Transaction, run: Run) -> bytes | None:
+    """The run's payload, byte for byte; None if it has none, or if retention has pruned it."""
+    # A run without a delivery has its own id in place of the delivery's.
+    row = tx.one("SELECT body FROM payloads WHERE delivery_id = :delivery", delivery=run.delivery_id or run.id)
     return None if row is None else bytes(row["body"])
+
+
+def _started_by(row: Row) -> StartedBy:
+    if row["schedule"] is not None:
+        return BySchedule(name=row["schedule"], scheduled_at=row["scheduled_at"], timezone=row["schedule_timezone"])
+    if row["started_by"] is not None:
+        return ByPerson(name=row["started_by"], has_payload=row["own_payloads"] > 0)
+    return ByDelivery(
+        delivery_id=DeliveryKey(bytes(row["delivery_id"])),
+        webhook_uid=WebhookUid(row["webhook_uid"]),
+        webhook_name=row["webhook_name"],
+        event=EventType(row["event"], bool(row["event_signed"])) if row["event"] is not None else None,
+    )
 
 
 def _run(row: Row) -> Run:
     return Run(
         id=RunKey(bytes(row["id"])),
-        delivery_id=DeliveryKey(bytes(row["delivery_id"])),
-        webhook_uid=WebhookUid(row["webhook_uid"]),
-        webhook_name=row["webhook_name"],
+        started_by=_started_by(row),
         factory_id=FactoryId(row["factory_id"]),
         automation_id=AutomationId(row["automation_id"]),
         automation_name=row["automation_name"],
@@ -280,7 +327,6 @@ def _run(row: Row) -> Run:
         output_tail=row["output_tail"],
         reason=row["reason"],
         replay=row["replay"],
-        event=EventType(row["event"], bool(row["event_signed"])) if row["event"] is not None else None,
         failures=row["failures"],
         policy=stored_policy(row["policy"]),
         run_key=bytes(row["run_key"]) if row["run_key"] is not None else None,
@@ -288,6 +334,48 @@ def _run(row: Row) -> Run:
         due_at=row["due_at"],
         replaced_by=RunKey(bytes(row["replaced_by"])) if row["replaced_by"] is not None else None,
     )
+
+
+def add(
+    tx: Transaction,
+    key: RunKey,
+    *,
+    automation: Automation,
+    started_by: BySchedule | ByPerson,
+    now: int,
+    payload: Parsed | None = None,
+    body: bytes | None = None,
+) -> None:
+    """Add a run without a delivery. Like every run, it starts when the automation's policy allows.
+
+    `payload` is the parsed `body`.
+    """
+    run_key = automation.policy.run_key(automation.id, payload)
+    if body is not None:
+        tx.run("INSERT INTO payloads (delivery_id, body) VALUES (:id, :body)", id=key, body=body)
+    schedule = started_by if isinstance(started_by, BySchedule) else None
+    tx.run(
+        """
+        INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version, state, attempt,
+                          created_at, priority, run_key, hold, schedule, schedule_timezone, scheduled_at, started_by)
+        VALUES (:id, :id, 0, :factory, :automation, :version, :queued, 0,
+                :now, :priority, :run_key, :hold, :schedule, :timezone, :scheduled_at, :started_by)
+        """,
+        id=key,
+        factory=automation.factory_id,
+        automation=automation.id,
+        version=automation.version,
+        queued=RunState.QUEUED.value,
+        now=now,
+        priority=automation.policy.priority.rank,
+        run_key=run_key,
+        hold=int(Hold.NEW) if run_key is not None else None,
+        schedule=schedule.name if schedule is not None else None,
+        timezone=schedule.timezone if schedule is not None else None,
+        scheduled_at=schedule.scheduled_at if schedule is not None else None,
+        started_by=started_by.name if isinstance(started_by, ByPerson) else None,
+    )
+    notify_workers(tx)
 
 
 def add_replay(
@@ -324,6 +412,66 @@ def add_replay(
         now=now,
     )
     notify_workers(tx)
+
+
+# ── Retention ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def automations_with_old_runs(tx: Transaction, now: int) -> list[AutomationId]:
+    """The automations with runs without a delivery that are older than `LOG_DAYS_KEPT`. `now` is in µs since 1970."""
+    rows = tx.all(
+        f"""
+        SELECT a.id
+        FROM automations a
+        WHERE EXISTS (
+            SELECT 1 FROM runs r
+            WHERE r.automation_id = a.id AND r.webhook_no = {WITHOUT_DELIVERY} AND r.id < :cutoff
+        )
+        ORDER BY a.id
+        """,
+        cutoff=_cutoff(now),
+    )
+    return [AutomationId(row["id"]) for row in rows]
+
+
+def prune_without_delivery(tx: Transaction, automation: AutomationId, now: int, at_most: int) -> int:
+    """Remove up to `at_most` of the automation's runs without a delivery, and return how many were removed.
+
+    It keeps those younger than `LOG_DAYS_KEPT`, the newest `LOG_ROWS_KEPT`, and unfinished ones. Retention of the log
+    prunes the other runs with their deliveries.
+    """
+    dialect.force_custom_query_plans(tx)
+    rows = tx.all(
+        f"""
+        SELECT id
+        FROM runs
+        WHERE automation_id = :automation AND webhook_no = {WITHOUT_DELIVERY} AND id < :cutoff
+          AND id < COALESCE((
+              SELECT newer.id
+              FROM runs newer
+              WHERE newer.automation_id = :automation AND newer.webhook_no = {WITHOUT_DELIVERY}
+              ORDER BY newer.id DESC
+              LIMIT 1 OFFSET {LOG_ROWS_KEPT - 1}
+          ), :none)
+          AND finished_at IS NOT NULL
+        ORDER BY id
+        LIMIT :at_most
+        """,
+        automation=automation,
+        cutoff=_cutoff(now),
+        none=b"",
+        at_most=at_most,
+    )
+    for row in rows:
+        tx.run("DELETE FROM payloads WHERE delivery_id = :id", id=row["id"])
+        tx.run("DELETE FROM failed_attempts WHERE run_id = :id", id=row["id"])
+        tx.run("DELETE FROM runs WHERE id = :id", id=row["id"])
+    return len(rows)
+
+
+def _cutoff(now: int) -> bytes:
+    """The first key of a run that is younger than `LOG_DAYS_KEPT`."""
+    return time_ordered_key(max(now - LOG_DAYS_KEPT * DAY_US, 0), bytes(8))
 
 
 # ── The backlog ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -171,6 +171,32 @@ automation_webhooks: Final = Table(
     sqlite_with_rowid=False,
 )
 
+schedules: Final = Table(
+    "schedules",
+    metadata,
+    Column("automation_id", Text, ForeignKey("automations.id"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("cron", Text, nullable=False),
+    Column("timezone", Text, nullable=False),
+    Column("catch_up", Text, nullable=False),
+    # When the schedule was stored. Its intervals count from here.
+    _time("anchor", nullable=False),
+    # The last time that was considered: it has started a run, or needs none.
+    _time("last_at", nullable=False),
+    # NULL while the automation is disabled.
+    _time("next_at"),
+    Index("ix_schedules_next_at", "next_at"),
+    # For schedules that have followed a wrong clock.
+    Index(
+        "ix_schedules_last_at",
+        "last_at",
+        sqlite_where=text("next_at IS NOT NULL"),
+        postgresql_where=text("next_at IS NOT NULL"),
+    ),
+    comment="The schedules of automations that are not deleted, and when each is due.",
+    sqlite_with_rowid=False,
+)
+
 deliveries: Final = Table(
     "deliveries",
     metadata,
@@ -279,6 +305,12 @@ runs: Final = Table(
     _time("due_at_most"),
     Column("replaced_by", LargeBinary(16)),
     Column("failures", SmallInteger, nullable=False, server_default="0"),
+    # A run without a delivery has the webhook number 0, and its own id as the delivery id. Its payload, if any, is
+    # stored under that id. A schedule started it, or else the person in `started_by`.
+    Column("schedule", Text),
+    Column("schedule_timezone", Text),
+    _time("scheduled_at"),
+    Column("started_by", Text),
     # A delivery starts an automation only once. Replays have the numbers 1, 2, …
     UniqueConstraint("delivery_id", "automation_id", "replay"),
     # The backlog by factory. With 100,000 waiting runs, a claim takes 2 ms instead of 300 ms.
@@ -329,7 +361,23 @@ runs: Final = Table(
         sqlite_where=text("state NOT IN ('queued', 'running', 'succeeded')"),
         postgresql_where=text("state NOT IN ('queued', 'running', 'succeeded')"),
     ),
-    # The same two indexes for the runs of one automation, which are also read by webhook.
+    # The same two indexes for runs without a delivery, which no webhook assigns to a factory.
+    Index(
+        "ix_runs_without_delivery",
+        "factory_id",
+        "id",
+        sqlite_where=text("webhook_no = 0"),
+        postgresql_where=text("webhook_no = 0"),
+    ),
+    Index(
+        "ix_runs_without_delivery_not_succeeded",
+        "factory_id",
+        "state",
+        "id",
+        sqlite_where=text("webhook_no = 0 AND state NOT IN ('queued', 'running', 'succeeded')"),
+        postgresql_where=text("webhook_no = 0 AND state NOT IN ('queued', 'running', 'succeeded')"),
+    ),
+    # And for the runs of one automation, which are also read by webhook.
     Index("ix_runs_automation_id", "automation_id", "webhook_no", "id"),
     Index(
         "ix_runs_automation_not_succeeded",

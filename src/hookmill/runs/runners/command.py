@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import delivery_id, run_id
-from hookmill.domain.run import Ended, RunState
+from hookmill.domain.moment import iso
+from hookmill.domain.run import ByDelivery, BySchedule, Ended, RunState
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
 from hookmill.runs.runners.guard import (
@@ -233,12 +234,10 @@ class CommandRunner:
             **self.environment,
             RUN_VARIABLE: run_id(package.run.id),
             "HOOKMILL_ATTEMPT": str(package.run.attempt),
-            "HOOKMILL_DELIVERY_ID": delivery_id(package.run.delivery_id),
-            "HOOKMILL_WEBHOOK": package.run.webhook_uid,
             "HOOKMILL_AUTOMATION": package.run.automation_id,
             "HOOKMILL_PROMPT_FILE": str(package.prompt_file),
             "HOOKMILL_ENVELOPE_FILE": str(package.envelope_file),
-            "HOOKMILL_PAYLOAD_FILE": str(package.payload_file),
+            **_variables_of_start(package),
         }
 
     def _wait(self, guard: "subprocess.Popen[bytes]", next_instruction: NextInstruction) -> _GuardResult:
@@ -316,6 +315,19 @@ def _end_guard(guard: "subprocess.Popen[bytes]", run: str, exit_seconds: float) 
 
 def _account_variables(account: UnixAccount) -> dict[str, str]:
     return {"HOME": account.home, "USER": account.name, "LOGNAME": account.name}
+
+
+def _variables_of_start(package: Package) -> dict[str, str]:
+    """The variables that depend on what started the run."""
+    started_by = package.run.started_by
+    variables = {"HOOKMILL_PAYLOAD_FILE": str(package.payload_file)} if package.run.has_payload else {}
+    if isinstance(started_by, ByDelivery):
+        variables["HOOKMILL_DELIVERY_ID"] = delivery_id(started_by.delivery_id)
+        variables["HOOKMILL_WEBHOOK"] = started_by.webhook_uid
+    elif isinstance(started_by, BySchedule):
+        variables["HOOKMILL_SCHEDULE"] = started_by.name
+        variables["HOOKMILL_SCHEDULED_AT"] = iso(started_by.scheduled_at)
+    return variables
 
 
 def _printable(output: bytes) -> str:

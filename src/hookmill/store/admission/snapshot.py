@@ -242,12 +242,12 @@ def read_for_ingress(
     subscriptions: dict[str, list[Subscription]] = {}
     faults: dict[str, Invalid] = {}
     for uid, automation, version, triggers_json, policy_json in _SUBSCRIPTIONS.select(tx, rows):
-        triggers, unreadable = parsed_triggers(triggers_json)
+        triggers = parsed_triggers(triggers_json)
         subscriptions.setdefault(uid, []).append(
-            _subscription(uid, AutomationId(automation), version, triggers, stored_policy(policy_json))
+            _subscription(uid, AutomationId(automation), version, triggers.deliveries, stored_policy(policy_json))
         )
-        if unreadable:
-            reasons = " ".join(trigger.reason for trigger in unreadable[:REASONS_MAX])
+        if triggers.unreadable:
+            reasons = " ".join(trigger.reason for trigger in triggers.unreadable[:REASONS_MAX])
             faults[automation] = Invalid(f"It has triggers that can't be read and start no runs. {reasons}")
     for automation, fault in faults.items():
         report_failure(f"automation {automation}", fault)

@@ -1,4 +1,4 @@
-"""/factories/{factory}/automations: the prompts that deliveries start, and their triggers."""
+"""/factories/{factory}/automations: the prompts that deliveries and schedules start, and their triggers."""
 
 from typing import Final
 
@@ -43,13 +43,15 @@ def list_automations(
     automations, next_cursor = paginate(
         management.automations.all(permission), lambda automation: (automation.name,), limit=limit, cursor=cursor
     )
+    next_times = management.automations.next_times(permission)
     items: list[AutomationInListView] = []
     size = 0
     for automation in automations:
         if size > PAGE_BYTES:
             next_cursor = cursor_after(items[-1].name)
             break
-        item = AutomationInListView.of(automation, management.automations.warnings(permission, automation))
+        warnings = management.automations.warnings(permission, automation)
+        item = AutomationInListView.of(automation, warnings, next_times.get(automation.id, {}))
         size += len(item.as_json())
         items.append(item)
     return json_response(AutomationPage(items=items, next_cursor=next_cursor))
@@ -145,7 +147,11 @@ def delete_automation(
 
 
 def _view(management: Management, permission: MayView, automation: Automation) -> AutomationView:
-    return AutomationView.of(automation, management.automations.warnings(permission, automation))
+    return AutomationView.of(
+        automation,
+        management.automations.warnings(permission, automation),
+        management.automations.next_times_of(permission, automation),
+    )
 
 
 def _check_precondition(

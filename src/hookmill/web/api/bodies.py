@@ -27,14 +27,28 @@ _TRIGGER: Final = {
     "event": "received",
     "filter": {"webhook_ids": ["wh_0123456789abcdefghjkmnpqrst"], "payload": {"action": ["created"]}},
 }
+_SCHEDULE_TRIGGER: Final = {
+    "provider": "schedule",
+    "event": "cron_fired",
+    "schedule": {"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin"},
+}
 Triggers = Annotated[
     list[Any],
     Field(
         min_length=1,
         max_length=TRIGGERS_MAX,
-        json_schema_extra={"items": {"$ref": "#/components/schemas/TriggerView"}},
-        description="The triggers. A delivery starts one run if any of them matches.",
-        examples=[[_TRIGGER]],
+        json_schema_extra={
+            "items": {
+                "anyOf": [
+                    {"$ref": "#/components/schemas/TriggerView"},
+                    {"$ref": "#/components/schemas/ScheduleTriggerView"},
+                ]
+            }
+        },
+        description=(
+            "The triggers. A delivery starts one run if any of them matches. Each schedule starts a run at its times."
+        ),
+        examples=[[_TRIGGER, _SCHEDULE_TRIGGER]],
     ),
 ]
 

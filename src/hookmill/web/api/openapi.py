@@ -10,7 +10,7 @@ from fastapi.routing import iter_route_contexts
 from msgspec.json import schema_components
 
 from hookmill import __version__
-from hookmill.presentation.automation import AutomationInListView, AutomationView, TriggerView
+from hookmill.presentation.automation import AutomationInListView, AutomationView, ScheduleTriggerView, TriggerView
 from hookmill.presentation.view import View
 from hookmill.web.api.access import MINIMUM_ROLES, admin, manager, public, requirement_of, viewer
 from hookmill.web.api.expensive import is_expensive
@@ -122,12 +122,14 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
 def _view_schemas(app: FastAPI) -> dict[str, Any]:
     """The schemas of all response bodies and their parts, by name."""
     views = [operation.response_view for operation in operations(app) if operation.response_view is not None]
-    _, schemas = schema_components([*views, TriggerView], ref_template=_REF_TEMPLATE)
+    _, schemas = schema_components([*views, TriggerView, ScheduleTriggerView], ref_template=_REF_TEMPLATE)
     for schema in schemas.values():
         if "enum" in schema:
             schema["type"] = "string"
     for view in (AutomationInListView, AutomationView):
-        schemas[view.__name__]["properties"]["triggers"]["items"] = _reference(TriggerView)
+        schemas[view.__name__]["properties"]["triggers"]["items"] = {
+            "anyOf": [_reference(TriggerView), _reference(ScheduleTriggerView)]
+        }
     return schemas
 
 
@@ -173,7 +175,13 @@ def _headers_of(item: dict[str, Any], operation: Operation) -> Iterator[str]:
         yield "Idempotency-Replayed"
 
 
-_WITH_LOCATION: Final = {"create_factory", "create_webhook", "create_secret", "create_automation", "add_member"}
+_WITH_LOCATION: Final = {
+    "create_factory",
+    "create_webhook",
+    "create_secret",
+    "create_automation",
+    "add_member",
+}
 _WITH_ETAG: Final = {
     f"{verb}_{noun}" for verb in ("show", "change", "sync") for noun in ("webhook", "automation", "member", "secret")
 } | {"give_role", "take_role"}

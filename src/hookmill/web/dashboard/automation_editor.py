@@ -1,18 +1,20 @@
 """The page for editing an automation, with the filter editor. Invalid input is shown again, never lost."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Final, Self
 
 from starlette.responses import Response
 
-from hookmill.domain.automation import Automation, Trigger
+from hookmill.domain.automation import SCHEDULE_EVENT, SCHEDULE_PROVIDER, Automation
 from hookmill.domain.errors import Changed, Conflict, Invalid, LimitReached
 from hookmill.domain.filters import OPERATORS
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.run_policy import NO_POLICY, Priority, RunPolicy, WhenBusy, policy_from_json
+from hookmill.domain.schedule import CatchUp
 from hookmill.domain.webhook import WebhookState
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import managing
@@ -30,10 +32,14 @@ from hookmill.web.dashboard.automations import (
 from hookmill.web.dashboard.filter_editor import CannotAdd, Reading, Sample
 from hookmill.web.dashboard.page_context import PageContext
 
+ADD_SCHEDULE: Final = "add-schedule"
+"""The button that adds a row for a schedule."""
+
 pages.FLASH_MESSAGES.update(
     {
         "automation-created": "Automation created. New matching events start runs.",
         "automation-created-unfiltered": "Automation created. It has no filter, so every event starts a run.",
+        "automation-created-scheduled": "Automation created. Its schedules start runs.",
         "automation-created-disabled": "Automation created. It is disabled, so nothing starts it yet.",
         "automation-changed": "Automation saved. Runs in progress keep the previous version.",
         "automation-unchanged": "No changes to save.",
@@ -130,6 +136,25 @@ def _typed(number: int | None) -> str:
     return str(number) if number is not None else ""
 
 
+@dataclass(slots=True, kw_only=True)
+class ScheduleDraft:
+    """One row of the form's schedules, as typed."""
+
+    name: str = ""
+    cron: str = ""
+    timezone: str = ""
+    catch_up: str = CatchUp.ONCE.value
+
+    @property
+    def is_blank(self) -> bool:
+        return not (self.name or self.cron)
+
+    def as_json(self) -> dict[str, str]:
+        """The trigger's schedule. An empty time zone is UTC."""
+        timezone = {"timezone": self.timezone} if self.timezone else {}
+        return {"name": self.name, "cron": self.cron, "catch_up": self.catch_up, **timezone}
+
+
 def _number(typed: str) -> int | str:
     return int(typed) if typed.isascii() and typed.isdigit() and len(typed) < 10 else typed
 
@@ -152,11 +177,27 @@ class Draft:
     delivery: str = ""
     version: str = ""
     policy: PolicyDraft = field(default_factory=PolicyDraft)
+    schedules: list[ScheduleDraft] = field(default_factory=list)
+    """Without those in a JSON list of triggers."""
 
     def reading(self) -> Reading:
         if self.is_list:
             return filter_editor.read_triggers(self.triggers)
         return filter_editor.read_filter(self.filter, self.webhooks, self.events)
+
+    def triggers_json(self, reading: Reading) -> list[Any]:
+        """All triggers of the automation. Without webhooks, only its schedules start it."""
+        if self.is_list:
+            return [
+                *(trigger.as_json() for trigger in reading.triggers),
+                *(schedule.as_json() for schedule in reading.schedules),
+            ]
+        deliveries = [trigger.as_json() for trigger in reading.triggers] if self.webhooks else []
+        schedules = [
+            {"provider": SCHEDULE_PROVIDER, "event": SCHEDULE_EVENT, "schedule": schedule.as_json()}
+            for schedule in self.schedules
+        ]
+        return [*deliveries, *schedules]
 
     def selected_webhooks(self, reading: Reading) -> list[str]:
         if self.is_list:
@@ -165,9 +206,9 @@ class Draft:
 
 
 def draft_of(automation: Automation, *, as_list: bool) -> Draft:
-    """The initial form. An automation with several triggers is edited as a list."""
-    is_list = as_list or len(automation.triggers) != 1 or bool(automation.unreadable)
-    only = automation.triggers[0] if not is_list else None
+    """The initial form. An automation with several webhook triggers is edited as a list."""
+    is_list = as_list or len(automation.triggers) > 1 or bool(automation.unreadable)
+    only = automation.triggers[0] if automation.triggers and not is_list else None
     return Draft(
         name=automation.name,
         prompt=automation.prompt,
@@ -182,6 +223,16 @@ def draft_of(automation: Automation, *, as_list: bool) -> Draft:
         else "",
         version=str(automation.version),
         policy=PolicyDraft.of(automation.policy),
+        schedules=[
+            ScheduleDraft(
+                name=schedule.name,
+                cron=schedule.cron,
+                timezone=schedule.timezone,
+                catch_up=schedule.catch_up.value,
+            )
+            for schedule in automation.schedules
+            if not is_list
+        ],
     )
 
 
@@ -212,12 +263,14 @@ def create(context: PageContext, may: MayManage) -> Response:
                 may,
                 draft.name,
                 prompt=draft.prompt,
-                triggers=[trigger.as_json() for trigger in reading.triggers],
+                triggers=draft.triggers_json(reading),
                 runner=draft.runner,
                 enabled=draft.enabled,
                 policy=draft.policy.as_json(),
             )
             flash = "automation-created-unfiltered" if automation.unfiltered_webhooks() else "automation-created"
+            if not automation.triggers:
+                flash = "automation-created-scheduled"
             if not automation.enabled:
                 flash = "automation-created-disabled"
             return to_automation(context, automation, flash, tried=draft.delivery)
@@ -244,7 +297,7 @@ def change(context: PageContext, may: MayManage) -> Response:
     problems = _problems_of_triggers(draft, reading)
     if not problems:
         try:
-            flash = _save(context, may, automation.id, draft, reading.triggers)
+            flash = _save(context, may, automation.id, draft, reading)
             tried = draft.delivery if flash == "automation-changed" else ""
             return to_automation(context, automation, flash, tried=tried)
         except Changed as error:
@@ -255,7 +308,7 @@ def change(context: PageContext, may: MayManage) -> Response:
     return _editor(context, may, automation, draft, problems=problems, status=422)
 
 
-def _save(context: PageContext, may: MayManage, named: str, draft: Draft, triggers: tuple[Trigger, ...]) -> str:
+def _save(context: PageContext, may: MayManage, named: str, draft: Draft, reading: Reading) -> str:
     """Save the changes as the next version. Raises `Changed` if another version was saved since the form was loaded."""
     automations = context.management.automations
     with context.management.one_transaction(may):
@@ -272,7 +325,7 @@ def _save(context: PageContext, may: MayManage, named: str, draft: Draft, trigge
             # Unchanged fields stay, even if their values would no longer be accepted.
             prompt=draft.prompt if draft.prompt != _with_plain_breaks(before.prompt) else None,
             runner=draft.runner if draft.runner != before.runner else None,
-            triggers=[trigger.as_json() for trigger in triggers],
+            triggers=draft.triggers_json(reading),
             policy=draft.policy.as_json(),
         )
     return "automation-changed" if after.version != before.version else "automation-unchanged"
@@ -281,7 +334,7 @@ def _save(context: PageContext, may: MayManage, named: str, draft: Draft, trigge
 def _is_preview(context: PageContext) -> bool:
     """Whether the form was sent only to test its filter."""
     is_test = context.form["add"] or context.form["add_event"] or context.form["choose"] or context.form["pick"]
-    return context.is_htmx or context.form["do"] == "check" or bool(is_test)
+    return context.is_htmx or context.form["do"] in ("check", ADD_SCHEDULE) or bool(is_test)
 
 
 def _draft_sent(context: PageContext) -> Draft:
@@ -307,7 +360,17 @@ def _draft_sent(context: PageContext) -> Draft:
             priority=sent["priority"] or Priority.NORMAL.value,
             **{name: sent[name].strip() for name in _POLICY_NUMBERS},
         ),
+        schedules=[schedule for schedule in _schedules_sent(context) if not schedule.is_blank],
     )
+
+
+def _schedules_sent(context: PageContext) -> Iterator[ScheduleDraft]:
+    sent = context.form
+    columns = (sent.all(f"schedule_{name}") for name in ("name", "cron", "timezone", "catch_up"))
+    for name, cron, timezone, catch_up in zip_longest(*columns, fillvalue=""):
+        yield ScheduleDraft(
+            name=name.strip(), cron=cron.strip(), timezone=timezone.strip(), catch_up=catch_up or CatchUp.ONCE.value
+        )
 
 
 _POLICY_NUMBERS: Final = (
@@ -330,8 +393,12 @@ def _problems_of_triggers(draft: Draft, reading: Reading) -> dict[str, str]:
     problems = {}
     if not reading.is_usable:
         problems["filter"] = "The filter has errors." if not draft.is_list else "The triggers have errors."
-    if not draft.is_list and not draft.webhooks:
-        problems["webhooks"] = "Select at least one webhook. Its deliveries start this automation."
+    if draft.is_list or draft.webhooks:
+        return problems
+    if not draft.schedules:
+        problems["webhooks"] = "Select at least one webhook, or add a schedule. They start this automation."
+    elif draft.filter.strip() or draft.events.strip():
+        problems["webhooks"] = "Select a webhook, or remove the event types and the payload filter."
     return problems
 
 
@@ -340,6 +407,9 @@ def _problems_in(error: Invalid | Conflict, draft: Draft) -> dict[str, str]:
     if isinstance(error, LimitReached):
         return {"": str(error)}
     pointer = next((fault.pointer for fault in error.faults), "") if isinstance(error, Invalid) else ""
+    if "/schedule" in pointer and not draft.is_list:
+        number = int(pointer.split("/")[2]) + (0 if draft.webhooks else 1)
+        return {"schedules": f"Schedule {number}: {str(error).removeprefix(f'{pointer}: ')}"}
     if pointer.startswith("/triggers") and not draft.is_list:
         return {"webhooks" if pointer.endswith("/webhook_ids") else "filter": str(error)}
     return {_FIELDS.get(pointer, "filter"): str(error)}
@@ -454,6 +524,8 @@ def _editor(
         configured=runners,
         package_runner=PACKAGE_RUNNER,
         priorities=list(Priority),
+        schedules=[*draft.schedules, ScheduleDraft()],
+        add_schedule=ADD_SCHEDULE,
         **values,
     )
 

@@ -13,7 +13,7 @@ from hookmill.domain.ids import WebhookUid, run_id
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PACKAGE_RUNNER
 from hookmill.domain.webhook import Webhook, WebhookState
-from hookmill.presentation.automation import policy_lines
+from hookmill.presentation.automation import policy_lines, schedule_text
 from hookmill.web.dashboard import filter_editor, pages
 from hookmill.web.dashboard.access import managing, viewing
 from hookmill.web.dashboard.application import Page
@@ -25,7 +25,7 @@ RUNS_SHOWN: Final = 20
 
 pages.FLASH_MESSAGES.update(
     {
-        "automation-enabled": "Automation enabled. Matching deliveries start runs.",
+        "automation-enabled": "Automation enabled. Its triggers start runs.",
         "automation-disabled": "Automation disabled. Runs in progress continue.",
         "automation-run": "Run started as a replay of the delivery.",
         "automation-deleted": "Automation deleted. Its runs are kept.",
@@ -56,7 +56,13 @@ def all_automations(context: PageContext, may: MayView) -> Response:
         (automation, selected_webhooks(automation.selected_webhooks(), by_uid), last_runs.get(automation.id))
         for automation in automations
     ]
-    return context.page("automations.html", may=may, rows=rows, webhooks=existing_webhooks(by_uid))
+    return context.page(
+        "automations.html",
+        may=may,
+        rows=rows,
+        webhooks=existing_webhooks(by_uid),
+        next_times=context.management.automations.next_times(may),
+    )
 
 
 def automation_page(context: PageContext, may: MayView) -> Response:
@@ -76,6 +82,7 @@ def _automation_page(context: PageContext, may: MayView, *, status: int = 200, p
             (selected_webhooks(trigger.webhook_ids, by_uid), trigger.event_types, filter_text(trigger))
             for trigger in automation.triggers
         ],
+        schedules=_schedules(context, may, automation),
         warnings=context.management.automations.warnings(may, automation),
         has_runner=automation.runner in context.management.config.runner_names,
         only_leaves_files=automation.runner == PACKAGE_RUNNER,
@@ -84,6 +91,14 @@ def _automation_page(context: PageContext, may: MayView, *, status: int = 200, p
         tested_delivery=_tested_delivery(context, may, automation),
         unfiltered_automations=_unfiltered_automations(context, may, automation),
     )
+
+
+def _schedules(context: PageContext, may: MayView, automation: Automation) -> list[tuple[str, str]]:
+    """The names of the schedules, and their texts."""
+    next_times = context.management.automations.next_times_of(may, automation)
+    return [
+        (schedule.name, schedule_text(schedule, next_times.get(schedule.name))) for schedule in automation.schedules
+    ]
 
 
 def _unfiltered_automations(context: PageContext, may: MayView, automation: Automation) -> list[Automation]:

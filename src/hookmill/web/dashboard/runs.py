@@ -124,7 +124,10 @@ def _run_list(
     if any(typed.values()) or before:
         empty_text = "No runs match."
     else:
-        empty_text = "No runs yet. A delivery starts a run when it matches a trigger of an automation."
+        empty_text = (
+            "No runs yet. A delivery starts a run when it matches a trigger of an automation, and a schedule at its "
+            "times."
+        )
     return RunList(
         runs=newest,
         poll_url=url(*here, "rows", **typed) if not before and not is_wrong else None,

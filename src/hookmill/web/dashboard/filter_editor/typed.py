@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, Final, NoReturn
 
 from hookmill.domain import payload, text
-from hookmill.domain.automation import Trigger, read_event_types, triggers_from_json
+from hookmill.domain.automation import ScheduleTrigger, Trigger, read_event_types, triggers_from_json
 from hookmill.domain.errors import Fault, Invalid
 from hookmill.domain.filters import CompiledFilter, compile_filter, pointer_step
 from hookmill.domain.ids import WebhookUid
@@ -33,6 +33,8 @@ class Reading:
     """The result of parsing: the triggers, or the errors."""
 
     triggers: tuple[Trigger, ...] = ()
+    schedules: tuple[ScheduleTrigger, ...] = ()
+    """Only in a list of triggers."""
     faults: tuple[Fault, ...] = ()
     syntax: Syntax | None = None
     event_fault: str | None = None
@@ -81,7 +83,8 @@ def read_triggers(typed: str) -> Reading:
     if isinstance(source, Reading):
         return source
     try:
-        return Reading(triggers=triggers_from_json(source))
+        triggers = triggers_from_json(source)
+        return Reading(triggers=triggers.deliveries, schedules=triggers.schedules)
     except Invalid as error:
         return Reading(faults=tuple(_in_the_list(fault) for fault in error.faults))
 

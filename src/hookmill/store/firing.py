@@ -1,0 +1,97 @@
+"""Starts the runs of due schedules. Each time fires once, however many workers there are.
+
+A run and the next time of its schedule are stored in one transaction, which locks the schedule's row.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from hookmill.domain.automation import Automation
+from hookmill.domain.ids import AutomationId, RunKey
+from hookmill.domain.run import BySchedule
+from hookmill.domain.schedule import (
+    CLOCK_ERROR_US,
+    LATE_US,
+    CatchUp,
+    Schedule,
+    latest_time,
+    next_time,
+    schedule_from_json,
+)
+from hookmill.store import automations, dialect, runs
+from hookmill.store.database import Row, Transaction
+
+SCHEDULES_MAX: Final = 200
+"""Due schedules in one transaction, so that it stays short."""
+UNREADABLE_RETRY_US: Final = 30_000_000
+"""The time until a schedule that this version can't read is looked at again. Newer versions see it meanwhile."""
+
+
+def fire_due(tx: Transaction, now: int, new_key: Callable[[], RunKey]) -> int:
+    """Start the runs of due schedules, and return how many schedules were due. `now` is in µs since 1970.
+
+    Schedules that other workers have locked are skipped.
+    """
+    rows = tx.all(
+        f"""
+        SELECT automation_id, name, cron, timezone, catch_up, anchor, last_at
+        FROM schedules
+        WHERE next_at IS NOT NULL AND (next_at <= :now OR last_at > :wrong)
+        ORDER BY next_at
+        LIMIT {SCHEDULES_MAX}
+        {dialect.lock_clause(tx, "FOR UPDATE", skip_locked=True)}
+        """,
+        now=now,
+        wrong=now + CLOCK_ERROR_US,
+    )
+    for row in rows:
+        try:
+            schedule = schedule_from_json({key: row[key] for key in ("name", "cron", "timezone", "catch_up")})
+        except Exception:
+            # Whatever is wrong with one schedule must not stop the others.
+            _continue(tx, row, last_at=row["last_at"], next_at=now + UNREADABLE_RETRY_US)
+            continue
+        _fire(tx, row, schedule, now, new_key)
+    return len(rows)
+
+
+def _fire(tx: Transaction, row: Row, schedule: Schedule, now: int, new_key: Callable[[], RunKey]) -> None:
+    automation = automations.live_by_id(tx, AutomationId(row["automation_id"]))
+    if automation is None or not automation.enabled:
+        _continue(tx, row, last_at=row["last_at"], next_at=None)
+        return
+    anchor, last_at = row["anchor"], row["last_at"]
+    if last_at > now + CLOCK_ERROR_US:
+        # The clock was corrected. The schedule would stand still until it reaches `last_at` again.
+        last_at = now
+    elif (scheduled_at := latest_time(schedule, last_at, now, anchor)) is not None:
+        last_at = scheduled_at
+        if schedule.catch_up is CatchUp.ONCE or scheduled_at >= now - LATE_US:
+            _start(tx, automation, schedule, scheduled_at, now, new_key())
+    _continue(tx, row, last_at=last_at, next_at=next_time(schedule, last_at, anchor))
+
+
+def _start(
+    tx: Transaction, automation: Automation, schedule: Schedule, scheduled_at: int, now: int, key: RunKey
+) -> None:
+    runs.add(
+        tx,
+        key,
+        automation=automation,
+        started_by=BySchedule(name=schedule.name, scheduled_at=scheduled_at, timezone=schedule.timezone),
+        now=now,
+    )
+
+
+def _continue(tx: Transaction, row: Row, *, last_at: int, next_at: int | None) -> None:
+    tx.run(
+        """
+        UPDATE schedules
+        SET last_at = :last_at, next_at = :next_at
+        WHERE automation_id = :automation AND name = :name
+        """,
+        automation=row["automation_id"],
+        name=row["name"],
+        last_at=last_at,
+        next_at=next_at,
+    )

@@ -1,0 +1,101 @@
+"""The schedules of automations, and when each is due. `firing` starts their runs."""
+
+from collections.abc import Mapping
+
+from hookmill.domain.automation import Automation
+from hookmill.domain.ids import AutomationId, FactoryId
+from hookmill.domain.schedule import CLOCK_ERROR_US, next_time, resumes_after
+from hookmill.store import dialect
+from hookmill.store.database import Row, Transaction
+from hookmill.store.notifications import notify_workers
+
+NextTimes = Mapping[str, int | None]
+"""The next time of each schedule by its name, in µs since 1970. None: the automation is disabled."""
+
+
+def store(tx: Transaction, automation: Automation, now: int) -> None:
+    """Store the automation's schedules. Those that have not changed continue; times while disabled are not caught up.
+
+    `now` is in µs since 1970.
+    """
+    # Locked, because a worker may be firing one of them: its time must not fire again.
+    rows = tx.all(
+        f"SELECT * FROM schedules WHERE automation_id = :automation {dialect.lock_clause(tx, 'FOR UPDATE')}",
+        automation=automation.id,
+    )
+    stored = {row["name"]: row for row in rows}
+    # Another version may have stored schedules that this one can't read. They stay.
+    kept = {trigger.schedule_name for trigger in automation.unreadable}
+    kept.update(schedule.name for schedule in automation.schedules)
+    for name in stored.keys() - kept:
+        tx.run("DELETE FROM schedules WHERE automation_id = :id AND name = :name", id=automation.id, name=name)
+    for schedule in automation.schedules:
+        before = stored.get(schedule.name)
+        if before is not None and (before["cron"], before["timezone"]) == (schedule.cron, schedule.timezone):
+            anchor = before["anchor"]
+            last_at = _last_considered(before, now) if automation.enabled else before["last_at"]
+        else:
+            anchor = last_at = now
+        tx.run(
+            """
+            INSERT INTO schedules (automation_id, name, cron, timezone, catch_up, anchor, last_at, next_at)
+            VALUES (:automation, :name, :cron, :timezone, :catch_up, :anchor, :last_at, :next_at)
+            ON CONFLICT (automation_id, name) DO UPDATE
+            SET cron = excluded.cron, timezone = excluded.timezone, catch_up = excluded.catch_up,
+                anchor = excluded.anchor, last_at = excluded.last_at, next_at = excluded.next_at
+            """,
+            automation=automation.id,
+            name=schedule.name,
+            cron=schedule.cron,
+            timezone=schedule.timezone,
+            catch_up=schedule.catch_up.value,
+            anchor=anchor,
+            last_at=last_at,
+            next_at=next_time(schedule, last_at, anchor) if automation.enabled else None,
+        )
+    if automation.schedules:
+        notify_workers(tx)
+
+
+def _last_considered(row: Row, now: int) -> int:
+    """The time after which an unchanged schedule continues. It continues now if it was disabled."""
+    return int(row["last_at"]) if row["next_at"] is not None else resumes_after(row["last_at"], now)
+
+
+def delete(tx: Transaction, automation: AutomationId) -> None:
+    tx.run("DELETE FROM schedules WHERE automation_id = :automation", automation=automation)
+
+
+def next_times(tx: Transaction, factory: FactoryId) -> dict[AutomationId, dict[str, int | None]]:
+    """The next times of all schedules of a factory. Automations without schedules are omitted."""
+    rows = tx.all(
+        """
+        SELECT s.automation_id, s.name, s.next_at
+        FROM schedules s JOIN automations a ON a.id = s.automation_id
+        WHERE a.factory_id = :factory
+        """,
+        factory=factory,
+    )
+    times: dict[AutomationId, dict[str, int | None]] = {}
+    for row in rows:
+        times.setdefault(AutomationId(row["automation_id"]), {})[row["name"]] = row["next_at"]
+    return times
+
+
+def next_times_of(tx: Transaction, automation: AutomationId) -> dict[str, int | None]:
+    """The next times of one automation's schedules."""
+    rows = tx.all("SELECT name, next_at FROM schedules WHERE automation_id = :automation", automation=automation)
+    return {row["name"]: row["next_at"] for row in rows}
+
+
+def next_due_at(tx: Transaction, now: int) -> int | None:
+    """When the next schedule is due, in µs since 1970. `now` if one has followed a wrong clock."""
+    row = tx.one(
+        """
+        SELECT (SELECT MIN(next_at) FROM schedules) AS next_at,
+               (SELECT MAX(last_at) FROM schedules WHERE next_at IS NOT NULL) AS last_at
+        """
+    )
+    if row is None or row["next_at"] is None:
+        return None
+    return now if row["last_at"] > now + CLOCK_ERROR_US else int(row["next_at"])

@@ -1,0 +1,198 @@
+"""Workers and schedules: a due time starts one run, which is performed, whatever happens to the workers."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from hookmill.domain.automation import Automation, schedule_trigger
+from hookmill.domain.ids import AutomationId, FactoryId, run_id
+from hookmill.domain.moment import iso
+from hookmill.domain.run import Run, RunState
+from hookmill.runs import engine as engine_module
+from hookmill.runs.engine import Engine, EngineSettings
+from hookmill.runs.runners import CommandRunner, PackageRunner
+from hookmill.store import automations
+from hookmill.store import runs as store
+from tests.runs.backlog import Backlog, Worker
+from tests.runs.worker import microseconds
+from tests.support.counts import count
+from tests.support.waiting import until
+
+MINUTE = 60_000_000
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+FACTORY = FactoryId("fac_one")
+ROUNDS = count(20, usually=4)
+
+
+def scheduled(backlog: Backlog, *, cron: str = "@every 1h", number: int = 0, runner: str = "package") -> AutomationId:
+    """A new automation with this schedule."""
+    backlog.webhook(FACTORY)
+    now = microseconds()
+    automation = Automation(
+        id=AutomationId(f"aut_{number}"),
+        factory_id=FACTORY,
+        name=f"Report {number}",
+        enabled=True,
+        version=1,
+        prompt="Report.",
+        runner=runner,
+        triggers=(),
+        schedules=(schedule_trigger({"name": "often", "cron": cron}),),
+        created_at=now,
+        updated_at=now,
+    )
+    with backlog.database.write() as tx:
+        automations.add(tx, automation)
+    return automation.id
+
+
+def let_time_pass(backlog: Backlog, duration: int) -> None:
+    """Move the stored schedules into the past, as if so much time had passed since."""
+    with backlog.database.write() as tx:
+        tx.run(
+            """
+            UPDATE schedules
+            SET anchor = anchor - :duration, last_at = last_at - :duration, next_at = next_at - :duration
+            """,
+            duration=duration,
+        )
+
+
+def all_runs(backlog: Backlog) -> Sequence[Run]:
+    with backlog.database.read() as tx:
+        return store.oldest_runs(tx, factory=FACTORY)
+
+
+def wait_for_runs(backlog: Backlog, number: int) -> Sequence[Run]:
+    """Wait until so many runs have ended."""
+    until(
+        lambda: len([run for run in all_runs(backlog) if run.state.is_final]) >= number,
+        lambda: f"{number} runs have ended: {backlog.states()}",
+    )
+    return all_runs(backlog)
+
+
+@contextmanager
+def running(backlog: Backlog, clock: Callable[[], int], *, command: str = "true") -> Iterator[Engine]:
+    failures: list[str] = []
+    engine = Engine(
+        backlog.database,
+        EngineSettings(
+            data=backlog.data,
+            runners={"package": PackageRunner(), "command": CommandRunner(argv=("sh", "-c", command))},
+        ),
+        clock,
+        failed=lambda where, error: failures.append(f"{where}: {error!r}"),
+    )
+    engine.launch()
+    try:
+        yield engine
+    finally:
+        engine.shutdown(0)
+    assert failures == []
+
+
+class MovableClock:
+    def __init__(self) -> None:
+        self.offset = 0
+
+    def __call__(self) -> int:
+        return microseconds() + self.offset
+
+
+def test_command_of_a_scheduled_run_gets_the_schedule_and_no_payload(backlog):
+    scheduled(backlog, runner="command")
+    let_time_pass(backlog, HOUR + MINUTE)
+
+    with running(backlog, microseconds, command="env | grep ^HOOKMILL_ | sort; ls"):
+        [run] = wait_for_runs(backlog, 1)
+
+    assert run.state is RunState.SUCCEEDED, run.output_tail
+    assert run.schedule is not None
+    assert run.output_tail is not None
+    lines = run.output_tail.splitlines()
+    variables = dict(line.split("=", 1) for line in lines if "=" in line)
+    assert variables["HOOKMILL_SCHEDULE"] == "often"
+    assert variables["HOOKMILL_SCHEDULED_AT"] == iso(run.schedule.scheduled_at)
+    assert variables["HOOKMILL_RUN_ID"] == run_id(run.id)
+    assert not variables.keys() & {"HOOKMILL_DELIVERY_ID", "HOOKMILL_WEBHOOK", "HOOKMILL_PAYLOAD_FILE"}
+    assert [line for line in lines if "=" not in line] == ["envelope.json", "envelope.txt", "output.log", "prompt.md"]
+    envelope = json.loads((backlog.data / "runs" / run_id(run.id) / "envelope.json").read_text())
+    assert (envelope["schedule"]["name"], envelope["payload"]) == ("often", None)
+
+
+def test_idle_worker_starts_a_run_when_its_time_comes(backlog):
+    clock = MovableClock()
+    with running(backlog, clock):
+        # The worker, which is idle by now, learns of the new schedule.
+        scheduled(backlog)
+        time.sleep(0.3)
+        assert all_runs(backlog) == []
+        clock.offset = HOUR + MINUTE
+
+        [run] = wait_for_runs(backlog, 1)
+
+    assert run.state is RunState.SUCCEEDED
+
+
+def test_run_starts_within_a_second_of_its_time(backlog):
+    with Worker(backlog):
+        scheduled(backlog, cron="@every 1m")
+        let_time_pass(backlog, MINUTE - 1_000_000)
+
+        [run] = wait_for_runs(backlog, 1)
+
+    assert run.schedule is not None
+    assert 0 <= run.created_at - run.schedule.scheduled_at < 1_500_000
+
+
+def test_idle_worker_follows_a_corrected_clock(backlog, monkeypatch):
+    monkeypatch.setattr(engine_module, "TIDY_SECONDS", 0.2)
+    monkeypatch.setattr(engine_module, "RECONSIDER_SECONDS", 0.2)
+    clock = MovableClock()
+    scheduled(backlog)
+    clock.offset = 300 * DAY
+    with running(backlog, clock):
+        wait_for_runs(backlog, 1)
+        clock.offset = 0
+
+        until(lambda: next_due_at(backlog) < microseconds() + DAY, "the schedule continues by the corrected clock")
+
+        clock.offset = HOUR + MINUTE
+        wait_for_runs(backlog, 2)
+
+
+def next_due_at(backlog: Backlog) -> int:
+    with backlog.database.read() as tx:
+        row = tx.one("SELECT MIN(next_at) AS next_at FROM schedules")
+    assert row is not None
+    return int(row["next_at"])
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_each_time_starts_one_run_although_workers_are_killed(sqlite_store, postgres_store, tmp_path, workers):
+    url = sqlite_store if workers == 1 else postgres_store
+    settings: dict[str, Any] = {"dead_after_seconds": 1.5, "attempts_max": 100}
+    with Backlog(url, tmp_path / "data") as backlog:
+        for number in range(10):
+            scheduled(backlog, number=number)
+        started = [Worker(backlog, **settings) for _ in range(workers)]
+        try:
+            for round_number in range(ROUNDS):
+                let_time_pass(backlog, HOUR)
+                # The schedules are due now: the worker dies before, between or after their transactions.
+                time.sleep(0.01 * round_number % 0.1)
+                started.pop(0).kill()
+                started.append(Worker(backlog, **settings))
+                wait_for_runs(backlog, 10 * (round_number + 1))
+        finally:
+            for worker in started:
+                worker.kill()
+        runs = all_runs(backlog)
+    assert len(runs) == 10 * ROUNDS
+    assert {run.state for run in runs} == {RunState.SUCCEEDED}
