@@ -16,11 +16,14 @@ from hookmill.domain.errors import NotFound
 from hookmill.domain.ids import run_id
 from hookmill.maintenance import DiskGuard, Maintenance, retention_time, run_retention
 from hookmill.management import WebhookWithSecret
+from hookmill.runs.package import directory_of
 from hookmill.store.database import open_database, sqlite_url
 from tests.support.loaded import Forked
 from tests.support.stores import migrated_sqlite_file
 from tests.support.waiting import LONG_SECONDS, until
 from tests.support.world import World
+
+SCHEDULE = {"provider": "schedule", "event": "cron_fired", "schedule": {"name": "nightly", "cron": "@daily"}}
 
 
 def test_a_pass_prunes_every_webhook_and_returns_the_number_of_rows(world, tmp_path):
@@ -307,6 +310,36 @@ def test_an_unfinished_run_keeps_all_that_it_needs_however_old_it_is(world, tmp_
     [run] = world.runs(made)
     assert f"dlv_{run.delivery_id.hex()}" == answer.delivery_id
     assert world.management.log.payload(world.may, answer.delivery_id) == b"[1]"
+
+
+def test_runs_without_a_delivery_are_pruned_with_all_that_they_have(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(maintenance, "ROWS_PER_STEP", 3)
+    automations = [
+        world.management.automations.create(world.may, name, prompt="Look.", triggers=[SCHEDULE])
+        for name in ("often", "seldom")
+    ]
+    often, seldom = [], []
+    for _ in range(60):
+        often.append(world.management.automations.run(world.may, automations[0].id, b"[1]"))
+        world.clock.advance(seconds=0.001)
+    for _ in range(3):
+        seldom.append(world.management.automations.run(world.may, automations[1].id))
+    packages = [directory_of(tmp_path, run) for run in (*often, *seldom)]
+    for package in packages:
+        package.mkdir()
+    with world.database.write() as tx:
+        tx.run("UPDATE runs SET state = 'failed', finished_at = 1 WHERE id <> :id", id=often[4].id)
+        tx.run("INSERT INTO failed_attempts (run_id, attempt, started_at, finished_at) SELECT id, 1, 1, 1 FROM runs")
+    world.management.automations.delete(world.may, "often")
+
+    run_retention(world.database, tmp_path, world.clock())
+    assert rows(world, "runs") == 63
+    world.clock.advance(days=8)
+    run_retention(world.database, tmp_path, world.clock())
+
+    # The newest fifty of each automation, and the unfinished run.
+    assert [package.exists() for package in packages] == [number == 4 or number >= 10 for number in range(63)]
+    assert (rows(world, "runs"), rows(world, "failed_attempts"), rows(world, "payloads")) == (54, 54, 51)
 
 
 def test_maintenance_sweeps_repeatedly(world, tmp_path, monkeypatch):

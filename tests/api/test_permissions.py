@@ -55,6 +55,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", f"{FACTORY}/automations/{{automation}}"): Row("viewer"),
     ("PATCH", f"{FACTORY}/automations/{{automation}}"): Row("manager", 200, lambda at: {"prompt": "Something else."}),
     ("DELETE", f"{FACTORY}/automations/{{automation}}"): Row("manager", 204),
+    ("POST", f"{FACTORY}/automations/{{automation}}/runs"): Row("manager", 201),
     ("GET", f"{FACTORY}/deliveries"): Row("viewer"),
     ("GET", f"{FACTORY}/deliveries/{{delivery}}"): Row("viewer"),
     ("GET", f"{FACTORY}/deliveries/{{delivery}}/payload"): Row("viewer"),

@@ -1,10 +1,14 @@
-"""Schedules through the API."""
+"""Schedules, and starting a run by hand, through the API."""
 
 from typing import Any
 
 import pytest
 
+from hookmill.domain.ids import run_key
+from hookmill.domain.limits import BODY_BYTES_MAX
 from hookmill.domain.moment import parse_iso
+from hookmill.domain.permission import Role
+from hookmill.store import runs
 from tests.api.client import PROMPT, Api, Stocked
 
 AUTOMATIONS = "/factories/default/automations"
@@ -19,6 +23,13 @@ def create(api: Api, *triggers: Any, **fields: Any) -> Any:
     return api.post(
         AUTOMATIONS, {"name": "report", "prompt": PROMPT, "triggers": list(triggers or [SCHEDULE]), **fields}
     )
+
+
+def stored_payload(api: Api, run_id: str) -> bytes | None:
+    with api.world.database.read() as tx:
+        run = runs.run_of(tx, run_key(run_id))
+        assert run is not None
+        return runs.payload_of(tx, run)
 
 
 # Schedules
@@ -89,3 +100,96 @@ def test_unusable_triggers_are_refused_at_their_place(api: Api, triggers: list[A
 
     assert refused.status == 422
     assert refused.json["errors"][0]["pointer"] == pointer
+
+
+# Runs by hand
+
+
+def runs_path(created: Any) -> str:
+    return f"{AUTOMATIONS}/{created.json['automation_id']}/runs"
+
+
+def test_a_run_by_hand_names_who_started_it(api: Api):
+    path = runs_path(create(api))
+
+    started = api.post(path, key=api.key("Ada's script", Role.MANAGER, "default"))
+    run = api.get(f"/factories/default/runs/{started.json['run_id']}").json
+    [listed] = api.get("/factories/default/runs").json["items"]
+
+    assert started.status == 201
+    assert started.headers["location"].endswith(f"/api/v1/factories/default/runs/{run['run_id']}")
+    assert (run["state"], run["started_by"], run["person"]) == ("queued", "person", "Ada's script")
+    nothing = ("delivery_id", "webhook_uid", "schedule", "scheduled_at")
+    assert [run[field] for field in nothing] == [None] * 4
+    assert listed["run_id"] == started.json["run_id"]
+    assert stored_payload(api, run["run_id"]) is None
+    [entry] = [
+        each for each in api.get("/factories/default/audit-log").json["items"] if each["action"] == "automation.run"
+    ]
+    assert (entry["subject"]["name"], entry["details"]) == ("report", {"run": run["run_id"]})
+
+
+@pytest.mark.parametrize(
+    "payload",
+    ['{"order": 17,  "n": 1e400}', "[1.0]", '"text"', "false", "0", '{"deep": ' + "[" * 400 + "]" * 400 + "}"],
+)
+def test_a_payload_is_stored_as_its_bytes_in_the_body(api: Api, payload: str):
+    path = runs_path(create(api))
+
+    started = api.ask("POST", path, raw=b'{"payload" : %b }' % payload.encode())
+
+    assert started.status == 201
+    assert stored_payload(api, started.json["run_id"]) == payload.encode()
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"payload": null}'])
+def test_a_run_without_a_payload_has_none(api: Api, body: bytes):
+    path = runs_path(create(api))
+
+    started = api.ask("POST", path, raw=body)
+
+    assert started.status == 201
+    assert stored_payload(api, started.json["run_id"]) is None
+
+
+def test_a_payload_has_the_limit_of_deliveries(api: Api):
+    path = runs_path(create(api))
+    largest = "x" * (BODY_BYTES_MAX - 2)
+
+    accepted = api.post(path, {"payload": largest})
+    refused = api.post(path, {"payload": largest + "x"})
+
+    assert accepted.status == 201
+    assert (refused.status, refused.json["errors"][0]["pointer"]) == (422, "/payload")
+    assert "262,145 bytes" in refused.json["detail"]
+
+
+def test_a_repeated_request_starts_one_run(api: Api):
+    path = runs_path(create(api))
+    key = {"Idempotency-Key": "once"}
+
+    first = api.post(path, {"payload": 1}, headers=key)
+    again = api.post(path, {"payload": 1}, headers=key)
+
+    assert (first.status, again.status, again.body) == (201, 201, first.body)
+    assert len(api.get("/factories/default/runs").json["items"]) == 1
+
+
+def test_a_disabled_automation_is_not_run(api: Api):
+    path = runs_path(create(api, enabled=False))
+
+    refused = api.post(path)
+
+    assert refused.status == 409
+    assert "is disabled. Enable it first." in refused.json["detail"]
+    assert api.get("/factories/default/runs").json["items"] == []
+
+
+def test_the_policy_applies_to_a_run_by_hand(api: Api):
+    path = runs_path(create(api, concurrency={"key": "/pr"}, priority="high"))
+
+    held = [api.post(path, body).json["hold"] for body in (None, {"payload": {"pr": 1}})]
+
+    assert held == ["new", "new"]
+    with api.world.database.read() as tx:
+        assert len({bytes(row["run_key"]) for row in tx.all("SELECT run_key FROM runs")}) == 2

@@ -492,3 +492,40 @@ def test_the_last_schedule_without_a_webhook_stays(log: Log, hookmill: Hookmill)
 )
 def test_unusable_schedules_are_refused(log: Log, hookmill: Hookmill, options: list[str], said: str, ends: int):
     assert said in hookmill("automation", "create", "report", "--prompt", "x", *options, ends=ends).err
+
+
+# Runs by hand
+
+
+def test_a_run_by_hand_is_queued_and_shown(log: Log, hookmill: Hookmill):
+    scheduled(hookmill, "--schedule", "a=@daily")
+
+    printed = hookmill("automation", "run", "report").out
+    [run] = hookmill("run", "list", "--json").json["runs"]
+
+    assert printed.startswith(f"Run {run['run_id']} of report is queued. To see its state: ")
+    assert (run["started_by"], run["delivery_id"], run["webhook_uid"]) == ("person", None, None)
+    assert f"Started by  {run['person']}, by hand\n" in hookmill("run", "show", run["run_id"]).out
+    assert "report (by hand)" in hookmill("run", "list").out
+    assert json.loads(hookmill("run", "export").out)["run_id"] == run["run_id"]
+
+
+def test_a_run_by_hand_takes_a_payload_from_a_file_or_a_pipe(
+    log: Log, hookmill: Hookmill, tmp_path: Path, data_dir: Path
+):
+    scheduled(hookmill, "--schedule", "a=@daily")
+    (tmp_path / "order.json").write_bytes(b'{"n":  1.0}\n')
+
+    hookmill("automation", "run", "report", "--payload", "order.json", "--json")
+    hookmill("automation", "run", "report", "--payload", "-", stdin=b"[1]")
+    refused = hookmill("automation", "run", "report", "--payload", "-", stdin=b"{", ends=1)
+
+    with closing(sqlite3.connect(data_dir / "hookmill.db")) as database:
+        assert {body for (body,) in database.execute("SELECT body FROM payloads")} == {b'{"n":  1.0}\n', b"[1]"}
+    assert refused.err.startswith("The payload is not JSON")
+
+
+def test_a_disabled_automation_is_not_run(log: Log, hookmill: Hookmill):
+    scheduled(hookmill, "--schedule", "a=@daily", "--disabled")
+
+    assert "is disabled. Enable it first." in hookmill("automation", "run", "report", ends=1).err

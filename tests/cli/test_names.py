@@ -50,6 +50,7 @@ def test_every_command_prints_json_with_names_in_snake_case(
     prints("automation show", "filtered")
     prints("automation change", "filtered", "--prompt", "Look twice.")
     prints("automation change", "filtered", "--schedule", "nightly=@daily")
+    prints("automation run", "filtered")
     prints("automation disable", "filtered")
     prints("automation enable", "filtered")
     prints("delivery list")

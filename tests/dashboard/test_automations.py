@@ -907,6 +907,35 @@ def test_a_list_of_triggers_contains_the_schedules(page: Page, installation: Ins
     installation.management.automations.delete(installation.may, key)
 
 
+# Runs by hand
+
+
+def test_a_run_is_started_by_hand_after_a_confirmation(page: Page, installation: Installation):
+    key = automation(installation, "By hand", webhook(installation, "of a run by hand").webhook.uid)
+    page.goto(installation.at(f"/f/default/automations/{key}"))
+    page.get_by_role("link", name="Run now…").click()
+    page.get_by_label("Payload").fill('{"n": ')
+    page.get_by_role("button", name="Run now").click()
+    expect(page.get_by_text("The payload is not JSON")).to_be_visible()
+    page.get_by_label("Payload").fill('{"n": 1}')
+    page.get_by_role("button", name="Run now").click()
+
+    expect(page.get_by_role("status").filter(has_text="Run started.")).to_be_visible()
+    expect(page.get_by_text("ada@example.com, by hand")).to_be_visible()
+    [run] = runs_of(installation, "By hand")
+    assert (run.person, run.has_payload) == ("ada@example.com", True)
+    page.goto(installation.at("/f/default/runs"))
+    expect(page.get_by_role("row", name="By hand").first).to_contain_text("ada@example.com by hand")
+    page.goto(installation.at(f"/f/default/automations/{key}"))
+    expect(page.get_by_role("row", name="ada@example.com by hand")).to_be_visible()
+    installation.management.automations.set_enabled(installation.may, key, False)
+    page.goto(installation.at(f"/f/default/automations/{key}/run"))
+    page.get_by_role("button", name="Run now").click()
+    expect(page.get_by_text("is disabled. Enable it first.")).to_be_visible()
+    expect(page.get_by_role("link", name="Run now…")).to_have_count(0)
+    installation.management.automations.delete(installation.may, key)
+
+
 def let_an_hour_pass(installation: Installation) -> None:
     """Move the stored schedules an hour into the past."""
     with closing(sqlite3.connect(installation.service.data_dir / "hookmill.db", timeout=10)) as database, database:
@@ -932,4 +961,5 @@ def test_a_scheduled_run_names_its_schedule(page: Page, installation: Installati
     check_accessibility("run-of-schedule", f"/f/default/runs/{run_id(runs[0].id)}")
     check_accessibility("automation-scheduled", f"/f/default/automations/{made.id}")
     check_accessibility("automation-scheduled-editor", f"/f/default/automations/{made.id}/edit")
+    check_accessibility("automation-run", f"/f/default/automations/{made.id}/run")
     installation.management.automations.delete(installation.may, made.id)

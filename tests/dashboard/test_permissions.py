@@ -65,6 +65,8 @@ ROLES: Final[dict[str, tuple[str, ...]]] = {
         "POST /f/{factory}/automations/new",
         "GET /f/{factory}/automations/{automation}/edit",
         "POST /f/{factory}/automations/{automation}/edit",
+        "GET /f/{factory}/automations/{automation}/run",
+        "POST /f/{factory}/automations/{automation}/run",
         "POST /f/{factory}/automations/{automation}/runs",
         "POST /f/{factory}/automations/{automation}/enable",
         "POST /f/{factory}/automations/{automation}/disable",

@@ -105,6 +105,7 @@ BODIES: Final[Mapping[str, list[dict[str, Any]]]] = {
         }
     ],
     "cancel_runs": [{"automation": "reader of default", "webhook": "{uid}", "state": "running"}, {"all": False}],
+    "run_automation": [{"payload": {"n": [1]}}],
     "replay_delivery": [{"automation": "reader of default"}],
     "test_filter": [{"delivery_id": "{delivery}", "filter": _FILTER, "event": ["push"], "webhook_ids": ["{uid}"]}],
     "backtest_filter": [

@@ -136,7 +136,10 @@ def test_pages_of_runs_are_what_a_reader_of_all_runs_would_pick(shelf: Shelf):
     states = list(RunState)
     for number in range(60):
         automation = seldom if number % 7 == 3 else often
-        shelf.admit(shelf.plan(webhooks[number % 2], at=number - 100, runs=[shelf.run(automation)]))
+        if number % 3 == 2:
+            shelf.management.automations.run(shelf.may, automation)
+        else:
+            shelf.admit(shelf.plan(webhooks[number % 2], at=number - 100, runs=[shelf.run(automation)]))
         shelf.clock.advance(seconds=0.001)
     with shelf.database.write() as tx:
         rows = tx.all("SELECT id, webhook_no, automation_id FROM runs ORDER BY id DESC")

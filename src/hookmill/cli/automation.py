@@ -25,7 +25,8 @@ from hookmill.cli.output import (
 from hookmill.cli.session import factory_session
 from hookmill.domain.automation import TRIGGER_EVENT, TRIGGER_PROVIDER, Automation, Trigger, schedule_trigger
 from hookmill.domain.errors import Conflict, NotFound
-from hookmill.domain.ids import WebhookUid
+from hookmill.domain.ids import WebhookUid, run_id
+from hookmill.domain.limits import BODY_BYTES_MAX
 from hookmill.domain.run_policy import NO_POLICY, Priority, RunPolicy, WhenBusy
 from hookmill.domain.schedule import CatchUp
 from hookmill.domain.text import shown, shown_lines
@@ -37,6 +38,7 @@ from hookmill.presentation.automation import (
     schedule_text,
     state_text,
 )
+from hookmill.presentation.run import RunView
 from hookmill.presentation.view import plain
 
 if TYPE_CHECKING:
@@ -454,6 +456,27 @@ def delete(
         print_json(plain(AutomationView.of(automation, (), {})) | {"enabled": False, "deleted": True})
         return
     print_line(f"Automation {shown(automation.name)} ({automation.id}) is deleted. It no longer starts runs.")
+
+
+@commands.command("run")
+def run_automation(
+    name: AutomationArgument,
+    payload: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A file with the run's payload, which is JSON; - for standard input."),
+    ] = None,
+    factory: options.FactoryName = "default",
+    json: options.AsJson = False,
+) -> None:
+    """Start a run now, without a delivery."""
+    body = inputs.read_bytes(payload, "The payload", BODY_BYTES_MAX) if payload is not None else None
+    with factory_session(factory) as session:
+        run = session.management.automations.run(session.may, name, body)
+    if json:
+        print_json(RunView.of(run))
+        return
+    show_command = command_line(f"run show {run_id(run.id)}", factory)
+    print_line(f"Run {run_id(run.id)} of {shown(run.automation_name)} is queued. To see its state: {show_command}")
 
 
 def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:

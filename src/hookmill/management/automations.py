@@ -1,9 +1,11 @@
 """Operations on automations. A change takes effect in every process before the call returns."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hookmill.domain import ids
 from hookmill.domain.automation import (
     PROMPT_CHARACTERS_MAX,
     Automation,
@@ -12,16 +14,18 @@ from hookmill.domain.automation import (
     triggers_from_json,
 )
 from hookmill.domain.errors import Conflict, Invalid, LimitReached
-from hookmill.domain.ids import AutomationId, WebhookUid
-from hookmill.domain.limits import AUTOMATIONS_PER_FACTORY
+from hookmill.domain.ids import AutomationId, RunKey, WebhookUid
+from hookmill.domain.limits import AUTOMATIONS_PER_FACTORY, BODY_BYTES_MAX
 from hookmill.domain.name import usable_name
+from hookmill.domain.payload import NotJson, Parsed, parse
 from hookmill.domain.permission import MayManage, MayView
+from hookmill.domain.run import ByPerson, Run
 from hookmill.domain.run_policy import changed_policy, policy_from_json
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management import compatibility
 from hookmill.management.installation import Installation, random_name
-from hookmill.management.lookup import automation_named
-from hookmill.store import automations, schedules, webhooks
+from hookmill.management.lookup import automation_named, run_of
+from hookmill.store import automations, runs, schedules, webhooks
 from hookmill.store.database import Transaction
 from hookmill.store.schedules import NextTimes
 
@@ -145,6 +149,29 @@ class Automations:
             change.record("delete", "automation", automation.id, automation.name)
         return automation
 
+    def run(self, may: MayManage, id_or_name: str, body: bytes | None = None) -> Run:
+        """Start a run without a delivery. `body` is its payload, as JSON.
+
+        Raises `Invalid` if the body is too large or not JSON, and `Conflict` if the automation is disabled.
+        """
+        payload = _usable_payload(body) if body is not None else None
+        with self._installation.changing(may) as change:
+            automation = automation_named(change.tx, may, id_or_name)
+            if not automation.enabled:
+                raise Conflict(f"Automation {automation.name!r} is disabled. Enable it first. Nothing was started.")
+            key = RunKey(ids.time_ordered_key(change.now, os.urandom(8)))
+            runs.add(
+                change.tx,
+                key,
+                automation=automation,
+                started_by=ByPerson(name=may.actor.name),
+                now=change.now,
+                payload=payload,
+                body=body,
+            )
+            change.record("run", "automation", automation.id, automation.name, run=ids.run_id(key))
+            return run_of(change.tx, may, ids.run_id(key))
+
     def next_times(self, may: MayView) -> Mapping[AutomationId, NextTimes]:
         """The next time of each schedule of all automations. Automations without schedules are omitted."""
         with self._installation.reading() as tx:
@@ -189,6 +216,18 @@ class Automations:
 
 def _triggers_of(automation: Automation) -> Triggers:
     return Triggers(deliveries=automation.triggers, schedules=automation.schedules, unreadable=automation.unreadable)
+
+
+def _usable_payload(body: bytes) -> Parsed:
+    if len(body) > BODY_BYTES_MAX:
+        raise Invalid(
+            f"The payload has {len(body):,} bytes. The limit is {BODY_BYTES_MAX:,}, as for deliveries.",
+            pointer="/payload",
+        )
+    parsed = parse(body)
+    if isinstance(parsed, NotJson):
+        raise Invalid(f"The payload is not JSON: {parsed.reason}.", pointer="/payload")
+    return parsed
 
 
 def _refuse_taken_name(tx: Transaction, may: MayManage, name: str) -> None:

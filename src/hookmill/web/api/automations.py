@@ -2,16 +2,19 @@
 
 from typing import Final
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from hookmill.domain.automation import Automation
+from hookmill.domain.ids import run_id
 from hookmill.domain.permission import MayView
 from hookmill.domain.run_policy import FIELDS as POLICY_FIELDS
 from hookmill.management import Management
 from hookmill.presentation.automation import AutomationInListView, AutomationView
+from hookmill.presentation.run import RunView
 from hookmill.presentation.view import ExactView
-from hookmill.web.api.access import ManagementDependency, ManagerAccess, ViewerAccess
-from hookmill.web.api.bodies import AutomationChanges, AutomationCreation
+from hookmill.web.api.access import ManagementDependency, ManagerAccess, ViewerAccess, context_of
+from hookmill.web.api.bodies import AutomationChanges, AutomationCreation, RunRequest
+from hookmill.web.api.body import field_bytes
 from hookmill.web.api.expensive import expensive
 from hookmill.web.api.fields import PAGE_SIZE, AutomationInPath, Cursor, Limit
 from hookmill.web.api.idempotency import Idempotency
@@ -144,6 +147,32 @@ def delete_automation(
         _check_precondition(automation, permission, management, if_match)
         management.automations.delete(permission, automation)
     return Response(status_code=204)
+
+
+@routes.post(
+    "/{automation}/runs",
+    operation_id="run_automation",
+    summary="Run an automation",
+    response_model=RunView,
+    status_code=201,
+)
+def run_automation(
+    automation: AutomationInPath,
+    permission: ManagerAccess,
+    management: ManagementDependency,
+    request: Request,
+    idempotency: Idempotency,
+    body: RunRequest | None = None,
+) -> Response:
+    """Starts a run by hand, without a delivery. A payload is stored as its bytes in the body."""
+    payload = field_bytes(context_of(request).body, "payload") if body is not None else None
+
+    def run() -> Response:
+        started = management.automations.run(permission, automation, payload)
+        location = api_path("factories", permission.factory.name, "runs", run_id(started.id))
+        return json_response(RunView.of(started), 201, location=location)
+
+    return idempotency.respond(permission, run)
 
 
 def _view(management: Management, permission: MayView, automation: Automation) -> AutomationView:

@@ -209,6 +209,15 @@ class AutomationChanges(Changes):
     pause_after_failures: Failures | None = Field(default_factory=_unset, description=_PAUSE)
 
 
+class RunRequest(RequestBody):
+    model_config = _example({"payload": {"order": 17}})
+
+    payload: Any = Field(
+        default=None,
+        description="The run's payload: any JSON value but null, at most 262,144 bytes. If omitted, it has none.",
+    )
+
+
 class ReplayRequest(RequestBody):
     model_config = _example({"automation": "triage"})
 

@@ -7,6 +7,7 @@ from email.message import Message
 from itertools import islice
 from typing import Any, Final
 
+import msgspec
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
@@ -17,8 +18,8 @@ from hookmill.web.delivery_body import BODY_SECONDS
 
 BYTES_MAX: Final = 65_536
 LARGE_BYTES_MAX: Final = 1_048_576
-"""The limit for bodies with a prompt, triggers or a filter."""
-_LARGE_FIELDS: Final = {"prompt", "triggers", "filter"}
+"""The limit for bodies with a prompt, triggers, a filter or a payload."""
+_LARGE_FIELDS: Final = {"prompt", "triggers", "filter", "payload"}
 FIELDS_MAX: Final = 64
 """The maximum number of fields in a body. Each unknown field is a separate error; no operation has half as many."""
 _CLOSE_HEADERS: Final = {"Connection": "close"}
@@ -66,6 +67,12 @@ def parse_json(body: bytes) -> Any:
     if _UNSTORABLE_ESCAPE.search(body) is not None:
         _check_strings(value)
     return value
+
+
+def field_bytes(body: bytes, name: str) -> bytes | None:
+    """The bytes of one field's value as they were sent; None if it is missing or null. The body is a JSON object."""
+    value = msgspec.json.decode(body, type=dict[str, msgspec.Raw]).get(name) if body else None
+    return bytes(value) if value is not None and bytes(value) != b"null" else None
 
 
 # JSON in UTF-8 can contain these characters only as escapes.

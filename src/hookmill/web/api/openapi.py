@@ -180,6 +180,7 @@ _WITH_LOCATION: Final = {
     "create_webhook",
     "create_secret",
     "create_automation",
+    "run_automation",
     "add_member",
 }
 _WITH_ETAG: Final = {

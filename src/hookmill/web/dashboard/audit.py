@@ -26,6 +26,7 @@ WORDS: Final = {
     "automation.disable": "disabled automation",
     "automation.enable": "enabled automation",
     "automation.pause": "paused automation",
+    "automation.run": "started a run of",
     "delivery.replay": "replayed a delivery of",
     "factory.cancel_runs": "cancelled runs in factory",
     "factory.create": "created factory",

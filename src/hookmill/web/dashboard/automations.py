@@ -1,4 +1,4 @@
-"""The pages of automations: the list, one automation, enabling, disabling and deleting."""
+"""The pages of automations: the list, one automation, starting a run, enabling, disabling and deleting."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from hookmill.domain.automation import Automation, Trigger
 from hookmill.domain.delivery import Delivery
-from hookmill.domain.errors import Conflict
+from hookmill.domain.errors import Conflict, Invalid
 from hookmill.domain.ids import WebhookUid, run_id
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import PACKAGE_RUNNER
@@ -28,6 +28,7 @@ pages.FLASH_MESSAGES.update(
         "automation-enabled": "Automation enabled. Its triggers start runs.",
         "automation-disabled": "Automation disabled. Runs in progress continue.",
         "automation-run": "Run started as a replay of the delivery.",
+        "automation-run-now": "Run started.",
         "automation-deleted": "Automation deleted. Its runs are kept.",
     }
 )
@@ -152,6 +153,36 @@ def replay(context: PageContext, may: MayManage) -> Response:
     return context.redirect("f", may.factory.name, "runs", run_id(run.id), flash="automation-run")
 
 
+# Starting a run by hand
+
+
+def confirm_run(context: PageContext, may: MayManage) -> Response:
+    return _run_form(context, may)
+
+
+def _run_form(context: PageContext, may: MayManage, *, status: int = 200, problem: str = "") -> Response:
+    return context.page(
+        "automation-run.html",
+        status=status,
+        may=may,
+        automation=context.management.automations.get(may, context.parameters["automation"]),
+        payload=context.form["payload"],
+        problem=problem,
+    )
+
+
+def run_now(context: PageContext, may: MayManage) -> Response:
+    typed = context.form["payload"]
+    body = typed.encode("utf-8", "surrogatepass") if typed.strip() else None
+    try:
+        run = context.management.automations.run(may, context.parameters["automation"], body)
+    except Invalid as error:
+        return _run_form(context, may, status=422, problem=str(error))
+    except Conflict as error:
+        return _automation_page(context, may, status=409, problem=error.reason)
+    return context.redirect("f", may.factory.name, "runs", run_id(run.id), flash="automation-run-now")
+
+
 # Enabling, disabling and deleting
 
 
@@ -222,6 +253,8 @@ PAGES: Final = (
     Page("GET", _ONE, automation_page, viewing),
     Page("GET", f"{_ONE}/runs", runs, viewing, is_background=True),
     Page("POST", f"{_ONE}/runs", replay, managing),
+    Page("GET", f"{_ONE}/run", confirm_run, managing),
+    Page("POST", f"{_ONE}/run", run_now, managing),
     Page("POST", f"{_ONE}/enable", enable, managing),
     Page("POST", f"{_ONE}/disable", disable, managing),
     Page("GET", f"{_ONE}/delete", confirm_deletion, managing),

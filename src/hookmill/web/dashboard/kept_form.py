@@ -40,6 +40,7 @@ ACTS: Final = {
     "/f/{factory}/automations/{automation}/enable": "Enable an automation",
     "/f/{factory}/automations/{automation}/disable": "Disable an automation",
     "/f/{factory}/automations/{automation}/delete": "Delete an automation",
+    "/f/{factory}/automations/{automation}/run": "Start a run of an automation",
     "/f/{factory}/automations/{automation}/runs": "Replay a delivery for an automation",
     "/f/{factory}/runs/{run}/cancel": "Cancel a run",
     "/f/{factory}/secrets": "Create a team secret",
