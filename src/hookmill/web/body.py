@@ -1,4 +1,4 @@
-"""Reading a request's body completely, up to a size. The API and the dashboard use `BodyReader`."""
+"""Reads a request's body completely, up to a size. The API and the dashboard use `BodyReader`."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class BodyTooLarge(Exception):
 
 
 class BodyTooSlow(Exception):
-    """The body was not complete in time, or was evicted in favour of newer ones."""
+    """The body was not complete in time, or was evicted in favour of newer bodies."""
 
 
 class BodyCutShort(Exception):
@@ -26,7 +26,10 @@ class BodyCutShort(Exception):
 
 
 def length_from(declared: bytes, bytes_max: int) -> int:
-    """The length that `Content-Length` declares, in bytes. Raises `BodyTooLarge` above `bytes_max`, `BodyCutShort`."""
+    """The length that `Content-Length` declares, in bytes. Raises `BodyTooLarge` above `bytes_max`.
+
+    Raises `BodyCutShort` if the header has no number.
+    """
     if not declared.isdigit():
         raise BodyCutShort
     length = int(declared) if len(declared) <= _LENGTH_DIGITS_MAX else 10**_LENGTH_DIGITS_MAX
@@ -38,7 +41,7 @@ def length_from(declared: bytes, bytes_max: int) -> int:
 async def read_body(
     receive: Receive, length: int | None, bytes_max: int, report_size: Callable[[int], None] | None = None
 ) -> bytes:
-    """The complete body: `length` bytes, or at most `bytes_max` if it is chunked (None).
+    """The complete body: `length` bytes, or at most `bytes_max` if `length` is None (the body is chunked).
 
     While the body is incomplete, each part calls `report_size` with the size so far. Raises `BodyTooLarge`
     and `BodyCutShort`.
@@ -72,8 +75,8 @@ async def read_body(
 class BodyReader:
     """Reads bodies for one event loop, at most `bodies_max` concurrently.
 
-    One more evicts the oldest body. A complete form arrives within milliseconds, so any number of slow clients can't
-    exclude others, and they hold little memory.
+    A further body evicts the oldest one. A complete form arrives within milliseconds, so any number of slow clients
+    can't exclude others, and they hold little memory.
     """
 
     def __init__(self, bodies_max: int, *, grace_seconds: float = 0) -> None:

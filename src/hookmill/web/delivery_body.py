@@ -1,4 +1,4 @@
-"""Reading the bodies of deliveries. All of them share one timer, which is cheaper than one for each."""
+"""Reads the bodies of deliveries. All bodies share one timer, which is cheaper than a timer for each."""
 
 import asyncio
 from typing import Any, Final
@@ -13,7 +13,7 @@ BODY_SECONDS: Final = 30.0
 """The time limit of a body, from its first byte to its last."""
 CHECK_SECONDS: Final = 1.0
 UNFINISHED_BYTES_MAX: Final = 256 * 1024 * 1024
-"""The memory of one process for incomplete bodies. Unauthenticated clients can send those to signed webhooks."""
+"""The memory of one process for incomplete bodies. Unauthenticated clients can send such bodies to signed webhooks."""
 
 _LOGGED_SIZE_MAX: Final = 2**31 - 1
 """The largest size that the log's column can hold."""
@@ -22,7 +22,7 @@ _BodyTask = asyncio.Task[Any] | None
 
 
 class BodyEvicted(Exception):
-    """The body was evicted, because the incomplete bodies together exceeded their memory."""
+    """The body was evicted, because the incomplete bodies together exceeded `UNFINISHED_BYTES_MAX`."""
 
 
 class DeliveryBodies:

@@ -11,8 +11,8 @@ Header = tuple[bytes, bytes]
 class ErrorResponse:
     """An error response.
 
-    `closes` closes the connection: the bytes that follow can't be trusted, or the client is unauthenticated and could
-    send requests without end, use memory and never read a response.
+    If `closes`, the connection is closed: the bytes that follow can't be trusted, or the client is unauthenticated and
+    could send requests without end, use memory and never read a response.
     """
 
     status: int

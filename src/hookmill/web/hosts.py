@@ -1,4 +1,4 @@
-"""Which Host a request to the dashboard or the API may name.
+"""Decides which Host a request to the dashboard or the API may name.
 
 This prevents DNS rebinding: an attacker's domain resolves to this service's address, so that the attacker's pages have
 the same origin as the service. Such a domain is registered, so it has a dot and is no IP address.

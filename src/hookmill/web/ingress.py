@@ -48,7 +48,7 @@ class IngressEndpoint:
         self._bodies = DeliveryBodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        attempt = _attempt(scope, self._now_us())
+        attempt = _read_attempt(scope, self._now_us())
         if isinstance(attempt, ErrorResponse):
             await send_error(send, attempt)
             return
@@ -109,7 +109,7 @@ _REJECTIONS: Final = {
 }
 
 
-def _attempt(scope: Scope, now_us: int) -> Attempt | ErrorResponse:
+def _read_attempt(scope: Scope, now_us: int) -> Attempt | ErrorResponse:
     """The request as an attempt, or an error response for its framing, path or method. Does not use the database."""
     pairs: list[tuple[bytes, bytes]] = scope["headers"]
     headers = dict(pairs)

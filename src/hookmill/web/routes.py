@@ -25,7 +25,7 @@ _OK: Final = b"ok\n"
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 REPORT_SECONDS: Final = 10.0
-"""The least time between two log entries about an application that can't be built."""
+"""The minimum time between two log entries about an application that can't be built."""
 
 
 class Routes:
@@ -42,18 +42,19 @@ class Routes:
         self,
         ingress: IngressEndpoint,
         is_ready: Callable[[], bool],
-        api: Callable[[], Application] | None = None,
-        dashboard: Callable[[], Application] | None = None,
+        build_api: Callable[[], Application] | None = None,
+        build_dashboard: Callable[[], Application] | None = None,
         *,
         public_url: str,
         management_requests_max: int = MANAGEMENT_REQUESTS_MAX,
         report_failure: ReportFailure = lambda _where, _error: None,
     ) -> None:
-        """`api` and `dashboard` build these applications, each in a thread, at the application's first request.
+        """`build_api` and `build_dashboard` are called in a thread, at the first request to the application.
 
-        `report_failure` is called if one can't be built. Both applications accept only the host of `public_url`, which
-        is the setting `base_url` or its default; see `hosts`. `management_requests_max` limits their requests in
-        progress, including live pages. The other connections remain free for deliveries.
+        `report_failure` is called if an application can't be built. Both applications accept the host of `public_url`
+        (the setting `base_url` or its default), IP addresses, and names without a dot; see `hosts`.
+        `management_requests_max` limits their requests in progress, including live pages. The other connections remain
+        free for deliveries.
         """
         self._ingress = ingress
         self._is_ready = is_ready
@@ -62,8 +63,10 @@ class Routes:
         # Requests without credentials have slots of their own, so they can't exclude members and keys.
         self._limiter_with_credentials = _RequestLimiter(management_requests_max // 2)
         self._limiter_without_credentials = _RequestLimiter(management_requests_max // 2)
-        self._api = _LazyApplication("api", api, report_failure) if api is not None else None
-        self._dashboard = _LazyApplication("dashboard", dashboard, report_failure) if dashboard is not None else None
+        self._api = _LazyApplication("api", build_api, report_failure) if build_api is not None else None
+        self._dashboard = (
+            _LazyApplication("dashboard", build_dashboard, report_failure) if build_dashboard is not None else None
+        )
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["raw_path"].startswith(PREFIX):
@@ -77,8 +80,8 @@ class Routes:
         elif raw_path == b"/healthz":
             await _send_text(send, 200, _OK)
         elif raw_path == b"/readyz":
-            ready = await self._check_readiness()
-            await _send_text(send, 200 if ready else 503, _OK if ready else b"not ready\n")
+            is_ready = await self._check_readiness()
+            await _send_text(send, 200 if is_ready else 503, _OK if is_ready else b"not ready\n")
         elif (application := self._application_at(raw_path)) is None:
             await send_error(send, errors.NOT_FOUND)
         elif not self._own_hosts.includes(scope["headers"]):
@@ -116,7 +119,7 @@ class Routes:
 class _RequestLimiter:
     """Limits the requests in progress.
 
-    At most a quarter of that number may also wait for a slot: waiting requests hold connections.
+    At most a quarter of that number may also wait for a slot, because waiting requests hold connections.
     """
 
     def __init__(self, requests_max: int) -> None:
@@ -146,9 +149,9 @@ def _is_dashboard_path(path: bytes) -> bool:
 
 
 class _LazyApplication:
-    """An application that is built at its first request: this takes long, and many services never need it.
+    """An application that is built at its first request: building takes long, and many services never need it.
 
-    If that fails, the request gets 503, and the next one tries again.
+    If building fails, the request gets 503, and the next request tries again.
     """
 
     def __init__(self, name: str, build: Callable[[], Application], report_failure: ReportFailure) -> None:
@@ -157,18 +160,18 @@ class _LazyApplication:
         self._report_failure = report_failure
         self._reported_at = -math.inf
         self._application: Application | None = None
-        self._building: asyncio.Task[Application] | None = None
+        self._build_task: asyncio.Task[Application] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._application is None:
             # Requests that arrive meanwhile wait for the same task, and fail with it.
-            building = self._building = self._building or asyncio.create_task(asyncio.to_thread(self._build))
+            build_task = self._build_task = self._build_task or asyncio.create_task(asyncio.to_thread(self._build))
             try:
-                self._application = await asyncio.shield(building)
+                self._application = await asyncio.shield(build_task)
             except Exception as error:
                 # Only the first of the waiting requests resets and reports.
-                if self._building is building:
-                    self._building = None
+                if self._build_task is build_task:
+                    self._build_task = None
                     self._report(error)
                 await send_error(send, errors.APPLICATION_UNAVAILABLE)
                 return
