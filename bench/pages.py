@@ -171,7 +171,7 @@ def _asked(running: Service, times: int) -> Iterator[tuple[str, list[float]]]:
     assert running.settings is not None
     store = app.open_store(running.settings)
     try:
-        management = app.management(running.settings, store)
+        management = app.build_management(running.settings, store)
         link = management.sessions.first_link()
         assert link is not None
         session = management.sessions.accept_link(

@@ -179,7 +179,7 @@ def _create(settings: Settings, count: int) -> list[Target]:
     """Webhooks straight into the store: through the operations, thousands would take minutes."""
     store = app.open_store(settings, create=True)
     try:
-        team, _ = app.management(settings, store).factories.set_up()
+        team, _ = app.build_management(settings, store).factories.set_up()
         targets: list[Target] = []
         with store.database.write() as tx:
             for number in range(math.ceil(count / WEBHOOKS_PER_FACTORY)):

@@ -214,7 +214,7 @@ def log(data_dir: Path, migrated_sqlite: Path) -> Log:
     shutil.copy(migrated_sqlite, data_dir / "hookmill.db")
     settings = read_settings()
     store = app.open_store(settings, create=True)
-    app.management(settings, store).factories.set_up()
+    app.build_management(settings, store).factories.set_up()
     store.close()
     return Log(data_dir / "hookmill.db")
 

@@ -22,7 +22,7 @@ def files(tmp_path: Path, log: Log) -> Wrote:
     """Writes definitions into the folder `ops`. The secret `TOKEN` is there, and a factory without webhooks."""
     settings = read_settings()
     store = app.open_store(settings)
-    management = app.management(settings, store)
+    management = app.build_management(settings, store)
     management.secrets.create(management.access.operator("default"), "TOKEN", "the-token")
     store.close()
     write(tmp_path / "ops", {})

@@ -172,7 +172,7 @@ def test_on_postgresql_a_new_key_is_made_only_when_nobody_can_miss_it(
     monkeypatch.setenv("HOOKMILL_DATABASE_URL", postgres_store)
     settings = read_settings()
     store = app.open_store(settings, create=True)
-    app.management(settings, store).factories.set_up()
+    app.build_management(settings, store).factories.set_up()
     store.close()
 
     for answer in (b"", b"n\n"):

@@ -114,7 +114,7 @@ def test_a_link_lets_them_choose_a_password_once(ada: Any, hookmill: Hookmill):
     assert first.rpartition("/")[2] != url.rpartition("/")[2]
     settings = read_settings()
     with closing(app.open_store(settings)) as store:
-        sessions = app.management(settings, store).sessions
+        sessions = app.build_management(settings, store).sessions
         assert sessions.link_target(url.rpartition("/")[2]).email == "ada@example.com"
         with pytest.raises(NotFound):
             sessions.link_target(first.rpartition("/")[2])

@@ -25,7 +25,8 @@ HOST = "hooks.test"
 class Dashboard:
     """The whole service in this process, with the dashboard in it."""
 
-    def __init__(self, world: World, *, is_https: bool = False, facts: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, world: World, *, is_https: bool = False, **process: Any) -> None:
+        """`process` has the arguments of `build` about the process: `settings`, `packages` and `has_room`."""
         self.world = world
         self.management = world.management
         self.is_https = is_https
@@ -39,7 +40,7 @@ class Dashboard:
                 now_us=world.clock,
                 report_failure=lambda where, error: self.unforeseen.append((where, error)),
                 is_https=is_https,
-                facts=facts,
+                **process,
             )
 
         self.make = make

@@ -26,7 +26,7 @@ def installation_with_runners(data_dir: Path, runners: Mapping[str, Sequence[str
     with serving(data_dir) as service:
         settings = service.read_settings().model_copy(update={"runners": dict.fromkeys(runners)})
         store = app.open_store(settings)
-        management = app.management(settings, store)
+        management = app.build_management(settings, store)
         link = management.sessions.first_link()
         assert link is not None
         management.sessions.accept_link(

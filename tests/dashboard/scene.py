@@ -24,7 +24,7 @@ class Scene:
 
     def __init__(self, world: World) -> None:
         packages = Path(world.url.removeprefix("sqlite:///")).parent / "runs"
-        self.dashboard = Dashboard(world, facts={"packages": packages})
+        self.dashboard = Dashboard(world, packages=packages)
         management = self.dashboard.management
         self.may: MayManage = world.may
         self.shown_once: dict[str, str] = {}

@@ -148,7 +148,7 @@ def test_what_loses_events_stands_first(dashboard: Dashboard, manager: Visitor):
 
 
 def test_a_disk_without_room_is_said_before_everything(sqlite_store: str):
-    for dashboard in living(sqlite_store, lambda world: Dashboard(world, facts={"has_room": lambda: False})):
+    for dashboard in living(sqlite_store, lambda world: Dashboard(world, has_room=lambda: False)):
         assert "The disk is nearly full" in text(dashboard.member("mia@example.com", roles={"default": Role.VIEWER}))
 
 

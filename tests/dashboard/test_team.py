@@ -333,7 +333,7 @@ def test_every_setting_is_shown_and_no_secret_of_it(sqlite_store: str, monkeypat
     )
 
     def with_facts(world: Any) -> Dashboard:
-        return Dashboard(world, facts={"settings": effective_settings(settings)})
+        return Dashboard(world, settings=effective_settings(settings))
 
     body = b""
     for dashboard in living(sqlite_store, with_facts):

@@ -42,7 +42,7 @@ class Steps:
 def rotate(steps: Steps) -> None:
     settings = read_settings()
     store = app.open_store(settings)
-    management = app.management(settings, store)
+    management = app.build_management(settings, store)
     os.fsync = steps.before("sync", os.fsync)
     Path.rename = steps.before("rename", Path.rename)  # type: ignore[method-assign]
     write = Database.write

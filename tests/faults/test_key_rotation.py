@@ -212,7 +212,7 @@ class InterruptedRotation:
         """One that starts now."""
         store = app.open_store(self.settings)
         try:
-            yield store, app.management(self.settings, store)
+            yield store, app.build_management(self.settings, store)
         finally:
             store.close()
 
@@ -225,7 +225,7 @@ class InterruptedRotation:
 def interrupted_rotation(store_url: str, tmp_path: Path) -> Iterator[InterruptedRotation]:
     settings = Settings(data_dir=tmp_path / "data", database_url=store_url)  # type: ignore[arg-type]
     store = app.open_store(settings, create=True)
-    management = app.management(settings, store)
+    management = app.build_management(settings, store)
     management.factories.set_up()
     values = {f"source-{n}": management.webhooks.create(operator(management), f"source-{n}").reveal() for n in range(3)}
     store.close()

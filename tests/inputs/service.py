@@ -24,7 +24,7 @@ class Service:
         self.world = world
         self.management = world.management
         self.api = Api(world)
-        self.dashboard = Dashboard(world, facts={"packages": packages})
+        self.dashboard = Dashboard(world, packages=packages)
         # Each of the two made routes for itself alone.
         world.routes = Routes(
             IngressEndpoint(world.ingress, world.clock),

@@ -33,7 +33,7 @@ class Vault:
     def __init__(self, url: str, data_dir: Path, **keys: str) -> None:
         self.settings = Settings(data_dir=data_dir, database_url=url, **keys)  # type: ignore[arg-type]
         self.store = app.open_store(self.settings, create=True)
-        self.management = app.management(self.settings, self.store)
+        self.management = app.build_management(self.settings, self.store)
         self.management.factories.set_up()
         self.may: MayManage = self.management.access.operator("default")
         self.team: MayAdminister = self.management.access.operator_of_team()
@@ -56,7 +56,7 @@ class Vault:
         """Another process, from its start."""
         store = app.open_store(settings or self.settings)
         try:
-            yield app.management(settings or self.settings, store)
+            yield app.build_management(settings or self.settings, store)
         finally:
             store.close()
 
@@ -70,7 +70,7 @@ class Vault:
             return app.keys.rotate(
                 settings,
                 store.database,
-                app.management(settings, store),
+                app.build_management(settings, store),
                 confirm_new_key=lambda: None,
                 report_progress=seen,
             )

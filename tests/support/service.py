@@ -143,7 +143,7 @@ class Service:
         settings = self.read_settings()
         store = app.open_store(settings)
         try:
-            yield app.management(settings, store)
+            yield app.build_management(settings, store)
         finally:
             store.close()
 

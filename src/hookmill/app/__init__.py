@@ -49,7 +49,7 @@ def open_store(
     database = open_database(settings.store_url(), syncs=syncs, connections=connections)
     try:
         # A start with the wrong key must change nothing, so this check precedes creation and migration.
-        key = keys.checked_ring(settings, database)
+        key = keys.load_checked_ring(settings, database)
         if create:
             refuse_lost_database(settings, database)
             data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -58,14 +58,14 @@ def open_store(
 
             migrate(database, performs_runs=settings.performs_runs)
         if key is None:
-            key = keys.bound_ring(settings, database, create=create)
+            key = keys.load_and_bind_ring(settings, database, create=create)
     except BaseException:
         database.close()
         raise
     return Store(database, key)
 
 
-def management(settings: Settings, store: Store) -> Management:
+def build_management(settings: Settings, store: Store) -> Management:
     config = InstallationConfig(
         public_url=settings.public_url(),
         webhooks_per_factory=settings.webhooks_per_factory,

@@ -4,7 +4,7 @@ import os
 import threading
 
 no_fork = threading.Lock()
-"""To be held while a log line is written or a socket pair is opened. Otherwise, a forked child could inherit a
+"""Hold this lock while a log line is written or a socket pair is opened. Otherwise, a forked child could inherit a
 half-written line, or one end of the pair."""
 
 os.register_at_fork(before=no_fork.acquire, after_in_parent=no_fork.release, after_in_child=no_fork.release)

@@ -46,7 +46,7 @@ _OPEN_STATES: Final = {1, 8}
 class _Connection:
     inode: int
     """Distinguishes the socket from a later one with the same descriptor."""
-    is_clients: bool
+    is_client_connection: bool
     """Whether it is a client's connection to the service's port."""
     first_checked_at: float
     progress_at: float
@@ -58,7 +58,7 @@ class _Connection:
 
 
 class Connections:
-    """Closes stalled connections of this process to one port, in a thread, until `close`. Does nothing except on Linux.
+    """Closes stalled connections of this process to one port, in a thread, until `close`. It works on Linux only.
 
     `connections_max` is the number of connections that the server accepts. `report_failure` is called if a check fails.
     """
@@ -97,21 +97,21 @@ class Connections:
                 self._closing.wait(CHECK_UNCROWDED_SECONDS)
 
     def _check(self, descriptors: list[int], now: float, is_crowded: bool) -> None:
-        for closed in self._connections.keys() - set(descriptors):
-            del self._connections[closed]
+        for closed_descriptor in self._connections.keys() - set(descriptors):
+            del self._connections[closed_descriptor]
         for descriptor in descriptors:
             # The server may close the descriptor at any moment, and reuse its number.
             with suppress(OSError):
                 connection = self._connection_of(descriptor, now)
-                if connection.is_clients and _is_stalled(connection, descriptor, now, is_crowded):
+                if connection.is_client_connection and _is_stalled(connection, descriptor, now, is_crowded):
                     _reset(descriptor, connection.inode)
 
     def _connection_of(self, descriptor: int, now: float) -> _Connection:
         inode = os.fstat(descriptor).st_ino
         connection = self._connections.get(descriptor)
         if connection is None or connection.inode != inode:
-            is_clients = _is_connection_to(self._port, descriptor)
-            connection = _Connection(inode, is_clients, first_checked_at=now, progress_at=now)
+            is_client_connection = _is_connection_to(self._port, descriptor)
+            connection = _Connection(inode, is_client_connection, first_checked_at=now, progress_at=now)
             self._connections[descriptor] = connection
         return connection
 

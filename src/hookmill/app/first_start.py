@@ -16,7 +16,7 @@ def refuse_lost_database(settings: Settings, database: Database) -> None:
 
     A first start sets up the database before it creates other files. So a killed first start does not raise this.
     """
-    # The order matters: another start may be creating both, and creates the database first.
+    # The order matters: another start may be creating the database and then these files.
     if not (traces := _traces(settings, database)) or _is_set_up(database):
         return
     names = ", ".join(trace.name for trace in traces)
@@ -42,7 +42,7 @@ def _is_set_up(database: Database) -> bool:
         # A connection would create the file.
         if not path.exists() or not path.stat().st_size:
             return False
-        # Not a database, so not an empty one. The migration rejects it.
+        # The file is no SQLite database, so it is not an empty one. The migration rejects it.
         if not is_sqlite_file(path):
             return True
     with database.read() as tx:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Awaitable
 from typing import Final
 
-from hookmill.app import Store, log, management, now_us, open_store
+from hookmill.app import Store, build_management, log, now_us, open_store
 from hookmill.app.connections import Connections
 from hookmill.app.fork_server import ForkServer
 from hookmill.app.open_files import connections_max
@@ -88,8 +88,8 @@ class IngressService:
         self._routes = Routes(
             IngressEndpoint(self._ingress, now_us),
             self._is_ready,
-            self._api,
-            self._dashboard,
+            self._build_api,
+            self._build_dashboard,
             public_url=settings.public_url(),
             report_failure=log.failure,
             management_requests_max=min(MANAGEMENT_REQUESTS_MAX, connections_max() // 2),
@@ -125,7 +125,7 @@ class IngressService:
         os.kill(os.getpid(), signal.SIGKILL)
 
     async def _stop(self) -> None:
-        # The order follows the dependencies: writers stop before their targets.
+        # A part stops before the parts that it sends to.
         self._write_dropped_task.cancel()
         self._log_new_master_keys_task.cancel()
         self._supervisor_check_task.cancel()
@@ -144,36 +144,34 @@ class IngressService:
                 self._management_store = open_store(self._settings)
             return self._management_store
 
-    def _api(self) -> Application:
+    def _build_api(self) -> Application:
         # Imported on the first request, to save time and memory in services that are not managed over HTTP.
         from hookmill.web.api import build
 
         api = build(
-            management(self._settings, self._open_management_store()),
+            build_management(self._settings, self._open_management_store()),
             trusted_proxies=self._settings.proxy_networks(),
             now_us=now_us,
             report_failure=log.failure,
         )
-        # As at the start: excludes permanent objects from garbage collection.
+        # Like `_tune_the_interpreter`, this excludes permanent objects from garbage collection.
         gc.freeze()
         return api
 
-    def _dashboard(self) -> Application:
+    def _build_dashboard(self) -> Application:
         from hookmill.app.effective_settings import effective_settings
         from hookmill.web.dashboard import build
 
         settings = self._settings
         dashboard = build(
-            management(settings, self._open_management_store()),
+            build_management(settings, self._open_management_store()),
             trusted_proxies=settings.proxy_networks(),
             now_us=now_us,
             report_failure=log.failure,
             is_https=settings.public_url().startswith("https:"),
-            facts={
-                "settings": effective_settings(settings),
-                "packages": (settings.data_dir / "runs").absolute(),
-                "has_room": self._has_room,
-            },
+            settings=effective_settings(settings),
+            packages=(settings.data_dir / "runs").absolute(),
+            has_room=self._has_room,
         )
         gc.freeze()
         return dashboard

@@ -57,7 +57,7 @@ def key_ring(settings: Settings) -> KeyRing:
     return KeyRing([master_key_from_text(text) for text in key_texts])
 
 
-def checked_ring(settings: Settings, database: Database) -> KeyRing | None:
+def load_checked_ring(settings: Settings, database: Database) -> KeyRing | None:
     """The available keys; None if the database has no key yet. Raises `WrongKey` if the database has other keys."""
     if database.path is not None and not is_sqlite_file(database.path):
         return None
@@ -70,7 +70,7 @@ def checked_ring(settings: Settings, database: Database) -> KeyRing | None:
     return ring
 
 
-def bound_ring(settings: Settings, database: Database, *, create: bool) -> KeyRing:
+def load_and_bind_ring(settings: Settings, database: Database, *, create: bool) -> KeyRing:
     """The available keys. Binds the newest one to the database. `create`: if there is no key file, create it."""
     if create and (file := key_file(settings)) is not None and not file.exists():
         file.create()
@@ -115,7 +115,7 @@ def rotate(
 ) -> RotationResult:
     """Seal every secret with the newest key, or finish an interrupted rotation.
 
-    If no new key waits for a rotation, `confirm_new_key` is called and a key is created. If it raises, nothing is
+    If no new key waits for a rotation, `confirm_new_key` is called and a key is created. If the call raises, nothing is
     changed. `report_progress` gets the number of checked rows and the total. Raises `Conflict` if there is no key to
     rotate to, or if another rotation is in progress.
     """

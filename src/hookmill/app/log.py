@@ -16,7 +16,8 @@ from hookmill.domain.errors import HookmillError
 from hookmill.settings import Settings
 
 REPEATS_LOGGED: Final = 5
-"""The maximum of equal error lines in `REPEATS_SECONDS`. The first later line has the number of suppressed lines."""
+"""The maximum number of equal error lines in `REPEATS_SECONDS`. The first later line has the number of suppressed
+lines."""
 REPEATS_SECONDS: Final = 10.0
 _DISTINCT_ERRORS_MAX: Final = 256
 

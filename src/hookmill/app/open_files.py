@@ -11,7 +11,7 @@ FILES_RESERVED: Final = 128
 """The number of open files that connections can't use. Without a free descriptor for accept(), the HTTP server
 busy-loops and serves no client."""
 CONNECTIONS_MAX: Final = 16_384
-"""The maximum number of connections of one process. Further clients wait until one closes. Idle ones take 3 KB each."""
+"""The maximum number of connections of one process. Further clients wait until one closes. An idle one takes 3 KB."""
 
 
 _original_limit: int | None = None

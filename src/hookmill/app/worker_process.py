@@ -46,27 +46,31 @@ class StopSignal:
 
 
 def work(
-    settings: Settings, stop: StopSignal, ready: Callable[[], None] = lambda: None, *, beside_the_ingress: bool = False
+    settings: Settings,
+    stop: StopSignal,
+    report_ready: Callable[[], None] = lambda: None,
+    *,
+    started_by_serve: bool = False,
 ) -> None:
-    """Perform runs and maintenance until `stop` is sent. `ready` is called once the worker performs runs.
+    """Perform runs and maintenance until `stop` is sent. `report_ready` is called once the worker performs runs.
 
-    `beside_the_ingress`: `serve` started this worker. Only then `performs_runs` applies; `hookmill worker` always
-    performs runs, so that all hosts can share one configuration.
+    `performs_runs` applies only to a worker that `serve` started. `hookmill worker` always performs runs, so that all
+    hosts can share one configuration.
     """
     log.configure(settings)
     # Commits of the worker don't wait for the disk: if a power failure loses a run's result, the engine determines the
     # result again. New runs are not lost, because the commits of the ingress wait for the disk.
     store = open_store(settings, syncs=False, connections=POSTGRES_CONNECTIONS + settings.runs_at_once)
-    engine = _engine(settings, store) if settings.performs_runs or not beside_the_ingress else None
-    if beside_the_ingress:
-        # Only now, because the service waits until the engine is loaded; but before the first thread, because Linux
-        # sets the niceness of one thread.
+    engine = _build_engine(settings, store) if settings.performs_runs or not started_by_serve else None
+    if started_by_serve:
+        # The service waits until the engine is loaded, so the niceness is set only now. It must be set before the first
+        # thread starts, because Linux sets the niceness of one thread.
         os.nice(NICENESS)
     maintenance = Maintenance(store.database, settings.data_dir / "runs", now_us, report_failure=log.failure)
     try:
         if engine is not None:
             engine.launch()
-        ready()
+        report_ready()
         stop.wait()
     finally:
         if engine is not None:
@@ -75,7 +79,7 @@ def work(
         store.close()
 
 
-def _engine(settings: Settings, store: Store) -> "Engine":
+def _build_engine(settings: Settings, store: Store) -> "Engine":
     # Imported here, because it takes a second, and a worker that performs no runs does not need these modules.
     with _without_program_in_platform_architecture():
         from hookmill.runs.engine import Engine, EngineSettings
@@ -202,4 +206,4 @@ def work_beside_serve(channel: socket.socket, settings: Settings) -> None:
 
     send(b"%d\n" % os.getpid())
     threading.Thread(target=wait_for_stop, daemon=True).start()
-    work(settings, stop, ready=lambda: send(READY), beside_the_ingress=True)
+    work(settings, stop, report_ready=lambda: send(READY), started_by_serve=True)

@@ -15,7 +15,7 @@ WORKER: Final = "worker"
 DRAIN_SECONDS: Final = 10
 """The time that runs in progress have to end when the service stops."""
 INTERRUPT_SECONDS: Final = 20
-"""The time that the worker has after that to interrupt the remaining runs. The next start resumes them."""
+"""The time that the worker then has to interrupt the remaining runs. The next start resumes them."""
 READY: Final = b"ready\n"
 """The worker's second message. The first one is its process ID."""
 STOP: Final = b"stop"
@@ -53,10 +53,10 @@ class WorkerSupervisor:
         # `no_fork`: an ingress process that is forked now would inherit the worker's end of the channel. The channel
         # would then stay open when the worker ends, so the end would not be noticed.
         with no_fork:
-            ours, theirs = socket.socketpair()
-            with theirs:
-                self._fork_server.start(WORKER, theirs)
-        return ours
+            own_end, worker_end = socket.socketpair()
+            with worker_end:
+                self._fork_server.start(WORKER, worker_end)
+        return own_end
 
     def _keep_alive(self) -> None:
         while True:

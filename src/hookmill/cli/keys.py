@@ -85,7 +85,7 @@ def rotate(yes: options.Yes = False, json: options.AsJson = False) -> None:
             rotated = app.keys.rotate(
                 settings,
                 store.database,
-                app.management(settings, store),
+                app.build_management(settings, store),
                 confirm_new_key=lambda: _confirm_new_key(settings, yes),
                 report_progress=report_rows,
             )

@@ -67,7 +67,7 @@ def serve(
     with hold_port(settings.host, settings.port):
         store = app.open_store(settings, create=True)
         try:
-            setup = _set_up(app.management(settings, store), settings)
+            setup = _set_up(app.build_management(settings, store), settings)
         finally:
             store.close()
         if settings.performs_runs:

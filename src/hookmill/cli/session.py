@@ -71,6 +71,6 @@ def _open_management() -> Iterator[tuple[Settings, Management]]:
     settings = effective_settings()
     store = app.open_store(settings)
     try:
-        yield settings, app.management(settings, store)
+        yield settings, app.build_management(settings, store)
     finally:
         store.close()

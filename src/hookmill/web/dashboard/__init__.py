@@ -4,7 +4,7 @@ For each request, the application authenticates, selects the page and checks the
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
 
 from hookmill.domain.client import Network
 from hookmill.domain.errors import ReportFailure
@@ -29,6 +29,7 @@ from hookmill.web.dashboard import (
 )
 from hookmill.web.dashboard.application import DashboardApplication, Page
 from hookmill.web.dashboard.page_context import Service
+from hookmill.web.dashboard.settings import EffectiveSetting
 from hookmill.web.routes import Application
 
 PAGES: Sequence[Page] = (
@@ -58,14 +59,22 @@ def build(
     now_us: Callable[[], int],
     report_failure: ReportFailure,
     is_https: bool,
-    facts: Mapping[str, Any] | None = None,
+    settings: Mapping[str, EffectiveSetting] | None = None,
+    packages: Path | None = None,
+    has_room: Callable[[], bool] = lambda: True,
 ) -> Application:
-    """The dashboard as an ASGI application. `report_failure` is called for unexpected errors."""
+    """The dashboard as an ASGI application. `report_failure` is called for unexpected errors.
+
+    `settings`: the effective settings, for admins. `packages`: the directory of the packages. `has_room`: whether the
+    disk has room for another delivery.
+    """
     service = Service(
         management=management,
         now_us=now_us,
         report_failure=report_failure,
         is_https=is_https,
-        facts=facts if facts is not None else {},
+        settings=settings if settings is not None else {},
+        packages=packages,
+        has_room=has_room,
     )
     return DashboardApplication(PAGES, service, trusted_proxies=trusted_proxies)

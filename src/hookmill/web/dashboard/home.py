@@ -99,9 +99,8 @@ def home(context: PageContext, may: MayView) -> Response:
     ]
     steps = _first_steps(context, may)
     # Management does not know the disk. The process that serves this page checks its own.
-    has_room = context.service.facts.get("has_room")
     concerns = [
-        *([_NO_ROOM] if has_room is not None and not has_room() else []),
+        *([_NO_ROOM] if not context.service.has_room() else []),
         *(concern for shown in live for concern in of_webhook(may.factory.name, shown.webhook, shown.activity)),
         *(concern for automation in automations for concern in of_automation(may.factory.name, automation, by_uid)),
     ]

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from typing import Any, Final, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
 import anyio.to_thread
@@ -19,6 +20,9 @@ from hookmill.management import Management, SignedIn
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.sign_in_limits import Guesses, SignInQueue
 from hookmill.web.dashboard.urls import url
+
+if TYPE_CHECKING:
+    from hookmill.web.dashboard.settings import EffectiveSetting
 
 FORM_FIELDS_MAX: Final = 1_000
 THREADS: Final = 8
@@ -74,8 +78,12 @@ class Service:
     now_us: Callable[[], int]
     report_failure: ReportFailure
     is_https: bool
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """Optional data about the process: `settings`, `packages` and `has_room`."""
+    settings: "Mapping[str, EffectiveSetting]" = field(default_factory=dict)
+    """The effective settings by name, for admins."""
+    packages: Path | None = None
+    """The directory of the packages, if this host has it."""
+    has_room: Callable[[], bool] = lambda: True
+    """Whether this host's disk has room for another delivery."""
     threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(THREADS))
     open_threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(OPEN_THREADS))
     hashing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -220,14 +219,9 @@ def file(context: PageContext, may: MayView) -> Response:
     return StreamingResponse(chain([first], pieces), media_type="application/octet-stream", headers=headers)
 
 
-def _packages(context: PageContext) -> Path | None:
-    packages = context.service.facts.get("packages")
-    return packages if isinstance(packages, Path) else None
-
-
 def _open(context: PageContext, run: Run, name: str) -> int:
     """A descriptor of a file of the package. Raises `OSError`."""
-    packages = _packages(context)
+    packages = context.service.packages
     if packages is None:
         raise FileNotFoundError(name)
     return open_file(packages, run, name)
@@ -235,7 +229,7 @@ def _open(context: PageContext, run: Run, name: str) -> int:
 
 def _files(context: PageContext, run: Run) -> tuple[list[File], int]:
     """The first files by name, and the number of all files."""
-    packages = _packages(context)
+    packages = context.service.packages
     files, _ = list_files(packages, run) if packages is not None else ([], False)
     first = files[:FILES_SHOWN]
     return [File(name=name, size=size, address=_address(context, run, name)) for name, size in first], len(files)

@@ -25,7 +25,7 @@ class EffectiveSetting:
 
 
 def show(context: PageContext, _may: MayAdminister) -> Response:
-    return context.page("settings.html", settings=context.service.facts.get("settings", {}).values())
+    return context.page("settings.html", settings=context.service.settings.values())
 
 
 PAGES: Final = (Page("GET", "/settings", show, administering),)
