@@ -59,7 +59,7 @@ def test_every_act_has_words():
 
 def test_a_line_says_who_did_what_to_which_thing_and_from_where(dashboard: Dashboard, manager: Visitor):
     webhook = dashboard.world.webhook("source").webhook
-    signed_in = dashboard.management.sessions.by_token(manager.session or "", client="203.0.113.9")
+    signed_in = dashboard.management.sessions.by_session_token(manager.session or "", client="203.0.113.9")
     assert signed_in is not None
     may = dashboard.management.access.may_manage(signed_in.caller, "default")
     dashboard.world.clock.advance(seconds=1)

@@ -31,7 +31,7 @@ def test_nobody_is_there_before_the_first_link_is_used(world: World):
 
 
 def test_the_first_link_makes_an_admin_who_is_signed_in(world: World, ada: str):
-    signed_in = world.management.sessions.by_token(ada, client="192.0.2.1")
+    signed_in = world.management.sessions.by_session_token(ada, client="192.0.2.1")
 
     assert signed_in is not None
     assert (signed_in.email, signed_in.name, signed_in.caller.is_admin) == ("ada@example.com", "Ada", True)
@@ -92,7 +92,7 @@ def test_a_member_chooses_a_password_by_a_link_of_their_own(world: World, ada: s
     assert world.management.sessions.link_target(link).email == "grace@example.com"
     session = world.management.sessions.accept_link(link, password=PASSWORD, client=None)
 
-    signed_in = world.management.sessions.by_token(session.reveal(), client=None)
+    signed_in = world.management.sessions.by_session_token(session.reveal(), client=None)
     assert signed_in is not None
     assert not signed_in.caller.is_admin
     assert world.management.access.may_view(signed_in.caller, "default").factory == world.factory
@@ -100,18 +100,18 @@ def test_a_member_chooses_a_password_by_a_link_of_their_own(world: World, ada: s
 
 def test_a_session_ends_at_sign_out_in_every_process(world: World, ada: str):
     other = world.beside()
-    assert other.management.sessions.by_token(ada, client=None) is not None
+    assert other.management.sessions.by_session_token(ada, client=None) is not None
 
     world.management.sessions.sign_out(ada)
 
-    assert other.management.sessions.by_token(ada, client=None) is None
+    assert other.management.sessions.by_session_token(ada, client=None) is None
 
 
 def test_a_session_ends_when_nothing_comes_from_it(world: World, ada: str):
     world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600 - 1)
-    kept = world.management.sessions.by_token(ada, client=None)
+    kept = world.management.sessions.by_session_token(ada, client=None)
     world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600)
-    ended = world.management.sessions.by_token(ada, client=None)
+    ended = world.management.sessions.by_session_token(ada, client=None)
 
     assert kept is not None
     assert ended is None
@@ -119,9 +119,9 @@ def test_a_session_ends_when_nothing_comes_from_it(world: World, ada: str):
 
 def test_what_an_open_page_asks_for_by_itself_keeps_no_session_alive(world: World, ada: str):
     world.clock.advance(seconds=SESSION_IDLE_HOURS * 3600 - 1)
-    kept = world.management.sessions.by_token(ada, client=None, is_visit=False)
+    kept = world.management.sessions.by_session_token(ada, client=None, is_visit=False)
     world.clock.advance(seconds=1)
-    ended = world.management.sessions.by_token(ada, client=None)
+    ended = world.management.sessions.by_session_token(ada, client=None)
 
     assert kept is not None
     assert ended is None
@@ -129,16 +129,16 @@ def test_what_an_open_page_asks_for_by_itself_keeps_no_session_alive(world: Worl
 
 def test_a_session_ends_in_the_end_whatever_comes_from_it(world: World, ada: str):
     for _ in range(SESSION_HOURS // (SESSION_IDLE_HOURS // 2)):
-        assert world.management.sessions.by_token(ada, client=None) is not None
+        assert world.management.sessions.by_session_token(ada, client=None) is not None
         world.clock.advance(seconds=SESSION_IDLE_HOURS // 2 * 3600)
 
-    assert world.management.sessions.by_token(ada, client=None) is None
+    assert world.management.sessions.by_session_token(ada, client=None) is None
 
 
 def test_a_new_password_ends_every_other_session(world: World, ada: str):
     elsewhere = world.management.sessions.sign_in("ada@example.com", PASSWORD, client=None)
     assert elsewhere is not None
-    signed_in = world.management.sessions.by_token(ada, client=None)
+    signed_in = world.management.sessions.by_session_token(ada, client=None)
     assert signed_in is not None
     change = world.management.sessions.change_password
 
@@ -146,9 +146,9 @@ def test_a_new_password_ends_every_other_session(world: World, ada: str):
         change(signed_in, old="wrong", new="another long password", client=None)
     session = change(signed_in, old=PASSWORD, new="another long password", client=None)
 
-    assert world.management.sessions.by_token(ada, client=None) is None
-    assert world.management.sessions.by_token(elsewhere.reveal(), client=None) is None
-    assert world.management.sessions.by_token(session.reveal(), client=None) is not None
+    assert world.management.sessions.by_session_token(ada, client=None) is None
+    assert world.management.sessions.by_session_token(elsewhere.reveal(), client=None) is None
+    assert world.management.sessions.by_session_token(session.reveal(), client=None) is not None
     assert world.management.sessions.sign_in("ada@example.com", PASSWORD, client=None) is None
 
 
@@ -159,7 +159,7 @@ def test_who_was_removed_is_signed_out(world: World, ada: str, admin: MayAdminis
 
     world.management.members.remove(admin, grace.id)
 
-    assert world.management.sessions.by_token(session, client=None) is None
+    assert world.management.sessions.by_session_token(session, client=None) is None
     assert world.management.sessions.sign_in("grace@example.com", PASSWORD, client=None) is None
 
 
@@ -174,7 +174,7 @@ def test_a_copy_of_the_database_opens_no_session(world: World, ada: str):
 
 
 def test_a_sign_in_verified_by_an_old_password_opens_no_session(world: World, ada: str, monkeypatch):
-    signed_in = world.management.sessions.by_token(ada, client=None)
+    signed_in = world.management.sessions.by_session_token(ada, client=None)
     assert signed_in is not None
     judged = passwords.is_correct_password
 

@@ -14,7 +14,7 @@ from typing import Any
 from hookmill.domain import ids
 from hookmill.domain.errors import Conflict, Forbidden, Revoked
 from hookmill.domain.ids import TeamId
-from hookmill.domain.permission import ActorKind, Channel, MayAdminister, MayManage, Role
+from hookmill.domain.permission import Actor, ActorKind, Channel, MayAdminister, MayManage, Role
 from hookmill.store import api_keys, audit, factories, sessions
 from hookmill.store.database import Database, Transaction
 from hookmill.store.keys.sealing import MasterKeys
@@ -30,13 +30,21 @@ class InstallationConfig:
     default_runner: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnAccount:
+    """A member who changes only the member's own account, which requires no permission."""
+
+    actor: Actor
+    team_id: TeamId
+
+
 @dataclass(slots=True)
 class Change:
     """A change in progress. It must end with `record` or `skip_audit`."""
 
     tx: Transaction
     now: int
-    _may: MayManage | MayAdminister
+    _may: MayManage | MayAdminister | OwnAccount
     _is_settled: bool = field(default=False, init=False)
 
     def record(self, action: str, kind: str, subject_id: str, name: str, **details: Any) -> None:
@@ -101,7 +109,7 @@ class Installation:
 
     @contextmanager
     def changing_definition(self, may: MayManage) -> Iterator[Change]:
-        """As `changing`, for fields that definition files can own.
+        """Like `changing`, for fields that definition files can define.
 
         Raises `Conflict` if the factory is defined by files and the channel is another one.
         """
@@ -122,8 +130,9 @@ class Installation:
             yield tx
 
     @contextmanager
-    def writing_unaudited(self) -> Iterator[Transaction]:
-        """A transaction without a line in the audit log, such as for the time of a key's last use."""
+    def writing_without_permission(self) -> Iterator[Transaction]:
+        """A transaction that requires no permission, such as a sign-in, or an update of the time of a key's last
+        use."""
         with self._database.write() as tx:
             yield tx
 
@@ -177,7 +186,7 @@ def _ordered_bytes() -> bytes:
     return (next(_LINE_NUMBERS) & 0xFFFFFF).to_bytes(3, "big") + os.urandom(5)
 
 
-def team_of(may: MayManage | MayAdminister) -> TeamId:
+def team_of(may: MayManage | MayAdminister | OwnAccount) -> TeamId:
     return may.factory.team_id if isinstance(may, MayManage) else may.team_id
 
 

@@ -15,7 +15,7 @@ from hookmill.domain.name import usable_name
 from hookmill.domain.permission import Actor, ActorKind, Caller, Channel, MayAdminister
 from hookmill.domain.secret import SecretValue, generate_value
 from hookmill.domain.session import Account, Session, SignInLink
-from hookmill.management.installation import Change, Installation, random_name
+from hookmill.management.installation import Change, Installation, OwnAccount, random_name
 from hookmill.management.members import usable_address
 from hookmill.store import factories, members, sessions
 from hookmill.store.database import Transaction
@@ -25,7 +25,7 @@ HOUR_US: Final = 3_600_000_000
 LINK_HOURS: Final = 24
 LAST_SEEN_PRECISION_US: Final = 60_000_000
 _BROWSER: Final = "known browser"
-"""The sealing context of browser tokens, so that no sealed row can be opened as one."""
+"""The sealing context of browser tokens, so that a sealed row of the database can't pass as a browser token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,8 @@ class Sessions:
     ) -> SecretValue:
         """Set the member's password, end all sessions of the member, and return a new session's token.
 
-        `email` and `name` are for the first admin only. Raises `NotFound` as `link_target`, and `Invalid`.
+        `email` and `name` are for the first admin only. Raises `NotFound` like `link_target`, and
+        `Invalid` for an unusable password, address or name.
         """
         # Hashing is slow, so it happens outside the transaction.
         from hookmill.management.passwords import hash_password
@@ -151,7 +152,7 @@ class Sessions:
             return None
         token = _new_token()
         now = self._installation.now()
-        with self._installation.writing_unaudited() as tx:
+        with self._installation.writing_without_permission() as tx:
             # Verification is slow, and the password may have been changed since.
             if not sessions.password_is_unchanged(tx, account.member_id, account.password_hash or ""):
                 return None
@@ -160,24 +161,7 @@ class Sessions:
             own_change.change.record("sign_in", "member", account.member_id, own_change.email)
         return token
 
-    # Browsers
-
-    def remember_browser(self, email: str) -> SecretValue:
-        """A token for a browser that signed in to this account. It does not authenticate; see `known_browser`."""
-        key = self._installation.key.newest
-        browser = SecretValue(f"{secrets.token_hex(8)} {email.strip().lower()}")
-        return SecretValue(base64.urlsafe_b64encode(key.seal(browser, _BROWSER)).decode())
-
-    def known_browser(self, token: str, email: str) -> str | None:
-        """The browser's random name, if it signed in to this account under the newest master key; else None."""
-        try:
-            sealed = base64.b64decode(token, altchars=b"-_", validate=True)
-            name, _, account = self._installation.key.newest.open(sealed, _BROWSER).reveal().partition(" ")
-        except (ValueError, WrongKey):
-            return None
-        return name if account == email.strip().lower() else None
-
-    def by_token(self, token: str, *, client: str | None, is_visit: bool = True) -> SignedIn | None:
+    def by_session_token(self, token: str, *, client: str | None, is_visit: bool = True) -> SignedIn | None:
         """The member with this session token; None if it is unknown or expired.
 
         Only a visit keeps the session alive. Background requests of a page are not visits.
@@ -193,8 +177,8 @@ class Sessions:
                 return None
             roles = sessions.roles_of(tx, account.member_id)
         if is_visit and session.last_seen_at + LAST_SEEN_PRECISION_US < now:
-            # Reading must work although the disk is full.
-            with suppress(StoreUnavailable), self._installation.writing_unaudited() as tx:
+            # Reading must work even if the disk is full.
+            with suppress(StoreUnavailable), self._installation.writing_without_permission() as tx:
                 sessions.mark_used(tx, digest, now)
         actor = Actor(
             kind=ActorKind.MEMBER, id=account.member_id, name=account.email, channel=Channel.DASHBOARD, client=client
@@ -204,8 +188,10 @@ class Sessions:
 
     def sign_out(self, token: str) -> None:
         """End the session."""
-        with self._installation.writing_unaudited() as tx:
+        with self._installation.writing_without_permission() as tx:
             sessions.end(tx, _digest(token))
+
+    # Passwords
 
     def change_password(self, signed_in: SignedIn, *, old: str, new: str, client: str | None) -> SecretValue:
         """Set a new password, end all sessions of the member, and return a new session's token.
@@ -223,7 +209,7 @@ class Sessions:
             raise Invalid("The new password equals the old one. Choose another.", pointer="/new")
         password_hash = hash_password(new)
         token = _new_token()
-        with self._installation.writing_unaudited() as tx:
+        with self._installation.writing_without_permission() as tx:
             if not sessions.password_is_unchanged(tx, member, account.password_hash or ""):
                 raise Conflict("Another session changed the password in the meantime. Nothing was changed.")
             now = self._installation.now()
@@ -234,10 +220,27 @@ class Sessions:
             own_change.change.record("change_password", "member", member, own_change.email)
         return token
 
+    # Known browsers
+
+    def remember_browser(self, email: str) -> SecretValue:
+        """A token for a browser that signed in to this account. It does not authenticate; see `known_browser`."""
+        key = self._installation.key.newest
+        browser = SecretValue(f"{secrets.token_hex(8)} {email.strip().lower()}")
+        return SecretValue(base64.urlsafe_b64encode(key.seal(browser, _BROWSER)).decode())
+
+    def known_browser(self, token: str, email: str) -> str | None:
+        """The browser's random name, if it signed in to this account under the newest master key; else None."""
+        try:
+            sealed = base64.b64decode(token, altchars=b"-_", validate=True)
+            name, _, account = self._installation.key.newest.open(sealed, _BROWSER).reveal().partition(" ")
+        except (ValueError, WrongKey):
+            return None
+        return name if account == email.strip().lower() else None
+
 
 @dataclass(frozen=True, slots=True)
 class _OwnChange:
-    """A member's change of their own account. It requires no permission, but has a line in the audit log."""
+    """A member's change of the member's own account. It requires no permission, but has a line in the audit log."""
 
     change: Change
     email: str
@@ -247,7 +250,7 @@ def _own_change(tx: Transaction, member: str, client: str | None, now: int) -> _
     account = sessions.account_of(tx, member)
     assert account is not None, "looked up in the same transaction"
     actor = Actor(kind=ActorKind.MEMBER, id=member, name=account.email, channel=Channel.DASHBOARD, client=client)
-    return _OwnChange(Change(tx, now, MayAdminister(actor=actor, team_id=account.team_id)), account.email)
+    return _OwnChange(Change(tx, now, OwnAccount(actor=actor, team_id=account.team_id)), account.email)
 
 
 def _is_expired(session: Session, now: int) -> bool:

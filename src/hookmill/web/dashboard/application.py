@@ -171,7 +171,7 @@ class DashboardApplication:
         if session is None:
             return
         context.signed_in = await context.in_thread(
-            self._service.management.sessions.by_token,
+            self._service.management.sessions.by_session_token,
             session,
             client=context.client,
             is_visit=is_visit,

@@ -257,7 +257,9 @@ def _now(watcher: Watcher) -> int:
 def _may_still_watch(watcher: Watcher) -> bool:
     context = watcher.context
     try:
-        signed_in = context.management.sessions.by_token(context.session or "", client=context.client, is_visit=False)
+        signed_in = context.management.sessions.by_session_token(
+            context.session or "", client=context.client, is_visit=False
+        )
         if signed_in is None:
             return False
         context.management.access.may_view(signed_in.caller, watcher.may.factory.name)
