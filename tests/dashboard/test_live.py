@@ -255,7 +255,7 @@ def test_a_fifth_stream_of_one_session_ends_the_first(
     for stream in streams[1:]:
         stream.until("retry")
 
-    assert "event: end\ndata: elsewhere" in streams[0].until("")
+    assert "event: end\ndata: too-many-streams" in streams[0].until("")
     sent = post(installation, webhook)
     for stream in streams[1:]:
         assert f"id: {sent}" in stream.until("id:")

@@ -41,7 +41,7 @@ RECENT_US: Final = 3_000_000
 LATE_US: Final = 45_000_000
 """How late a row can appear. A body may take 30 seconds, and a busy database adds to that."""
 POLL_ROWS_MAX: Final = 500
-WAITING_MAX: Final = 200
+QUEUED_EVENTS_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,16 +75,16 @@ class Watcher:
     """The same as `log_filter`, as arguments of `management.log.newest`."""
     after: DeliveryKey | None
     """The newest row that the page has."""
-    events: "asyncio.Queue[bytes | None]" = field(default_factory=lambda: asyncio.Queue(WAITING_MAX))
+    events: "asyncio.Queue[bytes | None]" = field(default_factory=lambda: asyncio.Queue(QUEUED_EVENTS_MAX))
     """Events to send. None ends the stream."""
-    sent: set[DeliveryKey] = field(default_factory=set)
+    sent_from_backlog: set[DeliveryKey] = field(default_factory=set)
 
     def enqueue(self, event: bytes | None) -> None:
         while True:
             try:
                 return self.events.put_nowait(event)
             except asyncio.QueueFull:
-                # A slow client reconnects and sends the id of its last event.
+                # The client is too slow: drop its events and end the stream. It reconnects, and gets what it missed.
                 while not self.events.empty():
                     self.events.get_nowait()
                 event = None
@@ -130,7 +130,7 @@ class Hub:
     def join(self, watcher: Watcher) -> None:
         own = [other for other in self._watchers if other.context.session == watcher.context.session]
         for oldest in own[: max(0, len(own) - STREAMS_PER_SESSION + 1)]:
-            oldest.end("elsewhere")
+            oldest.end("too-many-streams")
             self._watchers.remove(oldest)
         self._watchers.append(watcher)
         self._install_signal_handlers()
@@ -182,7 +182,7 @@ class Hub:
                 self.leave(watcher)
             for watcher in self._watchers:
                 for delivery, event in result.rows.get(watcher.may.factory.id, ()):
-                    if watcher.log_filter.matches(delivery) and delivery.key not in watcher.sent:
+                    if watcher.log_filter.matches(delivery) and delivery.key not in watcher.sent_from_backlog:
                         watcher.enqueue(event)
             await asyncio.sleep(POLL_SECONDS)
         self._logs.clear()
@@ -224,8 +224,11 @@ class Hub:
         return _events(watcher, fresh)
 
     def _install_signal_handlers(self) -> None:
-        """End the streams when the process receives SIGINT or SIGTERM. The event loop's own handlers stay: they use
-        the signal wakeup descriptor, not the interpreter's handlers."""
+        """End the streams when the process receives SIGINT or SIGTERM.
+
+        This replaces the interpreter's handlers only. The event loop learns of signals by its wakeup descriptor, so it
+        still gets them.
+        """
         if self._handles_signals or threading.current_thread() is not threading.main_thread():
             return
         self._handles_signals = True
@@ -298,7 +301,7 @@ class Stream(StreamingResponse):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await self._send(send, b"retry: 1000\n\n")
             for row, event in await asyncio.to_thread(self._hub.backlog, watcher):
-                watcher.sent.add(row.key)
+                watcher.sent_from_backlog.add(row.key)
                 await self._send(send, event)
             while True:
                 try:
