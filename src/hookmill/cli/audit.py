@@ -68,7 +68,7 @@ def _print_entries(entries: Sequence[AuditEntry], team: bool) -> None:
             Column("WHEN (UTC)", whole=True),
             Column("WHO"),
             Column("THROUGH"),
-            Column("ACTION", whole=True, stacked=True),
+            Column("ACTION", whole=True, moves_below_if_narrow=True),
             *([Column("FACTORY")] if team else []),
             Column("SUBJECT"),
             Column("DETAILS"),

@@ -249,7 +249,7 @@ def _print_plan(
     if webhooks:
         print_line()
         print_table(
-            [Column("WEBHOOK"), Column("UID", whole=True), Column("URL", whole=True, stacked=True)],
+            [Column("WEBHOOK"), Column("UID", whole=True), Column("URL", whole=True, moves_below_if_narrow=True)],
             [(webhook.name, webhook.uid, session.management.webhooks.url(webhook)) for webhook in webhooks],
         )
     for warning in sorted(warnings):

@@ -233,7 +233,7 @@ def print_deliveries(deliveries: Sequence[Delivery]) -> None:
     print_table(
         [
             Column("RECEIVED (UTC)", whole=True),
-            Column("DELIVERY", whole=True, stacked=True),
+            Column("DELIVERY", whole=True, moves_below_if_narrow=True),
             Column("LABEL"),
             *(Column(title) for title, _ in list_columns),
             Column("SIZE", whole=True, right=True),

@@ -83,7 +83,7 @@ def list_keys(json: options.AsJson = False) -> None:
     print_table(
         [
             Column("KEY", whole=True),
-            Column("NAME", stacked=True),
+            Column("NAME", moves_below_if_narrow=True),
             Column("ACCESS"),
             Column("STATE", whole=True),
             Column("LAST USED", whole=True),

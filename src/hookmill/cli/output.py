@@ -90,13 +90,13 @@ def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
 class Column:
     """A column of a table. A `whole` column is never folded, so that ids and times can be copied.
 
-    A `stacked` column moves below the first column if the table is too wide for the terminal.
+    A column that `moves_below_if_narrow` is shown below the first column if the table is too wide for the terminal.
     """
 
     header: str
     whole: bool = False
     right: bool = False
-    stacked: bool = False
+    moves_below_if_narrow: bool = False
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
@@ -111,8 +111,8 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Non
     if not console.is_terminal:
         console.width = console.measure(rich_table, options=unlimited).maximum
     elif console.measure(rich_table, options=unlimited).maximum > console.width:
-        first, *others = [column for column in columns if not column.stacked]
-        holds_whole = first.whole or any(column.whole for column in columns if column.stacked)
+        first, *others = [column for column in columns if not column.moves_below_if_narrow]
+        holds_whole = first.whole or any(column.whole for column in columns if column.moves_below_if_narrow)
         unstacked = [replace(first, whole=holds_whole), *others]
         stacked = [_stack(columns, row) for row in cells]
         rich_table = _rich_table(unstacked, _stack(columns, headers), stacked)
@@ -148,9 +148,9 @@ def _rich_table(columns: Sequence[Column], headers: Sequence[str], rows: Iterabl
 
 
 def _stack(columns: Sequence[Column], cells: Sequence[str]) -> tuple[str, ...]:
-    """The cells of one row, the stacked ones under the first."""
-    stacked = [cell for column, cell in zip(columns, cells, strict=True) if column.stacked]
-    others = [cell for column, cell in zip(columns, cells, strict=True) if not column.stacked]
+    """The cells of one row. The first one also contains those that move below it."""
+    stacked = [cell for column, cell in zip(columns, cells, strict=True) if column.moves_below_if_narrow]
+    others = [cell for column, cell in zip(columns, cells, strict=True) if not column.moves_below_if_narrow]
     return ("\n".join([others[0], *stacked]), *others[1:])
 
 

@@ -387,7 +387,7 @@ def print_runs(runs: Sequence[Run]) -> None:
     print_table(
         [
             Column("CREATED (UTC)", whole=True),
-            Column("RUN", whole=True, stacked=True),
+            Column("RUN", whole=True, moves_below_if_narrow=True),
             Column("STATE", whole=True),
             Column("AUTOMATION"),
         ],

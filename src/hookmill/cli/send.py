@@ -97,10 +97,10 @@ def send(
         target = session.management.webhooks.secret_for_sending(session.may, webhook)
         path = target.webhook.ingress_path()
         base = url if url is not None else session.management.webhooks.url(target.webhook).removesuffix(path)
-        event_at = (_event_location(target.webhook, scheme), event) if event is not None else None
-        signer = _signer(target, scheme, clock_skew, signing_key, event_at)
+        located_event = (_event_location(target.webhook, scheme), event) if event is not None else None
+        signer = _signer(target, scheme, clock_skew, signing_key, located_event)
 
-    sender = Sender(base, target, event_id, signer, event_at)
+    sender = Sender(base, target, event_id, signer, located_event)
     answers = []
     if not json:
         print_line(f"To {sender.shown_url} (webhook {shown(target.webhook.name)}):")
@@ -229,7 +229,10 @@ class Sender:
         self._connection = connection_class(host, port, timeout=ANSWER_SECONDS)
 
     def post(self, body: bytes) -> Answer:
-        """Send one delivery, and wait for its response. Raises `Conflict` without one, never naming the secret."""
+        """Send one delivery, and wait for its response.
+
+        Raises `Conflict` if there is no response. The text never contains the secret.
+        """
         path, headers = self._path, self._headers
         if self._signer is not None:
             signed = self._signer(body, self._event_id)
@@ -260,11 +263,11 @@ class Sender:
         except (OSError, HTTPException) as error:
             reason = error.strerror if isinstance(error, OSError) else type(error).__name__
             raise Conflict(f"{self._shown_base} closed the connection: {reason or type(error).__name__}.") from None
-        problem = _json_object(answer_body)
+        answer_fields = _json_object(answer_body)
         return Answer(
             status=response.status,
-            delivery_id=_short_text(problem.get("delivery_id")),
-            title=_short_text(problem.get("title")) or response.reason,
+            delivery_id=_short_text(answer_fields.get("delivery_id")),
+            title=_short_text(answer_fields.get("title")) or response.reason,
             retry_after=response.getheader("Retry-After"),
         )
 

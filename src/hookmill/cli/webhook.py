@@ -52,7 +52,11 @@ def create(
     ] = None,
     event_header: Annotated[
         str | None,
-        typer.Option(metavar="HEADER", help="The request header with the event type. Most schemes know it."),
+        typer.Option(
+            metavar="HEADER",
+            help="The request header with the event type. Refused if the scheme defines where the event type is, as "
+            "most do.",
+        ),
     ] = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled: senders get 404.")] = False,
     factory: options.FactoryName = "default",
@@ -115,7 +119,7 @@ def list_webhooks(
     print_table(
         [
             Column("NAME"),
-            Column("UID", whole=True, stacked=True),
+            Column("UID", whole=True, moves_below_if_narrow=True),
             Column("MODE", whole=True),
             Column("STATE", whole=True),
         ],
