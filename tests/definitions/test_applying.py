@@ -450,7 +450,7 @@ def test_a_webhook_that_will_not_send_is_warned_of_at_its_place(applied_reposito
     at = "automations/triage/automation.md:6"
     assert before == [
         f"{at}:21: 'source' ({source}) is disabled, so it starts no runs until it is enabled.",
-        f"{at}:53: 'gone' ({gone}) has no file: it is deleted, so it starts no runs.",
+        f"{at}:53: 'gone' ({gone}) has no file, so this apply deletes it. It then starts no runs.",
         f"{at}:85: wh_nowhere is not a webhook of factory 'default', so it starts no runs.",
     ]
     assert f"{at}:53: 'gone' ({gone}) is deleted, so it starts no runs." in after
@@ -527,7 +527,7 @@ def test_what_was_made_by_hand_is_deleted_with_consent_only(repository: Reposito
         "Factory 'default' would lose webhook 'by-hand': senders get 404, and the URL can't be restored. "
         "Factory 'default' would lose automation 'its-own', whose prompt has no file. "
         "If the files are for another factory, use --factory NAME. "
-        "It was not defined by files so far: `hookmill export DIR` writes it as files."
+        "Factory 'default' was not defined by files so far: `hookmill export DIR` writes it as files."
     )
     assert before == ["by-hand"]
     assert repository.uids() == {}

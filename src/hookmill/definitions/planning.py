@@ -33,7 +33,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """The value of one key before and after. `concerns_senders`: senders must be reconfigured, or they get a 401."""
+    """The value of one key before and after.
+
+    `concerns_senders`: senders notice the change. They must be reconfigured, or their deliveries are refused.
+    """
 
     key: str
     before: Any
@@ -126,7 +129,8 @@ class Plan:
 
 
 def plan_of(definitions: Definitions, state: State) -> Plan:
-    """The steps from the present state to the definitions. The operations may still refuse a step."""
+    """The steps from the present state to the definitions. Applying the plan may still fail: the management operations
+    check more."""
     live = state.live()
     automations = {item.name: item for item in state.automations}
     webhook_steps = [_webhook_step(item, live.get(item.name)) for item in definitions.webhooks]
@@ -137,14 +141,14 @@ def plan_of(definitions: Definitions, state: State) -> Plan:
     removed_automations = _removal_steps(
         Kind.AUTOMATION, definitions.automations, {name: item.id for name, item in automations.items()}
     )
-    wanted = [step for step in (*webhook_steps, *automation_steps) if step is not None]
+    creations_and_changes = [step for step in (*webhook_steps, *automation_steps) if step is not None]
     # Removals come first: they free names, and lower the number of webhooks, which is limited.
-    steps = (*removed_automations, *removed_webhooks, *wanted)
+    steps = (*removed_automations, *removed_webhooks, *creations_and_changes)
     takes_over = not state.defined_by_files
     return Plan(
         factory_name=state.factory_name,
         steps=steps,
-        unchanged=len(definitions.webhooks) + len(definitions.automations) - len(wanted),
+        unchanged=len(definitions.webhooks) + len(definitions.automations) - len(creations_and_changes),
         takes_over=takes_over,
         problems=tuple(sorted((*definitions.problems, *_missing_secrets(definitions, state, live)))),
         warnings=tuple(sorted(_warnings(definitions, state, live, removed_webhooks))),
@@ -290,7 +294,9 @@ def _consent_reason(definitions: Definitions, state: State, steps: Iterable[Step
         sentences.append(f"{subject} {_counted_names('automation', automations)}, whose prompt has no file.")
     sentences.append("If the files are for another factory, use --factory NAME.")
     if takes_over:
-        sentences.append("It was not defined by files so far: `hookmill export DIR` writes it as files.")
+        sentences.append(
+            f"Factory {state.factory_name!r} was not defined by files so far: `hookmill export DIR` writes it as files."
+        )
     sentences += _rename_hints(definitions, state, webhooks)
     return " ".join(sentences)
 
@@ -345,7 +351,7 @@ def _inactive_reason(
     if webhook.state is WebhookState.DELETED:
         return f"{webhook.name!r} ({uid}) is deleted, so it starts no runs."
     if uid in removed_ids:
-        return f"{webhook.name!r} ({uid}) has no file: it is deleted, so it starts no runs."
+        return f"{webhook.name!r} ({uid}) has no file, so this apply deletes it. It then starts no runs."
     enabled_in_file = enabled_by_uid.get(uid)
     will_be_enabled = webhook.state is WebhookState.ENABLED if enabled_in_file is None else enabled_in_file
     if not will_be_enabled:
