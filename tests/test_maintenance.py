@@ -14,7 +14,7 @@ import pytest
 from hookmill import maintenance
 from hookmill.domain.errors import NotFound
 from hookmill.domain.ids import run_id
-from hookmill.maintenance import DiskGuard, Maintenance, retention_time, run_retention
+from hookmill.maintenance import DiskGuard, Maintenance, advance_retention_time, run_retention
 from hookmill.management import WebhookWithSecret
 from hookmill.runs.package import directory_of
 from hookmill.store.database import open_database, sqlite_url
@@ -70,7 +70,7 @@ def test_a_pass_works_in_small_steps_and_rests_between_them(world, tmp_path, mon
         left.append(len(world.log(made)))
         return False
 
-    run_retention(world.database, tmp_path, world.clock(), rest=rest)
+    run_retention(world.database, tmp_path, world.clock(), pause=rest)
 
     assert left[:4] == [75, 65, 55, 50]
 
@@ -86,7 +86,7 @@ def test_deliveries_come_in_between_two_steps(world, tmp_path, monkeypatch):
         answers.append(world.post(busy, b"%d" % len(answers)).status)
         return False
 
-    run_retention(world.database, tmp_path, world.clock(), rest=rest)
+    run_retention(world.database, tmp_path, world.clock(), pause=rest)
 
     assert set(answers) == {202}
 
@@ -97,7 +97,7 @@ def test_a_stopped_pass_ends_and_the_next_one_continues(world, tmp_path, monkeyp
     filled(world, made, 85)
     world.clock.advance(days=8)
 
-    passes = [run_retention(world.database, tmp_path, world.clock(), rest=lambda: True) for _ in range(4)]
+    passes = [run_retention(world.database, tmp_path, world.clock(), pause=lambda: True) for _ in range(4)]
 
     assert passes == [10, 10, 10, 5]
 
@@ -256,7 +256,7 @@ def sweep_what_stays(database: str, packages: str) -> None:
     Path(packages).chmod(0o500)
     passes = count()
     with open_database(database) as store:
-        retention_time(store, 0, 0)
+        advance_retention_time(store, 0, 0)
         running = Maintenance(
             store,
             Path(packages),
@@ -385,17 +385,17 @@ def test_a_pass_that_fails_is_logged_and_followed_by_others(world, tmp_path, mon
 def test_a_clock_that_is_wrong_for_an_hour_removes_nothing(world, tmp_path):
     made = world.webhook()
     hour = 3_600_000_000
-    retention_time(world.database, world.clock(), 0)
+    advance_retention_time(world.database, world.clock(), 0)
     world.post(made, headers={"X-Service-Delivery-Id": "event-1"})
     right = world.clock()
 
-    wrong = [retention_time(world.database, right + 40 * 24 * hour, hour // 6) for _ in range(6)]
+    wrong = [advance_retention_time(world.database, right + 40 * 24 * hour, hour // 6) for _ in range(6)]
     run_retention(world.database, tmp_path, wrong[-1])
 
     assert wrong == [right + passes * 5 * hour for passes in range(1, 7)]
     assert rows(world, "identities") == 1
-    assert retention_time(world.database, right, hour // 6) == right
-    assert retention_time(world.database, right + hour // 6, hour // 6) == right + hour // 6
+    assert advance_retention_time(world.database, right, hour // 6) == right
+    assert advance_retention_time(world.database, right + hour // 6, hour // 6) == right + hour // 6
 
 
 def test_a_clock_that_is_far_ahead_is_logged_once(world, tmp_path, monkeypatch):

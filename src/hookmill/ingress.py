@@ -1,7 +1,8 @@
 """A delivery, from the HTTP request to the log. Read this first.
 
-The ingress evaluates each attempt against a webhook in memory. The result counts only if the stored webhook still has
-the same revision. The transaction that records an acceptance compares the revisions; a 404 first reads the stored one.
+The ingress evaluates each attempt against a webhook in memory. The result is used only if the stored webhook still
+has the same revision. The transaction that records the attempt compares the revisions; before a 404, the stored webhook
+is read again.
 So disable, delete and rotate take effect immediately in every process, without a look-up for each delivery.
 """
 
@@ -117,7 +118,7 @@ class Ingress:
                 plan = self._evaluate(webhook, attempt, authentication, body)
                 outcome = await self._admit(plan, webhook, attempt)
                 if not isinstance(outcome, Stale):
-                    return _answer(outcome, plan)
+                    return _outcome_for_sender(outcome, plan)
                 deadline = deadline or time.monotonic() + REEVALUATE_SECONDS_MAX
                 webhook = await self._snapshot.revalidate(attempt.uid)
         except StoreUnavailable:
@@ -199,7 +200,7 @@ class Ingress:
         authentication: Authentication | None,
         body: bytes | TooLarge | None,
     ) -> Rejection:
-        """A 401 and a log row, within the rate limit of failed authentications.
+        """The rejection of an unauthenticated attempt. It counts against the rate limit of failed authentications.
 
         Only verified attempts count against the rate limit of deliveries. So a client that only knows the URL can't use
         up the real sender's limit.
@@ -247,9 +248,9 @@ class Ingress:
             return Unavailable()
         limit_key = plan.webhook_no, plan.rate_limit
         if limit_key in self._limited_until:
-            limited = await self._limited_from_memory(limit_key, webhook, attempt)
-            if limited is not None:
-                return limited
+            rate_limited_outcome = await self._limited_from_memory(limit_key, webhook, attempt)
+            if rate_limited_outcome is not None:
+                return rate_limited_outcome
         outcome = await self._group_commit.admit(plan)
         if isinstance(outcome, RateLimited):
             self._limited_until[limit_key] = outcome.opens_at
@@ -262,7 +263,7 @@ class Ingress:
         """A 429 without a write, if the rate limit is still exceeded and the stored webhook has not changed."""
         opens_at = self._limited_until[limit_key]
         wait_us = opens_at - attempt.received_at
-        # A wait of more than one window means that the clock was set back since.
+        # A wait of more than one window means that the clock was set back since then.
         is_exceeded = 0 < wait_us <= WINDOW_SECONDS * 1_000_000
         if not is_exceeded:
             del self._limited_until[limit_key]
@@ -295,7 +296,7 @@ _DROPPED_KINDS: Final = {
 }
 
 
-def _answer(outcome: AdmissionOutcome, plan: Plan) -> Outcome:
+def _outcome_for_sender(outcome: AdmissionOutcome, plan: Plan) -> Outcome:
     """The outcome for the sender. A challenge that was recorded gets its reply, even if it is a duplicate."""
     assert not isinstance(outcome, Stale)
     challenge_reply = plan.proof.challenge_reply if isinstance(plan, Acceptance) else None

@@ -33,7 +33,7 @@ RETENTION_SECONDS: Final = 600.0
 ROWS_PER_STEP: Final = 100
 """The rows that one transaction removes."""
 STEPS_PER_PASS: Final = 2_000
-REST_BETWEEN_STEPS_SECONDS: Final = 0.02
+PAUSE_BETWEEN_STEPS_SECONDS: Final = 0.02
 """Much longer than a step holds SQLite's write lock, so deliveries take precedence."""
 FREE_INODES_MIN: Final = 1_000
 """The minimum number of free inodes. A delivery may start several runs, and each run has about eight files."""
@@ -77,12 +77,13 @@ class ClockAhead(HookmillError):
     """The clock is far ahead of the last pass of retention."""
 
 
-def retention_time(database: Database, now: int, elapsed: int) -> int:
-    """The time as of which this pass of retention removes rows, in microseconds since 1970. Stores it.
+def advance_retention_time(database: Database, now: int, elapsed: int) -> int:
+    """Advance the stored time as of which retention removes rows, and return it, in microseconds since 1970.
 
     `now` is the clock's time; `elapsed` is the monotonic time since the last pass, in microseconds. The result is `now`
-    unless the clock jumped ahead: it advances by at most 24 times `elapsed` plus one hour. So a clock that is wrong for
-    an hour does not remove all rows. After a pause of the service, retention catches up in a 24th of the pause.
+    unless the clock jumped ahead: the stored time advances by at most 24 times `elapsed` plus one hour. So a clock that
+    is wrong for an hour does not remove all rows. After a pause of the service, retention catches up in a 24th of the
+    pause.
     """
     with database.write() as tx:
         last = metadata.retention_time(tx)
@@ -127,11 +128,11 @@ class Maintenance:
             elapsed, last_pass_at = time.monotonic() - last_pass_at, time.monotonic()
             try:
                 now = self._now_us()
-                effective_now = retention_time(self._database, now, int(elapsed * 1_000_000))
+                effective_now = advance_retention_time(self._database, now, int(elapsed * 1_000_000))
                 if effective_now < now - DAY_US:
                     self._report_once("retention", ClockAhead(CLOCK_AHEAD))
                 run_retention(
-                    self._database, self._packages, effective_now, rest=self._rest, report_failure=self._report_once
+                    self._database, self._packages, effective_now, pause=self._pause, report_failure=self._report_once
                 )
             except Exception as error:
                 # Later passes must run even if one fails.
@@ -143,8 +144,8 @@ class Maintenance:
             self._last_reported[kind] = text
             self._report_failure(component, error)
 
-    def _rest(self) -> bool:
-        return self._stop.wait(REST_BETWEEN_STEPS_SECONDS)
+    def _pause(self) -> bool:
+        return self._stop.wait(PAUSE_BETWEEN_STEPS_SECONDS)
 
 
 def run_retention(
@@ -152,22 +153,22 @@ def run_retention(
     packages: Path,
     now: int,
     *,
-    rest: Callable[[], bool] = lambda: False,
+    pause: Callable[[], bool] = lambda: False,
     report_failure: ReportFailure = lambda _component, _error: None,
 ) -> int:
     """Run one pass of retention as of `now`, in microseconds since 1970. Returns the number of removed log rows.
 
-    `rest` is called between steps; if it returns True, the pass ends. `report_failure` is called once if
+    `pause` is called between steps; if it returns True, the pass ends. `report_failure` is called once if
     some files can't be removed.
     """
-    removed = _remove_old_rows(database, now, rest)
-    if not rest():
+    removed = _remove_old_rows(database, now, pause)
+    if not pause():
         # Each host removes its own files, even if another host removes the rows.
         _remove_orphaned_packages(database, packages, report_failure)
     return removed
 
 
-def _remove_old_rows(database: Database, now: int, rest: Callable[[], bool]) -> int:
+def _remove_old_rows(database: Database, now: int, pause: Callable[[], bool]) -> int:
     with database.read() as tx:
         webhook_numbers = deliveries.webhooks_with_old_rows(tx, now)
     removed = steps = 0
@@ -181,7 +182,7 @@ def _remove_old_rows(database: Database, now: int, rest: Callable[[], bool]) -> 
             removed += pruned
             # A step that removes nothing is cheap, so it does not count.
             steps += pruned > 0
-            if rest():
+            if pause():
                 return removed
             if pruned < ROWS_PER_STEP:
                 break
@@ -203,7 +204,7 @@ def _remove_old_rows(database: Database, now: int, rest: Callable[[], bool]) -> 
         with database.write() as tx:
             last_identity = deliveries.forget_identities(tx, last_identity, now, ROWS_PER_STEP)
         steps += 1
-        if rest():
+        if pause():
             return removed
     with database.write() as tx:
         deliveries.forget_dropped_attempts(tx, now)

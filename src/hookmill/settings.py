@@ -42,12 +42,12 @@ class RetrySettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    attempts: int = Field(ge=1, le=ATTEMPTS_MAX, description="The most attempts that may fail.")
+    attempts: int = Field(ge=1, le=ATTEMPTS_MAX, description="The maximum number of attempts that may fail.")
     backoff_seconds: int = Field(
         default=30,
         ge=1,
         le=BACKOFF_SECONDS_MAX,
-        description="The time before the second attempt. It doubles each time.",
+        description="The time before the second attempt. It doubles before each further attempt.",
     )
     max_backoff_seconds: int = Field(
         default=3600, ge=1, le=BACKOFF_SECONDS_MAX, description="The longest time between two attempts."
@@ -146,7 +146,7 @@ class Settings(BaseSettings):
         default=3,
         ge=1,
         le=100,
-        description="Attempts at a run whose worker dies. After the last one, it is interrupted.",
+        description="Attempts at a run whose worker dies. After the last one, the run is interrupted.",
     )
     default_runner: str = Field(default=PACKAGE_RUNNER, description="The runner of an automation that names none.")
     runners: dict[str, RunnerSettings] = Field(
@@ -163,7 +163,7 @@ class Settings(BaseSettings):
     )
     master_key_previous: SecretStr | None = Field(
         default=None,
-        description="The previous master key, during a rotation of `master_key`. Separate several with commas.",
+        description="The previous master key, during a rotation of `master_key`. Separate several keys with commas.",
     )
     free_space_min_mb: int = Field(
         default=256,
@@ -280,7 +280,7 @@ class Settings(BaseSettings):
 
 
 def read_settings() -> Settings:
-    """The effective settings. Raises `Invalid`, which lists all problems without repeating a value."""
+    """The effective settings. Raises `Invalid` with a list of all problems, which repeats no value."""
     environment = os.environ
     configured_path = environment.get("HOOKMILL_CONFIG")
     path = Path(configured_path or CONFIG_FILE)

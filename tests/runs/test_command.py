@@ -201,7 +201,7 @@ def test_output_that_a_full_disk_refuses_is_counted(tmp_path, monkeypatch):
 
     output.add(b"0123456789")
 
-    assert (output.dropped, output.tail) == (10, b"0123456789")
+    assert (output.dropped_bytes, output.tail) == (10, b"0123456789")
     os.close(full)
     os.close(output.file)
 

@@ -40,7 +40,7 @@ class _Pause:
     seconds: float = PROBE_SECONDS
     has_performed: bool = True
     """Whether a run was performed since the last fault."""
-    logged: tuple[str, float] = ("", 0.0)
+    last_logged: tuple[str, float] = ("", 0.0)
     """The last fault that was logged, and when."""
     is_logged: bool = False
     """Whether the log has an entry for this fault, so that the recovery must be logged, too."""
@@ -49,14 +49,14 @@ class _Pause:
         now = time.monotonic()
         self.seconds = PROBE_SECONDS if self.has_performed else min(2 * self.seconds, PROBE_SECONDS_MAX)
         self.is_on, self.until, self.has_performed = True, now + self.seconds, False
-        logged, logged_at = self.logged
-        self.is_logged = fault != logged or now - logged_at > LOG_AGAIN_SECONDS
+        logged_fault, logged_at = self.last_logged
+        self.is_logged = fault != logged_fault or now - logged_at > LOG_AGAIN_SECONDS
         if self.is_logged:
-            self.logged = (fault, now)
+            self.last_logged = (fault, now)
 
 
 class HostHealth:
-    """Shared by threads: the one that claims runs queries it, and those that perform runs report to it."""
+    """Threads share this object: the thread that claims runs queries it, and threads that perform runs report to it."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class HostHealth:
         try:
             probe(self._packages)
         except (OSError, MemoryError) as error:
-            self.report_fault(_not_writable(self._packages, error))
+            self.report_fault(_unwritable_fault(self._packages, error))
 
     def may_claim(self) -> bool:
         """False after a fault of the host, until a probe succeeds. It writes to disk when a probe is due."""
@@ -116,12 +116,12 @@ class HostHealth:
             pause.begin(str(fault))
             is_logged = pause.is_logged
         if is_logged:
-            until = (
+            claim_pause = (
                 "runs until a test write succeeds"
                 if fault.runner is None
                 else f"run for the runner {fault.runner!r} for a while, and then tries again"
             )
-            self._failed("runs", WaitingForHost(f"{fault} This worker claims no {until}."))
+            self._failed("runs", WaitingForHost(f"{fault} This worker claims no {claim_pause}."))
 
     def report_performed(self, runner: str) -> None:
         with self._lock:
@@ -156,7 +156,7 @@ def probe(packages: Path) -> None:
         remove_directory(directory)
 
 
-def _not_writable(packages: Path, error: OSError | MemoryError) -> HostFault:
+def _unwritable_fault(packages: Path, error: OSError | MemoryError) -> HostFault:
     return HostFault(f"Runs can't be performed, as {packages} can't be written to: {reason_of(error)}. {WHAT_TO_DO}")
 
 

@@ -42,7 +42,7 @@ class InFlight:
             return {key for key in keys if key not in self._runs}
 
     def wait_until_empty(self, seconds: float) -> bool:
-        """Wait until no run is in flight. False after `seconds`."""
+        """Wait until no run is in flight. Returns False if `seconds` pass before that."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._runs, timeout=seconds)
 

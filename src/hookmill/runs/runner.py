@@ -32,8 +32,8 @@ class Abandoned:
 class HostFault(HookmillError):
     """A fault of the service or its host: disk, memory, open files, processes. The run does not fail; it is requeued.
 
-    `attempt_counts`: whether the attempt counts, because the command may have started. `runner`: the affected runner;
-    None if no run can be performed.
+    `attempt_counts`: whether the attempt counts towards `run_attempts_max`, because the command may have started.
+    `runner`: the affected runner; None if no run can be performed.
     """
 
     def __init__(self, message: str, *, attempt_counts: bool = False, runner: str | None = None) -> None:
@@ -54,5 +54,5 @@ class Runner(Protocol):
         ...
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
-        """Act on the package. A failure is an `Ended`, not an exception. Raises `HostFault`."""
+        """Act on the package. A failure is an `Ended`, not an exception. Raises `HostFault` for a fault of the host."""
         ...

@@ -37,7 +37,8 @@ INSTRUCTION_SECONDS: Final = 0.5
 """The time between two calls of `next_instruction`."""
 ALWAYS_PASSED_ON: Final = ("PATH", "HOME", "LANG", "TZ")
 MARGIN_SECONDS: Final = 15.0
-"""The time that a guard has beyond the command's time limit and two grace periods. A guard that takes longer hangs."""
+"""The time that a guard has beyond the command's time limit and two grace periods. A guard that takes longer counts as
+hanging."""
 EXIT_SECONDS: Final = 15.0
 """The time that a guard gets to exit after its report."""
 CANCELLED: Final = "It was cancelled while it ran."
@@ -124,7 +125,7 @@ class _GuardResult:
     """How a guard ended its work."""
 
     instruction: Instruction
-    """The last instruction that it got."""
+    """The last instruction that the guard got."""
     report: bytes | None
     """The report, as JSON. Empty or cut short if the guard ended early; None if the guard exceeded its deadline."""
 
@@ -146,9 +147,9 @@ class CommandRunner:
     """The time between SIGTERM and SIGKILL."""
     output_bytes_max: int = 1_048_576
     account: UnixAccount | None = None
-    """The account that the command runs as; None: the service's."""
+    """The account that the command runs as; None: the service's account."""
     open_files_max: int | None = None
-    """The soft limit of the command's open files; None: the service's."""
+    """The soft limit of the command's open files; None: the service's limit."""
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:
@@ -194,7 +195,7 @@ class CommandRunner:
                 state=RunState.FAILED,
                 reason="The process that guards the command was killed, so the command was ended.",
             )
-        return self._ended(guard_result.instruction, report)
+        return self._result_from(guard_result.instruction, report)
 
     @property
     def _timeout_reason(self) -> str:
@@ -271,7 +272,7 @@ class CommandRunner:
                 guard.stdin.close()
                 deadline = min(deadline, time.monotonic() + stop_seconds)
 
-    def _ended(self, instruction: Instruction, report: dict[str, Any]) -> Ended:
+    def _result_from(self, instruction: Instruction, report: dict[str, Any]) -> Ended:
         """The run's result from the guard's report. Raises `HostFault`."""
         if "host_fault" in report:
             raise HostFault(f"The command {self.argv[0]!r} could not be started: {report['host_fault']}.")
@@ -308,7 +309,8 @@ def _end_guard(guard: "subprocess.Popen[bytes]", run: str, exit_seconds: float) 
         with contextlib.suppress(subprocess.TimeoutExpired):
             guard.wait(KILL_SECONDS)
     guard.stdout.close()
-    # None, a signal or an error: the guard did not end the command's processes itself.
+    # The return code is None (still running), negative (a signal) or positive (an error): the guard did not end the
+    # command's processes itself.
     if guard.returncode != 0:
         kill_processes_of_run(run)
 

@@ -132,16 +132,16 @@ class CapturedOutput:
 
     def __init__(self, bytes_max: int) -> None:
         self.file = os.open(OUTPUT_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        self.remaining = bytes_max
-        self.dropped = 0
+        self.remaining_bytes = bytes_max
+        self.dropped_bytes = 0
         self.tail = b""
 
     def add(self, chunk: bytes) -> None:
         written = 0
         with contextlib.suppress(OSError):  # A full disk must not stop the command.
-            written = os.write(self.file, chunk[: self.remaining])
-        self.remaining = self.remaining - written if written == len(chunk) else 0
-        self.dropped += len(chunk) - written
+            written = os.write(self.file, chunk[: self.remaining_bytes])
+        self.remaining_bytes = self.remaining_bytes - written if written == len(chunk) else 0
+        self.dropped_bytes += len(chunk) - written
         self.tail = (self.tail + chunk)[-TAIL_BYTES:]
 
 
@@ -162,28 +162,28 @@ def guard(run: str, spec: Mapping[str, Any]) -> dict[str, Any]:
         # A signal to all processes of the service must not end the guard before it has reported.
         signal.signal(number, lambda *_: None)
     try:
-        reading, writing = os.pipe()
-        os.set_blocking(reading, False)
+        read_end, write_end = os.pipe()
+        os.set_blocking(read_end, False)
         child_ended = _child_ended_descriptor()
         output = CapturedOutput(spec["output_bytes_max"])
         if spec["user"] is not None:
             _hand_over_files(spec["user"])
-        pid = _start(spec, writing)
+        pid = _start(spec, write_end)
     except _NotStarted as error:
         return {"start_error": str(error)}
     except OSError as error:
         return {"host_fault": error.strerror}
-    os.close(writing)
-    status, ended_by = _wait(pid, reading, child_ended, output, spec)
+    os.close(write_end)
+    status, ended_by = _wait(pid, read_end, child_ended, output, spec)
     _signal_group(pid, signal.SIGKILL)
     _kill_children()
     # A process outside this group, such as a daemon, may have started processes with this run's environment.
     kill_processes_of_run(run)
-    _drain(reading, output)
+    _drain(read_end, output)
     return {
         "exit_status": status,
         "ended_by": ended_by,
-        "dropped_bytes": output.dropped,
+        "dropped_bytes": output.dropped_bytes,
         "tail": output.tail.decode("latin-1"),
     }
 
@@ -206,14 +206,14 @@ def _hand_over_files(user: Mapping[str, Any]) -> None:
     os.chown(".", user["uid"], user["gid"])
 
 
-def _start(spec: Mapping[str, Any], writing: int) -> int:
+def _start(spec: Mapping[str, Any], write_end: int) -> int:
     """Start the command, and return its process id. Raises `_NotStarted`, and `OSError` for a fault of the host."""
-    reading, reporting = os.pipe()
+    read_end, report_end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _execute(spec, writing, reporting)
-    os.close(reporting)
-    with os.fdopen(reading, "rb") as pipe:
+        _execute(spec, write_end, report_end)
+    os.close(report_end)
+    with os.fdopen(read_end, "rb") as pipe:
         report = pipe.read()
     if not report:
         return pid
@@ -228,7 +228,7 @@ def _start(spec: Mapping[str, Any], writing: int) -> int:
     raise OSError(number, text)
 
 
-def _execute(spec: Mapping[str, Any], writing: int, reporting: int) -> NoReturn:
+def _execute(spec: Mapping[str, Any], write_end: int, report_end: int) -> NoReturn:
     """In the forked process: execute the command, or report the step that failed and its error."""
     step = "start"
     try:
@@ -237,14 +237,14 @@ def _execute(spec: Mapping[str, Any], writing: int, reporting: int) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(writing, 1)
-        os.dup2(writing, 2)
+        os.dup2(write_end, 1)
+        os.dup2(write_end, 2)
         if (files := spec["open_files_max"]) is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         if (user := spec["user"]) is not None:
             step = "account"
             # The account must be able to open /dev/stdout and /dev/stderr.
-            os.fchown(writing, user["uid"], user["gid"])
+            os.fchown(write_end, user["uid"], user["gid"])
             os.initgroups(user["name"], user["gid"])
             os.setgid(user["gid"])
             os.setuid(user["uid"])
@@ -253,31 +253,31 @@ def _execute(spec: Mapping[str, Any], writing: int, reporting: int) -> NoReturn:
         step = "program"
         os.execvp(spec["argv"][0], spec["argv"])  # noqa: S606 - no shell is wanted
     except OSError as error:
-        os.write(reporting, json.dumps([step, error.errno, error.strerror]).encode())
+        os.write(report_end, json.dumps([step, error.errno, error.strerror]).encode())
     except MemoryError:
-        os.write(reporting, json.dumps([step, errno.ENOMEM, os.strerror(errno.ENOMEM)]).encode())
+        os.write(report_end, json.dumps([step, errno.ENOMEM, os.strerror(errno.ENOMEM)]).encode())
     except ValueError as error:
         # No system accepts such an argument.
-        os.write(reporting, json.dumps([step, errno.EINVAL, str(error)]).encode())
+        os.write(report_end, json.dumps([step, errno.EINVAL, str(error)]).encode())
     finally:
         os._exit(127)
 
 
 def _wait(
-    pid: int, reading: int, child_ended: int, output: CapturedOutput, spec: Mapping[str, Any]
+    pid: int, read_end: int, child_ended: int, output: CapturedOutput, spec: Mapping[str, Any]
 ) -> tuple[int, str | None]:
     """Wait for the command's end. Returns its exit status, and `ended_by` of the report."""
     poll = select.poll()
-    for source in (sys.stdin.fileno(), reading, child_ended):
+    for source in (sys.stdin.fileno(), read_end, child_ended):
         poll.register(source, select.POLLIN)
     ended_by: str | None = None
     deadline = time.monotonic() + spec["time_limit_seconds"]
     while True:
         remaining = deadline - time.monotonic()
         for source, _ in poll.poll(max(0, remaining) * 1000):
-            if source == reading:
-                if not _read_some(reading, output):
-                    poll.unregister(reading)
+            if source == read_end:
+                if not _read_some(read_end, output):
+                    poll.unregister(read_end)
             elif source == child_ended:
                 os.read(child_ended, 512)
             elif not os.read(source, 1):
@@ -320,27 +320,27 @@ def _kill_children() -> None:
 
 def _child_ended_descriptor() -> int:
     """A descriptor that becomes readable when a child ends."""
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing)
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    return reading
+    return read_end
 
 
-def _read_some(reading: int, output: CapturedOutput) -> bool:
+def _read_some(read_end: int, output: CapturedOutput) -> bool:
     """Read once. False at the end of the output, that is, if no process has the pipe open for writing."""
     try:
-        chunk = os.read(reading, CHUNK_BYTES)
+        chunk = os.read(read_end, CHUNK_BYTES)
     except BlockingIOError:
         return True
     output.add(chunk)
     return bool(chunk)
 
 
-def _drain(reading: int, output: CapturedOutput) -> None:
+def _drain(read_end: int, output: CapturedOutput) -> None:
     # Doesn't wait for the end of the output, because a process outside the group may keep the pipe open.
     with contextlib.suppress(BlockingIOError):
-        while chunk := os.read(reading, CHUNK_BYTES):
+        while chunk := os.read(read_end, CHUNK_BYTES):
             output.add(chunk)
 
 

@@ -18,7 +18,7 @@ class PackageRunner:
             make_durable(package)
         except OSError as error:
             if package.directory.parent.is_dir() and not package.directory.exists():
-                # Another program has moved or removed the package. With a second one, it would do its work twice.
+                # Another program has moved or removed the package. A second package would make it do its work twice.
                 return Ended(state=RunState.FAILED, reason=f"The package could not be synced: {error.strerror}.")
             packages = package.directory.parent
             raise HostFault(f"A run's package could not be synced in {packages}: {error.strerror}.") from error
