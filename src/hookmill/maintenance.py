@@ -195,7 +195,7 @@ def _remove_old_rows(database: Database, now: int, pause: Callable[[], bool]) ->
                     return removed
                 pruned = runs.prune_without_delivery(tx, automation, now, ROWS_PER_STEP)
             steps += pruned > 0
-            if rest():
+            if pause():
                 return removed
             if pruned < ROWS_PER_STEP:
                 break

@@ -162,7 +162,7 @@ def _print_running(queue: Queue) -> None:
     print_table(
         [
             Column("RUNNING SINCE (UTC)", whole=True),
-            Column("RUN", whole=True, stacked=True),
+            Column("RUN", whole=True, moves_below_if_narrow=True),
             Column("STATE", whole=True),
             Column("ATTEMPT", right=True),
             Column("AUTOMATION"),
@@ -190,7 +190,7 @@ def _print_waiting(waiting: Sequence[WaitingRun], now: int) -> None:
     print_table(
         [
             Column("WAITING", whole=True),
-            Column("RUN", whole=True, stacked=True),
+            Column("RUN", whole=True, moves_below_if_narrow=True),
             Column("PRIORITY", whole=True),
             Column("AUTOMATION"),
             Column("WHY"),

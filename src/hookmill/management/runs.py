@@ -153,7 +153,7 @@ class Runs:
                     batch = cancellation.next_to_cancel(tx, run_filter, part, after=after)
                 if not batch:
                     break
-                with self._installation.writing_unaudited() as tx:
+                with self._installation.writing_without_permission() as tx:
                     result = cancellation.request_cancel_of(
                         tx,
                         [each.run for each in batch],
