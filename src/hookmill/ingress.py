@@ -174,7 +174,7 @@ class Ingress:
                     subscription.automation_id,
                     subscription.version,
                     subscription.policy.priority.rank,
-                    subscription.policy.run_key(subscription.automation_id, parsed),
+                    subscription.policy.policy_key(subscription.automation_id, parsed),
                 )
                 for subscription in webhook.subscriptions
                 if subscription.matches(event, parsed)

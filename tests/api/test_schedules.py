@@ -192,4 +192,4 @@ def test_the_policy_applies_to_a_run_by_hand(api: Api):
 
     assert held == ["new", "new"]
     with api.world.database.read() as tx:
-        assert len({bytes(row["run_key"]) for row in tx.all("SELECT run_key FROM runs")}) == 2
+        assert len({bytes(row["policy_key"]) for row in tx.all("SELECT policy_key FROM runs")}) == 2

@@ -26,7 +26,7 @@ from hookmill.domain.run_policy import (
 def key(payload: str, *pointers: str, automation: str = "aut_a") -> bytes | None:
     parsed = parse(payload.encode("utf-8", "surrogatepass"))
     assert isinstance(parsed, Parsed)
-    return RunPolicy(concurrency=Concurrency(key=pointers)).run_key(AutomationId(automation), parsed)
+    return RunPolicy(concurrency=Concurrency(key=pointers)).policy_key(AutomationId(automation), parsed)
 
 
 def test_a_policy_survives_its_json():
@@ -160,8 +160,8 @@ def test_a_policy_without_rules_needs_no_key():
     parsed = parse(b"{}")
     assert isinstance(parsed, Parsed)
 
-    assert RunPolicy(priority=Priority.HIGH).run_key(AutomationId("aut_a"), parsed) is None
-    assert RunPolicy(debounce=Debounce(seconds=1, max_seconds=1)).run_key(AutomationId("aut_a"), parsed) is not None
+    assert RunPolicy(priority=Priority.HIGH).policy_key(AutomationId("aut_a"), parsed) is None
+    assert RunPolicy(debounce=Debounce(seconds=1, max_seconds=1)).policy_key(AutomationId("aut_a"), parsed) is not None
 
 
 @pytest.mark.parametrize(

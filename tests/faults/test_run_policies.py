@@ -68,8 +68,8 @@ class Plant:
             lambda: {run.state for run in self.runs()} <= FINAL_STATES,
             lambda: f"all runs end: {Counter(run.state for run in self.runs())}",
         )
-        runs = sorted(self.runs(), key=lambda run: (run.run_key or b"", run.id))
-        return [list(group) for _, group in groupby(runs, key=lambda run: run.run_key)]
+        runs = sorted(self.runs(), key=lambda run: (run.policy_key or b"", run.id))
+        return [list(group) for _, group in groupby(runs, key=lambda run: run.policy_key)]
 
     def runs(self) -> list[Run]:
         return list(self.management.runs.newest(self.may, limit=1_000))
@@ -122,7 +122,7 @@ def test_no_key_has_more_active_runs_than_its_limit(postgres_store: str, tmp_pat
         if run.state is RunState.SKIPPED:
             assert run.replaced_by is not None
             active = by_id[run.replaced_by]
-            assert active.run_key == run.run_key
+            assert active.policy_key == run.policy_key
             assert active.finished_at is not None
             assert run.finished_at is not None
             assert run.finished_at <= active.finished_at

@@ -116,7 +116,7 @@ class Backlog:
         uid = self.webhook(factory, uid=webhook)
         policy = self._policies.get(automation, NO_POLICY)
         parsed = parse(payload)
-        run_key = policy.run_key(AutomationId(automation), parsed) if isinstance(parsed, Parsed) else None
+        policy_key = policy.policy_key(AutomationId(automation), parsed) if isinstance(parsed, Parsed) else None
         keys = []
         with self.database.write() as tx:
             for _ in range(count):
@@ -124,9 +124,9 @@ class Backlog:
                 tx.run("INSERT INTO payloads (delivery_id, body) VALUES (:id, :body)", id=delivery, body=payload)
                 tx.run(
                     "INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,"
-                    " state, attempt, created_at, priority, run_key, hold)"
+                    " state, attempt, created_at, priority, policy_key, hold)"
                     " VALUES (:id, :delivery, :webhook, :factory, :automation, 1, 'queued', 0, :now,"
-                    " :priority, :run_key, :hold)",
+                    " :priority, :policy_key, :hold)",
                     id=key,
                     delivery=delivery,
                     webhook=self._webhooks[uid],
@@ -134,8 +134,8 @@ class Backlog:
                     automation=automation,
                     now=microseconds(),
                     priority=policy.priority.rank,
-                    run_key=run_key,
-                    hold=int(Hold.NEW) if run_key is not None else None,
+                    policy_key=policy_key,
+                    hold=int(Hold.NEW) if policy_key is not None else None,
                 )
                 keys.append(RunKey(key))
             if notifies:

@@ -56,8 +56,8 @@ def perform_with_a_kill(
     finally:
         for worker in started:
             worker.kill()
-    ended.sort(key=lambda run: (run.run_key or b"", run.id))
-    return [list(group) for _, group in groupby(ended, key=lambda run: run.run_key)]
+    ended.sort(key=lambda run: (run.policy_key or b"", run.id))
+    return [list(group) for _, group in groupby(ended, key=lambda run: run.policy_key)]
 
 
 @pytest.mark.parametrize("when_busy", list(WhenBusy))

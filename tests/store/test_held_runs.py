@@ -59,7 +59,7 @@ def end(backlog: Backlog, key: RunKey, state: RunState = RunState.SUCCEEDED) -> 
             executor=WORKER,
             attempt=run.attempt,
             now=microseconds(),
-            run_key=run.run_key,
+            policy_key=run.policy_key,
         )
 
 

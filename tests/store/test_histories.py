@@ -172,7 +172,7 @@ class History:
                 executor=worker,
                 attempt=attempt.number,
                 now=self.now,
-                run_key=before.run_key,
+                policy_key=before.policy_key,
             )
         assert not is_recorded
         assert self.backlog.run(attempt.run) == before
@@ -197,7 +197,7 @@ class History:
         run = self.backlog.run(attempt.run)
         with self.backlog.database.write() as tx:
             status = store.attempt_status(tx, run.id, executor=worker, attempt=attempt.number)
-            assert status is not AttemptStatus.SUPERSEDED, "a live worker's attempts stay its own"
+            assert status is not AttemptStatus.OUTDATED, "a live worker's attempts stay its own"
             if status is AttemptStatus.CANCEL_REQUESTED:
                 ended = Ended(state=RunState.CANCELLED)
             retry = run.policy.retry
@@ -213,7 +213,7 @@ class History:
                 executor=worker,
                 attempt=attempt.number,
                 now=self.now,
-                run_key=run.run_key,
+                policy_key=run.policy_key,
             )
 
     # What must hold
@@ -223,7 +223,7 @@ class History:
 
     def _require_limits(self) -> None:
         at_work = Counter(
-            self.backlog.run(attempt.run).run_key for attempts in self.begun.values() for attempt in attempts
+            self.backlog.run(attempt.run).policy_key for attempts in self.begun.values() for attempt in attempts
         )
         if (concurrency := self.policy.concurrency) is not None:
             assert max(at_work.values(), default=0) <= concurrency.limit
@@ -260,8 +260,8 @@ class History:
         assert when_busy is WhenBusy.SKIP or RunState.SKIPPED not in states
         assert when_busy is WhenBusy.REPLACE or RunState.REPLACED not in states
         assert self.policy.debounce is not None or RunState.SUPERSEDED not in states
-        for key in {run.run_key for run in runs}:
-            newest = [run for run in runs if run.run_key == key][-1]
+        for key in {run.policy_key for run in runs}:
+            newest = [run for run in runs if run.policy_key == key][-1]
             # Only an older run is replaced or superseded, and only by a newer one.
             assert newest.state not in (RunState.REPLACED, RunState.SUPERSEDED)
         for run in runs:

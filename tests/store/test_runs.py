@@ -209,7 +209,7 @@ def test_what_a_stale_worker_writes_has_no_effect(backlog):
 
 @pytest.mark.parametrize(
     ("attempt", "executor", "standing"),
-    [(1, US, AttemptStatus.CURRENT), (2, US, AttemptStatus.SUPERSEDED), (1, THEM, AttemptStatus.SUPERSEDED)],
+    [(1, US, AttemptStatus.CURRENT), (2, US, AttemptStatus.OUTDATED), (1, THEM, AttemptStatus.OUTDATED)],
 )
 def test_whose_an_attempt_is_can_be_asked(backlog, attempt, executor, standing):
     key = begun(backlog)

@@ -122,12 +122,12 @@ class Run:
     """How many attempts failed and were followed by another one."""
     policy: RunPolicy = NO_POLICY
     """The policy of the automation's version."""
-    run_key: bytes | None = None
+    policy_key: bytes | None = None
     """Runs with equal keys share the limits of the automation's policy. None: the policy has no limits."""
     hold: Hold | None = None
     """Why it may not start yet; None if it may."""
     due_at: int | None = None
-    """When a debounced run starts, unless a newer delivery arrives, or when the next attempt starts."""
+    """When a debounced run starts, unless a newer delivery arrives. After a failure: when the next attempt starts."""
     replaced_by: RunKey | None = None
     """The run because of which it was skipped, replaced or superseded."""
 

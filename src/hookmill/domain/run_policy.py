@@ -1,6 +1,6 @@
 """The run policy of an automation: how many runs may be active, how long it collects deliveries, and its retries.
 
-Concurrency and debounce apply by *run key*: runs of one automation with equal values at the policy's JSON pointers
+Concurrency and debounce apply by *policy key*: runs of one automation with equal values at the policy's JSON pointers
 share a key.
 """
 
@@ -117,7 +117,7 @@ class RunPolicy:
         """Whether a new run may have to wait for its rules."""
         return self.concurrency is not None or self.debounce is not None
 
-    def run_key(self, automation: AutomationId, payload: Parsed | None) -> bytes | None:
+    def policy_key(self, automation: AutomationId, payload: Parsed | None) -> bytes | None:
         """16 bytes that are equal for runs with the same key; None if the policy has no rule that needs a key.
 
         Values are compared as filters compare them: 1 equals 1.0, but not "1". A missing value is a value of its own.
@@ -195,7 +195,7 @@ def stored_policy(stored: str) -> RunPolicy:
 def superseded_by_debounce(debounce: Debounce, arrivals: Iterable[tuple[bytes | None, int]]) -> set[int]:
     """The positions of the deliveries whose runs a newer delivery would supersede.
 
-    `arrivals` has the run key and the time of each delivery in µs, oldest first.
+    `arrivals` has the policy key and the time of each delivery in µs, oldest first.
     """
     superseded: set[int] = set()
     waiting: dict[bytes | None, tuple[int, int, int]] = {}

@@ -42,7 +42,7 @@ class Backtest:
     matching: tuple[Delivery, ...]
     others: tuple[Delivery, ...]
     keys: int | None = None
-    """How many different run keys the matching deliveries have; None without a policy that needs keys."""
+    """How many different policy keys the matching deliveries have; None without a policy that needs keys."""
     superseded: frozenset[DeliveryKey] = frozenset()
     """The matching deliveries whose runs the policy's debounce would supersede."""
 
@@ -101,7 +101,7 @@ class Filters:
         draft = draft_filter(payload_filter, event_types)
         matching: list[Delivery] = []
         others: list[Delivery] = []
-        run_keys: list[bytes | None] = []
+        policy_keys: list[bytes | None] = []
         with self._installation.reading() as tx:
             uids = [webhook_named(tx, may, name).uid for name in webhook_ids] if webhook_ids is not None else None
             stored = deliveries.newest(tx, may.factory.id, webhooks=uids, label=Label.ACCEPTED, limit=last)
@@ -116,15 +116,15 @@ class Filters:
                 continue
             matching.append(delivery)
             # The keys are compared with each other only, so any automation's id will do.
-            run_keys.append(policy.run_key(AutomationId(""), parsed))
+            policy_keys.append(policy.policy_key(AutomationId(""), parsed))
         superseded: set[int] = set()
         if policy.debounce is not None:
-            arrivals = [(key, delivery.received_at) for key, delivery in zip(run_keys, matching, strict=True)]
+            arrivals = [(key, delivery.received_at) for key, delivery in zip(policy_keys, matching, strict=True)]
             superseded = superseded_by_debounce(policy.debounce, reversed(arrivals))
         return Backtest(
             matching=tuple(matching),
             others=tuple(others),
-            keys=len(set(run_keys)) if policy.holds_runs else None,
+            keys=len(set(policy_keys)) if policy.holds_runs else None,
             superseded=frozenset(matching[-1 - position].key for position in superseded),
         )
 

@@ -120,7 +120,7 @@ class Log:
                     delivery=delivery.key,
                     factory=may.factory.id,
                     automation=automation_to_start,
-                    run_key=_run_key(automation_to_start, body),
+                    policy_key=_policy_key(automation_to_start, body),
                     now=change.now,
                 )
                 started.append(run_of(change.tx, may, ids.run_id(key)))
@@ -163,6 +163,6 @@ class Log:
         return [automation]
 
 
-def _run_key(automation: Automation, body: bytes) -> bytes | None:
+def _policy_key(automation: Automation, body: bytes) -> bytes | None:
     parsed = payload.parse(body)
-    return None if isinstance(parsed, payload.NotJson) else automation.policy.run_key(automation.id, parsed)
+    return None if isinstance(parsed, payload.NotJson) else automation.policy.policy_key(automation.id, parsed)

@@ -106,7 +106,7 @@ class BacktestView(View, frozen=True):
     matching: list[DeliveryView]
     others: list[DeliveryView]
     keys: Annotated[
-        int | None, Meta(description="How many different run keys the matching deliveries have. Null: no policy.")
+        int | None, Meta(description="How many different policy keys the matching deliveries have. Null: no policy.")
     ]
     superseded: Annotated[
         list[str], Meta(description="The ids of matching deliveries whose runs the debounce would supersede.")
@@ -123,7 +123,7 @@ class BacktestView(View, frozen=True):
 
 
 def policy_outcome(backtest: Backtest) -> str | None:
-    """What the run policy would do with the matching deliveries; None without a policy that needs run keys."""
+    """What the run policy would do with the matching deliveries; None without a policy that needs keys."""
     if backtest.keys is None or not backtest.matching:
         return None
     keys = "1 key" if backtest.keys == 1 else f"{backtest.keys:,} different keys"

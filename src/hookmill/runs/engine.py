@@ -6,12 +6,12 @@ The `runs` table is the source of truth and the backlog. The engine holds only r
 engine never affects a delivery, and its own record may be lost or out of date. Design decisions:
 
 - This module starts runs directly, with the run's id as the workflow id, and limits their number itself. Its own claims
-  take less processor time than the engine's queue; docs/decisions.md has the measurement. The engine records a direct
-  start before it runs, too.
+  take less processor time than the engine's queue; docs/decisions.md has the measurement. The engine
+  records a run that is started directly before it performs it, as it would record a queued one.
 - A commit or a notification of another process wakes this one, and each run that ends frees its slot immediately.
 - Each start of a process is a new executor. The runs of a dead executor return to the backlog after the engine's
   records are deleted, and any worker with a free slot claims them. The engine's own recovery covers only its own
-  process. Resuming through its queue would hand all runs to the process that polls first, beyond its limit.
+  process. If its queue resumed the runs, the first process that polls would get all of them, even more than its slots.
 - The row numbers attempts and rejects writes of old ones, because the engine may perform a workflow more than once.
 """
 
@@ -58,10 +58,10 @@ WATCH_SECONDS: Final = 0.04
 """On SQLite: the time between two checks for commits of other processes. They cost less than 1 % of a core."""
 POLL_SECONDS: Final = 1.0
 """On PostgreSQL: the longest time that a run waits in the backlog if its notification is lost."""
-REST_FACTOR: Final = 3.0
+PAUSE_FACTOR: Final = 3.0
 """The pause after a claim, as a multiple of the claim's duration. While deliveries use the database or the processors,
 a claim takes longer. Then this worker leaves both to the deliveries, and claims several runs at a time."""
-REST_SECONDS_MAX: Final = 0.25
+PAUSE_SECONDS_MAX: Final = 0.25
 LOCK_SECONDS: Final = 15.0
 """How long a new process waits for an old one that is still stopping its runs."""
 RETRY_SECONDS: Final = 1.0
@@ -71,6 +71,7 @@ LISTEN_SECONDS: Final = 1.0
 """The time between two checks of the listening thread for a shutdown."""
 TIDY_SECONDS: Final = 5.0
 RECONSIDER_SECONDS: Final = 60.0
+"""How often the engine looks for waiting runs whose key has no active run."""
 RECORDS_PER_DELETION: Final = 500
 STOPPING_SECONDS: Final = 5.0
 """How long a shutdown waits for stopped runs, beyond the runners' own grace."""
@@ -98,7 +99,7 @@ class _Backlog(Enum):
     UNKNOWN = auto()
     EMPTY = auto()
     """It was empty, so only a commit can have added runs."""
-    MORE_LIKELY = auto()
+    PROBABLY_MORE = auto()
     """The last claim filled every free slot, so the next claim does not query first."""
 
 
@@ -138,7 +139,7 @@ class Engine:
         self._may_need_decision = True
         self._next_due_at: int | None = None
         """When the next held run or schedule is due, in µs since 1970."""
-        self._skipped: Collection[str] = ()
+        self._skipped_runners: Collection[str] = ()
         self._start: Callable[[str], None] = _not_launched
         packages = settings.data.absolute() / "runs"
         self._health = HostHealth(packages, failed=failed, recovered=recovered)
@@ -227,11 +228,11 @@ class Engine:
             began_at = time.monotonic()
             try:
                 if claimed := self._claim(after=last_served):
-                    rest = REST_FACTOR * (time.monotonic() - began_at)
+                    pause = PAUSE_FACTOR * (time.monotonic() - began_at)
                     last_served = claimed[-1].factory
                     for each in claimed:
                         self._start_workflow(each.run)
-                    self._stop_claiming.wait(min(rest, REST_SECONDS_MAX))
+                    self._stop_claiming.wait(min(pause, PAUSE_SECONDS_MAX))
             except Exception as error:
                 self._failed("runs", error)
                 self._stop_claiming.wait(RETRY_SECONDS)
@@ -292,13 +293,13 @@ class Engine:
         if not self._health.may_claim():
             return ()
         skipped = self._health.runners_at_fault()
-        if self._backlog is _Backlog.EMPTY and skipped == self._skipped:
+        if self._backlog is _Backlog.EMPTY and skipped == self._skipped_runners:
             return ()
-        if self._backlog is not _Backlog.MORE_LIKELY or skipped:
+        if self._backlog is not _Backlog.PROBABLY_MORE or skipped:
             with self._database.read() as tx:
                 has_backlog = store.has_backlog(tx, skipped=skipped)
             self._backlog = _Backlog.UNKNOWN if has_backlog else _Backlog.EMPTY
-            self._skipped = skipped
+            self._skipped_runners = skipped
         if self._backlog is _Backlog.EMPTY:
             if skipped:
                 # Don't repeat this slow query at each wake-up.
@@ -314,7 +315,7 @@ class Engine:
                 # Without a claim, this transaction must write nothing: its own commit would wake this process.
                 store.heartbeat(tx, self.executor, self._clock())
         if claimed:
-            self._backlog = _Backlog.MORE_LIKELY if len(claimed) == free else _Backlog.UNKNOWN
+            self._backlog = _Backlog.PROBABLY_MORE if len(claimed) == free else _Backlog.UNKNOWN
         else:
             # Another worker was faster, or limits hold all runs back. A commit ends that.
             self._backlog = _Backlog.EMPTY
@@ -396,9 +397,9 @@ class Engine:
             self.wake()
 
     def _requeue(self, tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None) -> Sequence[RunKey]:
-        """Put runs back into the backlog. Returns those that end instead, after their last attempt.
+        """Put runs back into the backlog. Returns the others: those that end, because it was their last attempt.
 
-        The caller must end the processes that these have left.
+        The caller must kill the processes that the ended runs have left.
         """
         if not keys:
             return ()
@@ -421,7 +422,8 @@ class Engine:
                     reconsidered_at = time.monotonic()
                     # If the clock was set back, schedules may have to continue by the corrected clock.
                     self._may_need_decision = True
-                # Also for runs that were interrupted, and if the process that ended a run died.
+                # A worker does this when a run fails. Here it is done for interrupted runs, and for a worker that was
+                # killed in between.
                 pause_failing(self._database, self._clock())
                 missing = self._requeue_lost(missing)
                 _delete_ended_workflows()
@@ -507,7 +509,8 @@ def _launch_dbos(
         }
     )
 
-    # Not a method: the engine would store `self` as an argument. The row limits the attempts, not the engine.
+    # Not a method: the engine would store `self` as an argument. The run's row limits the attempts, and the engine does
+    # not.
     @DBOS.workflow(name="perform", max_recovery_attempts=None)
     def workflow(name: str) -> None:
         perform(name)

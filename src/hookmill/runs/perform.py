@@ -136,7 +136,7 @@ class Performer:
                 return Instruction.CONTINUE
             case AttemptStatus.CANCEL_REQUESTED:
                 return Instruction.CANCEL
-            case AttemptStatus.SUPERSEDED:
+            case AttemptStatus.OUTDATED:
                 return Instruction.ABANDON
             case _:
                 assert_never(status)
@@ -153,7 +153,7 @@ class Performer:
                     executor=self.executor,
                     attempt=run.attempt,
                     now=self.clock(),
-                    run_key=run.run_key,
+                    policy_key=run.policy_key,
                     counts_failures=run.policy.pause_after_failures is not None,
                 )
 

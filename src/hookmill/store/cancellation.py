@@ -130,7 +130,7 @@ def request_cancel_of(
     """
     if not keys:
         return CancelledRuns(cancelled=0, stopping=0)
-    held_runs.lock_keys(tx)
+    held_runs.lock_decisions(tx)
     names = {f"run_{number}": key for number, key in enumerate(keys)}
     # No condition repeats the WHERE of a partial index, so that each row is read by its key.
     these = f"id IN ({', '.join(f':{name}' for name in names)}) AND finished_at IS NULL"
@@ -143,14 +143,16 @@ def request_cancel_of(
             SET state = 'cancelled', finished_at = :now, cancel_requested_at = :now, hold = NULL, due_at = NULL,
                 reason = 'It was cancelled before it began.'
             WHERE {these} AND state = 'queued' {still_held}
-            RETURNING id, run_key
+            RETURNING id, policy_key
             """,
             now=now,
             **names,
         )
     if part is not Part.HELD:
         # These runs were active. Of each key, the next run that waits may start.
-        ended = {bytes(row["run_key"]): RunKey(bytes(row["id"])) for row in cancelled if row["run_key"] is not None}
+        ended = {
+            bytes(row["policy_key"]): RunKey(bytes(row["id"])) for row in cancelled if row["policy_key"] is not None
+        }
         for key in ended.values():
             held_runs.reconsider(tx, key)
     stopping = 0

@@ -1,8 +1,8 @@
 """Held runs: those of automations with a run policy. Workers decide when they start, or that they don't.
 
-Admission only stores the run key and `Hold.NEW`, so a policy takes no lock in the path of a delivery. `decide` then
-decides about all new and due runs in one transaction. On PostgreSQL, an advisory lock admits one such transaction at a
-time, and so does each transaction that ends a run with a key. Therefore the counts of active runs are exact.
+Admission only stores the policy key and `Hold.NEW`, so a policy takes no lock in the path of a delivery. `decide` then
+decides about all new and due runs in one transaction. On PostgreSQL, one advisory lock serializes these transactions
+and those that end a run with a key. Therefore the counts of active runs are exact.
 
 A run is *active* if it has not ended and is not held: it is in the backlog, or a worker has claimed it. A run that
 waits for its next attempt is active, too.
@@ -32,7 +32,7 @@ class _HeldRun:
     policy: RunPolicy
 
 
-def lock_keys(tx: Transaction) -> None:
+def lock_decisions(tx: Transaction) -> None:
     """Keep decisions in other transactions waiting until this one ends.
 
     Call it before a run with a key is locked or ends.
@@ -61,7 +61,7 @@ _UNDECIDED: Final = (
 
 def decide(tx: Transaction, now: int) -> None:
     """Decide about new and due runs: each starts, waits, or ends. `now` is in µs since 1970."""
-    lock_keys(tx)
+    lock_decisions(tx)
     # A run that is retried is active all the time, so its key needs no decision.
     if tx.run(
         f"""
@@ -78,15 +78,15 @@ def decide(tx: Transaction, now: int) -> None:
     ):
         notify_workers(tx)
     rows = tx.all(
-        f"SELECT run_key FROM runs WHERE {_UNDECIDED} AND hold <> {Hold.RETRY:d} ORDER BY id LIMIT {DECISIONS_MAX}",
+        f"SELECT policy_key FROM runs WHERE {_UNDECIDED} AND hold <> {Hold.RETRY:d} ORDER BY id LIMIT {DECISIONS_MAX}",
         now=now,
     )
-    for run_key in sorted({bytes(row["run_key"]) for row in rows}):
-        _decide_key(tx, run_key, now)
+    for policy_key in sorted({bytes(row["policy_key"]) for row in rows}):
+        _decide_key(tx, policy_key, now)
 
 
 def reconsider(tx: Transaction, run: RunKey) -> None:
-    """Let `decide` look at the key of a run that ends in this transaction. Call `lock_keys` first."""
+    """Let `decide` look at the key of a run that ends in this transaction. Call `lock_decisions` first."""
     tx.run(
         f"""
         UPDATE runs
@@ -94,7 +94,7 @@ def reconsider(tx: Transaction, run: RunKey) -> None:
         WHERE id = (
             SELECT waiting.id
             FROM runs waiting
-            WHERE waiting.run_key = (SELECT ended.run_key FROM runs ended WHERE ended.id = :run)
+            WHERE waiting.policy_key = (SELECT ended.policy_key FROM runs ended WHERE ended.id = :run)
                 AND waiting.finished_at IS NULL AND waiting.hold = {Hold.BUSY:d}
             ORDER BY waiting.id
             LIMIT 1
@@ -106,45 +106,45 @@ def reconsider(tx: Transaction, run: RunKey) -> None:
 
 def reconsider_all(tx: Transaction) -> None:
     """Let `decide` look at all keys with waiting runs and no active one, in case that an end was missed."""
-    lock_keys(tx)
+    lock_decisions(tx)
     # A loose index scan: it reads one entry of each key.
     rows = tx.all(
         f"""
-        WITH RECURSIVE waiting_keys (run_key) AS (
-            SELECT (SELECT run_key FROM runs WHERE {_WAITING} ORDER BY run_key LIMIT 1)
+        WITH RECURSIVE waiting_keys (policy_key) AS (
+            SELECT (SELECT policy_key FROM runs WHERE {_WAITING} ORDER BY policy_key LIMIT 1)
             UNION ALL
             SELECT (
-                SELECT run_key FROM runs
-                WHERE {_WAITING} AND run_key > waiting_keys.run_key
-                ORDER BY run_key
+                SELECT policy_key FROM runs
+                WHERE {_WAITING} AND policy_key > waiting_keys.policy_key
+                ORDER BY policy_key
                 LIMIT 1
             )
             FROM waiting_keys
-            WHERE waiting_keys.run_key IS NOT NULL
+            WHERE waiting_keys.policy_key IS NOT NULL
         )
-        SELECT run_key
+        SELECT policy_key
         FROM waiting_keys
-        WHERE run_key IS NOT NULL AND NOT EXISTS (
+        WHERE policy_key IS NOT NULL AND NOT EXISTS (
             SELECT 1 FROM runs active
-            WHERE active.run_key = waiting_keys.run_key AND active.finished_at IS NULL
+            WHERE active.policy_key = waiting_keys.policy_key AND active.finished_at IS NULL
                 AND (active.hold IS NULL OR active.hold = {Hold.RETRY:d})
         )
         """
     )
     for row in rows:
-        for run in _held(tx, bytes(row["run_key"]), Hold.BUSY, limit=1):
+        for run in _held(tx, bytes(row["policy_key"]), Hold.BUSY, limit=1):
             tx.run(f"UPDATE runs SET hold = {Hold.NEW:d} WHERE id = :id", id=run.id)
 
 
-_WAITING: Final = f"run_key IS NOT NULL AND finished_at IS NULL AND hold = {Hold.BUSY:d}"
+_WAITING: Final = f"policy_key IS NOT NULL AND finished_at IS NULL AND hold = {Hold.BUSY:d}"
 
 
-def _decide_key(tx: Transaction, run_key: bytes, now: int) -> None:
-    candidates = _held(tx, run_key, Hold.NEW, Hold.DEBOUNCE, limit=DECISIONS_MAX)
+def _decide_key(tx: Transaction, policy_key: bytes, now: int) -> None:
+    candidates = _held(tx, policy_key, Hold.NEW, Hold.DEBOUNCE, limit=DECISIONS_MAX)
     if not candidates:
         return
     # The policy of the newest waiting run applies to all runs with the key.
-    policy = _held(tx, run_key, Hold.NEW, Hold.DEBOUNCE, Hold.BUSY, limit=1, newest_first=True)[0].policy
+    policy = _held(tx, policy_key, Hold.NEW, Hold.DEBOUNCE, Hold.BUSY, limit=1, newest_first=True)[0].policy
     if policy.debounce is not None:
         candidates = _debounced(tx, policy.debounce, candidates, now)
     if policy.concurrency is None:
@@ -152,21 +152,21 @@ def _decide_key(tx: Transaction, run_key: bytes, now: int) -> None:
             _start(tx, run)
         return
     limit = policy.concurrency.limit
-    free = limit - _active(tx, run_key, limit)
+    free = limit - _active(tx, policy_key, limit)
     match policy.concurrency.when_busy:
         case WhenBusy.QUEUE:
-            _start_oldest(tx, run_key, candidates, free)
+            _start_oldest(tx, policy_key, candidates, free)
         case WhenBusy.SKIP:
             for run in candidates[max(free, 0) :]:
-                _end(tx, run.id, RunState.SKIPPED, _active_run(tx, run_key) or candidates[0].id, now)
+                _end(tx, run.id, RunState.SKIPPED, _active_run(tx, policy_key) or candidates[0].id, now)
             for run in candidates[: max(free, 0)]:
                 _start(tx, run)
         case WhenBusy.REPLACE:
-            kept = _replace_older(tx, run_key, candidates, limit, now)
+            kept = _replace_older(tx, policy_key, candidates, limit, now)
             if not kept:
                 return
-            _start_oldest(tx, run_key, kept, free)
-            for active in _oldest_active(tx, run_key, len(kept) - max(free, 0)):
+            _start_oldest(tx, policy_key, kept, free)
+            for active in _oldest_active(tx, policy_key, len(kept) - max(free, 0)):
                 _stop(tx, active, replaced_by=kept[-1].id, now=now)
 
 
@@ -191,30 +191,30 @@ def _debounced(tx: Transaction, debounce: Debounce, candidates: Sequence[_HeldRu
     return []
 
 
-def _start_oldest(tx: Transaction, run_key: bytes, candidates: Sequence[_HeldRun], free: int) -> None:
+def _start_oldest(tx: Transaction, policy_key: bytes, candidates: Sequence[_HeldRun], free: int) -> None:
     """Queue the candidates behind the runs that wait already, and start as many of the oldest as are free."""
     for run in candidates:
         tx.run(f"UPDATE runs SET hold = {Hold.BUSY:d}, due_at = NULL WHERE id = :id", id=run.id)
     if free > 0:
-        for run in _held(tx, run_key, Hold.BUSY, limit=free):
+        for run in _held(tx, policy_key, Hold.BUSY, limit=free):
             _start(tx, run)
 
 
 def _replace_older(
-    tx: Transaction, run_key: bytes, candidates: Sequence[_HeldRun], limit: int, now: int
+    tx: Transaction, policy_key: bytes, candidates: Sequence[_HeldRun], limit: int, now: int
 ) -> list[_HeldRun]:
-    """End all but the newest `limit` held runs. Returns those.
+    """End all but the newest `limit` held runs. Returns the runs that it keeps.
 
     If too many runs wait, it ends some of them and returns nothing. The candidates stay new for the next decision.
     """
-    waiting = _held(tx, run_key, Hold.BUSY, limit=DECISIONS_MAX)
+    waiting = _held(tx, policy_key, Hold.BUSY, limit=DECISIONS_MAX)
     held = sorted([*waiting, *candidates], key=lambda run: run.id)
     for run in held[:-limit]:
         _end(tx, run.id, RunState.REPLACED, held[-1].id, now)
     return held[-limit:] if len(waiting) < DECISIONS_MAX else []
 
 
-def _held(tx: Transaction, run_key: bytes, *holds: Hold, limit: int, newest_first: bool = False) -> list[_HeldRun]:
+def _held(tx: Transaction, policy_key: bytes, *holds: Hold, limit: int, newest_first: bool = False) -> list[_HeldRun]:
     """Up to `limit` held runs with the key, in the order of their creation."""
     rows = tx.all(
         f"""
@@ -223,12 +223,12 @@ def _held(tx: Transaction, run_key: bytes, *holds: Hold, limit: int, newest_firs
         JOIN automation_versions
             ON automation_versions.automation_id = runs.automation_id
             AND automation_versions.version = runs.automation_version
-        WHERE runs.run_key = :run_key AND runs.finished_at IS NULL
+        WHERE runs.policy_key = :policy_key AND runs.finished_at IS NULL
             AND runs.hold IN ({", ".join(str(int(hold)) for hold in holds)})
         ORDER BY runs.id {"DESC" if newest_first else ""}
         LIMIT :limit
         """,
-        run_key=run_key,
+        policy_key=policy_key,
         limit=limit,
     )
     return [_held_run(row) for row in rows]
@@ -243,29 +243,29 @@ def _held_run(row: Row) -> _HeldRun:
     )
 
 
-_ACTIVE: Final = f"run_key = :run_key AND finished_at IS NULL AND (hold IS NULL OR hold = {Hold.RETRY:d})"
+_ACTIVE: Final = f"policy_key = :policy_key AND finished_at IS NULL AND (hold IS NULL OR hold = {Hold.RETRY:d})"
 
 
-def _active(tx: Transaction, run_key: bytes, most: int) -> int:
+def _active(tx: Transaction, policy_key: bytes, most: int) -> int:
     """How many runs with the key are active, counted up to `most`."""
     row = tx.one(
         f"SELECT COUNT(*) AS active FROM (SELECT 1 FROM runs WHERE {_ACTIVE} LIMIT :most) AS counted",
-        run_key=run_key,
+        policy_key=policy_key,
         most=most,
     )
     return 0 if row is None else int(row["active"])
 
 
-def _active_run(tx: Transaction, run_key: bytes) -> RunKey | None:
-    row = tx.one(f"SELECT id FROM runs WHERE {_ACTIVE} ORDER BY id LIMIT 1", run_key=run_key)
+def _active_run(tx: Transaction, policy_key: bytes) -> RunKey | None:
+    row = tx.one(f"SELECT id FROM runs WHERE {_ACTIVE} ORDER BY id LIMIT 1", policy_key=policy_key)
     return None if row is None else RunKey(bytes(row["id"]))
 
 
-def _oldest_active(tx: Transaction, run_key: bytes, count: int) -> list[RunKey]:
-    """Runs to replace. Those that are stopping already count, so that one new run stops one old one."""
+def _oldest_active(tx: Transaction, policy_key: bytes, count: int) -> list[RunKey]:
+    """The oldest active runs. They include runs that are being stopped, so each new run stops at most one."""
     if count <= 0:
         return []
-    rows = tx.all(f"SELECT id FROM runs WHERE {_ACTIVE} ORDER BY id LIMIT :count", run_key=run_key, count=count)
+    rows = tx.all(f"SELECT id FROM runs WHERE {_ACTIVE} ORDER BY id LIMIT :count", policy_key=policy_key, count=count)
     return [RunKey(bytes(row["id"])) for row in rows]
 
 

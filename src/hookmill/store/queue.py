@@ -197,7 +197,7 @@ def _oldest_with_key(condition: str) -> str:
     instead of two subqueries, it could read all active runs of the key."""
     return f"""(
         SELECT active.id FROM runs active
-        WHERE active.run_key = runs.run_key AND active.finished_at IS NULL AND active.{condition}
+        WHERE active.policy_key = runs.policy_key AND active.finished_at IS NULL AND active.{condition}
         ORDER BY active.hold, active.id
         LIMIT 1
     )"""

@@ -44,7 +44,7 @@ _RUN: Final = """
         runs.id, runs.delivery_id, runs.factory_id, runs.automation_id, runs.automation_version, runs.state,
         runs.attempt, runs.created_at, runs.claimed_at, runs.started_at, runs.finished_at,
         runs.cancel_requested_at, runs.exit_status, runs.output_tail, runs.reason, runs.replay,
-        runs.run_key, runs.hold, runs.due_at, runs.replaced_by, runs.failures,
+        runs.policy_key, runs.hold, runs.due_at, runs.replaced_by, runs.failures,
         runs.schedule, runs.schedule_timezone, runs.scheduled_at, runs.started_by,
         CASE WHEN runs.started_by IS NULL THEN 0 ELSE (
             SELECT COUNT(*) FROM payloads WHERE payloads.delivery_id = runs.delivery_id
@@ -329,7 +329,7 @@ def _run(row: Row) -> Run:
         replay=row["replay"],
         failures=row["failures"],
         policy=stored_policy(row["policy"]),
-        run_key=bytes(row["run_key"]) if row["run_key"] is not None else None,
+        policy_key=bytes(row["policy_key"]) if row["policy_key"] is not None else None,
         hold=Hold(row["hold"]) if row["hold"] is not None else None,
         due_at=row["due_at"],
         replaced_by=RunKey(bytes(row["replaced_by"])) if row["replaced_by"] is not None else None,
@@ -350,16 +350,16 @@ def add(
 
     `payload` is the parsed `body`.
     """
-    run_key = automation.policy.run_key(automation.id, payload)
+    policy_key = automation.policy.policy_key(automation.id, payload)
     if body is not None:
         tx.run("INSERT INTO payloads (delivery_id, body) VALUES (:id, :body)", id=key, body=body)
     schedule = started_by if isinstance(started_by, BySchedule) else None
     tx.run(
         """
         INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version, state, attempt,
-                          created_at, priority, run_key, hold, schedule, schedule_timezone, scheduled_at, started_by)
+                          created_at, priority, policy_key, hold, schedule, schedule_timezone, scheduled_at, started_by)
         VALUES (:id, :id, 0, :factory, :automation, :version, :queued, 0,
-                :now, :priority, :run_key, :hold, :schedule, :timezone, :scheduled_at, :started_by)
+                :now, :priority, :policy_key, :hold, :schedule, :timezone, :scheduled_at, :started_by)
         """,
         id=key,
         factory=automation.factory_id,
@@ -368,8 +368,8 @@ def add(
         queued=RunState.QUEUED.value,
         now=now,
         priority=automation.policy.priority.rank,
-        run_key=run_key,
-        hold=int(Hold.NEW) if run_key is not None else None,
+        policy_key=policy_key,
+        hold=int(Hold.NEW) if policy_key is not None else None,
         schedule=schedule.name if schedule is not None else None,
         timezone=schedule.timezone if schedule is not None else None,
         scheduled_at=schedule.scheduled_at if schedule is not None else None,
@@ -385,16 +385,16 @@ def add_replay(
     delivery: DeliveryKey,
     factory: FactoryId,
     automation: Automation,
-    run_key: bytes | None,
+    policy_key: bytes | None,
     now: int,
 ) -> None:
     """Add a run that replays a stored delivery. Like every run, it starts when the automation's policy allows."""
     tx.run(
         f"""
         INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,
-                          state, attempt, created_at, priority, run_key, hold, replay)
+                          state, attempt, created_at, priority, policy_key, hold, replay)
         SELECT :id, d.id, d.webhook_no, :factory, :automation, :version, :queued, 0, :now,
-               :priority, CAST(:run_key AS {dialect.bytes_type(tx)}), CAST(:hold AS smallint),
+               :priority, CAST(:policy_key AS {dialect.bytes_type(tx)}), CAST(:hold AS smallint),
                (SELECT COALESCE(MAX(r.replay), 0) + 1 FROM runs r
                 WHERE r.delivery_id = d.id AND r.automation_id = :automation)
         FROM deliveries d
@@ -407,8 +407,8 @@ def add_replay(
         version=automation.version,
         queued=RunState.QUEUED.value,
         priority=automation.policy.priority.rank,
-        run_key=run_key,
-        hold=int(Hold.NEW) if run_key is not None else None,
+        policy_key=policy_key,
+        hold=int(Hold.NEW) if policy_key is not None else None,
         now=now,
     )
     notify_workers(tx)
@@ -478,7 +478,7 @@ def _cutoff(now: int) -> bytes:
 
 _IN_BACKLOG: Final = "finished_at IS NULL AND claimed_at IS NULL AND hold IS NULL"
 FACTORIES_MAX: Final = 1_000
-"""How many factories a claim searches while some runners are skipped."""
+"""How many factories a claim searches while runners are skipped, or limits exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -506,8 +506,8 @@ def claim(
 ) -> list[ClaimedRun]:
     """Claim up to `most` runs of the backlog for the executor: round robin by factory, and by priority and age in each.
 
-    `after` is the factory that was served last; the next one in order is served first. Runs of the `skipped` runners
-    stay in the backlog, and those for which the limit of their automation or factory leaves no room.
+    `after` is the factory that was served last; the next one in order is served first. A run stays in
+    the backlog if its runner is in `skipped`, or if the limit of its automation or factory leaves no room.
     """
     free = _free_by_factory(tx)
     # All runs of a factory may have to stay in the backlog, so more factories must be searched.
@@ -647,7 +647,7 @@ class AttemptStatus(Enum):
 
     CURRENT = auto()
     CANCEL_REQUESTED = auto()
-    SUPERSEDED = auto()
+    OUTDATED = auto()
     """The run has ended, another executor has claimed it, or a later attempt has begun. Writes have no effect."""
 
 
@@ -679,7 +679,7 @@ def attempt_status(tx: Transaction, key: RunKey, *, executor: ExecutorId, attemp
         attempt=attempt,
     )
     if row is None:
-        return AttemptStatus.SUPERSEDED
+        return AttemptStatus.OUTDATED
     return AttemptStatus.CURRENT if row["cancel_requested_at"] is None else AttemptStatus.CANCEL_REQUESTED
 
 
@@ -691,16 +691,16 @@ def finish(
     executor: ExecutorId,
     attempt: int,
     now: int,
-    run_key: bytes | None = None,
+    policy_key: bytes | None = None,
     counts_failures: bool = False,
 ) -> bool:
-    """Finish the run with the attempt's result. Returns False and writes nothing if the attempt is superseded.
+    """Finish the run with the attempt's result. Returns False and writes nothing if the attempt is outdated.
 
-    With the run's `run_key`, a run that waits for its end may start. With `counts_failures`, the run counts among the
-    automation's failures in a row, or ends them.
+    If `policy_key` is given, a run that waits for this run's end may start. If `counts_failures`, a failure adds to the
+    automation's failures in a row, and a success resets them.
     """
-    if run_key is not None:
-        held_runs.lock_keys(tx)
+    if policy_key is not None:
+        held_runs.lock_decisions(tx)
     updated = tx.run(
         """
         UPDATE runs
@@ -718,7 +718,7 @@ def finish(
         output_tail=ended.output_tail,
         reason=ended.reason,
     )
-    if updated and run_key is not None:
+    if updated and policy_key is not None:
         held_runs.reconsider(tx, key)
     if updated and counts_failures and ended.state in _RESULTS:
         automations.record_result(tx, key, failed=ended.state is not RunState.SUCCEEDED)
@@ -734,7 +734,7 @@ def retry(
 ) -> bool:
     """Store the failed attempt, and let the next one start at `due_at`.
 
-    Returns False and writes nothing if the attempt is superseded, or the run shall be cancelled.
+    Returns False and writes nothing if the attempt is outdated, or the run shall be cancelled.
     """
     updated = tx.run(
         f"""
@@ -793,9 +793,9 @@ def release(
     """Requeue a run that the executor's host can't perform, or cancel it if that was requested.
 
     If the attempt does not count, the next attempt has the same number. The old executor can't write any more, because
-    it loses its claim in the same statement. Returns False and writes nothing if the attempt is superseded.
+    it loses its claim in the same statement. Returns False and writes nothing if the attempt is outdated.
     """
-    held_runs.lock_keys(tx)
+    held_runs.lock_decisions(tx)
     notify_workers(tx)
     updated = tx.run(
         """
@@ -830,7 +830,7 @@ def request_cancel(tx: Transaction, key: RunKey, *, factory: FactoryId | None = 
 
     Returns the run's new state, which for a running run is still `running`; None if the factory has no such run.
     """
-    held_runs.lock_keys(tx)
+    held_runs.lock_decisions(tx)
     run = run_of(tx, key, factory=factory)
     if run is None:
         return None
@@ -899,8 +899,8 @@ def deregister(tx: Transaction, executor: ExecutorId, *, last_beat: int | None =
 
 def runs_of_dead_executors(tx: Transaction) -> list[RunKey]:
     """Unfinished runs of deregistered executors. They stay locked until the transaction ends."""
-    # Before the rows: decisions about held runs lock in this order, too.
-    held_runs.lock_keys(tx)
+    # Take this lock before the row locks, in the same order as decisions about held runs.
+    held_runs.lock_decisions(tx)
     rows = tx.all(
         f"""
         SELECT id
@@ -933,7 +933,7 @@ def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None
     Returns the runs that ended, so that the caller can kill their commands. `attempts_max` applies to runs whose
     worker died. It is None if the worker was stopped, because restarts must never end a run.
     """
-    held_runs.lock_keys(tx)
+    held_runs.lock_decisions(tx)
     notify_workers(tx)
     ended = []
     for key in keys:

@@ -299,7 +299,7 @@ runs: Final = Table(
     Column("reason", Text),
     Column("replay", Integer, nullable=False, server_default="0"),
     Column("priority", SmallInteger, nullable=False, server_default="1"),
-    Column("run_key", LargeBinary(16)),
+    Column("policy_key", LargeBinary(16)),
     Column("hold", SmallInteger),
     _time("due_at"),
     _time("due_at_most"),
@@ -340,11 +340,11 @@ runs: Final = Table(
     ),
     Index(
         "ix_runs_key",
-        "run_key",
+        "policy_key",
         "hold",
         "id",
-        sqlite_where=text("finished_at IS NULL AND run_key IS NOT NULL"),
-        postgresql_where=text("finished_at IS NULL AND run_key IS NOT NULL"),
+        sqlite_where=text("finished_at IS NULL AND policy_key IS NOT NULL"),
+        postgresql_where=text("finished_at IS NULL AND policy_key IS NOT NULL"),
     ),
     Index(
         "ix_runs_claimed",

@@ -23,7 +23,7 @@ class RunToStart(msgspec.Struct, frozen=True, array_like=True, gc=False):
     automation_id: AutomationId
     automation_version: int
     priority: int = Priority.NORMAL.rank
-    run_key: bytes | None = None
+    policy_key: bytes | None = None
     """None if the automation's policy has no limits. Otherwise, a worker decides when the run starts."""
 
 

@@ -156,7 +156,7 @@ _INSERT_RUNS: Final = RowStatement(
 _INSERT_RUNS_WITH_POLICY: Final = RowStatement(
     """
     INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,
-                      state, attempt, created_at, priority, run_key, hold)
+                      state, attempt, created_at, priority, policy_key, hold)
     {rows}
     """,
     ("bytea", "bytea", "int", "text", "text", "int", "text", "int", "bigint", "smallint", "bytea", "smallint"),
@@ -194,7 +194,7 @@ def admit(tx: Transaction, plans: Sequence[Plan]) -> list[PlanOutcome]:
                     log_rows.append(_identified_row(plan, Label.ACCEPTED, None))
                 bodies.append((key, bytearray(plan.body)))
                 for run in plan.runs:
-                    if run.run_key is None and run.priority == Priority.NORMAL.rank:
+                    if run.policy_key is None and run.priority == Priority.NORMAL.rank:
                         runs.append(_run_row(plan, run))
                     else:
                         runs_with_policy.append((*_run_row(plan, run), *_policy_values(run)))
@@ -276,7 +276,7 @@ def _run_row(plan: Acceptance, run: RunToStart) -> Row:
 
 
 def _policy_values(run: RunToStart) -> Row:
-    return run.priority, run.run_key, int(Hold.NEW) if run.run_key is not None else None
+    return run.priority, run.policy_key, int(Hold.NEW) if run.policy_key is not None else None
 
 
 def _revalidate(tx: Transaction, plans: Sequence[Plan], outcomes: list[PlanOutcome | None]) -> None:
