@@ -108,7 +108,7 @@ def list_runs(
 def show_queue(
     limit: options.Limit = options.PAGE, factory: options.FactoryName = "default", json: options.AsJson = False
 ) -> None:
-    """Show which runs wait and why, which runs are running, and which workers are alive."""
+    """Show waiting runs, running runs, and the live workers."""
     with factory_session(factory) as session:
         queue = session.management.runs.queue(session.may, limit=limit + 1)
     waiting = queue.waiting[:limit]
