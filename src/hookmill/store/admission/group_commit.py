@@ -123,9 +123,9 @@ class GroupCommit(asyncio.Protocol):
             if report.failure:
                 self._report_failure("admission", report.failure)
             for result in report.results:
-                waiting = self._waiting.pop(result.number, None)
-                if waiting is not None:
-                    self._settle(waiting, result.outcome)
+                waiting_plan = self._waiting.pop(result.number, None)
+                if waiting_plan is not None:
+                    self._settle(waiting_plan, result.outcome)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Answer waiting senders with a 503. The last batch may have been committed; then a retry is deduplicated."""

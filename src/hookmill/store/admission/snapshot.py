@@ -169,12 +169,12 @@ class Snapshot:
 
     def _refresh(self, uids: set[str]) -> None:
         with self._database.read() as tx:
-            stored = dict(_REVISIONS.select(tx, [(uid,) for uid in sorted(uids)]))
-            for uid in uids - stored.keys():
+            stored_revisions = dict(_REVISIONS.select(tx, [(uid,) for uid in sorted(uids)]))
+            for uid in uids - stored_revisions.keys():
                 self._webhooks.pop(uid, None)
             outdated = [
                 uid
-                for uid, revision in stored.items()
+                for uid, revision in stored_revisions.items()
                 if (cached := self._webhooks.get(uid)) is None or cached.revision != revision
             ]
             for webhook in read_for_ingress(tx, outdated, self._keys, report_failure=self._report_failure):

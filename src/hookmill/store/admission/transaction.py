@@ -286,13 +286,13 @@ def _revalidate(tx: Transaction, plans: Sequence[Plan], outcomes: list[PlanOutco
     if dialect.has_row_locks(tx):
         webhook_numbers = {no for no, _ in evaluated}
         contended = webhook_numbers - {row[0] for row in _LOCK.select(tx, [(no,) for no in sorted(webhook_numbers)])}
-    changed = {(row[0], row[1]) for row in _CHANGED.select(tx, sorted(evaluated))}
-    if not contended and not changed:
+    changed_revisions = {(row[0], row[1]) for row in _CHANGED.select(tx, sorted(evaluated))}
+    if not contended and not changed_revisions:
         return
     for position, plan in enumerate(plans):
         if plan.webhook_no in contended:
             outcomes[position] = _LOCK_CONTENDED
-        elif (plan.webhook_no, plan.revision) in changed:
+        elif (plan.webhook_no, plan.revision) in changed_revisions:
             outcomes[position] = _STALE
 
 

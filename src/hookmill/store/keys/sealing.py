@@ -43,7 +43,7 @@ class MasterKey:
         return SecretValue(self._open(sealed, row).decode())
 
     def reseal(self, sealed: bytes, row: str, opening_key: "MasterKey") -> bytes:
-        """Open with `opening_key`, and seal with this key. Raises `WrongKey` as `open` does."""
+        """Open with `opening_key`, and seal with this key. Raises `WrongKey` like `open`."""
         return self._seal(opening_key._open(sealed, row), row)
 
     @property
@@ -51,7 +51,7 @@ class MasterKey:
         return self
 
     def named(self, key_id: str) -> "MasterKey":
-        """This key, if it has the id. So a single key can be used as `MasterKeys`. Raises `WrongKey`."""
+        """This key, if it has the id; otherwise raises `WrongKey`. So a single key can be used as `MasterKeys`."""
         if key_id != self.id:
             raise WrongKey(_missing_key(key_id, [self.id]))
         return self
