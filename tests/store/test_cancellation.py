@@ -17,7 +17,7 @@ from hookmill.store.database import Transaction
 from hookmill.store.runs import ExecutorId
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
-from tests.store.plans import plans, scans_many_runs
+from tests.store.plans import gather_statistics, plans, scans_many_runs
 
 FACTORY = FactoryId("fac_one")
 WORKER = ExecutorId("worker")
@@ -179,9 +179,7 @@ def test_cancelling_scans_no_other_runs(backlog):
     arrive(backlog, serial, 1, 1, 2, 2)
     decide(backlog)
     claim(backlog, 4)
-    if not backlog.database.on_sqlite:
-        with backlog.database.write() as tx:
-            tx.run("ANALYZE")
+    gather_statistics(backlog.database)
     of_automation = backlog.page(limit=1)[0].automation_id
     narrow = RunFilter(factory=FACTORY, newest=NEWEST, automation=of_automation, webhook_no=1, state=RunState.QUEUED)
     position = QueuePosition(is_held=False, rank=1, run=RunKey(b"\x01" * 16))

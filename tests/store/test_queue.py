@@ -17,7 +17,7 @@ from hookmill.store.database import Transaction
 from hookmill.store.runs import ExecutorId
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
-from tests.store.plans import plans, scans_many_runs
+from tests.store.plans import gather_statistics, plans, scans_many_runs
 
 FACTORY = FactoryId("fac_one")
 WORKER = ExecutorId("host-1-with-dashes-4711-0a1b2c3d")
@@ -247,9 +247,7 @@ def fill(backlog: Backlog) -> None:
     arrive(backlog, serial, 1, 1, 2, 2)
     decide(backlog)
     claim(backlog, 4)
-    if not backlog.database.on_sqlite:
-        with backlog.database.write() as tx:
-            tx.run("ANALYZE")
+    gather_statistics(backlog.database)
 
 
 def test_reading_the_queue_scans_no_other_runs(backlog):
