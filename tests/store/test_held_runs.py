@@ -298,7 +298,7 @@ def test_only_the_newest_delivery_starts_a_run_once_it_is_quiet(backlog):
     assert (is_due_before, is_due) == (False, True)
     assert early == []
     assert states(backlog, first) == ["superseded"]
-    assert backlog.run(first).reason == f"Superseded by {run_id(second)}, which a newer delivery started."
+    assert backlog.run(first).reason == f"Superseded by {run_id(second)}, which is newer and has the same key."
     assert set(begin(backlog)) == {second, other}
 
 

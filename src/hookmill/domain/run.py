@@ -38,7 +38,7 @@ class RunState(StrEnum):
     REPLACED = "replaced"
     """A newer run with the same key took its place, or stopped it."""
     SUPERSEDED = "superseded"
-    """It did not start, because a newer delivery with the same key arrived within the debounce time."""
+    """It did not start, because a newer run with the same key arrived within the debounce time."""
 
     @property
     def is_final(self) -> bool:
@@ -127,7 +127,7 @@ class Run:
     hold: Hold | None = None
     """Why it may not start yet; None if it may."""
     due_at: int | None = None
-    """When a debounced run starts, unless a newer delivery arrives. After a failure: when the next attempt starts."""
+    """When a debounced run starts, unless a newer run arrives. After a failure: when the next attempt starts."""
     replaced_by: RunKey | None = None
     """The run because of which it was skipped, replaced or superseded."""
 

@@ -33,7 +33,7 @@ def hold_text(run: Run) -> str | None:
         case Hold.BUSY:
             return "It waits until a run with the same key ends."
         case Hold.DEBOUNCE:
-            return f"It starts at {utc(run.due_at or 0)} UTC, unless a newer delivery arrives."
+            return f"It starts at {utc(run.due_at or 0)} UTC, unless a newer run with the same key arrives."
         case Hold.RETRY:
             return f"Its next attempt starts at {utc(run.due_at or 0)} UTC."
         case _:

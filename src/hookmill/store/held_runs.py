@@ -321,6 +321,6 @@ def reason_for(state: RunState, other: RunKey) -> str:
         case RunState.SKIPPED:
             return f"Skipped, because {run_id(other)} with the same key was active."
         case RunState.SUPERSEDED:
-            return f"Superseded by {run_id(other)}, which a newer delivery started."
+            return f"Superseded by {run_id(other)}, which is newer and has the same key."
         case _:
             return f"Replaced by {run_id(other)}, which has the same key."
