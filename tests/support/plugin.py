@@ -110,8 +110,8 @@ def _make_ids_unique(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Twice as many as there are processors: the longest tests wait for much of their time."""
-    return len(os.sched_getaffinity(0)) * 2
+    """Three times as many as there are processors: the longest tests wait for much of their time."""
+    return len(os.sched_getaffinity(0)) * 3
 
 
 @pytest.hookimpl(optionalhook=True)

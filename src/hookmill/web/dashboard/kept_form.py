@@ -42,6 +42,7 @@ ACTS: Final = {
     "/f/{factory}/automations/{automation}/delete": "Delete an automation",
     "/f/{factory}/automations/{automation}/run": "Start a run of an automation",
     "/f/{factory}/automations/{automation}/runs": "Replay a delivery for an automation",
+    "/f/{factory}/runs/queue/cancel": "Cancel waiting runs",
     "/f/{factory}/runs/{run}/cancel": "Cancel a run",
     "/f/{factory}/secrets": "Create a team secret",
     "/f/{factory}/secrets/{name}/replace": "Replace the value of a team secret",
