@@ -24,7 +24,7 @@ hookmill scheme show github
 hookmill webhook create repo --mode signature --scheme github
 ```
 
-**Covers** lists what nobody can change without the secret.
+In the table below, the column **Covers** lists what nobody can change without the secret.
 
 - If a scheme does not cover the body, an attacker who sees one delivery can send any other body.
 - If a scheme covers no time, an attacker can send a captured delivery again. With the same event
@@ -65,7 +65,7 @@ hookmill webhook create NAME --mode signature --scheme hmac \\
 | `secret` | how the key is made from the secret: text (unchanged), or decoded from base64 or hex |
 | `content` | the signed content, with `{{body}}`, `{{ts}}`, `{{url}}` and `{{header:NAME}}` |
 | `timestamp_header`, `timestamp_unit` | the header with the signed time, and the unit of this time: s, ms or iso8601 |
-| `tolerance_seconds` | the maximum age of a signature in seconds; times further in the future are refused, too |
+| `tolerance_seconds` | the maximum age of a signature in seconds; the same limit applies to a time in the future |
 
 `python -m scripts.schemes_page` writes this page from
 `src/hookmill/domain/signatures/catalogue.toml`.
