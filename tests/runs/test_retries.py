@@ -69,7 +69,7 @@ def test_only_the_listed_exit_codes_are_retried(on_sqlite, code, attempts):
 def test_the_runners_rule_applies_unless_the_automation_has_one(on_sqlite):
     by_runner, by_automation = queued(on_sqlite, None), queued(on_sqlite, Retry(attempts=1))
 
-    with Worker(on_sqlite, command=shell("exit 1"), retries={"command": Retry(attempts=2, backoff_seconds=1)}):
+    with Worker(on_sqlite, command=shell("exit 1"), retry_rules={"command": Retry(attempts=2, backoff_seconds=1)}):
         runs = on_sqlite.wait_for_end(by_runner, by_automation)
 
     assert [run.attempt for run in runs] == [2, 1]

@@ -105,7 +105,7 @@ def _build_engine(settings: Settings, store: Store) -> "Engine":
             runners={PACKAGE_RUNNER: PackageRunner(), **commands},
             concurrency=settings.runs_at_once,
             attempts_max=settings.run_attempts_max,
-            retries={
+            retry_rules={
                 name: retry_from_json(runner.retry.model_dump(exclude_unset=True))
                 for name, runner in settings.runners.items()
                 if runner.retry is not None

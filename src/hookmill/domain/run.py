@@ -132,6 +132,11 @@ class Run:
     """The run because of which it was skipped, replaced or superseded."""
 
     @property
+    def cut_short_attempts(self) -> int:
+        """How many attempts a dead worker or a fault of the host cut short. An attempt in progress counts as one."""
+        return self.attempt - self.failures
+
+    @property
     def delivery_id(self) -> DeliveryKey | None:
         return self.started_by.delivery_id if isinstance(self.started_by, ByDelivery) else None
 

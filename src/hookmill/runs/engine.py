@@ -87,7 +87,7 @@ class EngineSettings:
     concurrency: int = 4
     """The most runs that one process performs at the same time."""
     attempts_max: int = 3
-    retries: Mapping[str, Retry] = field(default_factory=dict)
+    retry_rules: Mapping[str, Retry] = field(default_factory=dict)
     """The runners' rules for failed attempts, unless the automation has one."""
     dead_after_seconds: float = 5.0
     """On PostgreSQL: a process without a heartbeat for so long is dead, and its runs are requeued."""
@@ -149,10 +149,10 @@ class Engine:
             packages=packages,
             runners=settings.runners,
             clock=clock,
-            leaving=self._abandon_runs,
+            abandon_runs=self._abandon_runs,
             failed=failed,
             attempts_max=settings.attempts_max,
-            retries=settings.retries,
+            retry_rules=settings.retry_rules,
             health=self._health,
             forget=self._forget,
         )

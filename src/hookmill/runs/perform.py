@@ -36,15 +36,15 @@ class Performer:
     runners: Mapping[str, Runner]
     clock: Callable[[], int]
     """Microseconds since 1970."""
-    leaving: threading.Event
-    """Set if the service stops and the time for runs in progress is over."""
+    abandon_runs: threading.Event
+    """Set if the service stops and the time for runs in progress is over. They are then abandoned."""
     failed: Callable[[str, BaseException], None]
     """Reports an unexpected error: the part of the service, and the error."""
     attempts_max: int
     health: HostHealth
     forget: Callable[[RunKey], None]
     """Makes the engine forget a run. Called before the run is requeued."""
-    retries: Mapping[str, Retry] = field(default_factory=dict)
+    retry_rules: Mapping[str, Retry] = field(default_factory=dict)
     """The runners' rules for failed attempts, by the runner's name."""
 
     def perform(self, key: RunKey) -> Ended | Abandoned | None:
@@ -62,7 +62,7 @@ class Performer:
         except HostFault as fault:
             # Reported before the run is requeued, so that this process does not claim it again immediately.
             self.health.report_fault(fault)
-            if fault.attempt_counts and run.attempt - run.failures >= self.attempts_max:
+            if fault.attempt_counts and run.cut_short_attempts >= self.attempts_max:
                 # A run whose command kills its guard must not be repeated without limit.
                 ended = Ended(state=RunState.INTERRUPTED, reason=f"{fault} It was attempt {run.attempt}, the last.")
                 return ended if self._record(run, ended) else Abandoned()
@@ -72,7 +72,7 @@ class Performer:
         if isinstance(ended, Abandoned):
             return ended
         self.health.report_performed(run.runner)
-        if ended.state is RunState.FAILED and self._retries(run, ended):
+        if ended.state is RunState.FAILED and self._schedule_retry(run, ended):
             return Abandoned()
         return ended if self._record(run, ended) else Abandoned()
 
@@ -120,7 +120,7 @@ class Performer:
             return _failed(f"The runner {run.runner!r} has a fault. See the service's log.")
 
     def _instruction(self, run: Run) -> Instruction:
-        if self.leaving.is_set():
+        if self.abandon_runs.is_set():
             return Instruction.ABANDON
         try:
             with self.database.read() as tx:
@@ -172,9 +172,9 @@ class Performer:
             # The engine repeats it every few seconds.
             self.failed("runs", error)
 
-    def _retries(self, run: Run, ended: Ended) -> bool:
-        """Whether the failed attempt is followed by another one."""
-        rule = run.policy.retry or self.retries.get(run.runner)
+    def _schedule_retry(self, run: Run, ended: Ended) -> bool:
+        """Schedule the next attempt if the rule allows one; False otherwise."""
+        rule = run.policy.retry or self.retry_rules.get(run.runner)
         delay = rule.delay_after(run.failures + 1, ended.exit_status) if rule is not None else None
         if rule is None or delay is None:
             return False
@@ -195,7 +195,7 @@ class Performer:
         with suppress(StoreUnavailable):
             if not self._retry_while_unavailable(retry):
                 return False
-            # The next attempt is at least a second away.
+            # Forgetting after the commit is safe: no worker can start the run again for at least a second.
             self.forget(run.id)
         return True
 
@@ -220,7 +220,7 @@ class Performer:
             try:
                 return operation()
             except StoreUnavailable:
-                if self.leaving.wait(RETRY_SECONDS):
+                if self.abandon_runs.wait(RETRY_SECONDS):
                     raise
 
 

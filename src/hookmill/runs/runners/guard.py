@@ -47,7 +47,8 @@ _ERRORS_OF_THE_PROGRAM: Final = frozenset(
         errno.EINVAL,
     }
 )
-"""Errors of a start that the command causes. The host causes all others, such as a lack of memory or processes."""
+"""Start errors for which the command is to blame. All others are faults of the host, such as a lack of memory or
+processes."""
 
 
 def kill_processes_of_run(*runs: str) -> None:
@@ -257,7 +258,7 @@ def _execute(spec: Mapping[str, Any], write_end: int, report_end: int) -> NoRetu
     except MemoryError:
         os.write(report_end, json.dumps([step, errno.ENOMEM, os.strerror(errno.ENOMEM)]).encode())
     except ValueError as error:
-        # No system accepts such an argument.
+        # The path or an argument contains a NUL byte.
         os.write(report_end, json.dumps([step, errno.EINVAL, str(error)]).encode())
     finally:
         os._exit(127)
