@@ -16,7 +16,7 @@ from hookmill.domain.ids import run_key
 from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS, SESSION_IDLE_HOURS
 from hookmill.store import deliveries, dialect, idempotency, metadata, runs, sessions
 from hookmill.store.database import Database, Transaction
-from hookmill.store.directories import PROBE_PREFIX, SET_ASIDE_PREFIX, remove_directory
+from hookmill.store.directories import PROBE_PREFIX, UNREMOVABLE_PREFIX, remove_directory
 
 HOUR_US: Final = 3_600_000_000
 DAY_US: Final = 24 * HOUR_US
@@ -78,12 +78,12 @@ class ClockAhead(HookmillError):
 
 
 def advance_retention_time(database: Database, now: int, elapsed: int) -> int:
-    """Advance the stored time as of which retention removes rows, and return it, in microseconds since 1970.
+    """Retention determines the age of rows from a stored time instead of the clock. Advance this time, and return it.
 
-    `now` is the clock's time; `elapsed` is the monotonic time since the last pass, in microseconds. The result is `now`
-    unless the clock jumped ahead: the stored time advances by at most 24 times `elapsed` plus one hour. So a clock that
-    is wrong for an hour does not remove all rows. After a pause of the service, retention catches up in a 24th of the
-    pause.
+    `now` is the clock's time. It and the result are in microseconds since 1970; `elapsed` is the monotonic time since
+    the last pass, in microseconds. The result is `now` unless the clock jumped ahead: the stored time advances by at
+    most 24 times `elapsed` plus one hour. So a clock that is wrong for an hour does not remove all rows. After a pause
+    of the service, retention catches up in a 24th of the pause.
     """
     with database.write() as tx:
         last = metadata.retention_time(tx)
@@ -222,7 +222,8 @@ def _forget_expired(tx: Transaction, now: int) -> None:
 
 
 def _remove_orphaned_packages(database: Database, packages: Path, report_failure: ReportFailure) -> None:
-    """Remove packages whose runs have no row, and the drafts and probe files of killed workers."""
+    """Remove packages whose runs have no row, drafts and probe files of killed workers, and directories that could not
+    be removed before."""
     if not packages.is_dir():
         return
     not_removed: list[str] = []
@@ -244,7 +245,7 @@ def _remove_orphaned_packages(database: Database, packages: Path, report_failure
 
 
 def _is_orphaned(database: Database, path: Path) -> bool:
-    if path.name.startswith((PROBE_PREFIX, SET_ASIDE_PREFIX)):
+    if path.name.startswith((PROBE_PREFIX, UNREMOVABLE_PREFIX)):
         return _is_abandoned(path)
     is_draft = path.name.startswith(".")
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hookmill.store.directories import SET_ASIDE_PREFIX, remove_directory, remove_or_set_aside
+from hookmill.store.directories import UNREMOVABLE_PREFIX, remove_directory, remove_or_set_aside
 from tests.support.loaded import Forked
 from tests.support.waiting import LONG_SECONDS
 
@@ -135,7 +135,7 @@ def test_what_only_another_account_can_remove_is_set_aside():
         assert process.wait(LONG_SECONDS) == 0, (top / "out").read_text()
         assert not place.exists()
         if os.geteuid() == 0:
-            [aside] = top.glob(f"{SET_ASIDE_PREFIX}*-run_1")
+            [aside] = top.glob(f"{UNREMOVABLE_PREFIX}*-run_1")
             assert (aside / "of another account" / "file").exists()
     finally:
         shutil.rmtree(top)

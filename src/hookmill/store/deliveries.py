@@ -93,7 +93,12 @@ def newest(
     if label is not None:
         # Literals, because a partial index can't be used for a parameter.
         conditions += f" AND label = {label:d}"
-        conditions += f" AND rate_limit = {RateLimit.DELIVERIES:d}" if label is Label.ACCEPTED else " AND label <> 1"
+        # This repeats the partial index's condition, so that the planner uses it.
+        conditions += (
+            f" AND rate_limit = {RateLimit.DELIVERIES:d}"
+            if label is Label.ACCEPTED
+            else f" AND label <> {Label.ACCEPTED:d}"
+        )
     scans = [
         f"SELECT id FROM deliveries WHERE webhook_no = {no:d} AND {conditions} "
         "ORDER BY received_at DESC, id DESC LIMIT :limit"
@@ -263,7 +268,8 @@ def dropped_attempts(
 ) -> Sequence[DroppedAttempts]:
     """The newest thousand counters of dropped attempts, newest minute first.
 
-    `since` and `until` are in µs since 1970. They select the minutes that end after `since` and not after `until`.
+    `since` and `until` are in µs since 1970. They select the minutes whose end is later than `since` and at most
+    `until`.
     """
     scans = [
         f"""

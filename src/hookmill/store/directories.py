@@ -10,7 +10,7 @@ from typing import Final
 PROBE_PREFIX: Final = ".probe-"
 """The prefix of a worker's probe files in the directory of the packages."""
 
-SET_ASIDE_PREFIX: Final = ".left-"
+UNREMOVABLE_PREFIX: Final = ".left-"
 """The prefix of directories that could not be removed, and were renamed to free their names."""
 
 
@@ -20,7 +20,7 @@ def remove_or_set_aside(path: Path) -> None:
         remove_directory(path)
     except OSError:
         # A command with more rights than the service may have created files that the service can't remove.
-        path.rename(path.with_name(f"{SET_ASIDE_PREFIX}{secrets.token_hex(4)}-{path.name.lstrip('.')}"))
+        path.rename(path.with_name(f"{UNREMOVABLE_PREFIX}{secrets.token_hex(4)}-{path.name.lstrip('.')}"))
 
 
 def remove_directory(path: Path) -> None:

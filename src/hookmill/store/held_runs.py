@@ -28,7 +28,7 @@ _LOCK_NUMBER: Final = 7_246_001
 class _HeldRun:
     id: RunKey
     created_at: int
-    due_at_most: int | None
+    latest_due_at: int | None
     policy: RunPolicy
 
 
@@ -173,11 +173,11 @@ def _decide_key(tx: Transaction, policy_key: bytes, now: int) -> None:
 def _debounced(tx: Transaction, debounce: Debounce, candidates: Sequence[_HeldRun], now: int) -> list[_HeldRun]:
     """Supersede all but the newest run. Returns it if it is due; otherwise it waits."""
     *older, newest = candidates
-    due_at_most = min(
-        [run.due_at_most for run in candidates if run.due_at_most is not None]
+    latest_due_at = min(
+        [run.latest_due_at for run in candidates if run.latest_due_at is not None]
         or [candidates[0].created_at + debounce.max_seconds * 1_000_000]
     )
-    due_at = min(newest.created_at + debounce.seconds * 1_000_000, due_at_most)
+    due_at = min(newest.created_at + debounce.seconds * 1_000_000, latest_due_at)
     for run in older:
         _end(tx, run.id, RunState.SUPERSEDED, newest.id, now)
     if due_at <= now:
@@ -186,7 +186,7 @@ def _debounced(tx: Transaction, debounce: Debounce, candidates: Sequence[_HeldRu
         f"UPDATE runs SET hold = {Hold.DEBOUNCE:d}, due_at = :due_at, due_at_most = :due_at_most WHERE id = :id",
         id=newest.id,
         due_at=due_at,
-        due_at_most=due_at_most,
+        due_at_most=latest_due_at,
     )
     return []
 
@@ -238,7 +238,7 @@ def _held_run(row: Row) -> _HeldRun:
     return _HeldRun(
         id=RunKey(bytes(row["id"])),
         created_at=row["created_at"],
-        due_at_most=row["due_at_most"],
+        latest_due_at=row["due_at_most"],
         policy=stored_policy(row["policy"]),
     )
 

@@ -55,7 +55,7 @@ def _counts(tx: Transaction, factory: FactoryId, *, running: int) -> QueueCounts
         factory=factory,
         most=COUNTED_MAX + 1,
     )
-    # One scan for all reasons: a scan for a rare one would not be bounded.
+    # One scan for all values of `hold`: with a scan for each, the LIMIT would not stop the search for a rare value.
     held = tx.all(
         f"""
         SELECT hold, COUNT(*) AS runs
@@ -97,20 +97,20 @@ def _oldest_ready_at(tx: Transaction, factory: FactoryId) -> int | None:
 
 
 def _running(tx: Transaction, claimed: Sequence[Row], heartbeats: Mapping[str, int]) -> list[RunningRun]:
-    executors = {RunKey(bytes(row["id"])): row["executor"] for row in claimed}
+    executor_by_run = {RunKey(bytes(row["id"])): row["executor"] for row in claimed}
     return [
-        RunningRun(run=run, executor=executors[run.id], last_seen_at=heartbeats.get(executors[run.id]))
-        for run in runs_.runs_by_keys(tx, list(executors))
+        RunningRun(run=run, executor=executor_by_run[run.id], last_seen_at=heartbeats.get(executor_by_run[run.id]))
+        for run in runs_.runs_by_keys(tx, list(executor_by_run))
     ]
 
 
-def _workers(executors: Sequence[Row], claimed: Mapping[str, int]) -> list[Worker]:
+def _workers(executors: Sequence[Row], claimed_counts: Mapping[str, int]) -> list[Worker]:
     return [
         Worker(
             executor=row["id"],
             started_at=row["started_at"],
             last_seen_at=row["last_seen_at"],
-            claimed_runs=claimed.get(row["id"], 0),
+            claimed_runs=claimed_counts.get(row["id"], 0),
         )
         for row in executors
     ]
@@ -119,7 +119,7 @@ def _workers(executors: Sequence[Row], claimed: Mapping[str, int]) -> list[Worke
 def _reached_limits(
     tx: Transaction, factory: FactoryId, claimed: Sequence[Row]
 ) -> Mapping[AutomationId | None, ReachedLimit]:
-    """The reached limits of automations, and under None the factory's. `claimed` are the factory's claimed runs."""
+    """The reached limits, by automation. The key None has the factory's. `claimed` are the factory's claimed runs."""
     limits = tx.all(
         """
         SELECT id AS automation, max_running FROM automations
@@ -192,12 +192,15 @@ def _waiting(
     ]
 
 
-def _oldest_with_key(condition: str) -> str:
-    """A subquery for the oldest unfinished run with the key of a held run. It reads one entry of an index. With OR
-    instead of two subqueries, it could read all active runs of the key."""
+def _oldest_with_key(hold_condition: str) -> str:
+    """A subquery for the oldest unfinished run with the key of a held run, and with a condition such as `hold IS NULL`.
+
+    It reads one entry of an index. The caller combines two of these. One subquery with OR could read all active runs
+    of the key.
+    """
     return f"""(
         SELECT active.id FROM runs active
-        WHERE active.policy_key = runs.policy_key AND active.finished_at IS NULL AND active.{condition}
+        WHERE active.policy_key = runs.policy_key AND active.finished_at IS NULL AND active.{hold_condition}
         ORDER BY active.hold, active.id
         LIMIT 1
     )"""

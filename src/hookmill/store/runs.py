@@ -1,7 +1,7 @@
 """Reads and updates runs, and claims them for executors.
 
-An unfinished run is either in the backlog (`claimed_at` is NULL) or claimed by the executor that its row names. Only
-that executor can begin an attempt, and only the latest attempt can finish the run. So writes of a stale worker have no
+An unfinished run is held (see `held_runs`), in the backlog, or claimed by the executor that its row names. Only that
+executor can begin an attempt, and only the latest attempt can finish the run. So writes of a stale worker have no
 effect.
 """
 

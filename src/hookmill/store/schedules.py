@@ -33,9 +33,9 @@ def store(tx: Transaction, automation: Automation, now: int) -> None:
         before = stored.get(schedule.name)
         if before is not None and (before["cron"], before["timezone"]) == (schedule.cron, schedule.timezone):
             anchor = before["anchor"]
-            last_at = _last_considered(before, now) if automation.enabled else before["last_at"]
+            considered_until = _continues_after(before, now) if automation.enabled else before["last_at"]
         else:
-            anchor = last_at = now
+            anchor = considered_until = now
         tx.run(
             """
             INSERT INTO schedules (automation_id, name, cron, timezone, catch_up, anchor, last_at, next_at)
@@ -50,15 +50,16 @@ def store(tx: Transaction, automation: Automation, now: int) -> None:
             timezone=schedule.timezone,
             catch_up=schedule.catch_up.value,
             anchor=anchor,
-            last_at=last_at,
-            next_at=next_time(schedule, last_at, anchor) if automation.enabled else None,
+            last_at=considered_until,
+            next_at=next_time(schedule, considered_until, anchor) if automation.enabled else None,
         )
     if automation.schedules:
         notify_workers(tx)
 
 
-def _last_considered(row: Row, now: int) -> int:
-    """The time after which an unchanged schedule continues. It continues now if it was disabled."""
+def _continues_after(row: Row, now: int) -> int:
+    """The time after which an unchanged schedule continues: now, if it was disabled; otherwise the last time that it
+    considered."""
     return int(row["last_at"]) if row["next_at"] is not None else resumes_after(row["last_at"], now)
 
 
@@ -89,7 +90,10 @@ def next_times_of(tx: Transaction, automation: AutomationId) -> dict[str, int | 
 
 
 def next_due_at(tx: Transaction, now: int) -> int | None:
-    """When the next schedule is due, in µs since 1970. `now` if one has followed a wrong clock."""
+    """When the next schedule is due, in µs since 1970.
+
+    Returns `now` if a schedule is ahead of the clock because the clock was wrong.
+    """
     row = tx.one(
         """
         SELECT (SELECT MIN(next_at) FROM schedules) AS next_at,

@@ -66,7 +66,7 @@ def plan(in_use: KeysInUse, keys: Sequence[MasterKey]) -> RotationPlan | None:
     """
     binding.check_master_key(in_use, KeyRing(keys))
     position = [key.id for key in keys].index(in_use.sealing)
-    # A key before the one in use was added to replace it.
+    # Keys are listed newest first: a key listed above the one in use was added to replace it.
     new = keys[0]
     old = tuple(key for key in keys if key != new)
     if position == 0 and not old and not in_use.retiring:
