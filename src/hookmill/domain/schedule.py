@@ -50,7 +50,7 @@ _EVERY: Final = re.compile(r"@every (?=[0-9])(?:([0-9]{1,3})d)?(?:([0-9]{1,4})h)
 _TIMEZONE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*\Z")
 _NOT_TIMEZONES: Final = re.compile(r"(?:posix|right)/|(?:localtime|posixrules|Factory)\Z")
 """Entries of the zone database that depend on the host, or count leap seconds."""
-_FIRST_AFTER: Final = datetime(2024, 1, 1, tzinfo=UTC)
+_SEARCH_START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 """An expression without a time after this one never fires."""
 
 
@@ -117,23 +117,24 @@ def latest_time(schedule: Schedule, after: int, until: int, anchor: int) -> int 
     latest = next_time(schedule, after, anchor)
     if latest is None or latest > until:
         return None
-    # A bisection: a schedule has half a million minutes in a year.
-    too_late = until
+    # A bisection: a schedule has half a million minutes in a year. No time is later than `upper` and at most `until`.
+    upper = until
     while (following := next_time(schedule, latest, anchor)) is not None and following <= until:
         latest = following
-        middle = (latest + too_late) // 2
+        middle = (latest + upper) // 2
         candidate = next_time(schedule, middle, anchor)
         if candidate is not None and candidate <= until:
             latest = candidate
         else:
-            too_late = middle
+            upper = middle
     return latest
 
 
 def resumes_after(last_at: int, now: int) -> int:
     """The time after which a schedule continues. `last_at` is the last time that it considered.
 
-    A clock that was set back does not repeat times. After a larger error, the schedule follows the corrected clock.
+    A clock that was set back does not repeat times. If `last_at` is ahead of the clock by more than `CLOCK_ERROR_US`,
+    the schedule follows the corrected clock.
     """
     return last_at if now < last_at <= now + CLOCK_ERROR_US else now
 
@@ -154,7 +155,7 @@ def _next_date(cron: str, after: datetime, zone: tzinfo) -> datetime | None:
 
 
 def _next_by_elapsed_time(cron: str, after: datetime, zone: tzinfo) -> datetime | None:
-    """The next time from one change of the zone's offset to the next.
+    """The next time, searched separately in each period between two changes of the offset.
 
     The library would skip times after a change of half an hour.
     """
@@ -217,9 +218,9 @@ def _usable_cron(source: Any) -> str:
     if len(cron.split()) != 5:
         raise _invalid_cron()
     try:
-        first = _next_date(cron, _FIRST_AFTER, UTC)
+        first = _next_date(cron, _SEARCH_START, UTC)
     except Exception as error:
-        # The library asserts some of its rules.
+        # For some invalid expressions, the library raises AssertionError without a text.
         reason = f" {error}." if str(error) else ""
         raise Invalid(f"{cron[:80]!r} is not a cron expression.{reason}", pointer="/cron") from None
     if first is None:

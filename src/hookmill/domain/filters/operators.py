@@ -13,11 +13,11 @@ from hookmill.domain.filters.globs import PATTERN_CHARACTERS_MAX, Glob, read_glo
 from hookmill.domain.filters.rules import Condition, ObjectRule, Rule
 from hookmill.domain.filters.shortcut import (
     Group,
+    group_for_equal,
+    group_for_prefix,
+    group_for_substring,
+    group_for_suffix,
     required_group_of_any,
-    spelled_from_start,
-    spelled_inside,
-    spelled_to_end,
-    spelled_whole,
 )
 from hookmill.domain.filters.values import KINDS, MISSING, NUMBERS, Number, Threshold, ValueSet, threshold, typed_scalar
 from hookmill.domain.payload import Json
@@ -90,7 +90,7 @@ def _not_in_set(expected: ValueSet, value: Json) -> bool:
 
 
 def _required_group_of_set(expected: ValueSet) -> Group:
-    return spelled_whole(value for _, value in expected) if all(kind == "string" for kind, _ in expected) else ()
+    return group_for_equal(value for _, value in expected) if all(kind == "string" for kind, _ in expected) else ()
 
 
 # Presence
@@ -149,7 +149,7 @@ def _matches_glob(glob: Glob, value: Json) -> bool:
 
 
 def _required_group_of_glob(glob: Glob) -> Group:
-    return spelled_inside(max(glob.literals(), key=len, default=""))
+    return group_for_substring(max(glob.literals(), key=len, default=""))
 
 
 # Numbers
@@ -176,7 +176,7 @@ def _comparison(holds: Callable[[Threshold, Number], bool]) -> Callable[[Thresho
 
 def _read_any(compiler: "FilterCompiler", source: Json, at: "Position") -> tuple[Rule, ...] | None:
     if type(source) is not list or not source:
-        compiler.refuse(at, f"Write an array of alternatives, such as {_ALTERNATIVES[at.is_body]}.")
+        compiler.refuse(at, f"Write an array of alternatives, such as {_EXAMPLES_OF_ANY[at.is_body]}.")
         return None
     if len(source) > ALTERNATIVES_MAX:
         compiler.refuse(at, f"{len(source)} alternatives in one array. Keep to {ALTERNATIVES_MAX} or fewer.")
@@ -184,7 +184,7 @@ def _read_any(compiler: "FilterCompiler", source: Json, at: "Position") -> tuple
     return tuple(compiler.compile_rule(alternative, at.nested(index)) for index, alternative in enumerate(source))
 
 
-_ALTERNATIVES: Final = {
+_EXAMPLES_OF_ANY: Final = {
     False: '[["opened"], {"$prefix": "re"}]',
     True: '[{"action": ["opened"]}, {"draft": [false]}]',
 }
@@ -255,7 +255,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             schema=_TEXT,
             read=_read_text,
             holds=_starts_with,
-            required_group=spelled_from_start,
+            required_group=group_for_prefix,
         ),
         Operator(
             name="$suffix",
@@ -264,7 +264,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             schema=_TEXT,
             read=_read_text,
             holds=_ends_with,
-            required_group=spelled_to_end,
+            required_group=group_for_suffix,
         ),
         Operator(
             name="$glob",
@@ -281,7 +281,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             meaning="the field holds a number that is greater",
             schema=_NUMBER,
             read=_read_threshold,
-            holds=_comparison(Threshold.is_below),
+            holds=_comparison(lambda limit, value: limit.is_below(value)),
         ),
         Operator(
             name="$gte",
@@ -297,7 +297,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             meaning="the field holds a number that is less",
             schema=_NUMBER,
             read=_read_threshold,
-            holds=_comparison(Threshold.is_above),
+            holds=_comparison(lambda limit, value: limit.is_above(value)),
         ),
         Operator(
             name="$lte",

@@ -39,22 +39,22 @@ def required_group_of_any(rules: Iterable[Rule]) -> Group:
     return tuple(spelling for group in smallest_groups for spelling in group) if all(smallest_groups) else ()
 
 
-def spelled_whole(texts: Iterable[str]) -> Group:
+def group_for_equal(texts: Iterable[str]) -> Group:
     """The group for a value that equals one of these strings."""
     spellings = [plain_spelling(text) for text in texts]
     return () if None in spellings else tuple(spelling for spelling in spellings if spelling is not None)
 
 
-def spelled_from_start(text: str) -> Group:
+def group_for_prefix(text: str) -> Group:
     """The group for a value that starts with this text."""
-    return tuple(spelling[:-1] for spelling in spelled_whole([text]))
+    return tuple(spelling[:-1] for spelling in group_for_equal([text]))
 
 
-def spelled_to_end(text: str) -> Group:
+def group_for_suffix(text: str) -> Group:
     """The group for a value that ends with this text."""
-    return tuple(spelling[1:] for spelling in spelled_whole([text]))
+    return tuple(spelling[1:] for spelling in group_for_equal([text]))
 
 
-def spelled_inside(text: str) -> Group:
+def group_for_substring(text: str) -> Group:
     """The group for a value that contains this text. Empty for an empty text."""
-    return tuple(spelling[1:-1] for spelling in spelled_whole([text])) if text else ()
+    return tuple(spelling[1:-1] for spelling in group_for_equal([text])) if text else ()

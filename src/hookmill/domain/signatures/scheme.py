@@ -399,8 +399,12 @@ class CompiledScheme:
         return source.removeprefix("field:").encode() if source.startswith("field:") else b""
 
     def _header_names(self, scheme: Scheme) -> tuple[frozenset[bytes], frozenset[bytes], frozenset[bytes]]:
-        """Three sets, each a subset of the next: the headers with the proof; also the other signed headers except those
-        of the event's id; also those of the event's id, if it is signed."""
+        """Three sets of headers, each a subset of the next:
+
+        1. `proving`: the headers with the proof, without those of the event's id.
+        2. `signing`: these and the other signed headers, without those of the event's id.
+        3. `used`: these and, if it is signed, those of the event's id.
+        """
         proving: set[str] = set()
         for source in (*scheme.signature.sources, *(scheme.timestamp.sources if scheme.timestamp else ())):
             kind, _, name = source.partition(":")
