@@ -292,7 +292,7 @@ def test_a_prompt_may_speak_of_merges():
         ("---\n# x\n---\nLook.\n", ["2:1: The front matter is empty."]),
         ("---\n- a\n---\nLook.\n", ["2:1: The front matter must be a mapping with the keys"]),
         ("---\nenabled: true\n---\nLook.\n", ["2:1: triggers is missing. List at least one."]),
-        ("---\ntrigger: []\n---\nLook.\n", ["2:1: Write triggers: and a list, even for one trigger."]),
+        ("---\ntrigger: []\n---\nLook.\n", ["2:1: Write `triggers:` and a list, even for one trigger."]),
         ("---\ntriggers: []\n---\nLook.\n", ["2:11: triggers must be a list of one or more."]),
         ("---\ntriggers: {}\n---\nLook.\n", ["2:11: triggers must be a list of one or more."]),
         (front(prompt=""), ["7:1: The prompt is missing."]),
@@ -312,7 +312,7 @@ def test_a_prompt_may_speak_of_merges():
         ),
         (
             front("- {provider: schedule, event: cron_fired}\n"),
-            ["3:3: schedule is missing. Write schedule: and in it name and cron."],
+            ["3:3: schedule is missing. Write `schedule:`, and below it `name` and `cron`."],
         ),
         (
             front("- provider: schedule\n  event: cron_fired\n  schedule:\n    name: a\n    cron: '@reboot'\n"),

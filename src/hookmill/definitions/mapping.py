@@ -30,8 +30,8 @@ class MappingReader:
 
     node: MappingNode
     reporter: ProblemReporter
-    intended: frozenset[str] = frozenset()
-    """Keys that the file has in a misspelt form or at a wrong place. They are already reported."""
+    already_reported_keys: frozenset[str] = frozenset()
+    """Keys that the file has in a misspelt form or at a wrong place."""
 
     def report(self, key: str, message: str) -> None:
         entry = self.node.entries.get(key)
@@ -64,7 +64,7 @@ class MappingReader:
 
     def report_missing(self, key: str, what: str) -> None:
         """Report the missing key, unless a misspelling of it is already reported."""
-        if key not in self.intended:
+        if key not in self.already_reported_keys:
             self.reporter.report(self.node.place, f"{key} is missing. {what}.")
 
     def boolean(self, key: str) -> bool | None:
@@ -105,19 +105,19 @@ def mapping_reader(
     if not isinstance(node, MappingNode):
         reporter.report(node.place, f"{what} must be a mapping with the keys {', '.join(keys)}.")
         return None
-    intended: set[str] = set()
+    reported_keys: set[str] = set()
     for key, entry in node.entries.items():
         if key in keys:
             continue
         if (hint := (misplaced or {}).get(key)) is not None:
-            intended.update(re.findall(r"\w+", hint))
+            reported_keys.update(re.findall(r"\w+", hint))
             reporter.report(entry.place, hint)
         elif (suggestion := _closest_key(key, keys)) is not None:
-            intended.add(suggestion)
+            reported_keys.add(suggestion)
             reporter.report(entry.place, f"Unknown key {key[:40]!r}. Did you mean {suggestion}?")
         else:
             reporter.report(entry.place, f"Unknown key {key[:40]!r}. Known keys: {', '.join(keys)}.")
-    return MappingReader(node, reporter, frozenset(intended.intersection(keys)))
+    return MappingReader(node, reporter, frozenset(reported_keys.intersection(keys)))
 
 
 def _closest_key(key: str, keys: Sequence[str]) -> str | None:

@@ -14,7 +14,7 @@ from hookmill.definitions.keys import AUTOMATION_KEYS, POLICY_KEYS, WebhookKey
 from hookmill.definitions.mapping import MappingReader, ProblemReporter, mapping_reader
 from hookmill.definitions.nodes import ListNode, MappingNode, Node, ScalarNode, compose, place_at, to_json
 from hookmill.definitions.problem import START, Place, Problem
-from hookmill.definitions.text import is_visible, parts_of, report_conflict, text_of
+from hookmill.definitions.text import has_only_visible_characters, parts_of, report_conflict, text_of
 from hookmill.domain.automation import (
     PROMPT_CHARACTERS_MAX,
     SCHEDULE_EVENT,
@@ -38,7 +38,7 @@ from hookmill.domain.schedule import FIELDS as SCHEDULE_FIELDS
 from hookmill.domain.secret import usable_secret_name
 from hookmill.domain.signatures.generic import GENERIC, GenericHmac
 from hookmill.domain.signatures.rule import scheme_named
-from hookmill.domain.signatures.rule import usable_event_header as event_header_of
+from hookmill.domain.signatures.rule import usable_event_header as usable_event_header_with_scheme
 from hookmill.domain.signatures.scheme import Scheme, signing_headers
 from hookmill.domain.webhook import AuthMode, usable_delivery_id_header, usable_event_header
 
@@ -108,11 +108,11 @@ def read(files: Files, uids: Mapping[str, str] | None = None) -> Definitions:
     webhooks = [_webhook(file, content, problems) for file, content in files.webhooks.items()]
     hints = _UidHints({stem_of(file) for file in files.webhooks}, uids)
     automations = [_automation(file, content, hints, problems) for file, content in files.automations.items()]
-    known_webhooks = tuple(webhook for webhook in webhooks if webhook is not None)
-    known_automations = tuple(automation for automation in automations if automation is not None)
-    _refuse_same_names("webhook", known_webhooks, problems)
-    _refuse_same_names("automation", known_automations, problems)
-    return Definitions(known_webhooks, known_automations, tuple(sorted(problems)))
+    usable_webhooks = tuple(webhook for webhook in webhooks if webhook is not None)
+    usable_automations = tuple(automation for automation in automations if automation is not None)
+    _refuse_same_names("webhook", usable_webhooks, problems)
+    _refuse_same_names("automation", usable_automations, problems)
+    return Definitions(usable_webhooks, usable_automations, tuple(sorted(problems)))
 
 
 def beyond_contract(definitions: Definitions) -> list[Problem]:
@@ -154,7 +154,7 @@ def prompt_of(text: str) -> str:
 def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefinition | None:
     reporter = ProblemReporter(file, problems)
     text = text_of(content, reporter)
-    if text is None or report_conflict(text, reporter) or not is_visible(text, reporter):
+    if text is None or report_conflict(text, reporter) or not has_only_visible_characters(text, reporter):
         return None
     node = compose(text, reporter.report)
     if node is None and not reporter.count:
@@ -182,7 +182,9 @@ def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefin
     if event_header is not None:
         mapping.check_value(WebhookKey.EVENT_HEADER, lambda: usable_event_header(event_header))
         if scheme is not None:
-            mapping.check_value(WebhookKey.EVENT_HEADER, lambda: event_header_of(scheme, scheme_name, event_header))
+            mapping.check_value(
+                WebhookKey.EVENT_HEADER, lambda: usable_event_header_with_scheme(scheme, scheme_name, event_header)
+            )
     name, enabled = _name(mapping, "webhook", file), mapping.boolean("enabled")
     if reporter.count or secret_name is None:
         return None
@@ -208,9 +210,9 @@ def _automation(file: str, content: bytes, hints: "_UidHints", problems: list[Pr
     if parts is None:
         return None
     front, body, body_line = parts
-    if report_conflict(front, reporter, first_line=2) or not is_visible(front, reporter, first_line=2):
+    if report_conflict(front, reporter, first_line=2) or not has_only_visible_characters(front, reporter, first_line=2):
         return None
-    if report_conflict(body, reporter, first_line=body_line, only_whole=True):
+    if report_conflict(body, reporter, first_line=body_line, needs_all_marks=True):
         return None
     node = compose(front, reporter.report, first_line=2)
     if node is None and not reporter.count:
@@ -275,7 +277,7 @@ _MISPLACED_IN_WEBHOOKS: Final = {
 }
 _MISPLACED_IN_AUTOMATIONS: Final = {
     "prompt": "The prompt belongs below the front matter. Move it there.",
-    "trigger": "Write triggers: and a list, even for one trigger.",
+    "trigger": "Write `triggers:` and a list, even for one trigger.",
 }
 
 
@@ -310,11 +312,11 @@ def _auth_mode(mapping: MappingReader) -> AuthMode:
     mode_name = mapping.text(WebhookKey.AUTH_MODE)
     if mode_name in {mode.value for mode in AuthMode}:
         return AuthMode(mode_name)
-    if mode_name is None and WebhookKey.AUTH_MODE not in mapping.intended:
+    if mode_name is None and WebhookKey.AUTH_MODE not in mapping.already_reported_keys:
         return AuthMode.TOKEN
     if mode_name is not None:
         mapping.report(WebhookKey.AUTH_MODE, f"{mode_name[:40]!r} is not a mode. Modes are: {', '.join(AuthMode)}.")
-    # The intended mode is unknown. The other keys hint at it, so that they cause no further problems.
+    # The mode that the author wants is unknown. The other keys hint at it, so that they cause no further problems.
     return AuthMode.SIGNATURE if mapping.value_node(WebhookKey.SIGNATURE_SCHEME) is not None else AuthMode.TOKEN
 
 
@@ -364,7 +366,7 @@ def _scheme(mapping: MappingReader, name: str | None, options: dict[str, Any] | 
 
 @dataclass(frozen=True, slots=True)
 class _UidHints:
-    """Hints for a webhook's name in the place of its uid."""
+    """Hints for an author who wrote a webhook's name instead of its uid."""
 
     files: set[str]
     uids: Mapping[str, str] | None
@@ -423,7 +425,7 @@ def _trigger(node: Node, hints: _UidHints, reporter: ProblemReporter) -> Trigger
         mapping.report("event", f"{value[:40]!r} is not supported. The only event is {TRIGGER_EVENT}.")
     filter_node = mapping.value_node("filter")
     if filter_node is None:
-        mapping.report_missing("filter", "Write filter: and in it webhook_ids")
+        mapping.report_missing("filter", "Write `filter:`, and below it `webhook_ids`")
         return None
     selection = mapping_reader(filter_node, "filter", ("webhook_ids", "event", "payload"), reporter)
     if selection is None:
@@ -442,7 +444,7 @@ def _schedule_trigger(node: Node, reporter: ProblemReporter) -> ScheduleTrigger 
         mapping.report("event", f"{value[:40]!r} is not supported. The event of a schedule is {SCHEDULE_EVENT}.")
     schedule_node = mapping.value_node("schedule")
     if schedule_node is None:
-        mapping.report_missing("schedule", "Write schedule: and in it name and cron")
+        mapping.report_missing("schedule", "Write `schedule:`, and below it `name` and `cron`")
         return None
     fields = mapping_reader(schedule_node, "schedule", SCHEDULE_FIELDS, reporter)
     if fields is None:

@@ -44,7 +44,7 @@ def _after(before: str) -> Place:
 _INVISIBLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
-def is_visible(text: str, reporter: ProblemReporter, first_line: int = 1) -> bool:
+def has_only_visible_characters(text: str, reporter: ProblemReporter, first_line: int = 1) -> bool:
     """Whether the YAML has only visible characters. Parsers skip others, or take them for line ends."""
     match = _INVISIBLE.search(text)
     if match is None:
@@ -61,15 +61,17 @@ _OUTER_MARKS: Final = ("<<<<<<<", ">>>>>>>")
 _MARKS: Final = ("<<<<<<<", "=======", ">>>>>>>")
 
 
-def report_conflict(text: str, reporter: ProblemReporter, *, first_line: int = 1, only_whole: bool = False) -> bool:
+def report_conflict(
+    text: str, reporter: ProblemReporter, *, first_line: int = 1, needs_all_marks: bool = False
+) -> bool:
     """Whether the text has an unresolved merge, which is reported at its first mark.
 
-    `only_whole` is for prompts, which may mention conflict marks: it needs all three marks in order.
+    `needs_all_marks` is for prompts, which may mention conflict marks: only all three marks in order are a conflict.
     """
     lines = enumerate(text.split("\n"), first_line)
     marks = [(line[:7], number) for number, line in lines if line[:7] in _MARKS and line[7:8] in ("", " ")]
     outer = [number for mark, number in marks if mark in _OUTER_MARKS]
-    if not outer or (only_whole and not _holds_in_order((mark for mark, _ in marks), _MARKS)):
+    if not outer or (needs_all_marks and not _holds_in_order((mark for mark, _ in marks), _MARKS)):
         return False
     message = "A merge is unresolved here. Choose one side, and remove the lines <<<<<<<, ======= and >>>>>>>."
     reporter.report(Place(outer[0], 1), message)
@@ -85,7 +87,7 @@ def parts_of(text: str, reporter: ProblemReporter) -> tuple[str, str, int] | Non
     """The front matter, the body, and the body's first line."""
     lines = text.split("\n")
     if lines[0].rstrip() != "---":
-        if not report_conflict(text, reporter, only_whole=True):
+        if not report_conflict(text, reporter, needs_all_marks=True):
             message = (
                 "The file does not begin with its front matter. Write a line ---, the triggers, a line ---, the prompt."
             )
