@@ -75,8 +75,8 @@ async def read_body(
 class BodyReader:
     """Reads bodies for one event loop, at most `bodies_max` concurrently.
 
-    A further body evicts the oldest one. A complete form arrives within milliseconds, so any number of slow clients
-    can't exclude others, and they hold little memory.
+    A further body evicts the oldest one. A complete form arrives within milliseconds, so even many slow clients can't
+    exclude others, and they hold little memory.
     """
 
     def __init__(self, bodies_max: int, *, grace_seconds: float = 0) -> None:

@@ -189,19 +189,20 @@ def _invalid_request(
 ) -> ApiError:
     errors: list[ErrorDetail] = []
     for validation_error in islice(validation_errors, ERRORS_MAX):
-        part, *path = validation_error["loc"]
-        if part == "path":
+        location, *steps = validation_error["loc"]
+        if location == "path":
             # No resource can have such a name.
             return not_found()
         detail = messages(validation_error)
-        if part == "body":
-            errors.append(ErrorDetail(pointer=pointer(path), detail=detail))
+        if location == "body":
+            errors.append(ErrorDetail(pointer=pointer(steps), detail=detail))
         else:
-            errors.append(ErrorDetail(parameter=str(path[0]) if path else part, detail=detail))
+            errors.append(ErrorDetail(parameter=str(steps[0]) if steps else location, detail=detail))
     count = "one invalid value" if len(validation_errors) == 1 else f"{len(validation_errors)} invalid values"
     return ApiError("invalid", f"The request has {count}.", errors=errors)
 
 
-def pointer(path: Iterable[object]) -> str:
-    """The path of a value in a body as a JSON pointer. Its steps are cut, and are valid UTF-8."""
-    return pointer_to(str(step)[:_SHOWN_CHARACTERS].encode("utf-8", "backslashreplace").decode() for step in path)
+def pointer(steps: Iterable[object]) -> str:
+    """The steps to a value in a body, as a JSON pointer. Each step is shortened to 100 characters and made valid
+    UTF-8."""
+    return pointer_to(str(step)[:_SHOWN_CHARACTERS].encode("utf-8", "backslashreplace").decode() for step in steps)

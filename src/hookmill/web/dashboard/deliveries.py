@@ -85,17 +85,17 @@ def log(context: PageContext, may: MayView) -> Response:
     if redirect := _redirect_to_delivery(context, may, log_query.typed["identity"]):
         return redirect
     webhooks = context.management.webhooks.all(may, with_deleted=True)
-    before = _key_in(context.query.get("before", ""))
+    before = _delivery_key_from(context.query.get("before", ""))
     rows: Sequence[Delivery] = ()
     if not log_query.problems:
         rows = context.management.log.newest(may, **log_query.filters, before=before, limit=PAGE + 1)
     has_older, rows = len(rows) > PAGE, rows[:PAGE]
     is_first = before is None and "until" not in log_query.filters and not log_query.problems
     names = {webhook.uid: webhook.name for webhook in webhooks}
-    gaps = _gaps_beside(context, may, log_query, before, rows if has_older else (), names)
+    gaps = _gaps_on_page(context, may, log_query, before, rows if has_older else (), names)
     here = ("f", may.factory.name, "deliveries")
     # Retention keeps the newest rows. So if only a webhook is selected, an empty page means that it had no deliveries.
-    is_waiting = is_first and not rows and not gaps and set(log_query.query) <= {"webhook"}
+    is_empty_log = is_first and not rows and not gaps and set(log_query.query) <= {"webhook"}
     accepted = [row.key for row in rows if row.label is Label.ACCEPTED]
     # Live updates of an empty page start now.
     newest = delivery_id(rows[0].key if rows else time_ordered_key(context.service.now_us(), bytes(8)))
@@ -106,13 +106,14 @@ def log(context: PageContext, may: MayView) -> Response:
         lines=list(_in_order(rows, gaps)),
         runs=context.management.runs.counts_by_delivery(may, accepted) if accepted else {},
         has_rows=bool(rows or gaps),
-        waiting=_waiting(context, may, log_query, webhooks) if is_waiting else None,
+        empty_log=_empty_log(context, may, log_query, webhooks) if is_empty_log else None,
         log_query=log_query,
         webhooks=webhooks,
         labels=list(Label),
         before=before,
         has_older=has_older,
-        # The script appends another row's id after live updates.
+        # Ends with `before=`. The template adds the last row's id; after live updates, the script adds that of the row
+        # that is then last.
         older=url(*here, **log_query.query) + ("&" if log_query.query else "?") + "before=",
         last=delivery_id(rows[-1].key) if rows else "",
         live_at=url(*here, "live", **log_query.query, after=newest) if is_first else None,
@@ -120,25 +121,28 @@ def log(context: PageContext, may: MayView) -> Response:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class EmptyLog:
     """An empty log: the webhook to which a new user can send a delivery."""
 
     webhook: Webhook | None
     """None if there is no webhook, or more than one."""
     has_webhooks: bool
-    is_ready_made: bool
+    starts_first_automation: bool
+    """Whether the webhook starts the automation that the first start of the service created, unchanged."""
 
 
-def _waiting(context: PageContext, may: MayView, log_query: LogQuery, webhooks: Sequence[Webhook]) -> Waiting:
-    live = [webhook for webhook in webhooks if webhook.state is not WebhookState.DELETED]
-    chosen = live[0] if len(live) == 1 else None
+def _empty_log(context: PageContext, may: MayView, log_query: LogQuery, webhooks: Sequence[Webhook]) -> EmptyLog:
+    existing = [webhook for webhook in webhooks if webhook.state is not WebhookState.DELETED]
+    chosen = existing[0] if len(existing) == 1 else None
     if uid := log_query.typed["webhook"]:
         chosen = context.management.webhooks.get(may, uid)
     automation = unchanged_first_automation(context.management.automations.all(may))
-    return Waiting(
+    return EmptyLog(
         webhook=chosen,
-        has_webhooks=bool(live),
-        is_ready_made=automation is not None and chosen is not None and chosen.uid in automation.selected_webhooks(),
+        has_webhooks=bool(existing),
+        starts_first_automation=automation is not None
+        and chosen is not None
+        and chosen.uid in automation.selected_webhooks(),
     )
 
 
@@ -170,7 +174,7 @@ def _log_query(context: PageContext) -> LogQuery:
     return LogQuery(typed=typed, filters=filters, problems=problems)
 
 
-def _key_in(shown: str) -> DeliveryKey | None:
+def _delivery_key_from(shown: str) -> DeliveryKey | None:
     return delivery_key(shown) if shown else None
 
 
@@ -184,7 +188,7 @@ def _redirect_to_delivery(context: PageContext, may: MayView, identity: str) -> 
     return None
 
 
-def _gaps_beside(
+def _gaps_on_page(
     context: PageContext,
     may: MayView,
     log_query: LogQuery,
@@ -192,7 +196,8 @@ def _gaps_beside(
     rows: Sequence[Delivery],
     names: dict[WebhookUid, str],
 ) -> list[Gap]:
-    """Attempts dropped in the time that the page covers, down to its last row if others are below."""
+    """Attempts dropped in the time that the page covers. If older rows follow on the next page, only those since this
+    page's last row."""
     # Dropped attempts have no label, no identity and no event type.
     if log_query.problems or not log_query.filters.keys().isdisjoint({"label", "identity", "event"}):
         return []
@@ -217,7 +222,7 @@ def _gaps_beside(
 
 
 def _in_order(rows: Sequence[Delivery], gaps: Sequence[Gap]) -> Iterator[Delivery | Gap]:
-    """Rows and gaps, newest first. A gap is placed at its end."""
+    """Rows and gaps, newest first. A gap's place is that of its `until`."""
     remaining = list(gaps)
     for row in rows:
         while remaining and remaining[0].until > row.received_at:
@@ -231,7 +236,7 @@ async def watch(context: PageContext, may: MayView) -> Response:
     log_query = _log_query(context)
     if log_query.problems or "until" in log_query.filters:
         raise Invalid("A log with an end time has no live updates.")
-    after = _key_in(context.request.headers.get("last-event-id") or context.query.get("after", ""))
+    after = _delivery_key_from(context.request.headers.get("last-event-id") or context.query.get("after", ""))
     filters = log_query.filters
     uid = None
     if "webhook" in filters:

@@ -62,12 +62,12 @@ class FirstSteps:
     """The progress of a new user."""
 
     webhook: Webhook
-    """The webhook to try: the ready-made one, or else the first by name."""
+    """The webhook to try: one that starts the first automation, or else the first by name."""
     delivery: Delivery | None
     automation: Automation | None
     run: Run | None
-    is_ready_made: bool
-    """Whether the first start created the webhook and the automation."""
+    starts_first_automation: bool
+    """Whether the webhook starts the automation that the first start of the service created, unchanged."""
 
     @property
     def takes_all(self) -> bool:
@@ -139,7 +139,7 @@ def _first_steps(context: PageContext, may: MayView) -> FirstSteps | None:
         delivery=next(iter(context.management.log.newest(may, limit=1)), None),
         automation=sample or next(iter(automations), None),
         run=next(succeeded, runs[0] if runs else None),
-        is_ready_made=ready is not None,
+        starts_first_automation=ready is not None,
     )
 
 

@@ -68,12 +68,12 @@ class SchemeHelp:
     docs: str
     covers: str
     is_experimental: bool
-    makes_secret_here: bool
+    hookmill_generates_secret: bool
     properties: tuple[Markup, ...]
     setup: tuple[Markup, ...]
 
 
-class AtField(Exception):
+class FieldError(Exception):
     """The input of a field is invalid. The field is "" for the form as a whole."""
 
     def __init__(self, field: str, problem: str) -> None:
@@ -93,17 +93,17 @@ def create(context: PageContext, may: MayManage) -> Response:
         # Without scripts, a button requests the provider's help.
         return _form(context, may, context.form)
     try:
-        created = _created(context, may)
-    except AtField as problem:
+        created = _create_from_form(context, may)
+    except FieldError as problem:
         return _form(context, may, context.form, problem=str(problem), field=problem.field)
-    return _once(context, created, is_new=True, was_supplied=context.form["secret_from"] != "generate")
+    return _page_with_new_secret(context, created, is_new=True, was_supplied=context.form["secret_from"] != "generate")
 
 
 def scheme_help(context: PageContext, _may: MayView) -> Response:
     return context.page("parts/scheme-help.html", help=_help(context.query.get("scheme", "")))
 
 
-def _created(context: PageContext, may: MayManage) -> WebhookWithSecret:
+def _create_from_form(context: PageContext, may: MayManage) -> WebhookWithSecret:
     form, management = context.form, context.management
     with _at("name"):
         name = usable_name("webhook", form["name"])
@@ -118,10 +118,11 @@ def _created(context: PageContext, may: MayManage) -> WebhookWithSecret:
     with _at("options"):
         options = _options(form["options"]) if is_generic else None
     with _at("options" if is_generic else "scheme"):
-        compatibility.usable_scheme(mode, scheme_name, options, False)
+        # Called twice, so that each problem is shown at its own field.
+        compatibility.usable_scheme(mode, scheme_name, options, answers_handshakes=False)
     with _at("handshakes"):
         handshakes = form.is_checked("handshakes") and is_signed
-        scheme = compatibility.usable_scheme(mode, scheme_name, options, handshakes)
+        scheme = compatibility.usable_scheme(mode, scheme_name, options, answers_handshakes=handshakes)
     with _at("delivery_id_header"):
         header = compatibility.usable_header(scheme, form.optional("delivery_id_header"))
     with _at("event_header"):
@@ -173,7 +174,9 @@ def _form(context: PageContext, may: MayManage, form: SubmittedForm, *, problem:
     )
 
 
-def _once(context: PageContext, created: WebhookWithSecret, *, is_new: bool, was_supplied: bool) -> Response:
+def _page_with_new_secret(
+    context: PageContext, created: WebhookWithSecret, *, is_new: bool, was_supplied: bool
+) -> Response:
     """The page with a new secret and complete URL, which are shown only once."""
     webhook = created.webhook
     is_shown = created.secret is not None and not was_supplied
@@ -196,7 +199,7 @@ def show(context: PageContext, may: MayView) -> Response:
     return _show(context, may, context.management.webhooks.get(may, context.parameters["uid"]))
 
 
-def _show(context: PageContext, may: MayView, webhook: Webhook, *, problem: str = "", at: str = "") -> Response:
+def _show(context: PageContext, may: MayView, webhook: Webhook, *, problem: str = "", section: str = "") -> Response:
     management = context.management
     activity = management.log.activity(may).get(webhook.uid)
     return context.page(
@@ -215,14 +218,14 @@ def _show(context: PageContext, may: MayView, webhook: Webhook, *, problem: str 
         activity=activity,
         chart=chart(activity.hours) if activity is not None else None,
         series=[name for _, name, _ in SERIES],
-        refused=dropped_in_words(activity) if activity is not None else (),
+        dropped=dropped_in_words(activity) if activity is not None else (),
         help=_help(webhook.signature_scheme or ""),
-        known_event=_known_event(webhook),
-        makes_secret_here=_makes_secret_here(webhook),
+        event_source=_event_source_in_words(webhook),
+        hookmill_generates_secret=_hookmill_generates_secret(webhook),
         options=json.dumps(webhook.signature_options) if webhook.signature_options is not None else None,
         form=context.form,
         problem=problem,
-        at=at,
+        section=section,
     )
 
 
@@ -283,8 +286,8 @@ def rotate(context: PageContext, may: MayManage) -> Response:
     try:
         created = _webhooks(context).rotate(may, webhook.uid, own_secret)
     except (Invalid, Conflict, Forbidden) as error:
-        return _show(context, may, webhook, problem=str(error), at="rotate")
-    return _once(context, created, is_new=False, was_supplied=own_secret is not None)
+        return _show(context, may, webhook, problem=str(error), section="rotate")
+    return _page_with_new_secret(context, created, is_new=False, was_supplied=own_secret is not None)
 
 
 def delete(context: PageContext, may: MayManage) -> Response:
@@ -292,17 +295,19 @@ def delete(context: PageContext, may: MayManage) -> Response:
     try:
         _webhooks(context).delete(may, webhook.uid)
     except Conflict as error:
-        return _show(context, may, webhook, problem=str(error), at="delete")
+        return _show(context, may, webhook, problem=str(error), section="delete")
     return context.redirect("f", may.factory.name, flash="webhook-deleted")
 
 
-def _change(context: PageContext, may: MayManage, at: str, flash: str, change: Callable[[str], Webhook]) -> Response:
-    """Make the change, and redirect to the webhook. An error is shown in the section of the page `at`."""
+def _change(
+    context: PageContext, may: MayManage, section: str, flash: str, change: Callable[[str], Webhook]
+) -> Response:
+    """Make the change, and redirect to the webhook. An error is shown in this section of the page."""
     webhook = _webhooks(context).get(may, context.parameters["uid"])
     try:
         change(webhook.uid)
     except (Invalid, Conflict, Forbidden) as error:
-        return _show(context, may, webhook, problem=str(error), at=at)
+        return _show(context, may, webhook, problem=str(error), section=section)
     return context.redirect("f", may.factory.name, "webhooks", webhook.uid, flash=flash)
 
 
@@ -318,7 +323,7 @@ def _at(field: str) -> Iterator[None]:
     try:
         yield
     except (Invalid, Conflict, NotFound, Forbidden) as error:
-        raise AtField("" if isinstance(error, LimitReached) else field, str(error)) from error
+        raise FieldError("" if isinstance(error, LimitReached) else field, str(error)) from error
 
 
 def _mode(mode: str) -> AuthMode:
@@ -363,9 +368,9 @@ def _help(name: str) -> SchemeHelp | None:
         docs=scheme.docs,
         covers=covered_parts(scheme),
         is_experimental=scheme.experimental,
-        makes_secret_here=_generates_secret_here(scheme, name),
-        properties=tuple(map(_with_code, _properties(scheme, name))),
-        setup=tuple(map(_with_code, scheme.setup)),
+        hookmill_generates_secret=_scheme_lets_hookmill_generate(scheme, name),
+        properties=tuple(map(_backticks_to_markup, _properties(scheme, name))),
+        setup=tuple(map(_backticks_to_markup, scheme.setup)),
     )
 
 
@@ -377,25 +382,25 @@ def _properties(scheme: Scheme, name: str) -> list[str]:
     return lines
 
 
-def _generates_secret_here(scheme: Scheme, name: str) -> bool:
+def _scheme_lets_hookmill_generate(scheme: Scheme, name: str) -> bool:
     # An alias is another provider, which generates its own secrets.
     return generates_secret(scheme) and name == scheme.name
 
 
-def _known_event(webhook: Webhook) -> Markup | None:
+def _event_source_in_words(webhook: Webhook) -> Markup | None:
     """The source of the event type that the webhook's scheme defines; None if it defines none."""
     scheme = compatibility.scheme_of(webhook)
     phrase = event_in_words(scheme, webhook.signature_scheme) if scheme is not None else None
-    return _with_code(phrase) if phrase is not None else None
+    return _backticks_to_markup(phrase) if phrase is not None else None
 
 
-def _makes_secret_here(webhook: Webhook) -> bool:
+def _hookmill_generates_secret(webhook: Webhook) -> bool:
     """Whether Hookmill generates the secret, instead of the provider."""
     scheme = compatibility.scheme_of(webhook)
-    return scheme is None or _generates_secret_here(scheme, webhook.signature_scheme or "")
+    return scheme is None or _scheme_lets_hookmill_generate(scheme, webhook.signature_scheme or "")
 
 
-def _with_code(text: str) -> Markup:
+def _backticks_to_markup(text: str) -> Markup:
     """The text as markup. The catalogue marks code with backticks."""
     parts = text.split("`")
     return Markup("").join(
