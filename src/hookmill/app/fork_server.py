@@ -84,7 +84,8 @@ class ForkServer:
     def _serve(self) -> None:
         set_process_name("hookmill:forks")
         # Ctrl-C, or a service manager's stop, sends a signal to every process of the service. The fork server and the
-        # processes that it starts ignore it. They end when their channel, or the service, is closed.
+        # processes that it starts ignore it. A started process ends when the other end of its channel is closed; the
+        # fork server, when no process can send it orders.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         # No code waits for the started processes, so the kernel reaps them.
@@ -141,7 +142,8 @@ def _open_missing_standard_streams() -> None:
 def _close_files_except(kept_descriptor: int) -> None:
     """Close inherited files, such as other processes' channels and the service's port.
 
-    Standard input becomes /dev/null, and standard output becomes standard error: only the command uses them.
+    Standard input becomes /dev/null, and standard output becomes standard error: only `hookmill serve` itself uses
+    them.
     """
     for number in [int(path.name) for path in Path("/dev/fd").iterdir()]:
         if number > 2 and number != kept_descriptor:

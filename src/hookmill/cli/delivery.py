@@ -180,7 +180,8 @@ def payload(
         print_line(f"Wrote {len(body):,} bytes to {shown(output)}.")
         return
     if on_terminal():
-        # A terminal would execute control characters. In JSON their escapes even have the same meaning.
+        # A terminal would execute control characters. The output stays valid JSON, because the escapes mean the same
+        # characters there.
         print_line(shown_lines(body.decode("utf-8", "backslashreplace")))
         return
     sys.stdout.buffer.write(body)

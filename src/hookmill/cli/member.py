@@ -76,7 +76,7 @@ def list_members(json: options.AsJson = False) -> None:
         return
     print_table(
         [Column("EMAIL"), Column("NAME"), Column("ROLES")],
-        [(member.email, member.name, _permissions(member)) for member in members],
+        [(member.email, member.name, _roles_text(member)) for member in members],
     )
 
 
@@ -94,7 +94,7 @@ def set_role(
     if json:
         print_json(MemberView.of(member))
         return
-    membership = f"{_article(new_role)} in" if new_role is not None else "without a role in"
+    membership = f"{_role_with_article(new_role)} in" if new_role is not None else "without a role in"
     admin_note = " As an admin, they may still do everything." if member.is_admin else ""
     print_line(f"{_name_and_email(member)} is now {membership} factory {shown(factory)}.{admin_note}")
 
@@ -114,7 +114,7 @@ def set_admin(
     if member.is_admin:
         print_line(f"{_name_and_email(member)} is an admin, who may do everything in every factory.")
         return
-    print_line(f"{_name_and_email(member)} is not an admin. Their roles: {_permissions(member)}.")
+    print_line(f"{_name_and_email(member)} is not an admin. Their roles: {_roles_text(member)}.")
 
 
 @commands.command()
@@ -149,7 +149,7 @@ def remove(email: MemberArgument, yes: options.Yes = False, json: options.AsJson
 
 
 def sign_in_url(public_url: str, token: SecretValue) -> str:
-    """The URL of the dashboard that takes a link's token."""
+    """The link: the dashboard's URL with the token."""
     return f"{public_url}/welcome/{token.reveal()}"
 
 
@@ -157,11 +157,11 @@ def _name_and_email(member: Member) -> str:
     return f"{shown(member.name)} ({shown(member.email)})"
 
 
-def _permissions(member: Member) -> str:
+def _roles_text(member: Member) -> str:
     if member.is_admin:
         return "admin of the team"
     return ", ".join(f"{shown(factory)}: {role.value}" for factory, role in sorted(member.roles.items())) or "none"
 
 
-def _article(role: Role) -> str:
+def _role_with_article(role: Role) -> str:
     return f"{'an' if role is Role.ADMIN else 'a'} {role.value}"

@@ -185,7 +185,7 @@ class Automations:
             return schedules.next_times_of(tx, automation.id)
 
     def warnings(self, may: MayView, automation: Automation) -> list[str]:
-        """Reasons why an enabled automation may start no runs, one sentence each.
+        """Reasons why an enabled automation might not start runs, one sentence each.
 
         They are triggers that can't be read; webhooks that are unknown, deleted or disabled; and event types that a
         webhook's deliveries don't have.
@@ -198,7 +198,7 @@ class Automations:
             *(warning for uid in uids if (warning := _webhook_warning(may, uid, selected.get(uid))) is not None),
             *(
                 _missing_events_warning(selected[uid])
-                for uid in _webhooks_requiring_events(automation)
+                for uid in _webhooks_selected_only_by_event_type(automation)
                 if _lacks_events(may, selected.get(uid))
             ),
         ]
@@ -254,7 +254,7 @@ def _unreadable_warning(trigger: UnreadableTrigger) -> str:
     return f"A trigger that can't be read starts no runs and is kept until the triggers are replaced: {reason}."
 
 
-def _webhooks_requiring_events(automation: Automation) -> list[WebhookUid]:
+def _webhooks_selected_only_by_event_type(automation: Automation) -> list[WebhookUid]:
     """The webhooks for which every trigger requires an event type."""
     with_event_types = {uid for trigger in automation.triggers if trigger.event_types for uid in trigger.webhook_ids}
     without = {uid for trigger in automation.triggers if not trigger.event_types for uid in trigger.webhook_ids}
