@@ -352,10 +352,10 @@ def test_a_new_automation_is_run_on_the_delivery_that_it_was_tried_on(
     expect(page.get_by_text("replay 1")).to_be_visible()
     # What would not trigger is not offered, and what is offered may have changed since.
     for untried in (deliver(installation, made, CLOSED | {"n": 3}), "dlv_nobody"):
-        page.goto(installation.at(f"/f/default/automations/{known.id}?tried={untried}"))
+        page.goto(installation.at(f"/f/default/automations/{known.id}?tested_delivery={untried}"))
         expect(page.get_by_role("heading", name=name)).to_be_visible()
         expect(offer).to_have_count(0)
-    page.goto(installation.at(f"/f/default/automations/{known.id}?tried={tried}"))
+    page.goto(installation.at(f"/f/default/automations/{known.id}?tested_delivery={tried}"))
     installation.management.automations.set_enabled(installation.may, known.id, False)
     offer.get_by_role("button").click()
     expect(page.get_by_role("alert")).to_contain_text("is disabled. Enable it first. Nothing was started.")

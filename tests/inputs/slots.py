@@ -169,7 +169,7 @@ QUERIES: Final[Mapping[str, tuple[str, ...]]] = {
     "/f/{factory}/runs/queue": ("after", "cancelled"),
     "/f/{factory}/runs/queue/rows": ("version",),
     "/f/{factory}/automations/new": ("webhook", "delivery"),
-    "/f/{factory}/automations/{automation}": ("tried",),
+    "/f/{factory}/automations/{automation}": ("tested_delivery",),
     "/f/{factory}/automations/{automation}/edit": ("triggers", "delivery"),
     "/f/{factory}/webhooks/new": ("scheme",),
     "/f/{factory}/audit": ("before",),

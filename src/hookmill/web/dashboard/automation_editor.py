@@ -29,7 +29,7 @@ from hookmill.web.dashboard.automations import (
     selected_webhooks,
     to_automation,
 )
-from hookmill.web.dashboard.filter_editor import CannotAdd, Reading, Sample
+from hookmill.web.dashboard.filter_editor import CannotAdd, ParsedTriggers, Sample
 from hookmill.web.dashboard.page_context import PageContext
 
 ADD_SCHEDULE: Final = "add-schedule"
@@ -49,14 +49,14 @@ pages.FLASH_MESSAGES.update(
 
 @dataclass(slots=True, kw_only=True)
 class PolicyDraft:
-    """The fields of the run policy, as typed."""
+    """The fields of the run policy, as typed. The fields of a retry have the names that they have in JSON."""
 
-    limit: str = ""
-    key: str = ""
+    concurrency_limit: str = ""
+    concurrency_key: str = ""
     """The JSON pointers, one on each line."""
     when_busy: str = WhenBusy.QUEUE.value
-    seconds: str = ""
-    max_seconds: str = ""
+    debounce_seconds: str = ""
+    debounce_max_seconds: str = ""
     priority: str = Priority.NORMAL.value
     max_running: str = ""
     attempts: str = ""
@@ -69,32 +69,32 @@ class PolicyDraft:
     def of(cls, policy: RunPolicy) -> Self:
         concurrency, debounce, retry = policy.concurrency, policy.debounce, policy.retry
         return cls(
-            limit=str(concurrency.limit) if concurrency is not None else "",
-            key="\n".join(concurrency.key) if concurrency is not None else "",
+            concurrency_limit=str(concurrency.limit) if concurrency is not None else "",
+            concurrency_key="\n".join(concurrency.key) if concurrency is not None else "",
             when_busy=concurrency.when_busy.value if concurrency is not None else WhenBusy.QUEUE.value,
-            seconds=str(debounce.seconds) if debounce is not None else "",
-            max_seconds=str(debounce.max_seconds) if debounce is not None else "",
+            debounce_seconds=str(debounce.seconds) if debounce is not None else "",
+            debounce_max_seconds=str(debounce.max_seconds) if debounce is not None else "",
             priority=policy.priority.value,
-            max_running=_typed(policy.max_running),
-            attempts=_typed(retry.attempts if retry is not None else None),
-            backoff_seconds=_typed(retry.backoff_seconds if retry is not None else None),
-            max_backoff_seconds=_typed(retry.max_backoff_seconds if retry is not None else None),
+            max_running=_as_field_text(policy.max_running),
+            attempts=_as_field_text(retry.attempts if retry is not None else None),
+            backoff_seconds=_as_field_text(retry.backoff_seconds if retry is not None else None),
+            max_backoff_seconds=_as_field_text(retry.max_backoff_seconds if retry is not None else None),
             exit_codes=", ".join(map(str, retry.exit_codes)) if retry is not None else "",
-            pause_after_failures=_typed(policy.pause_after_failures),
+            pause_after_failures=_as_field_text(policy.pause_after_failures),
         )
 
     def as_json(self) -> dict[str, Any]:
         """The JSON fields of the policy. A text that is not a number stays a text, and is refused later."""
-        pointers = filter_editor.lines_in(self.key)
+        pointers = filter_editor.lines_in(self.concurrency_key)
         concurrency: dict[str, Any] | None = None
-        if self.limit or pointers:
-            limit = {"limit": _number(self.limit)} if self.limit else {}
+        if self.concurrency_limit or pointers:
+            limit = {"limit": _number(self.concurrency_limit)} if self.concurrency_limit else {}
             concurrency = {"key": pointers, "when_busy": self.when_busy, **limit}
         debounce: dict[str, Any] | None = None
-        if self.seconds or self.max_seconds:
-            debounce = {"seconds": _number(self.seconds)}
-            if self.max_seconds:
-                debounce["max_seconds"] = _number(self.max_seconds)
+        if self.debounce_seconds or self.debounce_max_seconds:
+            debounce = {"seconds": _number(self.debounce_seconds)}
+            if self.debounce_max_seconds:
+                debounce["max_seconds"] = _number(self.debounce_max_seconds)
         retry: dict[str, Any] = {
             name: _number(typed)
             for name in ("attempts", "backoff_seconds", "max_backoff_seconds")
@@ -129,10 +129,18 @@ class PolicyDraft:
         return bool(self.attempts or self.backoff_seconds or self.exit_codes or self.pause_after_failures)
 
 
-_START_FIELDS: Final = ("limit", "key", "when_busy", "seconds", "max_seconds", "priority", "max_running")
+_START_FIELDS: Final = (
+    "concurrency_limit",
+    "concurrency_key",
+    "when_busy",
+    "debounce_seconds",
+    "debounce_max_seconds",
+    "priority",
+    "max_running",
+)
 
 
-def _typed(number: int | None) -> str:
+def _as_field_text(number: int | None) -> str:
     return str(number) if number is not None else ""
 
 
@@ -180,28 +188,28 @@ class Draft:
     schedules: list[ScheduleDraft] = field(default_factory=list)
     """Without those in a JSON list of triggers."""
 
-    def reading(self) -> Reading:
+    def parsed_triggers(self) -> ParsedTriggers:
         if self.is_list:
             return filter_editor.read_triggers(self.triggers)
         return filter_editor.read_filter(self.filter, self.webhooks, self.events)
 
-    def triggers_json(self, reading: Reading) -> list[Any]:
+    def triggers_json(self, parsed: ParsedTriggers) -> list[Any]:
         """All triggers of the automation. Without webhooks, only its schedules start it."""
         if self.is_list:
             return [
-                *(trigger.as_json() for trigger in reading.triggers),
-                *(schedule.as_json() for schedule in reading.schedules),
+                *(trigger.as_json() for trigger in parsed.triggers),
+                *(schedule.as_json() for schedule in parsed.schedules),
             ]
-        deliveries = [trigger.as_json() for trigger in reading.triggers] if self.webhooks else []
+        deliveries = [trigger.as_json() for trigger in parsed.triggers] if self.webhooks else []
         schedules = [
             {"provider": SCHEDULE_PROVIDER, "event": SCHEDULE_EVENT, "schedule": schedule.as_json()}
             for schedule in self.schedules
         ]
         return [*deliveries, *schedules]
 
-    def selected_webhooks(self, reading: Reading) -> list[str]:
+    def selected_webhooks(self, parsed: ParsedTriggers) -> list[str]:
         if self.is_list:
-            return list(dict.fromkeys(uid for trigger in reading.triggers for uid in trigger.webhook_ids))
+            return list(dict.fromkeys(uid for trigger in parsed.triggers for uid in trigger.webhook_ids))
         return self.webhooks
 
 
@@ -255,15 +263,15 @@ def create(context: PageContext, may: MayManage) -> Response:
     draft = _draft_sent(context)
     if _is_preview(context):
         return _preview(context, may, None, draft)
-    reading = draft.reading()
-    problems = _problems_of_triggers(draft, reading)
+    parsed = draft.parsed_triggers()
+    problems = _problems_of_triggers(draft, parsed)
     if not problems:
         try:
             automation = context.management.automations.create(
                 may,
                 draft.name,
                 prompt=draft.prompt,
-                triggers=draft.triggers_json(reading),
+                triggers=draft.triggers_json(parsed),
                 runner=draft.runner,
                 enabled=draft.enabled,
                 policy=draft.policy.as_json(),
@@ -273,7 +281,7 @@ def create(context: PageContext, may: MayManage) -> Response:
                 flash = "automation-created-scheduled"
             if not automation.enabled:
                 flash = "automation-created-disabled"
-            return to_automation(context, automation, flash, tried=draft.delivery)
+            return to_automation(context, automation, flash, tested_delivery=draft.delivery)
         except (Invalid, Conflict) as error:
             problems = _problems_in(error, draft)
     return _editor(context, may, None, draft, problems=problems, status=422)
@@ -293,13 +301,13 @@ def change(context: PageContext, may: MayManage) -> Response:
     draft = _draft_sent(context)
     if _is_preview(context):
         return _preview(context, may, automation, draft)
-    reading = draft.reading()
-    problems = _problems_of_triggers(draft, reading)
+    parsed = draft.parsed_triggers()
+    problems = _problems_of_triggers(draft, parsed)
     if not problems:
         try:
-            flash = _save(context, may, automation.id, draft, reading)
-            tried = draft.delivery if flash == "automation-changed" else ""
-            return to_automation(context, automation, flash, tried=tried)
+            flash = _save(context, may, automation.id, draft, parsed)
+            tested_delivery = draft.delivery if flash == "automation-changed" else ""
+            return to_automation(context, automation, flash, tested_delivery=tested_delivery)
         except Changed as error:
             draft.version = str(context.management.automations.get(may, automation.id).version)
             return _editor(context, may, automation, draft, problems={"": str(error)}, status=409)
@@ -308,7 +316,7 @@ def change(context: PageContext, may: MayManage) -> Response:
     return _editor(context, may, automation, draft, problems=problems, status=422)
 
 
-def _save(context: PageContext, may: MayManage, named: str, draft: Draft, reading: Reading) -> str:
+def _save(context: PageContext, may: MayManage, named: str, draft: Draft, parsed: ParsedTriggers) -> str:
     """Save the changes as the next version. Raises `Changed` if another version was saved since the form was loaded."""
     automations = context.management.automations
     with context.management.one_transaction(may):
@@ -325,7 +333,7 @@ def _save(context: PageContext, may: MayManage, named: str, draft: Draft, readin
             # Unchanged fields stay, even if their values would no longer be accepted.
             prompt=draft.prompt if draft.prompt != _with_plain_breaks(before.prompt) else None,
             runner=draft.runner if draft.runner != before.runner else None,
-            triggers=draft.triggers_json(reading),
+            triggers=draft.triggers_json(parsed),
             policy=draft.policy.as_json(),
         )
     return "automation-changed" if after.version != before.version else "automation-unchanged"
@@ -352,11 +360,11 @@ def _draft_sent(context: PageContext) -> Draft:
         delivery=sent["pick"] or sent["delivery"],
         version=sent["version"],
         policy=PolicyDraft(
-            limit=sent["limit"].strip(),
-            key=_with_plain_breaks(sent["key"]),
+            concurrency_limit=sent["limit"].strip(),
+            concurrency_key=_with_plain_breaks(sent["key"]),
             when_busy=sent["when_busy"] or WhenBusy.QUEUE.value,
-            seconds=sent["seconds"].strip(),
-            max_seconds=sent["max_seconds"].strip(),
+            debounce_seconds=sent["seconds"].strip(),
+            debounce_max_seconds=sent["max_seconds"].strip(),
             priority=sent["priority"] or Priority.NORMAL.value,
             **{name: sent[name].strip() for name in _POLICY_NUMBERS},
         ),
@@ -388,10 +396,10 @@ def _with_plain_breaks(typed: str) -> str:
     return typed.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _problems_of_triggers(draft: Draft, reading: Reading) -> dict[str, str]:
+def _problems_of_triggers(draft: Draft, parsed: ParsedTriggers) -> dict[str, str]:
     """Problems of the triggers by field. The editor also shows each problem of the text in detail."""
     problems = {}
-    if not reading.is_usable:
+    if not parsed.is_usable:
         problems["filter"] = "The filter has errors." if not draft.is_list else "The triggers have errors."
     if draft.is_list or draft.webhooks:
         return problems
@@ -433,7 +441,7 @@ _FIELDS: Final = {
     "/retry/exit_codes": "exit_codes",
     "/pause_after_failures": "pause_after_failures",
 }
-"""The form's fields by the pointers of errors."""
+"""The form's fields by the pointers of errors. An error without a pointer is about the name."""
 
 
 def _preview(context: PageContext, may: MayManage, automation: Automation | None, draft: Draft) -> Response:
@@ -455,10 +463,10 @@ def _preview(context: PageContext, may: MayManage, automation: Automation | None
             notice = str(error)
     if context.form["add_event"]:
         draft.events = filter_editor.with_event(draft.events, context.form["add_event"])
-    also = _choosable(chosen, draft, all_webhooks(context, may))
-    if also is not None:
-        draft.webhooks.append(also.uid)
-    return _editor(context, may, automation, draft, notice=notice, also_chosen=also)
+    newly_selected = _choosable(chosen, draft, all_webhooks(context, may))
+    if newly_selected is not None:
+        draft.webhooks.append(newly_selected.uid)
+    return _editor(context, may, automation, draft, notice=notice, newly_selected=newly_selected)
 
 
 def _choosable(uid: str, draft: Draft, by_uid: WebhooksByUid) -> SelectedWebhook | None:
@@ -477,36 +485,36 @@ def _editor(
     *,
     problems: Mapping[str, str] | None = None,
     notice: str = "",
-    also_chosen: SelectedWebhook | None = None,
+    newly_selected: SelectedWebhook | None = None,
     status: int = 200,
 ) -> Response:
     """The page, or for htmx only the results of the filter."""
     by_uid = all_webhooks(context, may)
-    reading = draft.reading()
-    wanted = [uid for uid in draft.selected_webhooks(reading) if WebhookUid(uid) in by_uid]
+    parsed = draft.parsed_triggers()
+    wanted = [uid for uid in draft.selected_webhooks(parsed) if WebhookUid(uid) in by_uid]
     # If there was no delivery to test, one may have arrived.
-    changed = bool(context.form["changed"] or context.form["pick"] or not draft.delivery)
-    offers: Sequence[filter_editor.Offer] = ()
-    if changed or not context.is_htmx:
-        offers = filter_editor.offers(context.management, may, wanted, draft.delivery)
-    picked = _picked(context, may, draft, offers, by_uid)
-    tree = filter_editor.tree(picked.body, reading) if picked is not None else None
+    refreshes_samples = bool(context.form["changed"] or context.form["pick"] or not draft.delivery)
+    sample_choices: Sequence[filter_editor.SampleChoice] = ()
+    if refreshes_samples or not context.is_htmx:
+        sample_choices = filter_editor.sample_choices(context.management, may, wanted, draft.delivery)
+    picked = _picked(context, may, draft, sample_choices, by_uid)
+    tree = filter_editor.tree(picked.body, parsed) if picked is not None else None
     values: dict[str, Any] = {
         "draft": draft,
-        "reading": reading,
+        "parsed": parsed,
         "sample": picked,
         "tree": tree,
-        "offers": offers,
+        "sample_choices": sample_choices,
         "has_chosen": bool(wanted),
-        "outcome": filter_editor.outcome(context.management, may, reading, picked, by_uid, draft.policy.parsed),
+        "outcome": filter_editor.outcome(context.management, may, parsed, picked, by_uid, draft.policy.parsed),
         "automation": automation,
         "notice": notice,
-        "also_chosen": also_chosen,
+        "newly_selected": newly_selected,
         "not_chosen": _choosable(picked.delivery.webhook_uid, draft, by_uid) if picked and not draft.is_list else None,
         "adds": bool(context.form["add"]),
         "adds_event": bool(context.form["add_event"]),
         "is_event_chosen": picked is not None and picked.delivery.event in filter_editor.lines_in(draft.events),
-        "changed": changed,
+        "refreshes_samples": refreshes_samples,
         "fields_max": filter_editor.FIELDS_MAX,
         "operators": OPERATORS.values(),
     }
@@ -531,14 +539,22 @@ def _editor(
 
 
 def _picked(
-    context: PageContext, may: MayView, draft: Draft, offers: Sequence[filter_editor.Offer], by_uid: WebhooksByUid
+    context: PageContext,
+    may: MayView,
+    draft: Draft,
+    sample_choices: Sequence[filter_editor.SampleChoice],
+    by_uid: WebhooksByUid,
 ) -> Sample | None:
     """The delivery to test the draft on: the selected one, or else the newest, preferably of a webhook that is not
     deleted."""
     picked = filter_editor.sample(context.management, may, draft.delivery) if draft.delivery else None
-    if picked is None and offers:
-        live = (offer.id for offer in offers if by_uid[offer.delivery.webhook_uid].state is not WebhookState.DELETED)
-        draft.delivery = next(live, offers[0].id)
+    if picked is None and sample_choices:
+        live = (
+            choice.id
+            for choice in sample_choices
+            if by_uid[choice.delivery.webhook_uid].state is not WebhookState.DELETED
+        )
+        draft.delivery = next(live, sample_choices[0].id)
         picked = filter_editor.sample(context.management, may, draft.delivery)
     return picked
 

@@ -138,7 +138,7 @@ def _tested_delivery(context: PageContext, may: MayView, automation: Automation)
     """The delivery that the editor tested, if the automation matches it and the member may replay it."""
     if not isinstance(may, MayManage) or not automation.enabled:
         return None
-    tested = filter_editor.sample(context.management, may, context.query.get("tried", ""))
+    tested = filter_editor.sample(context.management, may, context.query.get("tested_delivery", ""))
     if tested is None or not filter_editor.would_trigger(automation.triggers, tested):
         return None
     return tested.delivery

@@ -5,28 +5,36 @@ numbers stay exact.
 """
 
 from hookmill.web.dashboard.filter_editor.clicks import CannotAdd, with_event, with_field
-from hookmill.web.dashboard.filter_editor.draft import Offer, Outcome, Sample, offers, outcome, sample, would_trigger
+from hookmill.web.dashboard.filter_editor.draft import (
+    Outcome,
+    Sample,
+    SampleChoice,
+    outcome,
+    sample,
+    sample_choices,
+    would_trigger,
+)
 from hookmill.web.dashboard.filter_editor.field_tree import FIELDS_MAX, Node, Tree, tree
-from hookmill.web.dashboard.filter_editor.typed import Reading, Syntax, lines_in, read_filter, read_triggers
+from hookmill.web.dashboard.filter_editor.typed import ParsedTriggers, Syntax, lines_in, read_filter, read_triggers
 from hookmill.web.dashboard.filter_editor.writing import format_filter
 
 __all__ = [
     "FIELDS_MAX",
     "CannotAdd",
     "Node",
-    "Offer",
     "Outcome",
-    "Reading",
+    "ParsedTriggers",
     "Sample",
+    "SampleChoice",
     "Syntax",
     "Tree",
     "format_filter",
     "lines_in",
-    "offers",
     "outcome",
     "read_filter",
     "read_triggers",
     "sample",
+    "sample_choices",
     "tree",
     "with_event",
     "with_field",

@@ -19,14 +19,14 @@ def with_field(typed: str, body: Json, number: str) -> str:
 
     Raises `CannotAdd`.
     """
-    reading = read_filter(typed, ())
-    if not reading.is_usable:
+    parsed = read_filter(typed, ())
+    if not parsed.is_usable:
         raise CannotAdd("The filter has errors. Correct them before you add fields. Nothing was changed.")
     builder, _ = build_tree(body, {})
     if not (number.isascii() and number.isdigit() and len(number) < 6 and int(number) < len(builder.fields)):
         raise CannotAdd("The payload has no such field. Nothing was changed.")
     steps, value = builder.fields[int(number)]
-    changed = _toggled_in(source_of(reading), steps, plain_number(value))
+    changed = _toggled_in(source_of(parsed), steps, plain_number(value))
     return format_filter(changed) if changed else ""
 
 

@@ -15,7 +15,7 @@ from hookmill.domain.run_policy import RunPolicy
 from hookmill.management import Backtest, FilterTest, Management, evaluate_filter
 from hookmill.presentation.filter import policy_outcome
 from hookmill.web.dashboard.filter_editor.field_tree import name_shown, value_shown
-from hookmill.web.dashboard.filter_editor.typed import Reading
+from hookmill.web.dashboard.filter_editor.typed import ParsedTriggers
 
 DELIVERIES_OFFERED: Final = 20
 BACKTESTED: Final = 50
@@ -78,16 +78,16 @@ class Outcome:
 def outcome(
     management: Management,
     may: MayView,
-    reading: Reading,
+    parsed: ParsedTriggers,
     sample: Sample | None,
     webhooks: Mapping[WebhookUid, Any],
     policy: RunPolicy,
 ) -> Outcome | None:
     """The results of the draft, from the evaluator that triggers use. None if the draft is invalid."""
-    if not reading.is_usable:
+    if not parsed.is_usable:
         return None
     outcomes = []
-    for trigger in reading.triggers:
+    for trigger in parsed.triggers:
         test = None
         if sample is not None:
             chosen = sample.delivery.webhook_uid in trigger.webhook_ids
@@ -146,7 +146,7 @@ def sample(management: Management, may: MayView, shown_id: str) -> Sample | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class SampleChoice:
     """A stored delivery in the list, with a summary of its payload."""
 
     id: str
@@ -154,18 +154,22 @@ class Offer:
     about: str
 
 
-def offers(management: Management, may: MayView, webhook_ids: Sequence[str], also: str = "") -> list[Offer]:
+def sample_choices(
+    management: Management, may: MayView, webhook_ids: Sequence[str], also: str = ""
+) -> list[SampleChoice]:
     """The newest deliveries with a payload, of these webhooks or of all, and the selected delivery `also`."""
     newest = _newest(management, may, webhook_ids, DELIVERIES_OFFERED)
-    offered = [
-        Offer(id=ids.delivery_id(delivery.key), delivery=delivery, about=_about(management, may, delivery))
+    choices = [
+        SampleChoice(id=ids.delivery_id(delivery.key), delivery=delivery, about=_about(management, may, delivery))
         for delivery in newest
     ]
-    if also and also not in {offer.id for offer in offered}:
+    if also and also not in {choice.id for choice in choices}:
         picked = sample(management, may, also)
         if picked is not None:
-            offered.append(Offer(id=also, delivery=picked.delivery, about=_about(management, may, picked.delivery)))
-    return offered
+            choices.append(
+                SampleChoice(id=also, delivery=picked.delivery, about=_about(management, may, picked.delivery))
+            )
+    return choices
 
 
 _SUMMARY_FIELDS: Final = ("type", "event", "event_type", "eventType", "action", "kind", "state", "status", "name", "id")

@@ -9,7 +9,7 @@ from typing import Final
 from hookmill.domain import text
 from hookmill.domain.filters import CompiledFilter, compile_filter, fields_in, filter_to_json, with_fields
 from hookmill.domain.payload import Json
-from hookmill.web.dashboard.filter_editor.typed import Reading, plain_number
+from hookmill.web.dashboard.filter_editor.typed import ParsedTriggers, plain_number
 
 FIELDS_MAX: Final = 500
 """The maximum of fields in the tree."""
@@ -103,9 +103,9 @@ class _TreeBuilder:
         return Node(name=name, shown=shown, number=number, is_chosen=is_chosen)
 
 
-def tree(body: Json, reading: Reading) -> Tree:
+def tree(body: Json, parsed: ParsedTriggers) -> Tree:
     """The tree of the payload, with the fields that the filter contains marked."""
-    builder = build_tree(body, source_of(reading))
+    builder = build_tree(body, source_of(parsed))
     return Tree(root=builder[1], is_whole=builder[0].is_whole, chosen=tuple(builder[0].chosen))
 
 
@@ -114,10 +114,10 @@ def build_tree(body: Json, source: Json) -> tuple[_TreeBuilder, Node]:
     return builder, builder.node("", body, (), 0)
 
 
-def source_of(reading: Reading) -> Json:
-    if not reading.is_usable or len(reading.triggers) != 1 or reading.triggers[0].payload is None:
+def source_of(parsed: ParsedTriggers) -> Json:
+    if not parsed.is_usable or len(parsed.triggers) != 1 or parsed.triggers[0].payload is None:
         return {}
-    return reading.triggers[0].payload.source
+    return parsed.triggers[0].payload.source
 
 
 def _why_not(steps: tuple[str, ...], value: Json) -> str:

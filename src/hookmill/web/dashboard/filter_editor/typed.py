@@ -29,7 +29,7 @@ class Syntax:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ParsedTriggers:
     """The result of parsing: the triggers, or the errors."""
 
     triggers: tuple[Trigger, ...] = ()
@@ -45,7 +45,7 @@ class Reading:
         return self.syntax is None and not self.faults and self.event_fault is None
 
 
-def read_filter(typed: str, webhook_ids: Sequence[str], typed_events: str = "") -> Reading:
+def read_filter(typed: str, webhook_ids: Sequence[str], typed_events: str = "") -> ParsedTriggers:
     """One trigger with these webhooks, filter and event types, one on each line. An empty text matches everything."""
     uids = tuple(dict.fromkeys(WebhookUid(uid) for uid in webhook_ids))
     events = lines_in(typed_events)
@@ -55,16 +55,16 @@ def read_filter(typed: str, webhook_ids: Sequence[str], typed_events: str = "") 
     return _read_payload(typed, Trigger(webhook_ids=uids, event_types=event_types))
 
 
-def _read_payload(typed: str, trigger: Trigger) -> Reading:
+def _read_payload(typed: str, trigger: Trigger) -> ParsedTriggers:
     if not typed.strip():
-        return Reading(triggers=(trigger,))
+        return ParsedTriggers(triggers=(trigger,))
     source = _json_in(typed)
-    if isinstance(source, Reading):
+    if isinstance(source, ParsedTriggers):
         return source
     compiled = compile_filter(source)
     if isinstance(compiled, CompiledFilter):
-        return Reading(triggers=(replace(trigger, payload=compiled),))
-    return Reading(faults=tuple(compiled))
+        return ParsedTriggers(triggers=(replace(trigger, payload=compiled),))
+    return ParsedTriggers(faults=tuple(compiled))
 
 
 def lines_in(typed: str) -> list[str]:
@@ -77,16 +77,16 @@ def _in_lines(fault: Fault, lines: Sequence[str]) -> str:
     return f"{text.shown(lines[int(place)][:LINE_SHOWN_MAX])}: {fault.message}" if place else fault.message
 
 
-def read_triggers(typed: str) -> Reading:
+def read_triggers(typed: str) -> ParsedTriggers:
     """All triggers, from a JSON list as in the API."""
     source = _json_in(typed)
-    if isinstance(source, Reading):
+    if isinstance(source, ParsedTriggers):
         return source
     try:
         triggers = triggers_from_json(source)
-        return Reading(triggers=triggers.deliveries, schedules=triggers.schedules)
+        return ParsedTriggers(triggers=triggers.deliveries, schedules=triggers.schedules)
     except Invalid as error:
-        return Reading(faults=tuple(_in_the_list(fault) for fault in error.faults))
+        return ParsedTriggers(faults=tuple(_in_the_list(fault) for fault in error.faults))
 
 
 def _in_the_list(fault: Fault) -> Fault:
@@ -100,18 +100,18 @@ class _Repeated(ValueError):
 
 
 def _json_in(typed: str) -> Json:
-    """The value, with storable numbers; or a `Reading` with the errors."""
+    """The value, with storable numbers; or a `ParsedTriggers` with the errors."""
     body = typed.encode("utf-8", "surrogatepass")
     parsed = payload.parse(body)
     if isinstance(parsed, payload.NotJson):
-        return Reading(syntax=_syntax(typed, parsed.reason))
+        return ParsedTriggers(syntax=_syntax(typed, parsed.reason))
     try:
         _SYNTAX.decode(typed)
     except _Repeated as repeated:
-        return Reading(syntax=Syntax(message=str(repeated)))
+        return ParsedTriggers(syntax=Syntax(message=str(repeated)))
     faults: list[Fault] = []
     value = _storable(parsed.value, "", faults)
-    return Reading(faults=tuple(faults)) if faults else value
+    return ParsedTriggers(faults=tuple(faults)) if faults else value
 
 
 def _syntax(typed: str, reason: str) -> Syntax:
