@@ -212,3 +212,19 @@ def test_another_worker_takes_the_runs_of_one_that_stops(on_postgres):
             (run,) = on_postgres.wait_for_end(key, seconds=30)
 
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
+
+
+def test_a_worker_that_resumes_does_not_end_the_next_attempt_on_the_same_host(on_postgres):
+    key = on_postgres.queue(on_postgres.automation(runner="command"))
+    command = witness(on_postgres, 'test "$HOOKMILL_ATTEMPT" = 1 && exec sleep 60; sleep 4; echo done')
+
+    with Worker(on_postgres, command=command) as frozen:
+        until(lambda: processes_of(run_id(key)))
+        frozen.pause()
+        with Worker(on_postgres, command=command, dead_after_seconds=1):
+            until(lambda: (run_id(key), 2) in noted(on_postgres))
+            # It finds its guard killed, and kills what that may have left.
+            frozen.resume()
+            (run,) = on_postgres.wait_for_end(key)
+
+    assert (run.state, run.attempt, run.output_tail) == (RunState.SUCCEEDED, 2, "done\n")

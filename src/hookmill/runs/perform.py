@@ -99,7 +99,7 @@ class Performer:
             return _failed("The delivery's payload is no longer stored.")
         try:
             if run.attempt > 1:
-                kill_processes_of_run(run_id(run.id))
+                kill_processes_of_run(run_id(run.id), attempt_max=run.attempt)
             package = write_package(self.packages, run, payload)
         except (OSError, MemoryError) as error:
             raise HostFault(

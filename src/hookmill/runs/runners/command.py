@@ -19,10 +19,11 @@ from typing import Any, Final
 from hookmill.domain.errors import Invalid
 from hookmill.domain.ids import delivery_id, run_id
 from hookmill.domain.moment import iso
-from hookmill.domain.run import ByDelivery, BySchedule, Ended, RunState
+from hookmill.domain.run import ByDelivery, BySchedule, Ended, Run, RunState
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, reason_of
 from hookmill.runs.runners.guard import (
+    ATTEMPT_VARIABLE,
     CHUNK_BYTES,
     ENDED_BY_TIME_LIMIT,
     ENDED_BY_WORKER,
@@ -178,7 +179,7 @@ class CommandRunner:
                 f"The service could not wait for a command: {reason_of(error)}.", attempt_counts=True
             ) from error
         finally:
-            _end_guard(guard, run_id(package.run.id), exit_seconds)
+            _end_guard(guard, package.run, exit_seconds)
         if guard_result.instruction is Instruction.ABANDON:
             return Abandoned()
         if guard_result.report is None:
@@ -217,7 +218,15 @@ class CommandRunner:
             "open_files_max": self.open_files_max,
         }
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", str(GUARD), run_id(package.run.id), json.dumps(spec)],
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                str(GUARD),
+                run_id(package.run.id),
+                str(package.run.attempt),
+                json.dumps(spec),
+            ],
             cwd=package.directory,
             env=self._environment(package),
             stdin=subprocess.PIPE,
@@ -234,7 +243,7 @@ class CommandRunner:
             **(_account_variables(self.account) if self.account is not None else {}),
             **self.environment,
             RUN_VARIABLE: run_id(package.run.id),
-            "HOOKMILL_ATTEMPT": str(package.run.attempt),
+            ATTEMPT_VARIABLE: str(package.run.attempt),
             "HOOKMILL_AUTOMATION": package.run.automation_id,
             "HOOKMILL_PROMPT_FILE": str(package.prompt_file),
             "HOOKMILL_ENVELOPE_FILE": str(package.envelope_file),
@@ -296,7 +305,7 @@ class CommandRunner:
         return replace(ended, state=RunState.SUCCEEDED)
 
 
-def _end_guard(guard: "subprocess.Popen[bytes]", run: str, exit_seconds: float) -> None:
+def _end_guard(guard: "subprocess.Popen[bytes]", run: Run, exit_seconds: float) -> None:
     """Wait for the guard's exit. If it takes longer than `exit_seconds`, kill it and its command."""
     assert guard.stdin is not None
     assert guard.stdout is not None
@@ -312,7 +321,7 @@ def _end_guard(guard: "subprocess.Popen[bytes]", run: str, exit_seconds: float) 
     # The return code is None (still running), negative (a signal) or positive (an error): the guard did not end the
     # command's processes itself.
     if guard.returncode != 0:
-        kill_processes_of_run(run)
+        kill_processes_of_run(run_id(run.id), attempt_max=run.attempt)
 
 
 def _account_variables(account: UnixAccount) -> dict[str, str]:

@@ -20,6 +20,7 @@ from typing import Any, Final, NoReturn
 
 OUTPUT_FILE: Final = "output.log"
 RUN_VARIABLE: Final = "HOOKMILL_RUN_ID"
+ATTEMPT_VARIABLE: Final = "HOOKMILL_ATTEMPT"
 """This variable identifies the processes of a run, on systems with `/proc`. Child processes inherit it."""
 TAIL_BYTES: Final = 4096
 CHUNK_BYTES: Final = 65_536
@@ -51,15 +52,26 @@ _ERRORS_OF_THE_PROGRAM: Final = frozenset(
 processes."""
 
 
-def kill_processes_of_run(*runs: str) -> None:
+def kill_processes_of_run(*runs: str, attempt_max: int | None = None) -> None:
     """Kill the processes of each of these runs, and their guards, but not the caller. Wait until they have ended.
 
-    The environment identifies processes, and the arguments identify guards. Without `/proc`, this has no effect.
+    With `attempt_max`, processes of later attempts continue: another worker of this host may perform one. The
+    environment identifies processes, and the arguments identify guards. Without `/proc`, this has no effect.
     """
     if not runs:
         return
     names = {run.encode() for run in runs}
-    _kill_all(lambda: [pid for pid in _processes() if _run_of(pid) in names])
+
+    def find() -> list[int]:
+        return [
+            pid
+            for pid in _processes()
+            if (found := _run_and_attempt_of(pid)) is not None
+            and found[0] in names
+            and (attempt_max is None or found[1] <= attempt_max)
+        ]
+
+    _kill_all(find)
 
 
 def kill_descendants(ancestor: int) -> None:
@@ -91,14 +103,23 @@ def _processes() -> list[int]:
     return [pid for name in names if name.isdecimal() and (pid := int(name)) != os.getpid()]
 
 
-def _run_of(pid: int) -> bytes | None:
-    """The id of the process's run. A guard's environment is protected, so its arguments identify the run."""
+def _run_and_attempt_of(pid: int) -> tuple[bytes, int] | None:
+    """The id of the process's run, and the number of its attempt; 0 if the process has removed it.
+
+    A guard's environment is protected, so its arguments identify the run.
+    """
     arguments = _read(f"/proc/{pid}/cmdline").split(b"\0")
-    if len(arguments) > 4 and arguments[3] == os.fsencode(__file__):
-        return arguments[4]
-    prefix = f"{RUN_VARIABLE}=".encode()
-    variables = _read(f"/proc/{pid}/environ").split(b"\0")
-    return next((variable.removeprefix(prefix) for variable in variables if variable.startswith(prefix)), None)
+    if len(arguments) > 5 and arguments[3] == os.fsencode(__file__):
+        return arguments[4], _number(arguments[5])
+    variables = dict(
+        variable.split(b"=", 1) for variable in _read(f"/proc/{pid}/environ").split(b"\0") if b"=" in variable
+    )
+    run = variables.get(RUN_VARIABLE.encode())
+    return None if run is None else (run, _number(variables.get(ATTEMPT_VARIABLE.encode(), b"")))
+
+
+def _number(digits: bytes) -> int:
+    return int(digits) if digits.isdigit() and len(digits) < 10 else 0
 
 
 def _read(path: str) -> bytes:
@@ -146,7 +167,7 @@ class CapturedOutput:
         self.tail = (self.tail + chunk)[-TAIL_BYTES:]
 
 
-def guard(run: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     """Run the command that `spec` describes, and report how it ended.
 
     The spec: argv, directory, user (uid, gid and name of another account, or None), time_limit_seconds,
@@ -179,7 +200,7 @@ def guard(run: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     _signal_group(pid, signal.SIGKILL)
     _kill_children()
     # A process outside this group, such as a daemon, may have started processes with this run's environment.
-    kill_processes_of_run(run)
+    kill_processes_of_run(run, attempt_max=attempt)
     _drain(read_end, output)
     return {
         "exit_status": status,
@@ -351,6 +372,6 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(guard(sys.argv[1], json.loads(sys.argv[2]))), flush=True)
+    print(json.dumps(guard(sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]))), flush=True)
     # Skips the interpreter's clean-up, because each run waits for its guard to exit.
     os._exit(0)
