@@ -14,7 +14,7 @@ from hookmill.domain.queue import CancelledRuns, QueuePosition
 from hookmill.domain.run import Hold, RunState
 from hookmill.store import dialect, held_runs
 from hookmill.store.database import Row, Transaction
-from hookmill.store.queue import CLAIMED, HELD, READY
+from hookmill.store.runs import CLAIMED, HELD, READY
 
 BATCH: Final = 500
 """Runs that are cancelled in one transaction, so that it stays short."""

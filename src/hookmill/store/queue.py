@@ -1,12 +1,11 @@
 """Reads a factory's queue.
 
 It is read with index scans of at most `COUNTED_MAX` entries. So their time does not depend on the number of
-runs. Conditions repeat the WHERE of partial indexes; otherwise, the indexes are not used.
+runs.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from hookmill.domain.ids import AutomationId, FactoryId, RunKey, time_of
 from hookmill.domain.queue import (
@@ -27,10 +26,7 @@ from hookmill.domain.run_policy import Priority
 from hookmill.store import dialect
 from hookmill.store import runs as runs_
 from hookmill.store.database import Row, Transaction
-
-READY: Final = "finished_at IS NULL AND claimed_at IS NULL AND hold IS NULL"
-HELD: Final = "finished_at IS NULL AND hold IS NOT NULL"
-CLAIMED: Final = "finished_at IS NULL AND executor IS NOT NULL"
+from hookmill.store.runs import CLAIMED, HELD, READY
 
 
 def queue_of(tx: Transaction, factory: FactoryId, *, after: QueuePosition | None, limit: int, now: int) -> Queue:

@@ -39,6 +39,12 @@ DAY_US: Final = 86_400_000_000
 ExecutorId = NewType("ExecutorId", str)
 """Identifies a process that performs runs. A restarted process has a new id."""
 
+# The parts of the queue. Each repeats the WHERE of a partial index; otherwise, the index is not used.
+READY: Final = "finished_at IS NULL AND claimed_at IS NULL AND hold IS NULL"
+"""In the backlog."""
+HELD: Final = "finished_at IS NULL AND hold IS NOT NULL"
+CLAIMED: Final = "finished_at IS NULL AND executor IS NOT NULL"
+
 _RUN: Final = """
     SELECT
         runs.id, runs.delivery_id, runs.factory_id, runs.automation_id, runs.automation_version, runs.state,
@@ -138,9 +144,9 @@ _STATE_CONDITIONS: Final[dict[RunState, list[str]]] = {
     # Each condition must repeat the WHERE of a partial index. Otherwise, the index is not used.
     **{
         state: [
-            f"state = '{state}' AND finished_at IS NULL AND claimed_at IS NULL AND hold IS NULL",
-            f"state = '{state}' AND finished_at IS NULL AND hold IS NOT NULL",
-            f"state = '{state}' AND id IN (SELECT id FROM runs WHERE finished_at IS NULL AND executor IS NOT NULL)",
+            f"state = '{state}' AND {READY}",
+            f"state = '{state}' AND {HELD}",
+            f"state = '{state}' AND id IN (SELECT id FROM runs WHERE {CLAIMED})",
         ]
         for state in _UNFINISHED
     },
@@ -476,7 +482,6 @@ def _cutoff(now: int) -> bytes:
 
 # ── The backlog ──────────────────────────────────────────────────────────────────────────────────────────────
 
-_IN_BACKLOG: Final = "finished_at IS NULL AND claimed_at IS NULL AND hold IS NULL"
 FACTORIES_MAX: Final = 1_000
 """How many factories a claim searches while runners are skipped, or limits exist."""
 
@@ -492,7 +497,7 @@ class ClaimedRun:
 def has_backlog(tx: Transaction, *, skipped: Collection[str] = ()) -> bool:
     """Whether the backlog has runs of runners other than the `skipped` ones."""
     condition, runners = _for_other_runners(skipped)
-    return tx.one(f"SELECT 1 FROM runs WHERE {_IN_BACKLOG} {condition} LIMIT 1", **runners) is not None
+    return tx.one(f"SELECT 1 FROM runs WHERE {READY} {condition} LIMIT 1", **runners) is not None
 
 
 def claim(
@@ -531,10 +536,10 @@ def _factories_in_backlog(tx: Transaction, *, after: FactoryId, most: int) -> li
     # A loose index scan: it reads one entry of each factory, however many runs the factory has.
     scan = f"""
         WITH RECURSIVE waiting (factory_id) AS (
-            SELECT min(factory_id) FROM runs WHERE {_IN_BACKLOG} AND factory_id > :after
+            SELECT min(factory_id) FROM runs WHERE {READY} AND factory_id > :after
             UNION ALL
             SELECT (
-                SELECT min(factory_id) FROM runs WHERE {_IN_BACKLOG} AND factory_id > waiting.factory_id
+                SELECT min(factory_id) FROM runs WHERE {READY} AND factory_id > waiting.factory_id
             )
             FROM waiting
             WHERE waiting.factory_id IS NOT NULL
@@ -591,7 +596,7 @@ def _free_by_factory(tx: Transaction) -> dict[FactoryId, _Free]:
         return {}
     dialect.lock(tx, _LIMITS_LOCK)
     running: Counter[str] = Counter()
-    for row in tx.all("SELECT automation_id, factory_id FROM runs WHERE finished_at IS NULL AND executor IS NOT NULL"):
+    for row in tx.all(f"SELECT automation_id, factory_id FROM runs WHERE {CLAIMED}"):
         running.update((row["automation_id"], row["factory_id"]))
     free: dict[FactoryId, _Free] = {}
     for row in limits:
@@ -620,7 +625,7 @@ def _startable(
         f"""
         SELECT id, automation_id
         FROM runs
-        WHERE {_IN_BACKLOG} AND factory_id = :factory {condition}
+        WHERE {READY} AND factory_id = :factory {condition}
         ORDER BY priority, id
         LIMIT :most
         {dialect.lock_clause(tx, "FOR UPDATE", skip_locked=True)}
