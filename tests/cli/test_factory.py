@@ -52,5 +52,5 @@ def test_an_unusable_limit_is_refused(log: Log, hookmill: Hookmill):
         "max_running is a whole number from 1 to 1,000"
         in hookmill("factory", "change", "default", "--max-running", "0", ends=1).err
     )
-    assert "No factory is named 'x'" in hookmill("factory", "change", "x", "--max-running", "1", ends=1).err
+    assert "There is no factory 'x'" in hookmill("factory", "change", "x", "--max-running", "1", ends=1).err
     hookmill("factory", "change", "default", ends=2)

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hookmill.domain.errors import Conflict, NotFound
+from hookmill.domain.errors import Conflict
 from hookmill.domain.factory import Factory, usable_factory_name
 from hookmill.domain.ids import FactoryId, TeamId
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.domain.run_policy import usable_max_running
 from hookmill.management.installation import Installation, random_name
+from hookmill.management.lookup import factory_named
 from hookmill.store import factories
 from hookmill.store.notifications import notify_workers
 
@@ -37,10 +38,7 @@ class Factories:
     def named(self, may: MayAdminister, name: str) -> Factory:
         """The team's factory with this name. Raises `NotFound`."""
         with self._installation.reading() as tx:
-            factory = factories.factory_named(tx, name)
-        if factory is None or factory.team_id != may.team_id:
-            raise NotFound(f"No factory is named {name[:100]!r}.")
-        return factory
+            return factory_named(tx, may, name)
 
     def create(self, may: MayAdminister, name: str) -> Factory:
         """Create an empty factory. Raises `Conflict` for a taken name."""
@@ -60,7 +58,7 @@ class Factories:
         """
         limit = usable_max_running(max_running) if max_running is not None else None
         with self._installation.changing(may) as change:
-            factory = self.named(may, name)
+            factory = factory_named(change.tx, may, name)
             if factory.max_running == limit:
                 change.skip_audit()
                 return factory

@@ -4,12 +4,21 @@ from hookmill.domain import ids
 from hookmill.domain.automation import Automation
 from hookmill.domain.delivery import Delivery
 from hookmill.domain.errors import Conflict, NotFound
+from hookmill.domain.factory import Factory
 from hookmill.domain.ids import AutomationId, WebhookUid
-from hookmill.domain.permission import MayView
+from hookmill.domain.permission import MayAdminister, MayView
 from hookmill.domain.run import Run
 from hookmill.domain.webhook import Webhook, WebhookState
-from hookmill.store import automations, deliveries, runs, webhooks
+from hookmill.store import automations, deliveries, factories, runs, webhooks
 from hookmill.store.database import Transaction
+
+
+def factory_named(tx: Transaction, may: MayAdminister, name: str) -> Factory:
+    """The team's factory with this name. Raises `NotFound`."""
+    factory = factories.factory_named(tx, name)
+    if factory is None or factory.team_id != may.team_id:
+        raise NotFound(f"There is no factory {name[:100]!r}.")
+    return factory
 
 
 def webhook_named(tx: Transaction, may: MayView, uid_or_name: str) -> Webhook:

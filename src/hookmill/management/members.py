@@ -9,7 +9,8 @@ from hookmill.domain.member import Member
 from hookmill.domain.name import usable_name
 from hookmill.domain.permission import MayAdminister, Role
 from hookmill.management.installation import Installation, random_name
-from hookmill.store import factories, members
+from hookmill.management.lookup import factory_named
+from hookmill.store import members
 from hookmill.store.database import Transaction
 
 # Rejects only what can't be an address. Only a sent message could show that an address works.
@@ -54,9 +55,7 @@ class Members:
             raise Invalid("Admin is not a role in a factory, but in the whole team.", pointer="/role")
         with self._installation.changing(may) as change:
             member = self._member(change.tx, may, id_or_email)
-            factory = factories.factory_named(change.tx, factory_name)
-            if factory is None or factory.team_id != may.team_id:
-                raise NotFound(f"There is no factory {factory_name[:100]!r}.")
+            factory = factory_named(change.tx, may, factory_name)
             members.set_role(change.tx, member.id, factory.id, role)
             role_name = role.value if role is not None else None
             change.record("set_role", "member", member.id, member.email, factory=factory.name, role=role_name)
