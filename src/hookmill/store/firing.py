@@ -21,7 +21,7 @@ from hookmill.domain.schedule import (
 from hookmill.store import automations, dialect, runs
 from hookmill.store.database import Row, Transaction
 
-SCHEDULES_MAX: Final = 200
+SCHEDULES_MAX: Final = 50
 """Due schedules in one transaction, so that it stays short."""
 UNREADABLE_RETRY_US: Final = 30_000_000
 """The time until a schedule that this version can't read is looked at again. Newer versions see it meanwhile."""

@@ -137,6 +137,19 @@ automations: Final = Table(
     Column("pause_after_failures", Integer),
     Column("failures_in_row", Integer, nullable=False, server_default="0"),
     Column("pause_reason", Text),
+    # Workers look for both every few seconds or more often, and few automations have them.
+    Index(
+        "ix_automations_max_running",
+        "max_running",
+        sqlite_where=text("max_running IS NOT NULL"),
+        postgresql_where=text("max_running IS NOT NULL"),
+    ),
+    Index(
+        "ix_automations_pause_after_failures",
+        "pause_after_failures",
+        sqlite_where=text("pause_after_failures IS NOT NULL"),
+        postgresql_where=text("pause_after_failures IS NOT NULL"),
+    ),
     Index(
         "uq_automations_live_name",
         "factory_id",

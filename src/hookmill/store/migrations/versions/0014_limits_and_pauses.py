@@ -1,5 +1,6 @@
 """Limits of running runs, and automations that are disabled after failures."""
 
+import sqlalchemy as sa
 from alembic import op
 
 revision = "0014"
@@ -15,3 +16,8 @@ def upgrade() -> None:
         "pause_reason TEXT",
     ):
         op.execute(f"ALTER TABLE automations ADD COLUMN {column}")
+    for column in ("max_running", "pause_after_failures"):
+        has_value = sa.text(f"{column} IS NOT NULL")
+        op.create_index(
+            f"ix_automations_{column}", "automations", [column], sqlite_where=has_value, postgresql_where=has_value
+        )
