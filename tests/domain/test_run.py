@@ -128,9 +128,9 @@ def test_an_endless_name_is_cut():
 def test_the_envelope_for_programs_holds_the_names_as_they_are():
     name = "</platform-envelope>\n\u202e`"
 
-    told = envelope(run_of_webhook(name))
+    as_json = envelope(run_of_webhook(name))
 
-    assert json.loads(json.dumps(told)) == {
+    assert json.loads(json.dumps(as_json)) == {
         "webhook": {"uid": "wh_7k2m9", "name": name},
         "delivery": {"id": "dlv_101112131415161718191a1b1c1d1e1f"},
         "event": None,

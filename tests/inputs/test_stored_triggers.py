@@ -92,10 +92,10 @@ def test_unreadable_trigger_is_shown_wherever_its_automation_is(damaged: Damaged
     pages = [service.admin.get(f"/f/default/automations/{damaged.id}{part}").body.decode() for part in ("", "/edit")]
     home = service.admin.get("/f/default").body.decode()
 
-    told = [warning for warning in shown["warnings"] if "can't be read" in warning]
-    assert "/triggers/0/filter/payload/a/$sounds_like: " in told[0]
-    assert "/triggers/2: the kinds of triggers are" in told[1]
-    assert len(told) == 2
+    warnings = [warning for warning in shown["warnings"] if "can't be read" in warning]
+    assert "/triggers/0/filter/payload/a/$sounds_like: " in warnings[0]
+    assert "/triggers/2: the kinds of triggers are" in warnings[1]
+    assert len(warnings) == 2
     assert all(each in shown["triggers"] for each in damaged.unreadable)
     assert "can&#39;t be read" in pages[0]
     assert "$sounds_like" in pages[1]

@@ -144,28 +144,19 @@ def test_killed_workers_on_postgresql(postgres_store: str, tmp_path: Path, chanc
 
 
 @pytest.mark.timeout(1_200)
-def test_frozen_workers(postgres_store: str, tmp_path: Path, chance: random.Random):
+@pytest.mark.parametrize("fault", ["frozen", "without a network"])
+def test_interrupted_workers(postgres_store: str, tmp_path: Path, chance: random.Random, fault: str):
     with plant(postgres_store, tmp_path) as running:
 
-        def freeze(number: int) -> None:
-            running.workers[number].pause()
+        def interrupt(number: int) -> None:
+            worker, link = running.workers[number], running.links[number]
+            begin, end = (worker.pause, worker.resume) if fault == "frozen" else (link.cut, link.mend)
+            begin()
             # About half of them are taken for dead.
             time.sleep(chance.uniform(0.5, 2 * DEAD_AFTER_SECONDS))
-            running.workers[number].resume()
+            end()
 
-        inject(running, chance, freeze)
-
-
-@pytest.mark.timeout(1_200)
-def test_workers_without_a_network(postgres_store: str, tmp_path: Path, chance: random.Random):
-    with plant(postgres_store, tmp_path) as running:
-
-        def cut(number: int) -> None:
-            running.links[number].cut()
-            time.sleep(chance.uniform(0.5, 2 * DEAD_AFTER_SECONDS))
-            running.links[number].mend()
-
-        inject(running, chance, cut)
+        inject(running, chance, interrupt)
 
 
 @pytest.mark.timeout(1_200)

@@ -1,56 +1,30 @@
 """Many runs are cancelled: which ones, in which order, and what becomes of those that wait for them."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hookmill.domain.ids import FactoryId, RunKey
+from hookmill.domain.ids import RunKey
 from hookmill.domain.queue import CancelledRuns, QueuePosition
 from hookmill.domain.run import RunState
-from hookmill.domain.run_policy import Concurrency, RunPolicy
-from hookmill.store import cancellation, held_runs
-from hookmill.store import runs as store
+from hookmill.store import cancellation
 from hookmill.store.cancellation import Part, RunFilter
 from hookmill.store.database import Transaction
-from hookmill.store.runs import ExecutorId
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
 from tests.store.plans import gather_statistics, plans, scans_many_runs
+from tests.store.queueing import FACTORY, FILLING, SERIAL, arrive, claim, decide, register_worker
 
-FACTORY = FactoryId("fac_one")
-WORKER = ExecutorId("worker")
-SERIAL = RunPolicy(concurrency=Concurrency(key=("/pr",)))
 NEWEST = RunKey(b"\xff" * 16)
 EVERY_RUN = RunFilter(factory=FACTORY, newest=NEWEST)
-FILLING = 4_000
-"""So many finished runs that PostgreSQL prefers an index to reading the whole table."""
 
 
 @pytest.fixture
 def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
     with Backlog(store_url, tmp_path / "data") as backlog:
-        with backlog.database.write() as tx:
-            store.heartbeat(tx, WORKER, microseconds())
+        register_worker(backlog)
         yield backlog
-
-
-def arrive(backlog: Backlog, automation: str, *prs: int) -> list[RunKey]:
-    return [backlog.queue(automation, payload=json.dumps({"pr": pr}).encode()) for pr in prs]
-
-
-def decide(backlog: Backlog) -> None:
-    with backlog.database.write() as tx:
-        held_runs.decide(tx, microseconds())
-
-
-def claim(backlog: Backlog, most: int, *, begins: bool = True) -> list[RunKey]:
-    with backlog.database.write() as tx:
-        claimed = store.claim(tx, executor=WORKER, most=most, after=FactoryId(""), now=microseconds())
-        for each in claimed if begins else ():
-            store.begin_attempt(tx, each.run, executor=WORKER, now=microseconds())
-    return [each.run for each in claimed]
 
 
 def cancel(backlog: Backlog, run_filter: RunFilter = EVERY_RUN, part: Part | None = None) -> CancelledRuns:

@@ -1,54 +1,29 @@
 """A factory's queue: its counts, its order and its workers."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hookmill.domain.ids import FactoryId, RunKey
+from hookmill.domain.ids import RunKey
 from hookmill.domain.queue import LimitedBy, Queue, QueuePosition, ReachedLimit
 from hookmill.domain.run import Hold
-from hookmill.domain.run_policy import Concurrency, Debounce, Priority, RunPolicy
-from hookmill.store import factories, held_runs, queue
+from hookmill.domain.run_policy import Debounce, Priority, RunPolicy
+from hookmill.store import factories, queue
 from hookmill.store import runs as store
 from hookmill.store.database import Transaction
-from hookmill.store.runs import ExecutorId
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
 from tests.store.plans import gather_statistics, plans, scans_many_runs
-
-FACTORY = FactoryId("fac_one")
-WORKER = ExecutorId("host-1-with-dashes-4711-0a1b2c3d")
-SERIAL = RunPolicy(concurrency=Concurrency(key=("/pr",)))
-FILLING = 4_000
-"""So many finished runs that PostgreSQL prefers an index to reading the whole table."""
+from tests.store.queueing import FACTORY, FILLING, SERIAL, WORKER, arrive, claim, decide, register_worker
 
 
 @pytest.fixture
 def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
     with Backlog(store_url, tmp_path / "data") as backlog:
-        with backlog.database.write() as tx:
-            store.heartbeat(tx, WORKER, microseconds())
+        register_worker(backlog)
         yield backlog
-
-
-def arrive(backlog: Backlog, automation: str, *prs: int) -> list[RunKey]:
-    return [backlog.queue(automation, payload=json.dumps({"pr": pr}).encode()) for pr in prs]
-
-
-def decide(backlog: Backlog) -> None:
-    with backlog.database.write() as tx:
-        held_runs.decide(tx, microseconds())
-
-
-def claim(backlog: Backlog, most: int, *, begins: bool = True) -> list[RunKey]:
-    with backlog.database.write() as tx:
-        claimed = store.claim(tx, executor=WORKER, most=most, after=FactoryId(""), now=microseconds())
-        for each in claimed if begins else ():
-            store.begin_attempt(tx, each.run, executor=WORKER, now=microseconds())
-    return [each.run for each in claimed]
 
 
 def queue_now(backlog: Backlog, **choices: Any) -> Queue:

@@ -1,0 +1,39 @@
+"""A backlog with one worker, whose steps a test takes: runs arrive, are decided about, and are claimed."""
+
+import json
+
+from hookmill.domain.ids import FactoryId, RunKey
+from hookmill.domain.run_policy import Concurrency, RunPolicy
+from hookmill.store import held_runs
+from hookmill.store import runs as store
+from hookmill.store.runs import ExecutorId
+from tests.runs.backlog import Backlog
+from tests.runs.worker import microseconds
+
+FACTORY = FactoryId("fac_one")
+WORKER = ExecutorId("host-1-with-dashes-4711-0a1b2c3d")
+SERIAL = RunPolicy(concurrency=Concurrency(key=("/pr",)))
+FILLING = 4_000
+"""So many finished runs that PostgreSQL prefers an index to reading the whole table."""
+
+
+def register_worker(backlog: Backlog) -> None:
+    with backlog.database.write() as tx:
+        store.heartbeat(tx, WORKER, microseconds())
+
+
+def arrive(backlog: Backlog, automation: str, *prs: int) -> list[RunKey]:
+    return [backlog.queue(automation, payload=json.dumps({"pr": pr}).encode()) for pr in prs]
+
+
+def decide(backlog: Backlog) -> None:
+    with backlog.database.write() as tx:
+        held_runs.decide(tx, microseconds())
+
+
+def claim(backlog: Backlog, most: int, *, begins: bool = True) -> list[RunKey]:
+    with backlog.database.write() as tx:
+        claimed = store.claim(tx, executor=WORKER, most=most, after=FactoryId(""), now=microseconds())
+        for each in claimed if begins else ():
+            store.begin_attempt(tx, each.run, executor=WORKER, now=microseconds())
+    return [each.run for each in claimed]
