@@ -61,7 +61,7 @@ def change(
     no_max_running: Annotated[bool, typer.Option("--no-max-running", help="Remove that limit.")] = False,
     json: options.AsJson = False,
 ) -> None:
-    """Limit how many of a factory's runs are performed at once."""
+    """Limit how many of a factory's runs are performed together."""
     inputs.require_exactly_one(max_running=max_running, no_max_running=no_max_running or None)
     with team_session() as session:
         factory = session.management.factories.set_max_running(session.may, name, max_running)
