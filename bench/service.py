@@ -40,7 +40,7 @@ from hookmill.domain.ids import (
     SecretId,
     WebhookUid,
     delivery_id,
-    random_name,
+    random_id,
 )
 from hookmill.domain.payload import Parsed, parse
 from hookmill.domain.secret import SecretValue, generate_value
@@ -202,7 +202,7 @@ def _create(settings: Settings, count: int) -> list[Target]:
 
 
 def _add_webhook(tx: Transaction, factory: Factory, key: KeyRing) -> tuple[WebhookUid, SecretValue]:
-    uid = WebhookUid(random_name("wh", os.urandom(RANDOM_BYTES)))
+    uid = WebhookUid(random_id("wh", os.urandom(RANDOM_BYTES)))
     value = generate_value(os.urandom(32))
     secret = SecretId(f"sec_{uid}")
     secrets.add_secret(tx, secret, factory.team_id, f"SECRET_{uid}", app.now_us())

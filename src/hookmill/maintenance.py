@@ -14,9 +14,10 @@ from typing import Final
 from hookmill.domain.errors import HookmillError, ReportFailure
 from hookmill.domain.ids import run_key
 from hookmill.domain.limits import IDEMPOTENT_ANSWERS_KEPT_HOURS, SESSION_HOURS, SESSION_IDLE_HOURS
-from hookmill.store import deliveries, dialect, idempotency, metadata, runs, sessions
+from hookmill.store import deliveries, dialect, idempotency, metadata, sessions
 from hookmill.store.database import Database, Transaction
 from hookmill.store.directories import PROBE_PREFIX, UNREMOVABLE_PREFIX, remove_directory
+from hookmill.store.runs import reading, retention
 
 HOUR_US: Final = 3_600_000_000
 DAY_US: Final = 24 * HOUR_US
@@ -187,13 +188,13 @@ def _remove_old_rows(database: Database, now: int, pause: Callable[[], bool]) ->
             if pruned < ROWS_PER_STEP:
                 break
     with database.read() as tx:
-        automation_ids = runs.automations_with_old_runs(tx, now)
+        automation_ids = retention.automations_with_old_runs(tx, now)
     for automation in automation_ids:
         while steps < STEPS_PER_PASS:
             with database.write() as tx:
                 if not dialect.try_lock(tx, _RETENTION_LOCK):
                     return removed
-                pruned = runs.prune_without_delivery(tx, automation, now, ROWS_PER_STEP)
+                pruned = retention.prune_without_delivery(tx, automation, now, ROWS_PER_STEP)
             steps += pruned > 0
             if pause():
                 return removed
@@ -255,7 +256,7 @@ def _is_orphaned(database: Database, path: Path) -> bool:
     if is_draft and not _is_abandoned(path):
         return False
     with database.read() as tx:
-        run = runs.run_of(tx, key)
+        run = reading.run_of(tx, key)
     # The next attempt of an unfinished run removes the draft itself, and must not race with this removal.
     return run is None or (is_draft and run.state.is_final)
 

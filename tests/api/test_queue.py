@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hookmill.store import runs as store
-from hookmill.store.runs import ExecutorId
+from hookmill.store.runs import attempts, claims, executors
+from hookmill.store.runs.executors import ExecutorId
 from tests.api.client import Api, Stocked
 
 QUEUE = "/factories/default/queue"
@@ -24,9 +24,9 @@ def queued(api: Api, stocked: Stocked) -> list[str]:
 def claim(api: Api, most: int) -> None:
     with api.world.database.write() as tx:
         now = api.world.clock()
-        store.heartbeat(tx, WORKER, now)
-        for each in store.claim(tx, executor=WORKER, most=most, after="", now=now):  # type: ignore[arg-type]
-            store.begin_attempt(tx, each.run, executor=WORKER, now=now)
+        executors.heartbeat(tx, WORKER, now)
+        for each in claims.claim(tx, executor=WORKER, most=most, after="", now=now):  # type: ignore[arg-type]
+            attempts.begin(tx, each.run, executor=WORKER, now=now)
 
 
 def test_the_queue_has_counts_running_runs_and_workers(api: Api, queued: list[str]):

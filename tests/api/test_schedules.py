@@ -8,7 +8,7 @@ from hookmill.domain.ids import run_key
 from hookmill.domain.limits import BODY_BYTES_MAX
 from hookmill.domain.moment import parse_iso
 from hookmill.domain.permission import Role
-from hookmill.store import runs
+from hookmill.store.runs import reading
 from tests.api.client import PROMPT, Api, Stocked
 
 AUTOMATIONS = "/factories/default/automations"
@@ -27,9 +27,9 @@ def create(api: Api, *triggers: Any, **fields: Any) -> Any:
 
 def stored_payload(api: Api, run_id: str) -> bytes | None:
     with api.world.database.read() as tx:
-        run = runs.run_of(tx, run_key(run_id))
+        run = reading.run_of(tx, run_key(run_id))
         assert run is not None
-        return runs.payload_of(tx, run)
+        return reading.payload_of(tx, run)
 
 
 # Schedules

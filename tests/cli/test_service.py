@@ -147,7 +147,7 @@ def test_a_second_start_says_what_is_there_and_no_secret(data_dir: Path, hookmil
 
     assert first["first_start"] is True
     assert first["webhook"]["url"] == f"http://127.0.0.1:{port}/webhooks/w/{first['webhook']['uid']}"
-    assert "Existing: 1 webhook (first), 1 automation (first); 1 more factory: shop.\n" in said
+    assert "Existing: 1 webhook (first), 1 automation (first); 1 other factory: shop.\n" in said
     assert "webhook rotate NAME\n" in said
     assert first["webhook"]["secret"] not in said
 
@@ -208,7 +208,7 @@ def test_printed_commands_find_a_service_set_by_its_environment(
 
     assert f"HOOKMILL_DATA_DIR={data_dir} HOOKMILL_CONFIG='{tmp_path}/of ours.toml'" in offered
     assert listed.startswith("The log has no deliveries.")
-    assert "HOOKMILL_MASTER_KEY in the environment, as here\n" in said
+    assert "HOOKMILL_MASTER_KEY with the values of this service\n" in said
     assert "A" * 43 not in said
 
 
@@ -236,10 +236,10 @@ def test_a_new_master_key_and_the_stop_are_logged(tmp_path: Path):
         with service.management() as management:
             made = management.webhooks.create(operator(management), "after")
         assert service.post(made, b'{"n": 2}').status == 202
-        until(lambda: "took up a master key" in service.log(), "the new key is taken up")
+        until(lambda: "loaded a master key" in service.log(), "the new key is loaded")
         service.stop()
 
-    (taken_up,) = [json.loads(line) for line in service.log().splitlines() if "took up a master key" in line]
+    (taken_up,) = [json.loads(line) for line in service.log().splitlines() if "loaded a master key" in line]
     assert taken_up["key"] == KeyFile(service.data_dir / "master.key").read()[0].id
     # What the start says goes to the same file, once the worker is ready too.
     assert [json.loads(line) for line in service.log().splitlines() if line.startswith("{")][-1]["event"] == "stopped"

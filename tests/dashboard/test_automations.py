@@ -281,7 +281,7 @@ def test_a_delivery_of_another_webhook_fails_the_webhook_check(page: Page, insta
     expect(page.get_by_label("one of two")).to_be_checked()
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_text("Automation created.")).to_be_visible()
-    saved = installation.management.automations.get(installation.may, "Other").selected_webhooks()
+    saved = installation.management.automations.get(installation.may, "Other").selected_webhook_uids()
     assert saved == {made.webhook.uid, other.webhook.uid}
 
 
@@ -317,7 +317,7 @@ def test_a_click_on_a_field_chooses_the_webhook_if_none_is_chosen(
     page.get_by_label("Prompt").fill("Review it.")
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_text("Automation created.")).to_be_visible()
-    assert installation.management.automations.get(installation.may, name).selected_webhooks() == {made.webhook.uid}
+    assert installation.management.automations.get(installation.may, name).selected_webhook_uids() == {made.webhook.uid}
 
 
 def settled(page: Page) -> None:
@@ -565,7 +565,7 @@ def test_webhooks_that_are_gone_stay_visible_and_are_flagged(page: Page, install
     page.get_by_role("button", name="Save").first.click()
 
     expect(page.get_by_text("Automation saved.")).to_be_visible()
-    kept = installation.management.automations.get(installation.may, known).selected_webhooks()
+    kept = installation.management.automations.get(installation.may, known).selected_webhook_uids()
     assert kept == {alive.webhook.uid, "wh_nobody"}
 
 

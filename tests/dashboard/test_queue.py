@@ -6,9 +6,8 @@ import pytest
 
 from hookmill.domain.ids import run_id
 from hookmill.domain.permission import Role
-from hookmill.store import held_runs
-from hookmill.store import runs as store
-from hookmill.store.runs import ExecutorId
+from hookmill.store.runs import attempts, claims, executors, held
+from hookmill.store.runs.executors import ExecutorId
 from hookmill.web.dashboard import queue as queue_page
 from tests.dashboard.client import Dashboard, Elements, Visitor, living
 
@@ -42,10 +41,10 @@ def work(dashboard: Dashboard, *, most: int = 0) -> None:
     """As a worker does: decide about held runs, and claim some."""
     with dashboard.world.database.write() as tx:
         now = dashboard.world.clock()
-        store.heartbeat(tx, WORKER, now)
-        held_runs.decide(tx, now)
-        for each in store.claim(tx, executor=WORKER, most=most, after="", now=now) if most else ():  # type: ignore[arg-type]
-            store.begin_attempt(tx, each.run, executor=WORKER, now=now)
+        executors.heartbeat(tx, WORKER, now)
+        held.decide(tx, now)
+        for each in claims.claim(tx, executor=WORKER, most=most, after="", now=now) if most else ():  # type: ignore[arg-type]
+            attempts.begin(tx, each.run, executor=WORKER, now=now)
 
 
 def text_of(visitor: Visitor, path: str = QUEUE) -> str:

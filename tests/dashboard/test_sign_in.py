@@ -125,7 +125,7 @@ def test_a_form_outlives_its_session_and_is_sent_on_request(signed_out_page: Pag
     expect(signed_out_page.get_by_text("Automation created.")).to_be_visible()
     written = installation.management.automations.get(installation.may, "outlives")
     assert written.prompt == TYPED
-    assert written.selected_webhooks() == {made.webhook.uid}
+    assert written.selected_webhook_uids() == {made.webhook.uid}
 
 
 @pytest.mark.parametrize("is_signed_in", [True, False])

@@ -67,7 +67,7 @@ def test_an_automation_selects_the_webhooks_of_all_its_triggers():
     triggers = triggers_from_json([written(["wh_a", "wh_b"]), written(["wh_b", "wh_c"])]).deliveries
     automation = replace(AUTOMATION, triggers=triggers)
 
-    assert automation.selected_webhooks() == {"wh_a", "wh_b", "wh_c"}
+    assert automation.selected_webhook_uids() == {"wh_a", "wh_b", "wh_c"}
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_trigger_with_event_types_alone_does_not_take_every_delivery():
     automation = replace(AUTOMATION, triggers=triggers_from_json([of_events(["push"])]).deliveries)
 
     assert automation.unfiltered_webhooks() == frozenset()
-    assert automation.selected_webhooks() == {"wh_a"}
+    assert automation.selected_webhook_uids() == {"wh_a"}
 
 
 def of_events(events: object, *payload_filter: object) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from hookmill.domain.ids import (
     RANDOM_BYTES,
     delivery_id,
     delivery_key,
-    random_name,
+    random_id,
     run_id,
     run_key,
     time_ordered_key,
@@ -21,12 +21,12 @@ NOW = 1_900_000_000_123_456
 
 
 def test_a_random_name_is_its_prefix_and_27_safe_characters():
-    assert re.fullmatch(r"wh_[0-9a-hjkmnp-tv-z]{27}", random_name("wh", os.urandom(RANDOM_BYTES)))
+    assert re.fullmatch(r"wh_[0-9a-hjkmnp-tv-z]{27}", random_id("wh", os.urandom(RANDOM_BYTES)))
 
 
 def test_a_random_name_holds_135_random_bits():
-    quiet = random_name("wh", bytes(RANDOM_BYTES))
-    names = {random_name("wh", (1 << bit).to_bytes(RANDOM_BYTES, "big")) for bit in range(1, 136)}
+    quiet = random_id("wh", bytes(RANDOM_BYTES))
+    names = {random_id("wh", (1 << bit).to_bytes(RANDOM_BYTES, "big")) for bit in range(1, 136)}
 
     assert len(names - {quiet}) == 135
 

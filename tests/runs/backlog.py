@@ -12,9 +12,9 @@ from hookmill.domain.ids import AutomationId, FactoryId, RunKey, time_ordered_ke
 from hookmill.domain.payload import Parsed, parse
 from hookmill.domain.run import Hold, Run
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy
-from hookmill.store import runs as store
 from hookmill.store.database import open_database
 from hookmill.store.notifications import notify_workers
+from hookmill.store.runs import cancellation, pages, reading
 from tests.runs.worker import microseconds, perform_until_told
 from tests.support.loaded import loaded
 from tests.support.waiting import LONG_SECONDS, until
@@ -144,7 +144,7 @@ class Backlog:
 
     def run(self, key: RunKey) -> Run:
         with self.database.read() as tx:
-            run = store.run_of(tx, key)
+            run = reading.run_of(tx, key)
         assert run is not None
         return run
 
@@ -156,7 +156,7 @@ class Backlog:
 
     def request_cancel(self, key: RunKey) -> None:
         with self.database.write() as tx:
-            store.request_cancel(tx, key, now=microseconds())
+            cancellation.request_cancel(tx, key, now=microseconds())
 
     def wait_for_end(self, *keys: RunKey, seconds: float = LONG_SECONDS) -> list[Run]:
         until(
@@ -182,7 +182,7 @@ class Backlog:
 
     def page(self, factory: str = "fac_one", **asked: Any) -> list[Run]:
         with self.database.read() as tx:
-            return store.page_of_runs(tx, factory=FactoryId(factory), **asked)
+            return pages.page_of_runs(tx, factory=FactoryId(factory), **asked)
 
     def __enter__(self) -> "Backlog":
         return self

@@ -186,8 +186,8 @@ class Told:
         self.said: list[str] = []
         self.health = HostHealth(
             packages,
-            failed=lambda _where, error: self.said.append(str(error)),
-            recovered=lambda _where, what: self.said.append(what),
+            report_failure=lambda _where, error: self.said.append(str(error)),
+            report_recovery=lambda _where, what: self.said.append(what),
         )
 
     def seconds_until_it_claims(self, clock: Clock) -> int:

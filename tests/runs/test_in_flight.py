@@ -4,7 +4,7 @@ import pytest
 
 from hookmill.domain.ids import RunKey
 from hookmill.runs.in_flight import Heartbeats, InFlight
-from hookmill.store.runs import ExecutorId
+from hookmill.store.runs.executors import ExecutorId
 
 A, B = ExecutorId("a"), ExecutorId("b")
 KEY, OTHER = RunKey(b"one" * 4), RunKey(b"two" * 4)
@@ -13,7 +13,7 @@ KEY, OTHER = RunKey(b"one" * 4), RunKey(b"two" * 4)
 def test_a_heartbeat_that_stands_still_for_long_enough_is_a_death():
     heartbeats = Heartbeats(6)
 
-    judged = [heartbeats.dead({A: 1, B: second}, now=float(second)) for second in range(8)]
+    judged = [heartbeats.dead_executors({A: 1, B: second}, now=float(second)) for second in range(8)]
 
     assert judged[:6] == [{}] * 6
     assert judged[6:] == [{A: 1}, {A: 1}]
@@ -22,7 +22,7 @@ def test_a_heartbeat_that_stands_still_for_long_enough_is_a_death():
 def test_a_heartbeat_that_moves_starts_the_wait_again():
     heartbeats = Heartbeats(6)
 
-    judged = [heartbeats.dead({A: second // 5}, now=float(second)) for second in range(40)]
+    judged = [heartbeats.dead_executors({A: second // 5}, now=float(second)) for second in range(40)]
 
     assert judged == [{}] * 40
 
@@ -31,22 +31,22 @@ def test_a_heartbeat_that_moves_starts_the_wait_again():
 def test_what_another_hosts_clock_says_does_not_matter(years):
     heartbeats = Heartbeats(6)
 
-    judged = [heartbeats.dead({A: years * 10**15 + second}, now=float(second)) for second in range(10)]
+    judged = [heartbeats.dead_executors({A: years * 10**15 + second}, now=float(second)) for second in range(10)]
 
     assert judged == [{}] * 10
 
 
 def test_who_did_not_look_on_has_seen_nobody_die():
     heartbeats = Heartbeats(6)
-    heartbeats.dead({A: 1}, now=0)
-    heartbeats.dead({A: 1}, now=1)
+    heartbeats.dead_executors({A: 1}, now=0)
+    heartbeats.dead_executors({A: 1}, now=1)
 
-    assert heartbeats.dead({A: 1}, now=301) == {}
-    assert heartbeats.dead({A: 1}, now=302) == {}
+    assert heartbeats.dead_executors({A: 1}, now=301) == {}
+    assert heartbeats.dead_executors({A: 1}, now=302) == {}
 
 
 def test_a_new_process_reaps_nobody_before_it_watched():
-    assert Heartbeats(6).dead({A: 1}, now=1_000_000) == {}
+    assert Heartbeats(6).dead_executors({A: 1}, now=1_000_000) == {}
 
 
 def test_a_run_held_twice_is_in_flight_until_both_release_it():
@@ -57,9 +57,9 @@ def test_a_run_held_twice_is_in_flight_until_both_release_it():
     in_flight.remove(KEY)
 
     assert in_flight.count == 1
-    assert in_flight.missing([KEY, OTHER]) == {OTHER}
+    assert in_flight.others([KEY, OTHER]) == {OTHER}
     in_flight.remove(KEY)
-    assert in_flight.missing([KEY]) == {KEY}
+    assert in_flight.others([KEY]) == {KEY}
     assert in_flight.wait_until_empty(0)
 
 

@@ -16,8 +16,8 @@ from hookmill.runs.package import Package
 from hookmill.runs.perform import Performer
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, NextInstruction, Runner
 from hookmill.runs.runners import PackageRunner
-from hookmill.store import runs as store
-from hookmill.store.runs import ExecutorId
+from hookmill.store.runs import attempts, claims, executors, reading
+from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
 
@@ -50,10 +50,12 @@ def performer(backlog: Backlog, failures: list[Any] | None = None, **runners: Ru
         runners={"package": PackageRunner(), **runners},
         clock=microseconds,
         abandon_runs=threading.Event(),
-        failed=lambda where, error: heard.append((where, error)),
+        report_failure=lambda where, error: heard.append((where, error)),
         attempts_max=ATTEMPTS_MAX,
         health=HostHealth(
-            backlog.data / "runs", failed=lambda where, error: heard.append((where, error)), recovered=ignore
+            backlog.data / "runs",
+            report_failure=lambda where, error: heard.append((where, error)),
+            report_recovery=ignore,
         ),
         forget=lambda key: heard.append(key),
     )
@@ -71,12 +73,12 @@ def taken(backlog: Backlog, runner: str = "package", payload: bytes = b"{}") -> 
 
 def take(backlog: Backlog, executor: ExecutorId = US) -> None:
     with backlog.database.write() as tx:
-        store.claim(tx, executor=executor, most=9, after=FactoryId(""), now=1)
+        claims.claim(tx, executor=executor, most=9, after=FactoryId(""), now=1)
 
 
 def take_back(backlog: Backlog, key: RunKey) -> None:
     with backlog.database.write() as tx:
-        store.requeue(tx, [key], attempts_max=9, now=1)
+        executors.requeue(tx, [key], attempts_max=9, now=1)
 
 
 def test_a_run_is_performed_from_its_row_to_its_end(backlog):
@@ -176,7 +178,7 @@ def test_a_command_that_breaks_its_guard_each_time_ends_its_run(on_sqlite):
 
 def test_a_payload_is_read_as_soon_as_the_database_is_back(on_sqlite, monkeypatch):
     key = taken(on_sqlite)
-    read, failed = store.payload_of, []
+    read, failed = reading.payload_of, []
 
     def read_at_last(*arguments: Any) -> bytes | None:
         if not failed:
@@ -184,7 +186,7 @@ def test_a_payload_is_read_as_soon_as_the_database_is_back(on_sqlite, monkeypatc
             raise StoreUnavailable("away")
         return read(*arguments)
 
-    monkeypatch.setattr(store, "payload_of", read_at_last)
+    monkeypatch.setattr(reading, "payload_of", read_at_last)
 
     performer(on_sqlite).perform(key)
 
@@ -237,7 +239,7 @@ def test_a_runner_goes_on_while_its_run_cannot_be_read(on_sqlite, monkeypatch):
 
     def act(_: Package, next_instruction: NextInstruction) -> Ended:
         with monkeypatch.context() as patched:
-            patched.setattr(store, "attempt_status", lambda *_, **__: 1 / 0)
+            patched.setattr(attempts, "status", lambda *_, **__: 1 / 0)
             assert next_instruction() is Instruction.CONTINUE
         return DONE
 

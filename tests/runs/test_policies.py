@@ -9,7 +9,7 @@ import pytest
 
 from hookmill.domain.run import Run, RunState
 from hookmill.domain.run_policy import Concurrency, Debounce, RunPolicy, WhenBusy
-from hookmill.store import held_runs
+from hookmill.store.runs import held
 from tests.runs.backlog import Backlog, Worker
 from tests.support.counts import count
 from tests.support.waiting import until
@@ -147,7 +147,7 @@ def test_waiting_runs_are_found_again_if_an_end_was_missed(backlog):
     automation = backlog.automation(policy=policy)
     first, second = backlog.queue_many(automation, 2)
     with backlog.database.write() as tx:
-        held_runs.decide(tx, 1)
+        held.decide(tx, 1)
         tx.run("UPDATE runs SET state = 'succeeded', finished_at = 1 WHERE id = :id", id=first)
 
     with Worker(backlog):

@@ -6,7 +6,7 @@ import pytest
 
 from hookmill.domain.run import Hold, RunState
 from hookmill.domain.run_policy import Concurrency, Retry, RunPolicy
-from hookmill.store import runs as store
+from hookmill.store.runs import reading
 from tests.runs.backlog import Backlog, Worker
 from tests.support.waiting import until
 
@@ -25,7 +25,7 @@ def shell(script: str) -> list[str]:
 
 def failed_attempts(backlog: Backlog, key: Any) -> list[Any]:
     with backlog.database.read() as tx:
-        return store.failed_attempts(tx, key)
+        return reading.failed_attempts(tx, key)
 
 
 def test_a_failed_attempt_is_followed_by_others_until_the_last(backlog):

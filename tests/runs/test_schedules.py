@@ -12,11 +12,11 @@ from hookmill.domain.automation import Automation, schedule_trigger
 from hookmill.domain.ids import AutomationId, FactoryId, run_id
 from hookmill.domain.moment import iso
 from hookmill.domain.run import Run, RunState
-from hookmill.runs import engine as engine_module
-from hookmill.runs.engine import Engine, EngineSettings
+from hookmill.runs import dispatcher as dispatcher_module
+from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
 from hookmill.runs.runners import CommandRunner, PackageRunner
 from hookmill.store import automations
-from hookmill.store import runs as store
+from hookmill.store.runs import reading
 from tests.runs.backlog import Backlog, Worker
 from tests.runs.worker import microseconds
 from tests.support.counts import count
@@ -65,7 +65,7 @@ def let_time_pass(backlog: Backlog, duration: int) -> None:
 
 def all_runs(backlog: Backlog) -> Sequence[Run]:
     with backlog.database.read() as tx:
-        return store.oldest_runs(tx, factory=FACTORY)
+        return reading.oldest_runs(tx, factory=FACTORY)
 
 
 def wait_for_runs(backlog: Backlog, number: int) -> Sequence[Run]:
@@ -78,22 +78,22 @@ def wait_for_runs(backlog: Backlog, number: int) -> Sequence[Run]:
 
 
 @contextmanager
-def running(backlog: Backlog, clock: Callable[[], int], *, command: str = "true") -> Iterator[Engine]:
+def running(backlog: Backlog, clock: Callable[[], int], *, command: str = "true") -> Iterator[Dispatcher]:
     failures: list[str] = []
-    engine = Engine(
+    dispatcher = Dispatcher(
         backlog.database,
-        EngineSettings(
+        DispatcherSettings(
             data=backlog.data,
             runners={"package": PackageRunner(), "command": CommandRunner(argv=("sh", "-c", command))},
         ),
         clock,
-        failed=lambda where, error: failures.append(f"{where}: {error!r}"),
+        report_failure=lambda where, error: failures.append(f"{where}: {error!r}"),
     )
-    engine.launch()
+    dispatcher.launch()
     try:
-        yield engine
+        yield dispatcher
     finally:
-        engine.shutdown(0)
+        dispatcher.shutdown(0)
     assert failures == []
 
 
@@ -152,8 +152,8 @@ def test_run_starts_within_a_second_of_its_time(backlog):
 
 
 def test_idle_worker_follows_a_corrected_clock(backlog, monkeypatch):
-    monkeypatch.setattr(engine_module, "TIDY_SECONDS", 0.2)
-    monkeypatch.setattr(engine_module, "RECONSIDER_SECONDS", 0.2)
+    monkeypatch.setattr(dispatcher_module, "TIDY_SECONDS", 0.2)
+    monkeypatch.setattr(dispatcher_module, "RECONSIDER_SECONDS", 0.2)
     clock = MovableClock()
     scheduled(backlog)
     clock.offset = 300 * DAY

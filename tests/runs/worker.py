@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hookmill.domain.run import Ended
-from hookmill.runs.engine import Engine, EngineSettings
+from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, HostFault, NextInstruction, Runner
 from hookmill.runs.runners import CommandRunner, PackageRunner
@@ -39,22 +39,22 @@ def perform_until_told(order: dict[str, Any], control: Connection) -> None:
     runners: dict[str, Runner] = {"package": PackageRunner(), "faulty": Faulty()}
     if command := order["command"]:
         runners["command"] = CommandRunner(argv=tuple(command), grace_seconds=order["grace"])
-    settings = EngineSettings(data=Path(order["data"]), runners=runners, **order["settings"])
-    engine = Engine(
+    settings = DispatcherSettings(data=Path(order["data"]), runners=runners, **order["settings"])
+    dispatcher = Dispatcher(
         database,
         settings,
         microseconds,
-        failed=lambda where, error: failures.append(f"{where}: {error!r}"),
-        recovered=lambda where, what: recoveries.append(f"{where}: {what}"),
+        report_failure=lambda where, error: failures.append(f"{where}: {error!r}"),
+        report_recovery=lambda where, what: recoveries.append(f"{where}: {what}"),
     )
     try:
-        engine.launch()
+        dispatcher.launch()
     except BaseException:
         control.send({"trouble": traceback.format_exc()})
         raise
-    control.send({"executor": engine.executor})
+    control.send({"executor": dispatcher.executor})
     control.recv()
-    engine.shutdown(0)
+    dispatcher.shutdown(0)
     database.close()
     control.send({"connections": connections, "failures": failures, "recoveries": recoveries})
 

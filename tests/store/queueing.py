@@ -4,9 +4,8 @@ import json
 
 from hookmill.domain.ids import FactoryId, RunKey
 from hookmill.domain.run_policy import Concurrency, RunPolicy
-from hookmill.store import held_runs
-from hookmill.store import runs as store
-from hookmill.store.runs import ExecutorId
+from hookmill.store.runs import attempts, claims, executors, held
+from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
 
@@ -19,7 +18,7 @@ FILLING = 4_000
 
 def register_worker(backlog: Backlog) -> None:
     with backlog.database.write() as tx:
-        store.heartbeat(tx, WORKER, microseconds())
+        executors.heartbeat(tx, WORKER, microseconds())
 
 
 def arrive(backlog: Backlog, automation: str, *prs: int) -> list[RunKey]:
@@ -28,12 +27,12 @@ def arrive(backlog: Backlog, automation: str, *prs: int) -> list[RunKey]:
 
 def decide(backlog: Backlog) -> None:
     with backlog.database.write() as tx:
-        held_runs.decide(tx, microseconds())
+        held.decide(tx, microseconds())
 
 
 def claim(backlog: Backlog, most: int, *, begins: bool = True) -> list[RunKey]:
     with backlog.database.write() as tx:
-        claimed = store.claim(tx, executor=WORKER, most=most, after=FactoryId(""), now=microseconds())
+        claimed = claims.claim(tx, executor=WORKER, most=most, after=FactoryId(""), now=microseconds())
         for each in claimed if begins else ():
-            store.begin_attempt(tx, each.run, executor=WORKER, now=microseconds())
+            attempts.begin(tx, each.run, executor=WORKER, now=microseconds())
     return [each.run for each in claimed]

@@ -8,9 +8,9 @@ import pytest
 from hookmill.domain.ids import RunKey
 from hookmill.domain.queue import CancelledRuns, QueuePosition
 from hookmill.domain.run import RunState
-from hookmill.store import cancellation
-from hookmill.store.cancellation import Part, RunFilter
 from hookmill.store.database import Transaction
+from hookmill.store.runs import cancellation
+from hookmill.store.runs.cancellation import Part, RunFilter
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
 from tests.store.plans import gather_statistics, plans, scans_many_runs

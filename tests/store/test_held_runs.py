@@ -9,9 +9,8 @@ import pytest
 from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.run import Ended, Hold, RunState
 from hookmill.domain.run_policy import Concurrency, Debounce, Priority, RunPolicy, WhenBusy
-from hookmill.store import held_runs
-from hookmill.store import runs as store
-from hookmill.store.runs import ExecutorId
+from hookmill.store.runs import attempts, claims, executors, held
+from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
 
@@ -23,7 +22,7 @@ SECOND = 1_000_000
 def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
     with Backlog(store_url, tmp_path / "data") as backlog:
         with backlog.database.write() as tx:
-            store.heartbeat(tx, WORKER, 1)
+            executors.heartbeat(tx, WORKER, 1)
         yield backlog
 
 
@@ -37,22 +36,22 @@ def arrive(backlog: Backlog, automation: str, *prs: int) -> list[RunKey]:
 
 def decide(backlog: Backlog, *, at: int | None = None) -> None:
     with backlog.database.write() as tx:
-        held_runs.decide(tx, at or microseconds())
+        held.decide(tx, at or microseconds())
 
 
 def begin(backlog: Backlog, *, most: int = 10) -> list[RunKey]:
     """Claim and begin what may start, as a worker does."""
     with backlog.database.write() as tx:
-        claimed = store.claim(tx, executor=WORKER, most=most, after="", now=microseconds())  # type: ignore[arg-type]
+        claimed = claims.claim(tx, executor=WORKER, most=most, after="", now=microseconds())  # type: ignore[arg-type]
         for each in claimed:
-            assert store.begin_attempt(tx, each.run, executor=WORKER, now=microseconds()) is not None
+            assert attempts.begin(tx, each.run, executor=WORKER, now=microseconds()) is not None
     return [each.run for each in claimed]
 
 
 def end(backlog: Backlog, key: RunKey, state: RunState = RunState.SUCCEEDED) -> None:
     run = backlog.run(key)
     with backlog.database.write() as tx:
-        assert store.finish(
+        assert attempts.finish(
             tx,
             key,
             Ended(state=state),
@@ -156,7 +155,7 @@ def test_a_run_whose_worker_died_stays_active(backlog):
     begin(backlog)
 
     with backlog.database.write() as tx:
-        store.requeue(tx, [first], attempts_max=3, now=microseconds())
+        executors.requeue(tx, [first], attempts_max=3, now=microseconds())
     decide(backlog)
 
     assert begin(backlog) == [first]
@@ -169,7 +168,7 @@ def test_a_run_that_died_too_often_lets_the_next_run_start(backlog):
     begin(backlog)
 
     with backlog.database.write() as tx:
-        store.requeue(tx, [first], attempts_max=1, now=microseconds())
+        executors.requeue(tx, [first], attempts_max=1, now=microseconds())
     decide(backlog)
 
     assert begin(backlog) == [second]
@@ -287,8 +286,8 @@ def test_only_the_newest_delivery_starts_a_run_once_it_is_quiet(backlog):
     assert due_at is not None
 
     with backlog.database.read() as tx:
-        next_due_at = held_runs.next_due_at(tx)
-        is_due_before, is_due = (held_runs.needs_decision(tx, at) for at in (due_at - 1, due_at))
+        next_due_at = held.next_due_at(tx)
+        is_due_before, is_due = (held.needs_decision(tx, at) for at in (due_at - 1, due_at))
     decide(backlog, at=due_at - SECOND)
     early = begin(backlog)
     decide(backlog, at=due_at + SECOND)
@@ -350,7 +349,7 @@ def test_higher_priority_starts_first_within_a_factory(backlog):
 
 @pytest.mark.parametrize("when_busy", list(WhenBusy))
 def test_a_flood_with_one_key_is_decided_in_parts(backlog, monkeypatch, when_busy):
-    monkeypatch.setattr(held_runs, "DECISIONS_MAX", 7)
+    monkeypatch.setattr(held, "DECISIONS_MAX", 7)
     automation = backlog.automation(policy=queue_rule(when_busy))
     arrive(backlog, automation, *[1] * 40)
     performed = []
@@ -405,7 +404,7 @@ def test_the_policy_of_the_newest_waiting_run_counts(backlog):
 
 
 def test_many_due_retries_are_decided_in_parts(backlog, monkeypatch):
-    monkeypatch.setattr(held_runs, "DECISIONS_MAX", 3)
+    monkeypatch.setattr(held, "DECISIONS_MAX", 3)
     keys = [backlog.queue(backlog.automation()) for _ in range(8)]
     with backlog.database.write() as tx:
         tx.run("UPDATE runs SET hold = :retry, due_at = 1", retry=int(Hold.RETRY))
@@ -417,7 +416,7 @@ def test_many_due_retries_are_decided_in_parts(backlog, monkeypatch):
 
 
 def test_a_long_queue_is_replaced_in_parts(backlog, monkeypatch):
-    monkeypatch.setattr(held_runs, "DECISIONS_MAX", 3)
+    monkeypatch.setattr(held, "DECISIONS_MAX", 3)
     automation = backlog.automation(policy=queue_rule())
     (first, *waiting) = arrive(backlog, automation, *[1] * 9)
     for _ in range(4):

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from hookmill.domain.ids import FactoryId, RunKey
 from hookmill.domain.run import Ended, Run, RunState
 from hookmill.domain.run_policy import Concurrency, Debounce, Retry, RunPolicy, WhenBusy
-from hookmill.store import held_runs
-from hookmill.store import runs as store
-from hookmill.store.runs import AttemptStatus, ExecutorId
+from hookmill.store.runs import attempts, cancellation, claims, executors, held
+from hookmill.store.runs.attempts import AttemptStatus
+from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
 from tests.support.counts import count
@@ -86,7 +86,7 @@ class History:
         self.workers.append(worker)
         self.claimed[worker], self.begun[worker] = [], []
         with self.backlog.database.write() as tx:
-            store.heartbeat(tx, worker, self.now)
+            executors.heartbeat(tx, worker, self.now)
 
     # What may happen
 
@@ -100,16 +100,16 @@ class History:
 
     def decide(self, _: int) -> None:
         with self.backlog.database.write() as tx:
-            held_runs.decide(tx, self.now)
+            held.decide(tx, self.now)
 
     def reconsider(self, _: int) -> None:
         with self.backlog.database.write() as tx:
-            held_runs.reconsider_all(tx)
+            held.reconsider_all(tx)
 
     def claim(self, number: int) -> None:
         worker = self.workers[number % len(self.workers)]
         with self.backlog.database.write() as tx:
-            claimed = store.claim(
+            claimed = claims.claim(
                 tx, executor=worker, most=1 + number % 3, after=FactoryId(""), now=self.now, skipped=()
             )
         self.claimed[worker] += [each.run for each in claimed]
@@ -120,7 +120,7 @@ class History:
             return
         key = self.claimed[worker].pop(0)
         with self.backlog.database.write() as tx:
-            attempt = store.begin_attempt(tx, key, executor=worker, now=self.now)
+            attempt = attempts.begin(tx, key, executor=worker, now=self.now)
         if attempt is not None:
             self.begun[worker].append(Attempt(key, attempt))
             self.began[key] += 1
@@ -138,7 +138,7 @@ class History:
             return
         worker, attempt = found
         with self.backlog.database.write() as tx:
-            store.release(
+            attempts.release(
                 tx,
                 attempt.run,
                 executor=worker,
@@ -153,9 +153,9 @@ class History:
         self.of_dead_workers += [(worker, attempt) for attempt in self.begun.pop(worker)]
         self.claimed.pop(worker)
         with self.backlog.database.write() as tx:
-            store.deregister(tx, worker)
-            lost = store.runs_of_dead_executors(tx)
-            store.requeue(tx, lost, attempts_max=ATTEMPTS_MAX, now=self.now)
+            executors.deregister(tx, worker)
+            lost = executors.runs_of_dead_executors(tx)
+            executors.requeue(tx, lost, attempts_max=ATTEMPTS_MAX, now=self.now)
         self._start_worker()
 
     def write_late(self, _: int) -> None:
@@ -165,7 +165,7 @@ class History:
         worker, attempt = self.of_dead_workers.pop()
         before = self.backlog.run(attempt.run)
         with self.backlog.database.write() as tx:
-            is_recorded = store.finish(
+            is_recorded = attempts.finish(
                 tx,
                 attempt.run,
                 Ended(state=RunState.SUCCEEDED, output_tail="late"),
@@ -181,7 +181,7 @@ class History:
         if self.keys:
             key = self.keys[number % len(self.keys)]
             with self.backlog.database.write() as tx:
-                store.request_cancel(tx, key, now=self.now)
+                cancellation.request_cancel(tx, key, now=self.now)
             self.cancelled.add(key)
 
     # What a worker does at the end of an attempt
@@ -196,7 +196,7 @@ class History:
         worker, attempt = found
         run = self.backlog.run(attempt.run)
         with self.backlog.database.write() as tx:
-            status = store.attempt_status(tx, run.id, executor=worker, attempt=attempt.number)
+            status = attempts.status(tx, run.id, executor=worker, attempt=attempt.number)
             assert status is not AttemptStatus.OUTDATED, "a live worker's attempts stay its own"
             if status is AttemptStatus.CANCEL_REQUESTED:
                 ended = Ended(state=RunState.CANCELLED)
@@ -204,9 +204,11 @@ class History:
             delay = retry.delay_after(run.failures + 1, 1) if retry is not None else None
             if ended.state is RunState.FAILED and retry is not None and delay is not None:
                 due_at = self.now + delay * SECOND
-                if store.retry(tx, run, ended, executor=worker, now=self.now, due_at=due_at, attempts=retry.attempts):
+                if attempts.retry(
+                    tx, run, ended, executor=worker, now=self.now, due_at=due_at, attempts=retry.attempts
+                ):
                     return
-            assert store.finish(
+            assert attempts.finish(
                 tx,
                 run.id,
                 ended,
@@ -223,7 +225,7 @@ class History:
 
     def _require_limits(self) -> None:
         at_work = Counter(
-            self.backlog.run(attempt.run).policy_key for attempts in self.begun.values() for attempt in attempts
+            self.backlog.run(attempt.run).policy_key for begun in self.begun.values() for attempt in begun
         )
         if (concurrency := self.policy.concurrency) is not None:
             assert max(at_work.values(), default=0) <= concurrency.limit
@@ -269,8 +271,8 @@ class History:
                 assert run.replaced_by is not None
                 assert run.replaced_by > run.id
         with self.backlog.database.read() as tx:
-            assert not store.has_backlog(tx)
-            assert not held_runs.needs_decision(tx, self.now + 3_600 * SECOND)
+            assert not claims.has_backlog(tx)
+            assert not held.needs_decision(tx, self.now + 3_600 * SECOND)
 
 
 EVENTS_OF_A_HISTORY: Final = 120

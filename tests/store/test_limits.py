@@ -10,8 +10,8 @@ from hookmill.domain.ids import FactoryId, RunKey
 from hookmill.domain.run import Ended, RunState
 from hookmill.domain.run_policy import Priority, RunPolicy
 from hookmill.store import factories
-from hookmill.store import runs as store
-from hookmill.store.runs import ExecutorId
+from hookmill.store.runs import attempts, claims, executors
+from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
 
@@ -23,7 +23,7 @@ def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
     with Backlog(store_url, tmp_path / "data") as backlog:
         with backlog.database.write() as tx:
             for worker in WORKERS:
-                store.heartbeat(tx, worker, 1)
+                executors.heartbeat(tx, worker, 1)
         yield backlog
 
 
@@ -31,15 +31,17 @@ def claim(
     backlog: Backlog, *, most: int = 4, worker: ExecutorId = WORKERS[0], skipped: tuple[str, ...] = ()
 ) -> set[RunKey]:
     with backlog.database.write() as tx:
-        claimed = store.claim(tx, executor=worker, most=most, after=FactoryId(""), now=microseconds(), skipped=skipped)
+        claimed = claims.claim(tx, executor=worker, most=most, after=FactoryId(""), now=microseconds(), skipped=skipped)
     return {each.run for each in claimed}
 
 
 def end(backlog: Backlog, key: RunKey) -> None:
     with backlog.database.write() as tx:
-        attempt = store.begin_attempt(tx, key, executor=WORKERS[0], now=microseconds())
+        attempt = attempts.begin(tx, key, executor=WORKERS[0], now=microseconds())
         assert attempt is not None
-        store.finish(tx, key, Ended(state=RunState.SUCCEEDED), executor=WORKERS[0], attempt=attempt, now=microseconds())
+        attempts.finish(
+            tx, key, Ended(state=RunState.SUCCEEDED), executor=WORKERS[0], attempt=attempt, now=microseconds()
+        )
 
 
 def limit_factory(backlog: Backlog, limit: int | None) -> None:

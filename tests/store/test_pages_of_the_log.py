@@ -12,10 +12,11 @@ import pytest
 from hookmill.domain.delivery import Delivery, Label, LogDetails
 from hookmill.domain.ids import RunKey, time_of, time_ordered_key
 from hookmill.domain.run import RunState
-from hookmill.store import deliveries, runs
+from hookmill.store import deliveries
 from hookmill.store.admission.plan import Plan, Rejection
 from hookmill.store.admission.transaction import add_dropped
 from hookmill.store.deliveries import LogRange
+from hookmill.store.runs import pages, reading
 from tests.store.shelf import Shelf
 
 DAY = 86_400
@@ -117,12 +118,12 @@ def test_dropped_attempts_belong_to_the_page_in_whose_time_their_minute_ends(she
         add_dropped(tx, [(webhook.no, number * minute, "rate_limited", number) for number in range(1, 7)])
 
     with shelf.database.read() as tx:
-        pages = [
+        pages_read = [
             [row.count for row in deliveries.dropped_attempts(tx, shelf.factory.id, since=since, until=until)]
             for since, until in ((5 * minute + 7, None), (3 * minute, 5 * minute + 7), (None, 3 * minute))
         ]
 
-    assert pages == [[6, 5], [4, 3], [2, 1]]
+    assert pages_read == [[6, 5], [4, 3], [2, 1]]
 
 
 def test_pages_of_runs_are_what_a_reader_of_all_runs_would_pick(shelf: Shelf):
@@ -176,11 +177,11 @@ def test_pages_of_runs_are_what_a_reader_of_all_runs_would_pick(shelf: Shelf):
                 and of in (None, row["automation_id"])
             ][:7]
             uid = webhook.uid if webhook is not None else None
-            page = runs.page_of_runs(
+            page = pages.page_of_runs(
                 tx, factory=shelf.factory.id, webhook=uid, automation=of, state=state, before=before, limit=7
             )
             assert [run.id for run in page] == wanted, (state, uid, before, of)
-        newest = runs.newest_by_automation(tx, shelf.factory.id)
+        newest = reading.newest_by_automation(tx, shelf.factory.id)
     assert {automation: run.id for automation, run in newest.items()} == {
         automation: next(bytes(row["id"]) for row in rows if row["automation_id"] == automation)
         for automation in (often, seldom)
@@ -203,7 +204,7 @@ def test_runs_are_counted_by_delivery_for_their_own_factory_alone(shelf: Shelf):
     other = shelf.management.factories.create(shelf.management.access.operator_of_team(), "other")
 
     with shelf.database.read() as tx:
-        assert runs.counts_by_delivery(tx, [none, one, two], factory=shelf.factory.id) == {one: 1, two: 2}
-        assert runs.counts_by_delivery(tx, [two], factory=shelf.factory.id) == {two: 2}
-        assert runs.counts_by_delivery(tx, [], factory=shelf.factory.id) == {}
-        assert runs.counts_by_delivery(tx, [none, one, two], factory=other.id) == {}
+        assert reading.counts_by_delivery(tx, [none, one, two], factory=shelf.factory.id) == {one: 1, two: 2}
+        assert reading.counts_by_delivery(tx, [two], factory=shelf.factory.id) == {two: 2}
+        assert reading.counts_by_delivery(tx, [], factory=shelf.factory.id) == {}
+        assert reading.counts_by_delivery(tx, [none, one, two], factory=other.id) == {}

@@ -10,9 +10,9 @@ from hookmill.domain.ids import RunKey
 from hookmill.domain.queue import LimitedBy, Queue, QueuePosition, ReachedLimit
 from hookmill.domain.run import Hold
 from hookmill.domain.run_policy import Debounce, Priority, RunPolicy
-from hookmill.store import factories, queue
-from hookmill.store import runs as store
+from hookmill.store import factories
 from hookmill.store.database import Transaction
+from hookmill.store.runs import executors, queue
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
 from tests.store.plans import gather_statistics, plans, scans_many_runs
@@ -108,7 +108,7 @@ def test_a_worker_without_a_recent_heartbeat_is_not_alive(backlog):
 
     later = queue_now(backlog, now=microseconds() + 31_000_000)
     with backlog.database.write() as tx:
-        store.deregister(tx, WORKER)
+        executors.deregister(tx, WORKER)
     deregistered = queue_now(backlog)
 
     assert not later.has_live_worker

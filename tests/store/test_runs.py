@@ -8,8 +8,9 @@ import pytest
 
 from hookmill.domain.ids import FactoryId, RunKey, WebhookUid
 from hookmill.domain.run import Ended, RunState
-from hookmill.store import runs as store
-from hookmill.store.runs import AttemptStatus, ExecutorId
+from hookmill.store.runs import attempts, cancellation, claims, executors, reading
+from hookmill.store.runs.attempts import AttemptStatus
+from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
 
 US = ExecutorId("us")
@@ -25,32 +26,32 @@ def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
 
 def take(backlog, most=10, *, after="", executor=US, skipped=()):
     with backlog.database.write() as tx:
-        return store.claim(tx, executor=executor, most=most, after=FactoryId(after), skipped=skipped, now=5)
+        return claims.claim(tx, executor=executor, most=most, after=FactoryId(after), skipped=skipped, now=5)
 
 
 def is_anything_waiting(backlog, skipped=()):
     with backlog.database.read() as tx:
-        return store.has_backlog(tx, skipped=skipped)
+        return claims.has_backlog(tx, skipped=skipped)
 
 
 def begin(backlog, key, executor=US):
     with backlog.database.write() as tx:
-        return store.begin_attempt(tx, key, executor=executor, now=6)
+        return attempts.begin(tx, key, executor=executor, now=6)
 
 
 def finish(backlog, key, attempt, executor=US, ended=DONE):
     with backlog.database.write() as tx:
-        return store.finish(tx, key, ended, executor=executor, attempt=attempt, now=7)
+        return attempts.finish(tx, key, ended, executor=executor, attempt=attempt, now=7)
 
 
 def cancel(backlog, key, factory=None):
     with backlog.database.write() as tx:
-        return store.request_cancel(tx, key, factory=factory, now=8)
+        return cancellation.request_cancel(tx, key, factory=factory, now=8)
 
 
 def take_back(backlog, keys, attempts_max=3):
     with backlog.database.write() as tx:
-        store.requeue(tx, keys, attempts_max=attempts_max, now=9)
+        executors.requeue(tx, keys, attempts_max=attempts_max, now=9)
 
 
 def begun(backlog, automation=None):
@@ -144,7 +145,7 @@ def test_finished_runs_do_not_wait(backlog):
     cancel(backlog, key)
 
     with backlog.database.read() as tx:
-        assert not store.has_backlog(tx)
+        assert not claims.has_backlog(tx)
     assert take(backlog) == []
 
 
@@ -215,7 +216,7 @@ def test_whose_an_attempt_is_can_be_asked(backlog, attempt, executor, standing):
     key = begun(backlog)
 
     with backlog.database.read() as tx:
-        assert store.attempt_status(tx, key, executor=executor, attempt=attempt) is standing
+        assert attempts.status(tx, key, executor=executor, attempt=attempt) is standing
 
 
 # Cancelling
@@ -245,7 +246,7 @@ def test_a_running_run_is_asked_to_end(backlog):
 
     assert backlog.run(key).cancel_requested_at == 8
     with backlog.database.read() as tx:
-        assert store.attempt_status(tx, key, executor=US, attempt=1) is AttemptStatus.CANCEL_REQUESTED
+        assert attempts.status(tx, key, executor=US, attempt=1) is AttemptStatus.CANCEL_REQUESTED
 
 
 def test_cancelling_what_is_over_changes_nothing(backlog):
@@ -272,8 +273,8 @@ def test_runs_of_a_live_executor_are_not_reclaimed(backlog):
     begun(backlog)
 
     with backlog.database.write() as tx:
-        store.heartbeat(tx, US, 1)
-        assert store.runs_of_dead_executors(tx) == []
+        executors.heartbeat(tx, US, 1)
+        assert executors.runs_of_dead_executors(tx) == []
 
 
 def test_runs_of_a_deregistered_executor_are_reclaimed(backlog):
@@ -281,18 +282,18 @@ def test_runs_of_a_deregistered_executor_are_reclaimed(backlog):
     backlog.queue(backlog.automation())
 
     with backlog.database.write() as tx:
-        store.heartbeat(tx, US, 1)
-        assert store.deregister(tx, US, last_beat=1)
-        assert store.runs_of_dead_executors(tx) == [key]
+        executors.heartbeat(tx, US, 1)
+        assert executors.deregister(tx, US, last_beat=1)
+        assert executors.runs_of_dead_executors(tx) == [key]
 
 
 def test_an_executor_that_was_heard_meanwhile_is_not_struck_off(backlog):
     with backlog.database.write() as tx:
-        store.heartbeat(tx, US, 1)
-        store.heartbeat(tx, US, 2)
+        executors.heartbeat(tx, US, 1)
+        executors.heartbeat(tx, US, 2)
 
-        assert not store.deregister(tx, US, last_beat=1)
-        assert store.last_heartbeats(tx) == {US: 2}
+        assert not executors.deregister(tx, US, last_beat=1)
+        assert executors.last_heartbeats(tx) == {US: 2}
 
 
 def test_a_lost_run_goes_back_into_the_backlog_for_another_attempt(backlog):
@@ -365,7 +366,7 @@ def test_the_runs_that_end_when_they_are_taken_back_are_named(backlog):
         tx.run("UPDATE runs SET attempt = 3 WHERE id = :id", id=poison)
 
     with backlog.database.write() as tx:
-        ended = store.requeue(tx, [lost, cancelled, poison], attempts_max=3, now=9)
+        ended = executors.requeue(tx, [lost, cancelled, poison], attempts_max=3, now=9)
 
     assert ended == [cancelled, poison]
 
@@ -375,7 +376,7 @@ def test_the_runs_that_end_when_they_are_taken_back_are_named(backlog):
 
 def give_back(backlog, key, attempt=1, executor=US, attempt_counts=False):
     with backlog.database.write() as tx:
-        return store.release(tx, key, executor=executor, attempt=attempt, attempt_counts=attempt_counts, now=9)
+        return attempts.release(tx, key, executor=executor, attempt=attempt, attempt_counts=attempt_counts, now=9)
 
 
 def test_a_run_that_is_given_back_is_as_if_it_had_not_begun(backlog):
@@ -444,14 +445,14 @@ def test_a_run_knows_its_webhook_its_automation_and_its_delivery(backlog):
     assert (run.webhook_uid, run.webhook_name) == ("wh_x", "Alerts")
     assert (run.automation_name, run.automation_version, run.prompt) == ("Helper", 1, "Help.")
     with backlog.database.read() as tx:
-        assert store.payload_of(tx, run) == b"[1]"
+        assert reading.payload_of(tx, run) == b"[1]"
 
 
 def test_another_factorys_run_is_no_run(backlog):
     key = backlog.queue(backlog.automation())
 
     with backlog.database.read() as tx:
-        assert store.run_of(tx, key, factory=FactoryId("fac_other")) is None
+        assert reading.run_of(tx, key, factory=FactoryId("fac_other")) is None
 
 
 def test_a_page_holds_the_newest_of_that_factory_first(backlog):

@@ -12,8 +12,9 @@ from hookmill.domain.automation import Automation
 from hookmill.domain.ids import RunKey, time_ordered_key
 from hookmill.domain.moment import iso, parse_iso
 from hookmill.domain.run import BySchedule, Hold, Run, RunState
-from hookmill.store import automations, firing, runs, schedules
+from hookmill.store import automations, firing, schedules
 from hookmill.store.database import Transaction, open_database
+from hookmill.store.runs import adding, pages, reading, retention
 from tests.store.plans import plans
 from tests.store.shelf import Shelf
 
@@ -429,9 +430,9 @@ def test_runs_of_another_factory_are_not_on_the_page(shelf):
     fire(shelf, at="2026-11-23T11:00:00Z")
 
     with shelf.database.read() as tx:
-        assert runs.page_of_runs(tx, factory=other.id) == []
-        assert runs.oldest_runs(tx, factory=other.id) == []
-        assert len(runs.page_of_runs(tx, factory=shelf.factory.id)) == 1
+        assert pages.page_of_runs(tx, factory=other.id) == []
+        assert reading.oldest_runs(tx, factory=other.id) == []
+        assert len(pages.page_of_runs(tx, factory=shelf.factory.id)) == 1
 
 
 @pytest.mark.parametrize("state", [None, RunState.SUCCEEDED, RunState.FAILED])
@@ -448,10 +449,10 @@ def test_pages_of_runs_without_a_delivery_are_index_scans(shelf, state):
 
     def read(tx: Transaction) -> None:
         for of in (None, report.id):
-            runs.page_of_runs(tx, factory=shelf.factory.id, automation=of, state=state)
-        runs.newest_by_automation(tx, shelf.factory.id)
-        runs.automations_with_old_runs(tx, shelf.clock.now)
-        runs.prune_without_delivery(tx, report.id, shelf.clock.now, 10)
+            pages.page_of_runs(tx, factory=shelf.factory.id, automation=of, state=state)
+        reading.newest_by_automation(tx, shelf.factory.id)
+        retention.automations_with_old_runs(tx, shelf.clock.now)
+        retention.prune_without_delivery(tx, report.id, shelf.clock.now, 10)
 
     executed = plans(shelf.database, read)
 
@@ -466,4 +467,4 @@ def test_pages_of_runs_without_a_delivery_are_index_scans(shelf, state):
 
 def add_run(tx: Transaction, of: Automation, now: int) -> None:
     started_by = BySchedule(name="s", scheduled_at=now, timezone="UTC")
-    runs.add(tx, RunKey(time_ordered_key(now, os.urandom(8))), automation=of, started_by=started_by, now=now)
+    adding.add(tx, RunKey(time_ordered_key(now, os.urandom(8))), automation=of, started_by=started_by, now=now)

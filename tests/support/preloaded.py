@@ -15,7 +15,7 @@ import hookmill.app.effective_settings
 import hookmill.app.serve
 import hookmill.cli
 import hookmill.cli.service
-import hookmill.runs.engine
+import hookmill.runs.dispatcher
 import hookmill.runs.runners
 import hookmill.store.migrate
 import hookmill.web.api

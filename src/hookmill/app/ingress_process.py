@@ -114,7 +114,7 @@ class IngressService:
             await asyncio.sleep(CHECK_MASTER_KEYS_SECONDS)
             stores = [store for store in (self._store, self._management_store) if store is not None]
             for key_id in {key_id for store in stores for key_id in store.key.ids} - logged:
-                log.event("took up a master key", key=key_id)
+                log.event("loaded a master key", key=key_id)
                 logged.add(key_id)
 
     async def _end_with_supervisor(self) -> None:

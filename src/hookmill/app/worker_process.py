@@ -21,7 +21,7 @@ from hookmill.settings import Settings, read_settings
 from hookmill.store.database import POSTGRES_CONNECTIONS
 
 if TYPE_CHECKING:
-    from hookmill.runs.engine import Engine
+    from hookmill.runs.dispatcher import Dispatcher
     from hookmill.runs.runners.command import UnixAccount
 
 
@@ -58,31 +58,31 @@ def work(
     hosts can share one configuration.
     """
     log.configure(settings)
-    # Commits of the worker don't wait for the disk: if a power failure loses a run's result, the engine determines the
-    # result again. New runs are not lost, because the commits of the ingress wait for the disk.
+    # On SQLite, commits of the worker don't wait for the disk: if a power failure loses a run's result, the run is
+    # performed again. New runs are not lost, because the commits of the ingress wait for the disk.
     store = open_store(settings, syncs=False, connections=POSTGRES_CONNECTIONS + settings.runs_at_once)
-    engine = _build_engine(settings, store) if settings.performs_runs or not started_by_serve else None
+    dispatcher = _build_dispatcher(settings, store) if settings.performs_runs or not started_by_serve else None
     if started_by_serve:
-        # The service waits until the engine is loaded, so the niceness is set only now. It must be set before the first
-        # thread starts, because Linux sets the niceness of one thread.
+        # The service waits until these modules are loaded, so the niceness is set only now. It must be set before the
+        # first thread starts, because Linux sets the niceness of one thread.
         os.nice(NICENESS)
     maintenance = Maintenance(store.database, settings.data_dir / "runs", now_us, report_failure=log.failure)
     try:
-        if engine is not None:
-            engine.launch()
+        if dispatcher is not None:
+            dispatcher.launch()
         report_ready()
         stop.wait()
     finally:
-        if engine is not None:
-            engine.shutdown(stop.grace_seconds)
+        if dispatcher is not None:
+            dispatcher.shutdown(stop.grace_seconds)
         maintenance.close()
         store.close()
 
 
-def _build_engine(settings: Settings, store: Store) -> "Engine":
+def _build_dispatcher(settings: Settings, store: Store) -> "Dispatcher":
     # Imported here, because it takes a second, and a worker that performs no runs does not need these modules.
-    with _without_program_in_platform_architecture():
-        from hookmill.runs.engine import Engine, EngineSettings
+    with _without_running_the_file_program():
+        from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
     from hookmill.runs.runners import CommandRunner, PackageRunner
     from hookmill.runs.runners.command import unix_account
 
@@ -98,9 +98,9 @@ def _build_engine(settings: Settings, store: Store) -> "Engine":
         )
         for name, runner in settings.runners.items()
     }
-    return Engine(
+    return Dispatcher(
         store.database,
-        EngineSettings(
+        DispatcherSettings(
             data=settings.data_dir,
             runners={PACKAGE_RUNNER: PackageRunner(), **commands},
             concurrency=settings.runs_at_once,
@@ -112,13 +112,13 @@ def _build_engine(settings: Settings, store: Store) -> "Engine":
             },
         ),
         now_us,
-        failed=log.failure,
-        recovered=lambda where, what: log.event("recovered", where=where, what=what),
+        report_failure=log.failure,
+        report_recovery=lambda where, what: log.event("recovered", where=where, what=what),
     )
 
 
 @contextmanager
-def _without_program_in_platform_architecture() -> Iterator[None]:
+def _without_running_the_file_program() -> Iterator[None]:
     """Keep `platform.architecture`, which a library of the engine calls during import, from running `file`.
 
     The program `file` would inherit this process's environment, which contains keys, without its memory protection.

@@ -23,9 +23,9 @@ def webhook_check(*, held: bool) -> str:
     return f"Webhook check: {_outcome(held)}"
 
 
-def print_checks(test: FilterTest, *, has_webhook: bool = True) -> None:
+def print_checks(test: FilterTest, *, shows_webhook_check: bool = True) -> None:
     """Print each check, and each condition with the value that it met."""
-    if has_webhook:
+    if shows_webhook_check:
         print_line(f"  {webhook_check(held=test.webhook_check)}")
     else:
         print_line("  Webhook check: none, because a body has no webhook")
@@ -43,10 +43,10 @@ def print_checks(test: FilterTest, *, has_webhook: bool = True) -> None:
     )
 
 
-def checks_as_json(test: FilterTest, *, has_webhook: bool = True) -> dict[str, Any]:
+def checks_as_json(test: FilterTest, *, shows_webhook_check: bool = True) -> dict[str, Any]:
     """The same as JSON. `webhook_check` is null without a webhook."""
     checks: dict[str, Any] = plain(FilterTestView.of(test))
-    return checks if has_webhook else checks | {"webhook_check": None}
+    return checks if shows_webhook_check else checks | {"webhook_check": None}
 
 
 def _event_comparison(test: FilterTest) -> str:

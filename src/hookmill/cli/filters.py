@@ -65,7 +65,7 @@ def would_trigger(
         raise typer.BadParameter(
             "--webhook needs --delivery, and --filter, --filter-file or --event", param_hint="--webhook"
         )
-    has_webhook = delivery is not None
+    shows_webhook_check = delivery is not None
     payload_filter = inputs.read_filter(filter_json, filter_file)
     if delivery is None and automation is None:
         content = inputs.read_bytes(str(body), "The body file", BODY_BYTES_MAX)
@@ -79,14 +79,16 @@ def would_trigger(
     # One matching trigger is enough. If none matches, show the reasons of the first one.
     deciding_test = next((test for test in tests if test.would_trigger), tests[0])
     if json:
-        triggers = [explain.checks_as_json(test, has_webhook=has_webhook) for test in tests]
-        print_json(explain.checks_as_json(deciding_test, has_webhook=has_webhook) | {"triggers": triggers})
+        triggers = [explain.checks_as_json(test, shows_webhook_check=shows_webhook_check) for test in tests]
+        print_json(
+            explain.checks_as_json(deciding_test, shows_webhook_check=shows_webhook_check) | {"triggers": triggers}
+        )
     else:
         print_line(explain.result(deciding_test.would_trigger))
         for number, test in enumerate(tests, 1):
             if len(tests) > 1:
                 print_line(f"Trigger {number}: {explain.result(test.would_trigger)}")
-            explain.print_checks(test, has_webhook=has_webhook)
+            explain.print_checks(test, shows_webhook_check=shows_webhook_check)
     if exit_code and not deciding_test.would_trigger:
         raise typer.Exit(1)
 

@@ -112,17 +112,19 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Non
         console.width = console.measure(rich_table, options=unlimited).maximum
     elif console.measure(rich_table, options=unlimited).maximum > console.width:
         first, *others = [column for column in columns if not column.moves_below_if_narrow]
-        holds_whole = first.whole or any(column.whole for column in columns if column.moves_below_if_narrow)
-        unstacked = [replace(first, whole=holds_whole), *others]
-        stacked = [_stack(columns, row) for row in cells]
-        rich_table = _rich_table(unstacked, _stack(columns, headers), stacked)
-        # If the terminal is narrower than the ids, it folds the lines itself. Nothing is cut.
-        narrow = [
-            tuple(cell if column.whole else cell[:_NARROW] for column, cell in zip(unstacked, row, strict=True))
-            for row in stacked
+        first_is_whole = first.whole or any(column.whole for column in columns if column.moves_below_if_narrow)
+        stacked_columns = [replace(first, whole=first_is_whole), *others]
+        stacked_headers = _stack(columns, headers)
+        stacked_rows = [_stack(columns, row) for row in cells]
+        rich_table = _rich_table(stacked_columns, stacked_headers, stacked_rows)
+        # If the terminal is narrower than the ids, it folds the lines itself. So the table needs at least the width of
+        # this one, which is not printed.
+        narrowest_rows = [
+            tuple(cell if column.whole else cell[:_NARROW] for column, cell in zip(stacked_columns, row, strict=True))
+            for row in stacked_rows
         ]
-        least = _rich_table(unstacked, _stack(columns, headers), narrow)
-        console.width = max(console.width, console.measure(least, options=unlimited).maximum)
+        narrowest_table = _rich_table(stacked_columns, stacked_headers, narrowest_rows)
+        console.width = max(console.width, console.measure(narrowest_table, options=unlimited).maximum)
     with console.capture() as captured:
         console.print(rich_table)
     for text_line in captured.get().splitlines():

@@ -158,7 +158,7 @@ def _environment_assignments(settings: Settings) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetUp:
+class StateAfterStart:
     """What exists after a start. Only a first start sets `first`, with the secret that is shown once.
 
     `sign_in_link` is set while nobody can sign in to the dashboard.
@@ -168,22 +168,24 @@ class SetUp:
     automations: Sequence[Automation]
     other_factories: Sequence[str]
     first: WebhookWithSecret | None
-    view: WebhookWithSecretView | None
+    first_view: WebhookWithSecretView | None
     sign_in_link: str | None
 
 
-def _set_up(management: Management, settings: Settings) -> SetUp:
+def _set_up(management: Management, settings: Settings) -> StateAfterStart:
     factory, is_new = management.factories.set_up()
     may = management.access.operator(factory.name)
     created = _create_first(management, may, settings) if is_new else None
     token = management.sessions.first_link()
     factories = management.factories.all(management.access.operator_of_team())
-    return SetUp(
+    return StateAfterStart(
         webhooks=management.webhooks.all(may),
         automations=management.automations.all(may),
         other_factories=[other.name for other in factories if other.name != factory.name],
         first=created,
-        view=WebhookWithSecretView.showing_secret(management, created, generated=True) if created is not None else None,
+        first_view=WebhookWithSecretView.showing_secret(management, created, generated=True)
+        if created is not None
+        else None,
         sign_in_link=sign_in_url(settings.public_url(), token) if token is not None else None,
     )
 
@@ -200,8 +202,8 @@ def _create_first(management: Management, may: MayManage, settings: Settings) ->
     return created
 
 
-def _announce(setup: SetUp, settings: Settings, call: str, json: bool) -> None:
-    """Print the start message. `call` starts every suggested command: variables and program."""
+def _announce(state: StateAfterStart, settings: Settings, command_prefix: str, json: bool) -> None:
+    """Print the start message. `command_prefix` is the beginning of every suggested command: variables and program."""
     shown_host = f"[{settings.host}]" if ":" in settings.host else settings.host
     listening = f"http://{shown_host}:{settings.port}"
     data_dir = settings.data_dir.absolute()
@@ -210,34 +212,34 @@ def _announce(setup: SetUp, settings: Settings, call: str, json: bool) -> None:
             "listening": listening,
             "base_url": settings.public_url(),
             "data_dir": str(data_dir),
-            "first_start": setup.first is not None,
+            "first_start": state.first is not None,
             "dashboard": {
-                "url": setup.sign_in_link or settings.public_url(),
-                "signs_in_once": setup.sign_in_link is not None,
+                "url": state.sign_in_link or settings.public_url(),
+                "signs_in_once": state.sign_in_link is not None,
             },
         }
-        print_json(message | _announcement_fields(setup))
+        print_json(message | _announcement_fields(state))
         return
     print_line(f"Hookmill is ready at {listening}")
     print_line()
-    if setup.first is not None:
-        _announce_first(setup.first, settings)
+    if state.first is not None:
+        _announce_first(state.first, settings)
     else:
-        _announce_existing(setup, call)
+        _announce_existing(state, command_prefix)
     print_line()
-    if setup.sign_in_link is not None:
+    if state.sign_in_link is not None:
         print_line("To choose a password for the dashboard, open this link. It works once, for a day:")
         print_line()
-        print_line(setup.sign_in_link)
+        print_line(state.sign_in_link)
         print_line()
     secret_variables = [name for name in _SECRET_VARIABLES if os.environ.get(name)]
     print_fields(
         [
-            *([("Dashboard:", settings.public_url())] if setup.sign_in_link is None else []),
-            ("Deliveries:", f"{call} delivery list"),
-            ("Runs:", f"{call} run list"),
+            *([("Dashboard:", settings.public_url())] if state.sign_in_link is None else []),
+            ("Deliveries:", f"{command_prefix} delivery list"),
+            ("Runs:", f"{command_prefix} run list"),
             *(
-                [("Commands need:", f"{', '.join(secret_variables)} in the environment, as here")]
+                [("Commands need:", f"{', '.join(secret_variables)} with the values of this service")]
                 if secret_variables
                 else []
             ),
@@ -259,17 +261,17 @@ def _announce_first(created: WebhookWithSecret, settings: Settings) -> None:
     )
 
 
-def _announce_existing(setup: SetUp, call: str) -> None:
-    existing = f"{_count_and_names(setup.webhooks, 'webhook')}, {_count_and_names(setup.automations, 'automation')}"
-    if setup.other_factories:
-        existing += f"; {count(len(setup.other_factories), 'more factory')}: {_name_list(setup.other_factories)}"
+def _announce_existing(state: StateAfterStart, command_prefix: str) -> None:
+    existing = f"{_count_and_names(state.webhooks, 'webhook')}, {_count_and_names(state.automations, 'automation')}"
+    if state.other_factories:
+        existing += f"; {count(len(state.other_factories), 'other factory')}: {_name_list(state.other_factories)}"
     print_line(f"Existing: {existing}.")
-    if not setup.webhooks:
-        print_line(f"To create a webhook: {call} webhook create NAME")
+    if not state.webhooks:
+        print_line(f"To create a webhook: {command_prefix} webhook create NAME")
         return
     print_line("Secrets are not shown again. To replace one (the old one stops working immediately):")
     # NAME is a placeholder: a line that works when pasted could replace a secret by accident.
-    print_line(f"  {call} webhook rotate NAME")
+    print_line(f"  {command_prefix} webhook rotate NAME")
 
 
 def _count_and_names(things: Sequence[Webhook] | Sequence[Automation], noun: str) -> str:
@@ -284,13 +286,13 @@ def _name_list(names: Sequence[str]) -> str:
     return ", ".join(some)
 
 
-def _announcement_fields(setup: SetUp) -> dict[str, Any]:
-    if setup.first is not None:
+def _announcement_fields(state: StateAfterStart) -> dict[str, Any]:
+    if state.first is not None:
         return {
-            "webhook": setup.view,
-            "curl": curl_line(setup.first.webhook.auth_mode, setup.first.url, setup.first.reveal()),
+            "webhook": state.first_view,
+            "curl": curl_line(state.first.webhook.auth_mode, state.first.url, state.first.reveal()),
         }
     return {
-        "webhooks": [webhook.name for webhook in setup.webhooks],
-        "automations": [automation.name for automation in setup.automations],
+        "webhooks": [webhook.name for webhook in state.webhooks],
+        "automations": [automation.name for automation in state.automations],
     }

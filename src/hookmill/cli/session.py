@@ -59,7 +59,7 @@ def factory_session(factory: str) -> Iterator[FactorySession]:
 
 @contextmanager
 def team_session() -> Iterator[TeamSession]:
-    """As `factory_session`, for the whole team. Raises `NotFound` before the first start."""
+    """Like `factory_session`, but for the whole team. Raises `NotFound` before the first start."""
     with _open_management() as (settings, management):
         yield TeamSession(settings=settings, management=management, may=management.access.operator_of_team())
 

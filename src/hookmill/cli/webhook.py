@@ -135,7 +135,7 @@ def show(name: WebhookArgument, factory: options.FactoryName = "default", json: 
         selecting = [
             automation
             for automation in session.management.automations.all(session.may)
-            if webhook.uid in automation.selected_webhooks()
+            if webhook.uid in automation.selected_webhook_uids()
         ]
         view = WebhookView.of(session.management, webhook)
     if json:

@@ -48,10 +48,10 @@ def files_of(state: State, *, schema_url: str) -> dict[str, str]:
     names_by_uid: dict[str, str] = {item.uid: item.name for item in state.webhooks}
     live = state.live()
     files = {}
-    for stem, name in _stems(live).items():
+    for stem, name in _names_by_stem(live).items():
         files[f"{WEBHOOKS}/{stem}{WEBHOOK_SUFFIX}"] = _webhook_file(live[name], stem, schema_url)
     automations = {item.name: item for item in state.automations}
-    for stem, name in _stems(automations).items():
+    for stem, name in _names_by_stem(automations).items():
         path = f"{AUTOMATIONS}/{stem}/{AUTOMATION_FILE}"
         files[path] = _automation_file(automations[name], stem, names_by_uid, state.default_runner)
     return files
@@ -89,30 +89,30 @@ def _automation_file(automation: Automation, stem: str, names_by_uid: Mapping[st
         content["runner"] = automation.runner
     content |= automation.policy.as_json()
     content["triggers"] = [trigger.as_json() for trigger in automation.all_triggers]
-    notes = {
+    comments = {
         uid: "".join(character if character.isprintable() else "?" for character in name)
         for uid, name in names_by_uid.items()
     }
-    return _text(["---", *lines_of(content, notes=notes), "---", "", prompt_of(automation.prompt)])
+    return _text(["---", *lines_of(content, comments=comments), "---", "", prompt_of(automation.prompt)])
 
 
 def _text(lines: Iterable[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _stems(names: Iterable[str]) -> dict[str, str]:
-    """A file name for each name: the name itself if it is a valid file name, otherwise a similar one."""
-    stems = {name: name for name in sorted(names) if NAME.match(name)}
+def _names_by_stem(names: Iterable[str]) -> dict[str, str]:
+    """The names by file name (without suffix). It is the name itself if that is valid, otherwise a similar one."""
+    by_stem = {name: name for name in sorted(names) if NAME.match(name)}
     for name in sorted(names):
-        if name in stems:
+        if name in by_stem:
             continue
         base = slug(name) or "unnamed"
         stem, number = base, 1
-        while stem in stems:
+        while stem in by_stem:
             number += 1
             stem = f"{base[:58]}-{number}"
-        stems[stem] = name
-    return stems
+        by_stem[stem] = name
+    return by_stem
 
 
 def _refuse_unfaithful(files: Mapping[str, str], state: State) -> None:

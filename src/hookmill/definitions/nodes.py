@@ -187,7 +187,7 @@ class _Composer:
         if event.tag is not None or not event.implicit[0]:
             return ScalarNode(place, event.value, event.value)
         meaning = _resolve_plain(event.value)
-        if isinstance(meaning, _Ambiguous):
+        if isinstance(meaning, _RefusedWord):
             self._report(place, meaning.message)
             return ScalarNode(place, event.value, event.value)
         return ScalarNode(place, meaning, event.value)
@@ -198,8 +198,8 @@ class _Composer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ambiguous:
-    """A plain word that versions or parsers of YAML read differently.
+class _RefusedWord:
+    """A plain word that has no exact meaning in JSON, or that parsers of YAML read differently.
 
     The message does not repeat the word: it may be a misplaced secret.
     """
@@ -224,18 +224,18 @@ _AMBIGUOUS_NUMBER: Final = re.compile(
 )
 
 
-def _resolve_plain(word: str) -> Json | _Ambiguous:
+def _resolve_plain(word: str) -> Json | _RefusedWord:
     """The value of a plain word by YAML 1.2's core schema."""
     if word in _WORDS:
         return _WORDS[word]
     if _NO_JSON_NUMBER.fullmatch(word):
-        return _Ambiguous("JSON has no such number. Put it in quotes if it is text.")
+        return _RefusedWord("JSON has no such number. Put it in quotes if it is text.")
     if _AMBIGUOUS_NUMBER.fullmatch(word):
-        return _Ambiguous(
+        return _RefusedWord(
             "Some parsers read this as text, others as a number. Put it in quotes, or write it without leading 0."
         )
     if _INTEGER.fullmatch(word):
-        return int(word) if len(word) <= _DIGITS_MAX else _Ambiguous(_NOT_EXACT)
+        return int(word) if len(word) <= _DIGITS_MAX else _RefusedWord(_NOT_EXACT)
     if not _NUMBER.fullmatch(word):
         return word
     # Numbers are stored as the API stores them. A number that would change is refused.
@@ -244,7 +244,7 @@ def _resolve_plain(word: str) -> Json | _Ambiguous:
         is_exact = math.isfinite(number) and Decimal(repr(number)) == Decimal(word)
     except InvalidOperation:
         is_exact = False
-    return number if is_exact else _Ambiguous(_NOT_EXACT)
+    return number if is_exact else _RefusedWord(_NOT_EXACT)
 
 
 def _readable_error(error: yaml.MarkedYAMLError) -> str:
@@ -259,8 +259,10 @@ def _readable_error(error: yaml.MarkedYAMLError) -> str:
     if error.context:
         problem = f"{problem}, {error.context}"
         if error.context_mark is not None and error.problem_mark is not None:
-            begun = error.problem_mark.line - error.context_mark.line
-            problem += f" that began {begun} {'line' if begun == 1 else 'lines'} above" if begun > 0 else ""
+            lines_above = error.problem_mark.line - error.context_mark.line
+            problem += (
+                f" that began {lines_above} {'line' if lines_above == 1 else 'lines'} above" if lines_above > 0 else ""
+            )
     return f"This is not YAML: {problem}."
 
 

@@ -13,36 +13,38 @@ _WORDS: Final = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "n
 _LINE_CHARACTERS_MAX: Final = 100
 
 
-def lines_of(value: Mapping[str, Json], *, notes: Mapping[str, str] | None = None, indent: str = "") -> Iterator[str]:
-    """The lines of a mapping. `notes` has comments for texts in lists; each follows its text."""
+def lines_of(
+    value: Mapping[str, Json], *, comments: Mapping[str, str] | None = None, indent: str = ""
+) -> Iterator[str]:
+    """The lines of a mapping. `comments` has comments for texts in lists; each follows its text."""
     for key, inner in value.items():
-        yield from _entry(f"{indent}{_text(key)}:", inner, notes or {}, indent + "  ")
+        yield from _entry(f"{indent}{_text(key)}:", inner, comments or {}, indent + "  ")
 
 
-def _entry(head: str, value: Json, notes: Mapping[str, str], indent: str) -> Iterator[str]:
+def _entry(head: str, value: Json, comments: Mapping[str, str], indent: str) -> Iterator[str]:
     if isinstance(value, dict) and value:
         yield head
-        yield from lines_of(value, notes=notes, indent=indent)
-    elif isinstance(value, list) and value and not _fits_one_line(head, value, notes):
+        yield from lines_of(value, comments=comments, indent=indent)
+    elif isinstance(value, list) and value and not _fits_one_line(head, value, comments):
         yield head
         for item in value:
-            yield from _item(item, notes, indent)
+            yield from _item(item, comments, indent)
     else:
         yield f"{head} {_flow(value)}"
 
 
-def _item(item: Json, notes: Mapping[str, str], indent: str) -> Iterator[str]:
+def _item(item: Json, comments: Mapping[str, str], indent: str) -> Iterator[str]:
     if isinstance(item, dict) and item:
-        inner = list(lines_of(item, notes=notes, indent=indent + "  "))
+        inner = list(lines_of(item, comments=comments, indent=indent + "  "))
         yield f"{indent}- {inner[0].lstrip()}"
         yield from inner[1:]
     else:
-        note = notes.get(item) if isinstance(item, str) else None
-        yield f"{indent}- {_flow(item)}{f'  # {note}' if note else ''}"
+        comment = comments.get(item) if isinstance(item, str) else None
+        yield f"{indent}- {_flow(item)}{f'  # {comment}' if comment else ''}"
 
 
-def _fits_one_line(head: str, value: list[Json], notes: Mapping[str, str]) -> bool:
-    if any(isinstance(item, (dict, list)) or (isinstance(item, str) and item in notes) for item in value):
+def _fits_one_line(head: str, value: list[Json], comments: Mapping[str, str]) -> bool:
+    if any(isinstance(item, (dict, list)) or (isinstance(item, str) and item in comments) for item in value):
         return False
     return len(head) + len(_flow(value)) < _LINE_CHARACTERS_MAX
 

@@ -140,7 +140,7 @@ class Automation:
         """All stored triggers. The unreadable ones start no runs."""
         return (*self.triggers, *self.schedules, *self.unreadable)
 
-    def selected_webhooks(self) -> frozenset[WebhookUid]:
+    def selected_webhook_uids(self) -> frozenset[WebhookUid]:
         selections = [trigger.webhook_ids for trigger in self.triggers]
         selections += [trigger.webhook_ids for trigger in self.unreadable]
         return frozenset(chain.from_iterable(selections))

@@ -23,12 +23,12 @@ RunKey = NewType("RunKey", bytes)
 
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 RANDOM_BYTES: Final = 17
-"""The entropy for `random_name`: 17 bytes give 27 characters, or 135 bits."""
-_TWO_HALVES: Final = Struct(">QQ").pack
+"""The entropy for `random_id`: 17 bytes give 27 characters, or 135 bits."""
+_pack_halves: Final = Struct(">QQ").pack
 _DIGITS: Final = re.compile(r"[0-9a-f]{32}\Z")
 
 
-def random_name(prefix: str, entropy: bytes) -> str:
+def random_id(prefix: str, entropy: bytes) -> str:
     """An id such as `wh_…` or `aut_…`: a prefix, and 135 random bits as lower-case letters and digits.
 
     Letters that look like other characters are not used.
@@ -45,7 +45,7 @@ def time_ordered_key(now_us: int, entropy: bytes) -> bytes:
     milliseconds, microseconds = divmod(now_us, 1000)
     head = (milliseconds << 16) | 0x7000 | (microseconds << 2) | (entropy[0] >> 6)
     tail = (int.from_bytes(entropy, "big") & 0x3FFF_FFFF_FFFF_FFFF) | 0x8000_0000_0000_0000
-    return _TWO_HALVES(head, tail)
+    return _pack_halves(head, tail)
 
 
 def time_of(key: bytes) -> int:

@@ -36,7 +36,7 @@ class QueueCounts:
     running: RunCount
     """Claimed by a worker."""
     ready: RunCount
-    """Waiting for a free slot, or for a limit of running runs."""
+    """Waiting for a free slot, or because of a limit of running runs."""
     held: Mapping[Hold, RunCount]
     """Held by a policy, for each reason."""
     oldest_ready_at: int | None
@@ -97,7 +97,7 @@ class WaitingRun:
     waits_behind: RunKey | None = None
     """The oldest active run with the same key, if the run waits for its end."""
     reached_limit: ReachedLimit | None = None
-    """The limit that a ready run waits for."""
+    """The limit that keeps a ready run waiting."""
 
     @property
     def position(self) -> "QueuePosition":

@@ -18,6 +18,6 @@ class Audit:
             return audit.newest(tx, may.factory.team_id, factory=may.factory.id, before=before, limit=limit)
 
     def of_team(self, may: MayAdminister, *, before: bytes | None = None, limit: int = 50) -> Sequence[AuditEntry]:
-        """As `of_factory`, for all factories and for lines without a factory."""
+        """Like `of_factory`, but for all factories, including lines without a factory."""
         with self._installation.reading() as tx:
             return audit.newest(tx, may.team_id, factory=None, before=before, limit=limit)

@@ -23,10 +23,11 @@ from hookmill.domain.run import ByPerson, Run
 from hookmill.domain.run_policy import changed_policy, policy_from_json
 from hookmill.domain.webhook import Webhook, WebhookState
 from hookmill.management import compatibility
-from hookmill.management.installation import Installation, random_name
+from hookmill.management.installation import Installation, random_id
 from hookmill.management.lookup import automation_named, run_of
-from hookmill.store import automations, runs, schedules, webhooks
+from hookmill.store import automations, schedules, webhooks
 from hookmill.store.database import Transaction
+from hookmill.store.runs import adding
 from hookmill.store.schedules import NextTimes
 
 
@@ -52,7 +53,7 @@ class Automations:
         now = self._installation.now()
         new_triggers = triggers_from_json(triggers)
         automation = Automation(
-            id=AutomationId(random_name("aut")),
+            id=AutomationId(random_id("aut")),
             factory_id=may.factory.id,
             name=usable_name("automation", name),
             enabled=enabled,
@@ -160,7 +161,7 @@ class Automations:
             if not automation.enabled:
                 raise Conflict(f"Automation {automation.name!r} is disabled. Enable it first. Nothing was started.")
             key = RunKey(ids.time_ordered_key(change.now, os.urandom(8)))
-            runs.add(
+            adding.add(
                 change.tx,
                 key,
                 automation=automation,
@@ -190,7 +191,7 @@ class Automations:
         They are triggers that can't be read; webhooks that are unknown, deleted or disabled; and event types that a
         webhook's deliveries don't have.
         """
-        uids = sorted(automation.selected_webhooks())
+        uids = sorted(automation.selected_webhook_uids())
         with self._installation.reading() as tx:
             selected = webhooks.with_uids(tx, uids)
         return [

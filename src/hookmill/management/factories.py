@@ -8,7 +8,7 @@ from hookmill.domain.factory import Factory, usable_factory_name
 from hookmill.domain.ids import FactoryId, TeamId
 from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.domain.run_policy import usable_max_running
-from hookmill.management.installation import Installation, random_name
+from hookmill.management.installation import Installation, random_id
 from hookmill.management.lookup import factory_named
 from hookmill.store import factories
 from hookmill.store.notifications import notify_workers
@@ -25,9 +25,9 @@ class Factories:
         with self._installation.locking_all_teams() as tx:
             if (existing := factories.factory_named(tx, DEFAULT_FACTORY)) is not None:
                 return existing, False
-            team = TeamId(random_name("team"))
+            team = TeamId(random_id("team"))
             factories.add_team(tx, team, "team", self._installation.now())
-            factory = Factory(FactoryId(random_name("fac")), team, DEFAULT_FACTORY)
+            factory = Factory(FactoryId(random_id("fac")), team, DEFAULT_FACTORY)
             factories.add_factory(tx, factory, self._installation.now())
             return factory, True
 
@@ -46,7 +46,7 @@ class Factories:
         with self._installation.changing(may) as change:
             if factories.factory_named(change.tx, name) is not None:
                 raise Conflict(f"A factory named {name!r} already exists. Choose another name.")
-            factory = Factory(FactoryId(random_name("fac")), may.team_id, name)
+            factory = Factory(FactoryId(random_id("fac")), may.team_id, name)
             factories.add_factory(change.tx, factory, change.now)
             change.record("create", "factory", factory.id, name)
         return factory

@@ -17,7 +17,8 @@ from hookmill.domain.run import Run
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy, superseded_by_debounce
 from hookmill.management.installation import Installation
 from hookmill.management.lookup import delivery_of, payload_of, webhook_named
-from hookmill.store import automations, deliveries, runs
+from hookmill.store import automations, deliveries
+from hookmill.store.runs import pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ class Filters:
             delivery = delivery_of(tx, may, delivery_id)
             body = payload_of(tx, delivery)
             factory_automations = automations.in_factory(tx, may.factory.id)
-            delivery_runs = runs.page_of_runs(tx, factory=may.factory.id, delivery=delivery.key, limit=1000)
+            delivery_runs = pages.page_of_runs(tx, factory=may.factory.id, delivery=delivery.key, limit=1000)
         parsed = _parsed(body)
         matches = []
         for automation in factory_automations:

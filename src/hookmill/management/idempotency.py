@@ -27,7 +27,7 @@ class Idempotency:
         since = self._installation.now() - KEPT_US
         with self._installation.reading() as tx:
             stored = idempotency.stored_response(
-                tx, idempotency.row_id(may.actor.id, key), self._installation.key, since=since
+                tx, idempotency.row_id(may.actor.id, key), self._installation.master_keys, since=since
             )
         if stored is None:
             return None
@@ -40,6 +40,6 @@ class Idempotency:
         """Store the response, sealed, for a day."""
         with self._installation.changing(may) as change:
             row = idempotency.row_id(may.actor.id, key)
-            idempotency.store(change.tx, row, request_digest, response, self._installation.key, change.now)
+            idempotency.store(change.tx, row, request_digest, response, self._installation.master_keys, change.now)
             # The operation itself has a line in the audit log.
             change.skip_audit()

@@ -75,9 +75,9 @@ class Installation:
     """One installation. Threads may share it."""
 
     def __init__(
-        self, database: Database, key: MasterKeys, config: InstallationConfig, now_us: Callable[[], int]
+        self, database: Database, master_keys: MasterKeys, config: InstallationConfig, now_us: Callable[[], int]
     ) -> None:
-        self.key = key
+        self.master_keys = master_keys
         self.config = config
         self.now = now_us
         self._database = database
@@ -94,8 +94,8 @@ class Installation:
 
     @contextmanager
     def one_transaction(self, may: MayManage | MayAdminister) -> Iterator[None]:
-        """All operations of this thread share one transaction. An exception must leave the block, or half of an
-        operation could be committed."""
+        """All operations of this thread share one transaction. Don't catch exceptions inside the block: half
+        of an operation could be committed."""
         with self._writing(may):
             yield
 
@@ -124,7 +124,7 @@ class Installation:
 
     @contextmanager
     def locking_all_teams(self) -> Iterator[Transaction]:
-        """A transaction for the first start and sign-in links, when no team may exist yet."""
+        """A transaction for the first start and sign-in links, when there may be no team yet."""
         with self._database.write() as tx:
             factories.lock_all_teams(tx)
             yield tx
@@ -190,5 +190,5 @@ def team_of(may: MayManage | MayAdminister | OwnAccount) -> TeamId:
     return may.factory.team_id if isinstance(may, MayManage) else may.team_id
 
 
-def random_name(prefix: str) -> str:
-    return ids.random_name(prefix, os.urandom(ids.RANDOM_BYTES))
+def random_id(prefix: str) -> str:
+    return ids.random_id(prefix, os.urandom(ids.RANDOM_BYTES))

@@ -12,7 +12,7 @@ from hookmill.domain.name import usable_name
 from hookmill.domain.permission import MayAdminister, Role
 from hookmill.domain.secret import SecretValue, generate_value
 from hookmill.management.access import TOKEN_PREFIX, token_digest
-from hookmill.management.installation import Installation, random_name
+from hookmill.management.installation import Installation, random_id
 from hookmill.store import api_keys, factories
 from hookmill.store.database import Transaction
 
@@ -59,7 +59,7 @@ class Keys:
         with self._installation.changing(may) as change:
             key_factory = self._factory(change.tx, may, factory) if factory is not None else None
             key = ApiKey(
-                id=random_name("key"),
+                id=random_id("key"),
                 team_id=may.team_id,
                 factory_id=key_factory.id if key_factory is not None else None,
                 factory_name=factory,

@@ -14,9 +14,10 @@ from hookmill.management.activity import ActivityReader, WebhookActivity
 from hookmill.management.filters import would_trigger
 from hookmill.management.installation import Installation
 from hookmill.management.lookup import automation_named, delivery_of, payload_of, run_of, uids_of, webhook_named
-from hookmill.store import automations, deliveries, runs
+from hookmill.store import automations, deliveries
 from hookmill.store.database import Transaction
 from hookmill.store.deliveries import LogRange
+from hookmill.store.runs import adding
 
 
 class Log:
@@ -114,7 +115,7 @@ class Log:
             started = []
             for automation_to_start in automations_to_start:
                 key = RunKey(ids.time_ordered_key(change.now, os.urandom(8)))
-                runs.add_replay(
+                adding.add_replay(
                     change.tx,
                     key,
                     delivery=delivery.key,

@@ -9,8 +9,9 @@ from hookmill.domain.ids import AutomationId, WebhookUid
 from hookmill.domain.permission import MayAdminister, MayView
 from hookmill.domain.run import Run
 from hookmill.domain.webhook import Webhook, WebhookState
-from hookmill.store import automations, deliveries, factories, runs, webhooks
+from hookmill.store import automations, deliveries, factories, webhooks
 from hookmill.store.database import Transaction
+from hookmill.store.runs import reading
 
 
 def factory_named(tx: Transaction, may: MayAdminister, name: str) -> Factory:
@@ -34,7 +35,7 @@ def webhook_named(tx: Transaction, may: MayView, uid_or_name: str) -> Webhook:
 
 
 def live_webhook_named(tx: Transaction, may: MayView, uid_or_name: str) -> Webhook:
-    """As `webhook_named`. Raises `Conflict` if the webhook is deleted."""
+    """Like `webhook_named`, but raises `Conflict` if the webhook is deleted."""
     webhook = webhook_named(tx, may, uid_or_name)
     if webhook.state is WebhookState.DELETED:
         raise Conflict(f"Webhook {webhook.name!r} ({webhook.uid}) is permanently deleted. Create a new one.")
@@ -75,12 +76,12 @@ def payload_of(tx: Transaction, delivery: Delivery) -> bytes:
 
 def run_of(tx: Transaction, may: MayView, run_id: str) -> Run:
     """The run with this id. Raises `NotFound`, and `Invalid` for an invalid id."""
-    run = runs.run_of(tx, ids.run_key(run_id), factory=may.factory.id)
+    run = reading.run_of(tx, ids.run_key(run_id), factory=may.factory.id)
     if run is None:
         raise NotFound(f"Factory {may.factory.name!r} has no run {run_id}, or retention has pruned it.")
     return run
 
 
 def uids_of(tx: Transaction, may: MayView, uid_or_name: str | None) -> list[WebhookUid] | None:
-    """The uid of one webhook in a list, or None for all webhooks."""
+    """A list with this webhook's uid; None, for all webhooks, if `uid_or_name` is None."""
     return [webhook_named(tx, may, uid_or_name).uid] if uid_or_name is not None else None

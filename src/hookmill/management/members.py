@@ -8,7 +8,7 @@ from hookmill.domain.errors import Conflict, Invalid, NotFound
 from hookmill.domain.member import Member
 from hookmill.domain.name import usable_name
 from hookmill.domain.permission import MayAdminister, Role
-from hookmill.management.installation import Installation, random_name
+from hookmill.management.installation import Installation, random_id
 from hookmill.management.lookup import factory_named
 from hookmill.store import members
 from hookmill.store.database import Transaction
@@ -29,7 +29,7 @@ class Members:
             if members.by_email(change.tx, may.team_id, email) is not None:
                 raise Conflict(f"{email} is already a member.")
             member = Member(
-                id=random_name("mbr"),
+                id=random_id("mbr"),
                 team_id=may.team_id,
                 email=email,
                 name=name,

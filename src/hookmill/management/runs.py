@@ -12,9 +12,9 @@ from hookmill.domain.queue import CancelledRuns, Queue, QueuePosition
 from hookmill.domain.run import FailedAttempt, Run, RunState
 from hookmill.management.installation import Installation
 from hookmill.management.lookup import automation_named, delivery_of, run_of, webhook_named
-from hookmill.store import cancellation, queue, runs
-from hookmill.store.cancellation import RunFilter
 from hookmill.store.database import Transaction
+from hookmill.store.runs import cancellation, pages, queue, reading
+from hookmill.store.runs.cancellation import RunFilter
 
 REST_SECONDS: Final = 0.02
 """The time between two transactions that cancel runs, so that deliveries don't wait for all of them."""
@@ -38,7 +38,7 @@ class Runs:
         with self._installation.reading() as tx:
             uid = webhook_named(tx, may, webhook).uid if webhook is not None else None
             automation_id = automation_named(tx, may, automation).id if automation is not None else None
-            return runs.page_of_runs(
+            return pages.page_of_runs(
                 tx,
                 factory=may.factory.id,
                 webhook=uid,
@@ -51,7 +51,7 @@ class Runs:
     def newest_by_automation(self, may: MayView) -> Mapping[AutomationId, Run]:
         """The newest run of each automation. Automations without runs are omitted."""
         with self._installation.reading() as tx:
-            return runs.newest_by_automation(tx, may.factory.id)
+            return reading.newest_by_automation(tx, may.factory.id)
 
     def oldest(
         self, may: MayView, *, webhook: str | None = None, after: RunKey | None = None, limit: int = 1000
@@ -59,7 +59,7 @@ class Runs:
         """A page of runs, oldest first. `after` is the key of the previous page's last run."""
         with self._installation.reading() as tx:
             uid = webhook_named(tx, may, webhook).uid if webhook is not None else None
-            return runs.oldest_runs(tx, factory=may.factory.id, webhook=uid, after=after, limit=limit)
+            return reading.oldest_runs(tx, factory=may.factory.id, webhook=uid, after=after, limit=limit)
 
     def get(self, may: MayView, run_id: str) -> Run:
         with self._installation.reading() as tx:
@@ -68,18 +68,18 @@ class Runs:
     def failed_attempts(self, may: MayView, run_id: str) -> Sequence[FailedAttempt]:
         """The run's attempts that failed and were followed by another one, oldest first."""
         with self._installation.reading() as tx:
-            return runs.failed_attempts(tx, run_of(tx, may, run_id).id)
+            return reading.failed_attempts(tx, run_of(tx, may, run_id).id)
 
     def of_delivery(self, may: MayView, delivery_id: str) -> Sequence[Run]:
         """The runs of one delivery, including replays."""
         with self._installation.reading() as tx:
             delivery = delivery_of(tx, may, delivery_id)
-            return runs.page_of_runs(tx, factory=may.factory.id, delivery=delivery.key)
+            return pages.page_of_runs(tx, factory=may.factory.id, delivery=delivery.key)
 
     def counts_by_delivery(self, may: MayView, deliveries: Collection[DeliveryKey]) -> Mapping[DeliveryKey, int]:
         """The number of runs of each delivery, including replays. Deliveries without runs are omitted."""
         with self._installation.reading() as tx:
-            return runs.counts_by_delivery(tx, deliveries, factory=may.factory.id)
+            return reading.counts_by_delivery(tx, deliveries, factory=may.factory.id)
 
     def cancel(self, may: MayManage, run_id: str) -> Run:
         """Cancel a queued run, or ask a running one to stop. Raises `Conflict` for a finished run."""
@@ -87,7 +87,7 @@ class Runs:
             run = run_of(change.tx, may, run_id)
             if run.state.is_final:
                 raise Conflict(f"Run {run_id} is already {run.state.value}.")
-            runs.request_cancel(change.tx, run.id, factory=may.factory.id, now=change.now)
+            cancellation.request_cancel(change.tx, run.id, factory=may.factory.id, now=change.now)
             change.record("cancel", "run", ids.run_id(run.id), run.automation_name)
             return run_of(change.tx, may, run_id)
 

@@ -8,7 +8,7 @@ from hookmill.domain.ids import SecretId
 from hookmill.domain.permission import MayManage
 from hookmill.domain.secret import SecretValue, usable_secret, usable_secret_name
 from hookmill.management import compatibility
-from hookmill.management.installation import Installation, random_name
+from hookmill.management.installation import Installation, random_id
 from hookmill.management.webhooks import refuse_foreign_secret, refuse_shared_secret, sharing_of
 from hookmill.store import secrets
 from hookmill.store.database import Transaction
@@ -56,9 +56,9 @@ class Secrets:
             if existing is not None:
                 refuse_foreign_secret(change.tx, may, existing, name)
                 raise Conflict(f"A team secret named {name} already exists. Replace it, or choose another name.")
-            secret = SecretId(random_name("sec"))
+            secret = SecretId(random_id("sec"))
             secrets.add_secret(change.tx, secret, may.factory.team_id, name, change.now, factory=may.factory.id)
-            secrets.add_version(change.tx, secret, new_value, self._installation.key, change.now)
+            secrets.add_version(change.tx, secret, new_value, self._installation.master_keys, change.now)
             change.record("create", "secret", secret, name)
         return new_value
 
@@ -70,7 +70,7 @@ class Secrets:
         new_value = usable_secret(value) if value is not None else _generated()
         with self._installation.changing(may) as change:
             secret = self._secret(change.tx, may, name)
-            secrets.add_version(change.tx, secret, new_value, self._installation.key, change.now)
+            secrets.add_version(change.tx, secret, new_value, self._installation.master_keys, change.now)
             change.record("replace", "secret", secret, name)
         return new_value
 

@@ -15,7 +15,7 @@ from hookmill.domain.name import usable_name
 from hookmill.domain.permission import Actor, ActorKind, Caller, Channel, MayAdminister
 from hookmill.domain.secret import SecretValue, generate_value
 from hookmill.domain.session import Account, Session, SignInLink
-from hookmill.management.installation import Change, Installation, OwnAccount, random_name
+from hookmill.management.installation import Change, Installation, OwnAccount, random_id
 from hookmill.management.members import usable_address
 from hookmill.store import factories, members, sessions
 from hookmill.store.database import Transaction
@@ -124,7 +124,7 @@ class Sessions:
             members.set_admin(tx, existing.id, True)
             return existing.id
         member = Member(
-            id=random_name("mbr"),
+            id=random_id("mbr"),
             team_id=link.team_id,
             email=address,
             name=usable_name("member", name or ""),
@@ -224,7 +224,7 @@ class Sessions:
 
     def remember_browser(self, email: str) -> SecretValue:
         """A token for a browser that signed in to this account. It does not authenticate; see `known_browser`."""
-        key = self._installation.key.newest
+        key = self._installation.master_keys.newest
         browser = SecretValue(f"{secrets.token_hex(8)} {email.strip().lower()}")
         return SecretValue(base64.urlsafe_b64encode(key.seal(browser, _BROWSER)).decode())
 
@@ -232,7 +232,7 @@ class Sessions:
         """The browser's random name, if it signed in to this account under the newest master key; else None."""
         try:
             sealed = base64.b64decode(token, altchars=b"-_", validate=True)
-            name, _, account = self._installation.key.newest.open(sealed, _BROWSER).reveal().partition(" ")
+            name, _, account = self._installation.master_keys.newest.open(sealed, _BROWSER).reveal().partition(" ")
         except (ValueError, WrongKey):
             return None
         return name if account == email.strip().lower() else None

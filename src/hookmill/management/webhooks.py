@@ -12,7 +12,7 @@ from hookmill.domain.permission import Channel, MayManage, MayView
 from hookmill.domain.secret import SecretValue, suggested_secret_name, usable_secret, usable_secret_name
 from hookmill.domain.webhook import TOKEN_PLACEHOLDER, AuthMode, Webhook, WebhookState
 from hookmill.management import compatibility
-from hookmill.management.installation import Change, Installation, random_name
+from hookmill.management.installation import Change, Installation, random_id
 from hookmill.management.lookup import live_webhook_named, webhook_named
 from hookmill.store import secrets, webhooks
 from hookmill.store.database import Transaction
@@ -98,7 +98,7 @@ class Webhooks:
             else:
                 new_secret = supplied or compatibility.generated_for(scheme, signature_scheme)
                 secret_id, version_id = self._add_secret(change, may, name, secret_name, new_secret)
-            uid = WebhookUid(random_name("wh"))
+            uid = WebhookUid(random_id("wh"))
             webhooks.add(
                 tx,
                 webhooks.WebhookFields(
@@ -216,7 +216,7 @@ class Webhooks:
                 )
             secret_id, _ = webhooks.secret_of(tx, webhook.uid)
             refuse_shared_secret(tx, may, secret_id, webhook.secret_name)
-            version_id = secrets.add_version(tx, secret_id, value, self._installation.key, change.now)
+            version_id = secrets.add_version(tx, secret_id, value, self._installation.master_keys, change.now)
             webhooks.use_secret_version(tx, webhook.uid, version_id)
             change.record("rotate", "webhook", webhook.uid, webhook.name, secret_name=webhook.secret_name)
             webhook = _reload(tx, webhook.uid)
@@ -316,7 +316,7 @@ class Webhooks:
             _, version_id = webhooks.secret_of(tx, webhook.uid)
             if version_id is None:
                 raise Conflict(f"Webhook {webhook.name!r} has no secret yet. Supply the provider's secret first.")
-            value = secrets.reveal(tx, version_id, self._installation.key)
+            value = secrets.reveal(tx, version_id, self._installation.master_keys)
         return WebhookWithSecret(webhook, self._complete_url(webhook, value), value)
 
     def _set_delivery_id_header(self, may: MayManage, uid_or_name: str, header: str | Unset | None) -> Webhook:
@@ -352,7 +352,7 @@ class Webhooks:
         version_id = secrets.newest_version(tx, secret_id)
         if version_id is None:
             raise Conflict(f"Team secret {secret_name} has no value yet. Set it first.")
-        value = secrets.reveal(tx, version_id, self._installation.key)
+        value = secrets.reveal(tx, version_id, self._installation.master_keys)
         compatibility.refuse_unfit_secret(mode, scheme, value, f"Team secret {secret_name}: ")
         return version_id
 
@@ -364,12 +364,12 @@ class Webhooks:
         if may.actor.channel is Channel.FILES:
             raise _secret_not_found(secret_name or "")
         name = secret_name or _free_secret_name(change.tx, may, webhook_name)
-        secret_id = SecretId(random_name("sec"))
+        secret_id = SecretId(random_id("sec"))
         secrets.add_secret(change.tx, secret_id, may.factory.team_id, name, change.now, factory=may.factory.id)
         change.record("create", "secret", secret_id, name)
         if value is None:
             return secret_id, None
-        return secret_id, secrets.add_version(change.tx, secret_id, value, self._installation.key, change.now)
+        return secret_id, secrets.add_version(change.tx, secret_id, value, self._installation.master_keys, change.now)
 
     def _complete_url(self, webhook: Webhook, secret: SecretValue | None) -> str:
         url = self.url(webhook)

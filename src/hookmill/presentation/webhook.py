@@ -27,9 +27,7 @@ class WebhookView(View, frozen=True):
     delivery_id_header: str | None
     event_header: Annotated[
         str | None,
-        Meta(
-            description="The request header with the event type. Null without one, or if the scheme defines its place."
-        ),
+        Meta(description="The request header with the event type. Null if there is none, or if the scheme defines it."),
     ]
     enabled: bool
     state: WebhookState

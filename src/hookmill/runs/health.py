@@ -62,12 +62,12 @@ class HostHealth:
         self,
         packages: Path,
         *,
-        failed: Callable[[str, BaseException], None],
-        recovered: Callable[[str, str], None],
+        report_failure: Callable[[str, BaseException], None],
+        report_recovery: Callable[[str, str], None],
     ) -> None:
         self._packages = packages
-        self._failed = failed
-        self._recovered = recovered
+        self._report_failure = report_failure
+        self._report_recovery = report_recovery
         self._lock = threading.Lock()
         self._host = _Pause()
         self._runners: defaultdict[str, _Pause] = defaultdict(_Pause)
@@ -96,7 +96,7 @@ class HostHealth:
             self._host.is_on = False
             is_logged = self._host.is_logged
         if is_logged:
-            self._recovered("runs", f"A test write in {self._packages} succeeded: this worker claims runs again.")
+            self._report_recovery("runs", f"A test write in {self._packages} succeeded: this worker claims runs again.")
         return True
 
     def runners_at_fault(self) -> Collection[str]:
@@ -121,7 +121,7 @@ class HostHealth:
                 if fault.runner is None
                 else f"run for the runner {fault.runner!r} for a while, and then tries again"
             )
-            self._failed("runs", WaitingForHost(f"{fault} This worker claims no {claim_pause}."))
+            self._report_failure("runs", WaitingForHost(f"{fault} This worker claims no {claim_pause}."))
 
     def report_performed(self, runner: str) -> None:
         with self._lock:
@@ -134,7 +134,7 @@ class HostHealth:
             if has_recovered:
                 pause.is_logged = False
         if has_recovered:
-            self._recovered("runs", f"A run was performed with the runner {runner!r}: it works again.")
+            self._report_recovery("runs", f"A run was performed with the runner {runner!r}: it works again.")
 
 
 class WaitingForHost(HookmillError):

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterable, Mapping
 
 from hookmill.domain.ids import RunKey
-from hookmill.store.runs import ExecutorId
+from hookmill.store.runs.executors import ExecutorId
 
 
 class InFlight:
@@ -36,7 +36,7 @@ class InFlight:
                 del self._runs[key]
             self._changed.notify_all()
 
-    def missing(self, keys: Iterable[RunKey]) -> set[RunKey]:
+    def others(self, keys: Iterable[RunKey]) -> set[RunKey]:
         """The keys that no thread performs."""
         with self._changed:
             return {key for key in keys if key not in self._runs}
@@ -55,7 +55,7 @@ class Heartbeats:
         self._last_changes: dict[ExecutorId, tuple[int, float]] = {}
         self._last_check: float | None = None
 
-    def dead(self, beats: Mapping[ExecutorId, int], *, now: float) -> dict[ExecutorId, int]:
+    def dead_executors(self, beats: Mapping[ExecutorId, int], *, now: float) -> dict[ExecutorId, int]:
         """The processes whose heartbeat has not changed for `dead_after_seconds`. `now`: monotonic seconds."""
         if self._last_check is not None and now - self._last_check > self._dead_after / 2:
             # This process slept or could not reach the database. The others may not have reached it either.

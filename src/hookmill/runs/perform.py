@@ -15,10 +15,11 @@ from hookmill.runs.health import WHAT_TO_DO, HostHealth
 from hookmill.runs.package import write_package
 from hookmill.runs.runner import Abandoned, HostFault, Instruction, Runner, reason_of
 from hookmill.runs.runners.guard import kill_processes_of_run
-from hookmill.store import runs as store
 from hookmill.store.database import Database
 from hookmill.store.pauses import pause_failing
-from hookmill.store.runs import AttemptStatus, ExecutorId
+from hookmill.store.runs import attempts, reading
+from hookmill.store.runs.attempts import AttemptStatus
+from hookmill.store.runs.executors import ExecutorId
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ class Performer:
     """Microseconds since 1970."""
     abandon_runs: threading.Event
     """Set if the service stops and the time for runs in progress is over. They are then abandoned."""
-    failed: Callable[[str, BaseException], None]
+    report_failure: Callable[[str, BaseException], None]
     """Reports an unexpected error: the part of the service, and the error."""
     attempts_max: int
     health: HostHealth
@@ -81,10 +82,10 @@ class Performer:
 
         def begin() -> tuple[Run, bytes | None] | None:
             with self.database.write() as tx:
-                if store.begin_attempt(tx, key, executor=self.executor, now=self.clock()) is None:
+                if attempts.begin(tx, key, executor=self.executor, now=self.clock()) is None:
                     return None
-                run = store.run_of(tx, key)
-                return None if run is None else (run, store.payload_of(tx, run))
+                run = reading.run_of(tx, key)
+                return None if run is None else (run, reading.payload_of(tx, run))
 
         return self._retry_while_unavailable(begin)
 
@@ -116,7 +117,7 @@ class Performer:
                 runner=run.runner,
             ) from error
         except Exception as error:
-            self.failed(f"runner {run.runner}", error)
+            self.report_failure(f"runner {run.runner}", error)
             return _failed(f"The runner {run.runner!r} has a fault. See the service's log.")
 
     def _instruction(self, run: Run) -> Instruction:
@@ -124,12 +125,12 @@ class Performer:
             return Instruction.ABANDON
         try:
             with self.database.read() as tx:
-                status = store.attempt_status(tx, run.id, executor=self.executor, attempt=run.attempt)
+                status = attempts.status(tx, run.id, executor=self.executor, attempt=run.attempt)
         except StoreUnavailable:
             return Instruction.CONTINUE
         except Exception as error:
             # The command is not at fault, so it continues.
-            self.failed("runs", error)
+            self.report_failure("runs", error)
             return Instruction.CONTINUE
         match status:
             case AttemptStatus.CURRENT:
@@ -146,7 +147,7 @@ class Performer:
 
         def finish() -> bool:
             with self.database.write() as tx:
-                return store.finish(
+                return attempts.finish(
                     tx,
                     run.id,
                     ended,
@@ -169,8 +170,8 @@ class Performer:
         try:
             pause_failing(self.database, self.clock())
         except Exception as error:
-            # The engine repeats it every few seconds.
-            self.failed("runs", error)
+            # The dispatcher repeats it every few seconds.
+            self.report_failure("runs", error)
 
     def _schedule_retry(self, run: Run, ended: Ended) -> bool:
         """Schedule the next attempt if the rule allows one; False otherwise."""
@@ -182,7 +183,7 @@ class Performer:
         def retry() -> bool:
             now = self.clock()
             with self.database.write() as tx:
-                return store.retry(
+                return attempts.retry(
                     tx,
                     run,
                     ended,
@@ -202,7 +203,7 @@ class Performer:
     def _requeue(self, run: Run, fault: HostFault) -> None:
         def release() -> None:
             with self.database.write() as tx:
-                store.release(
+                attempts.release(
                     tx,
                     run.id,
                     executor=self.executor,

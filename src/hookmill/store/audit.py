@@ -84,12 +84,12 @@ def _entry(row: Row) -> AuditEntry:
         subject_kind=row["subject_kind"],
         subject_id=row["subject_id"],
         subject_name=row["subject_name"],
-        details={_FORMER_NAMES.get(name, name): value for name, value in json.loads(row["details"]).items()},
+        details={_NAMES_BY_FORMER_NAME.get(name, name): value for name, value in json.loads(row["details"]).items()},
     )
 
 
 # Earlier versions stored details under these names, and entries are never changed.
-_FORMER_NAMES: Final = {
+_NAMES_BY_FORMER_NAME: Final = {
     "authMode": "auth_mode",
     "signatureScheme": "signature_scheme",
     "secretName": "secret_name",

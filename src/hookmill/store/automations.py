@@ -36,9 +36,9 @@ def add(tx: Transaction, automation: Automation) -> None:
         pause_after_failures=automation.policy.pause_after_failures,
     )
     _store_version(tx, automation)
-    _store_selection(tx, automation.id, automation.selected_webhooks())
+    _store_selection(tx, automation.id, automation.selected_webhook_uids())
     schedules.store(tx, automation, automation.updated_at)
-    webhooks.increment_revisions(tx, automation.factory_id, automation.selected_webhooks())
+    webhooks.increment_revisions(tx, automation.factory_id, automation.selected_webhook_uids())
 
 
 def save(tx: Transaction, before: Automation, after: Automation) -> None:
@@ -61,9 +61,9 @@ def save(tx: Transaction, before: Automation, after: Automation) -> None:
     )
     _store_version(tx, after)
     tx.run("DELETE FROM automation_webhooks WHERE automation_id = :id", id=after.id)
-    _store_selection(tx, after.id, after.selected_webhooks())
+    _store_selection(tx, after.id, after.selected_webhook_uids())
     schedules.store(tx, after, after.updated_at)
-    webhooks.increment_revisions(tx, after.factory_id, before.selected_webhooks() | after.selected_webhooks())
+    webhooks.increment_revisions(tx, after.factory_id, before.selected_webhook_uids() | after.selected_webhook_uids())
 
 
 def set_enabled(tx: Transaction, automation: Automation, enabled: bool, now: int) -> None:
@@ -78,7 +78,7 @@ def set_enabled(tx: Transaction, automation: Automation, enabled: bool, now: int
         now=now,
     )
     schedules.store(tx, replace(automation, enabled=enabled), now)
-    webhooks.increment_revisions(tx, automation.factory_id, automation.selected_webhooks())
+    webhooks.increment_revisions(tx, automation.factory_id, automation.selected_webhook_uids())
 
 
 def record_result(tx: Transaction, run: RunKey, *, failed: bool) -> None:
@@ -126,7 +126,7 @@ def delete(tx: Transaction, automation: Automation, now: int) -> None:
     )
     tx.run("DELETE FROM automation_webhooks WHERE automation_id = :id", id=automation.id)
     schedules.delete(tx, automation.id)
-    webhooks.increment_revisions(tx, automation.factory_id, automation.selected_webhooks())
+    webhooks.increment_revisions(tx, automation.factory_id, automation.selected_webhook_uids())
 
 
 def live_by_id(tx: Transaction, automation: AutomationId) -> Automation | None:

@@ -74,7 +74,7 @@ class Transaction:
         driver.response_seconds = seconds + timeouts.RESPONSE_SECONDS
 
     def bulk(self, sql: str, values: tuple[Any, ...]) -> CursorResult[Any]:
-        """Execute driver-level SQL with positional parameters, for statements that insert many rows."""
+        """Execute driver-level SQL with positional parameters, for statements with the values of many rows."""
         return self.connection.exec_driver_sql(sql, values)
 
 
@@ -97,16 +97,16 @@ class Database:
 
         The other parameters are for SQLite. Only the writing process sets `checkpoints`: in SQLite 3.7.0 to 3.51.2, two
         connections that checkpoint at the same time can corrupt the WAL. Without `syncs`, a commit survives a crash of
-        the process, but survives a power failure only after a later commit has synced. Use this
-        for work that can be repeated, so that its commits don't hold the write lock while the disk syncs.
+        the process, but survives a power failure only after a later commit has synced. Pass
+        `syncs=False` for work that can be repeated, so that its commits don't hold the write lock while the disk syncs.
         """
         self.url = url
         self.on_sqlite = url.startswith("sqlite:")
         self._write_lock = _FairLock() if self.on_sqlite else None
         if self.on_sqlite:
             self.path: Path | None = Path(make_url(url).database or "")
-            self._writing = sqlite_engine.sqlite_engine(url, writes=True, checkpoints=checkpoints, syncs=syncs)
-            self._reading = sqlite_engine.sqlite_engine(url, writes=False)
+            self._write_engine = sqlite_engine.sqlite_engine(url, writes=True, checkpoints=checkpoints, syncs=syncs)
+            self._read_engine = sqlite_engine.sqlite_engine(url, writes=False)
             if checkpoints:
                 self._grow_wal()
         else:
@@ -114,15 +114,17 @@ class Database:
             # Loading the driver takes 0.2 s, and SQLite does not need it.
             from hookmill.store.postgres_engine import postgres_engine
 
-            self._writing = postgres_engine(url, connections=connections)
+            self._write_engine = postgres_engine(url, connections=connections)
             # All queries of a read transaction need the same snapshot. Otherwise a new webhook could be combined with
             # old automations.
-            self._reading = self._writing.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            self._read_engine = self._write_engine.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
 
     @contextmanager
     def read(self) -> Iterator[Transaction]:
         """A read-only transaction with a consistent snapshot. Raises `StoreUnavailable`."""
-        with _raising_unavailable(), self._reading.connect() as connection, connection.begin():
+        with _raising_unavailable(), self._read_engine.connect() as connection, connection.begin():
             yield Transaction(connection)
 
     @contextmanager
@@ -133,16 +135,16 @@ class Database:
         """
         with _raising_unavailable():
             if self._write_lock is None:
-                with self._writing.begin() as connection:
+                with self._write_engine.begin() as connection:
                     yield Transaction(connection)
                 return
-            with self._write_lock, self._writing.begin() as connection:
+            with self._write_lock, self._write_engine.begin() as connection:
                 yield Transaction(connection)
 
     def _grow_wal(self) -> None:
         """Enlarge the WAL with a transaction that is larger than the cache, and roll it back. The file keeps its
         size."""
-        with _raising_unavailable(), self._writing.connect() as connection:
+        with _raising_unavailable(), self._write_engine.connect() as connection:
             driver = connection.connection.driver_connection
             assert isinstance(driver, sqlite3.Connection)
             driver.execute("PRAGMA cache_size = 100")
@@ -152,10 +154,13 @@ class Database:
             driver.execute("ROLLBACK")
             driver.execute(sqlite_engine.WRITER_CACHE)
 
-    def connection_for_watching(self) -> sqlite3.Connection:
-        """A SQLite connection outside the pool, which the caller closes. Raises `sqlite3.Error`, `StoreUnavailable`."""
+    def connection_for_commit_watch(self) -> sqlite3.Connection:
+        """A SQLite connection outside the pool, for `CommitWatch`, which closes it.
+
+        Raises `sqlite3.Error` and `StoreUnavailable`.
+        """
         with _raising_unavailable():
-            connection = self._reading.raw_connection()
+            connection = self._read_engine.raw_connection()
         driver = connection.driver_connection
         assert isinstance(driver, sqlite3.Connection)
         connection.detach()
@@ -165,7 +170,7 @@ class Database:
     def dedicated_connection(self) -> Iterator["psycopg.Connection[Any]"]:
         """A connection to PostgreSQL outside the pool, in autocommit mode. Raises `StoreUnavailable`."""
         with _raising_unavailable():
-            pooled = self._writing.raw_connection()
+            pooled = self._write_engine.raw_connection()
             connection = cast("psycopg.Connection[Any]", pooled.driver_connection)
             pooled.detach()
         try:
@@ -177,8 +182,8 @@ class Database:
     def discard_connections(self) -> None:
         """Close idle connections, so that later transactions open new ones. A broken connection's cache may be
         stale."""
-        self._writing.dispose()
-        self._reading.dispose()
+        self._write_engine.dispose()
+        self._read_engine.dispose()
 
     def close(self) -> None:
         self.discard_connections()
@@ -206,8 +211,9 @@ def open_database(
     """Open the database at `url`. Raises `Invalid` for an unknown kind of URL, without its password."""
     if url.startswith(("sqlite:///", "postgresql://", "postgres://")):
         return Database(url, checkpoints=checkpoints, syncs=syncs, connections=connections)
-    kind = urlsplit(url).scheme or "nothing"
-    raise Invalid(f"The database URL starts with {kind!r}. Use sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME.")
+    scheme = urlsplit(url).scheme
+    kind = f"has the scheme {scheme!r}" if scheme else "has no scheme"
+    raise Invalid(f"The database URL {kind}. Use sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME.")
 
 
 class _FairLock:
@@ -227,6 +233,7 @@ class _FairLock:
             turn = threading.Lock()
             turn.acquire()
             self._waiting.append(turn)
+        # Waits until `__exit__` of another thread releases it.
         turn.acquire()
 
     def __exit__(self, *_: object) -> None:
@@ -245,7 +252,7 @@ def _raising_unavailable() -> Iterator[None]:
     except (OperationalError, InterfaceError, PoolTimeout) as error:
         raise StoreUnavailable(_message(error)) from error
     except DBAPIError as error:
-        if error.connection_invalidated or type(error.orig).__name__ in _TEMPORARY_ERRORS | _UNUSABLE_ERRORS:
+        if error.connection_invalidated or type(error.orig).__name__ in _TEMPORARY_ERRORS | _UNUSABLE_DATABASE_ERRORS:
             raise StoreUnavailable(_message(error)) from error
         raise
 
@@ -258,7 +265,7 @@ _TEMPORARY_ERRORS: Final = {
     "ReadOnlySqlTransaction",
 }
 
-_UNUSABLE_ERRORS: Final = {"DatabaseError", "UndefinedTable", "UndefinedColumn", "InsufficientPrivilege"}
+_UNUSABLE_DATABASE_ERRORS: Final = {"DatabaseError", "UndefinedTable", "UndefinedColumn", "InsufficientPrivilege"}
 """Errors of a damaged or foreign file, of another version's schema, and of missing privileges."""
 
 

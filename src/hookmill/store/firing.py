@@ -18,8 +18,9 @@ from hookmill.domain.schedule import (
     next_time,
     schedule_from_json,
 )
-from hookmill.store import automations, dialect, runs
+from hookmill.store import automations, dialect
 from hookmill.store.database import Row, Transaction
+from hookmill.store.runs import adding
 
 SCHEDULES_MAX: Final = 50
 """Due schedules in one transaction, so that it stays short."""
@@ -74,7 +75,7 @@ def _fire(tx: Transaction, row: Row, schedule: Schedule, now: int, new_key: Call
 def _start(
     tx: Transaction, automation: Automation, schedule: Schedule, scheduled_at: int, now: int, key: RunKey
 ) -> None:
-    runs.add(
+    adding.add(
         tx,
         key,
         automation=automation,

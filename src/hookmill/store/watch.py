@@ -15,7 +15,7 @@ class CommitWatch:
         self._connection: sqlite3.Connection | None = None
         self._version = -1
 
-    def has_news(self) -> bool:
+    def has_new_commit(self) -> bool:
         """Whether anything was committed since the last call. Also True if this can't be determined: then the caller's
         next query raises the error."""
         if not self._database.on_sqlite:
@@ -23,15 +23,15 @@ class CommitWatch:
         try:
             if self._connection is None:
                 self._version = -1
-                self._connection = self._database.connection_for_watching()
+                self._connection = self._database.connection_for_commit_watch()
             # The version of this connection, which commits nothing itself.
             (version,) = self._connection.execute("PRAGMA data_version").fetchone()
         except (sqlite3.Error, StoreUnavailable):
             self.close()
             return True
-        has_news = version != self._version
+        has_new_commit = version != self._version
         self._version = version
-        return bool(has_news)
+        return bool(has_new_commit)
 
     def close(self) -> None:
         if self._connection is not None:

@@ -82,16 +82,16 @@ class DeliveryBodies:
         self._total_bytes += size - self._sizes.get(task, 0)
         self._sizes[task] = size
         if self._total_bytes > UNFINISHED_BYTES_MAX:
-            oldest = next((body for body in self._sizes if body is not None and body not in self._evicted), None)
+            oldest = next((task for task in self._sizes if task is not None and task not in self._evicted), None)
             if oldest is not None:
                 self._evicted.add(oldest)
                 oldest.cancel()
 
     def _cancel_overdue(self) -> None:
         assert self._loop is not None
-        latest_overdue = self._loop.time() - BODY_SECONDS
+        overdue_if_started_by = self._loop.time() - BODY_SECONDS
         for task, started_at in list(self._started_at.items()):
-            if started_at > latest_overdue:
+            if started_at > overdue_if_started_by:
                 break
             if task is not None and task not in self._timed_out:
                 self._timed_out.add(task)

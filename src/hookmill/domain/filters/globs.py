@@ -47,7 +47,7 @@ class Glob:
         """The runs of literal characters. Every matching text contains all of them."""
         for part in (self.first, *self.between, self.last):
             if part is not None:
-                yield from part.runs
+                yield from part.literals
 
 
 def read_glob(pattern: str) -> Glob | None:
@@ -73,19 +73,19 @@ def read_glob(pattern: str) -> Glob | None:
 class _Part:
     """The characters between two stars of a pattern, compiled."""
 
-    __slots__ = ("_any_character", "_literal", "_masks", "length", "runs")
+    __slots__ = ("_literal", "_masks", "_wildcards", "length", "literals")
 
     def __init__(self, piece: _Piece) -> None:
         self.length = len(piece)
-        runs = groupby(piece, key=lambda character: character is None)
-        self.runs = tuple("".join(map(str, run)) for is_any, run in runs if not is_any)
-        self._literal = "".join(self.runs) if None not in piece else None
+        groups = groupby(piece, key=lambda character: character is None)
+        self.literals = tuple("".join(map(str, group)) for is_wildcard, group in groups if not is_wildcard)
+        self._literal = "".join(self.literals) if None not in piece else None
         # The masks of the Shift-And algorithm: bit n is set if the character matches position n of the piece.
-        self._any_character = sum(1 << position for position, character in enumerate(piece) if character is None)
+        self._wildcards = sum(1 << position for position, character in enumerate(piece) if character is None)
         self._masks: dict[str, int] = {}
         for position, character in enumerate(piece):
             if character is not None:
-                self._masks[character] = self._masks.get(character, self._any_character) | 1 << position
+                self._masks[character] = self._masks.get(character, self._wildcards) | 1 << position
 
     def matches_at(self, text: str, start: int) -> bool:
         """Whether the part matches at `start`. The text must be long enough."""
@@ -98,14 +98,14 @@ class _Part:
         if self._literal is not None:
             index = text.find(self._literal, start, end)
             return index + self.length if index >= 0 else -1
-        for run in self.runs:
-            if text.find(run, start, end) < 0:
+        for literal in self.literals:
+            if text.find(literal, start, end) < 0:
                 return -1
         # Shift-And: bit n of `state` says whether the text so far ends with the first n + 1 characters of the piece.
         state, complete = 0, 1 << (self.length - 1)
-        masks, any_character = self._masks, self._any_character
+        masks, wildcards = self._masks, self._wildcards
         for index in range(start, end):
-            state = (state << 1 | 1) & masks.get(text[index], any_character)
+            state = (state << 1 | 1) & masks.get(text[index], wildcards)
             if state & complete:
                 return index + 1
         return -1

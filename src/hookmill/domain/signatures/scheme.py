@@ -140,14 +140,14 @@ class Jwt(_Table, frozen=True, kw_only=True):
 class BodyHash(_Table, frozen=True, kw_only=True):
     """The body's SHA-256 in hex, as a parameter of the signed URL."""
 
-    query: str
+    query_parameter: str
 
 
 class SignedHeaders(_Table, frozen=True, kw_only=True):
     """A header that lists the signed headers."""
 
     header: str
-    join: str
+    separator: str
 
 
 class Event(_Table, frozen=True, kw_only=True):
@@ -333,7 +333,9 @@ class CompiledScheme:
             readers["id"] = self.read_delivery_id
         if scheme.signed_headers is not None:
             header_list = scheme.signed_headers
-            readers["signed_headers"] = signed_headers_reader(header_list.header, header_list.join, SIGNED_HEADERS_MAX)
+            readers["signed_headers"] = signed_headers_reader(
+                header_list.header, header_list.separator, SIGNED_HEADERS_MAX
+            )
         self.content_template = self._template("content", scheme.content, readers)
         self.key_template = self._template("secret.key", rule.key, {})
         self.key_is_derived = rule.key != "{secret}"

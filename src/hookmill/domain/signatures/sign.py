@@ -120,8 +120,8 @@ class _Draft:
         if rule is None:
             return
         path, _, query = self.url.partition("?")
-        others = [part for part in query.split("&") if part and part.partition("=")[0] != rule.query]
-        self.url = f"{path}?{'&'.join([*others, f'{rule.query}={sha256(self.body).hexdigest()}'])}"
+        others = [part for part in query.split("&") if part and part.partition("=")[0] != rule.query_parameter]
+        self.url = f"{path}?{'&'.join([*others, f'{rule.query_parameter}={sha256(self.body).hexdigest()}'])}"
 
     def add_signed_headers(self) -> None:
         rule = self.scheme.signed_headers

@@ -97,7 +97,7 @@ def verify(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us: 
     matched = _match_candidates(compiled, keys, values, candidates)
     if isinstance(matched, Failure):
         return Unverified(matched)
-    if scheme.body_hash is not None and not _url_has_digest_of_body(scheme.body_hash.query, request):
+    if scheme.body_hash is not None and not _url_has_digest_of_body(scheme.body_hash.query_parameter, request):
         return Unverified(Failure.BODY_CHANGED)
     if signed_at is None or scheme.timestamp is None or not scheme.timestamp.enforced:
         # The scheme enforces no time.

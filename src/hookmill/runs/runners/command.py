@@ -247,7 +247,7 @@ class CommandRunner:
             "HOOKMILL_AUTOMATION": package.run.automation_id,
             "HOOKMILL_PROMPT_FILE": str(package.prompt_file),
             "HOOKMILL_ENVELOPE_FILE": str(package.envelope_file),
-            **_variables_of_start(package),
+            **_started_by_variables(package),
         }
 
     def _wait(self, guard: "subprocess.Popen[bytes]", next_instruction: NextInstruction) -> _GuardResult:
@@ -328,7 +328,7 @@ def _account_variables(account: UnixAccount) -> dict[str, str]:
     return {"HOME": account.home, "USER": account.name, "LOGNAME": account.name}
 
 
-def _variables_of_start(package: Package) -> dict[str, str]:
+def _started_by_variables(package: Package) -> dict[str, str]:
     """The variables that depend on what started the run."""
     started_by = package.run.started_by
     variables = {"HOOKMILL_PAYLOAD_FILE": str(package.payload_file)} if package.run.has_payload else {}

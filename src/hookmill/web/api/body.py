@@ -21,7 +21,7 @@ LARGE_BYTES_MAX: Final = 1_048_576
 """The limit for bodies with a prompt, triggers, a filter or a payload."""
 _LARGE_FIELDS: Final = {"prompt", "triggers", "filter", "payload"}
 FIELDS_MAX: Final = 64
-"""The maximum number of fields in a body. Each unknown field is a separate error; no operation has half as many."""
+"""The maximum number of fields in a body. Each unknown field is a separate error. No operation has even 32 fields."""
 _CLOSE_HEADERS: Final = {"Connection": "close"}
 
 
@@ -75,7 +75,7 @@ def field_bytes(body: bytes, name: str) -> bytes | None:
     return bytes(value) if value is not None and bytes(value) != b"null" else None
 
 
-# JSON in UTF-8 can contain these characters only as escapes.
+# JSON in UTF-8 can contain a NUL, and half of a surrogate pair, only as an escape.
 _UNSTORABLE_ESCAPE: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 """PostgreSQL can't store a NUL in text, and UTF-8 can't encode half of a surrogate pair."""
@@ -94,6 +94,7 @@ def _unstorable_paths(value: Any) -> Iterator[list[str | int]]:
 
     A loop instead of recursion, because the value may have half a million nodes.
     """
+    # The first step is a placeholder for the whole body.
     path: list[str | int] = []
     levels: list[Iterator[tuple[str | int, Any]]] = [iter([("", value)])]
     while levels:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from hookmill.domain.errors import Forbidden
 from hookmill.domain.permission import Caller, MayAdminister, MayManage, MayView
-from hookmill.web.dashboard.page_context import PageContext, is_csrf_of
+from hookmill.web.dashboard.page_context import PageContext, is_csrf_token_of
 
 SECURE_COOKIE: Final = "__Host-hookmill"
 PLAIN_COOKIE: Final = "hookmill"
@@ -86,7 +86,7 @@ def refuse_foreign_form(context: PageContext) -> None:
     if context.signed_in is None:
         return
     token = context.form["csrf"] or context.request.headers.get("x-csrf-token", "")
-    if not is_csrf_of(context.session or "", token):
+    if not is_csrf_token_of(context.session or "", token):
         raise StaleForm(
             "This form is older than your session. Nothing was changed. Reload the page and submit it again."
         )

@@ -54,7 +54,7 @@ def all_automations(context: PageContext, may: MayView) -> Response:
     by_uid = all_webhooks(context, may)
     last_runs = context.management.runs.newest_by_automation(may)
     rows = [
-        (automation, selected_webhooks(automation.selected_webhooks(), by_uid), last_runs.get(automation.id))
+        (automation, selected_webhooks(automation.selected_webhook_uids(), by_uid), last_runs.get(automation.id))
         for automation in automations
     ]
     return context.page(
@@ -86,7 +86,7 @@ def _automation_page(context: PageContext, may: MayView, *, status: int = 200, p
         schedules=_schedules(context, may, automation),
         warnings=context.management.automations.warnings(may, automation),
         has_runner=automation.runner in context.management.config.runner_names,
-        only_leaves_files=automation.runner == PACKAGE_RUNNER,
+        only_writes_files=automation.runner == PACKAGE_RUNNER,
         policy=policy_lines(automation.policy),
         run_list=_run_list(context, may, automation),
         tested_delivery=_tested_delivery(context, may, automation),
@@ -103,10 +103,13 @@ def _schedules(context: PageContext, may: MayView, automation: Automation) -> li
 
 
 def _unfiltered_automations(context: PageContext, may: MayView, automation: Automation) -> list[Automation]:
-    """Other automations that every delivery of these webhooks starts. Empty if this one is such an automation too."""
+    """Other automations without a filter that select one of this automation's webhooks.
+
+    Empty if this automation has no filter either.
+    """
     if not automation.enabled or automation.unfiltered_webhooks():
         return []
-    selected = automation.selected_webhooks()
+    selected = automation.selected_webhook_uids()
     return [
         other
         for other in context.management.automations.all(may)
@@ -126,7 +129,7 @@ def _run_list(context: PageContext, may: MayView, automation: Automation) -> Run
         runs=newest[:RUNS_SHOWN],
         poll_url=url("f", may.factory.name, "automations", automation.id, "runs"),
         empty_text="No runs yet.",
-        of_automation=True,
+        is_of_one_automation=True,
         older_url=url("f", may.factory.name, "runs", automation=automation.id) if len(newest) > RUNS_SHOWN else None,
     )
 
@@ -202,7 +205,7 @@ def _switch(context: PageContext, may: MayManage, *, enabled: bool) -> Response:
 def confirm_deletion(context: PageContext, may: MayManage) -> Response:
     refuse_if_defined_by_files(may)
     automation = context.management.automations.get(may, context.parameters["automation"])
-    selected = selected_webhooks(automation.selected_webhooks(), all_webhooks(context, may))
+    selected = selected_webhooks(automation.selected_webhook_uids(), all_webhooks(context, may))
     return context.page("automation-delete.html", may=may, automation=automation, selected=selected)
 
 

@@ -142,7 +142,7 @@ def _empty_log(context: PageContext, may: MayView, log_query: LogQuery, webhooks
         has_webhooks=bool(existing),
         starts_first_automation=automation is not None
         and chosen is not None
-        and chosen.uid in automation.selected_webhooks(),
+        and chosen.uid in automation.selected_webhook_uids(),
     )
 
 

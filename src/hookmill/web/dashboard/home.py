@@ -131,7 +131,7 @@ def _first_steps(context: PageContext, may: MayView) -> FirstSteps | None:
         return None
     automations = context.management.automations.all(may)
     sample = unchanged_first_automation(automations)
-    sample_uids = sample.selected_webhooks() if sample is not None else frozenset()
+    sample_uids = sample.selected_webhook_uids() if sample is not None else frozenset()
     ready = next((webhook for webhook in webhooks if webhook.uid in sample_uids), None)
     succeeded = (run for run in runs if run.state is RunState.SUCCEEDED)
     return FirstSteps(
@@ -254,7 +254,7 @@ def of_automation(factory: str, automation: Automation, by_uid: Mapping[WebhookU
             act="View automation",
             act_at=url("f", factory, "automations", automation.id),
         )
-    for uid in sorted(automation.selected_webhooks()):
+    for uid in sorted(automation.selected_webhook_uids()):
         webhook = by_uid.get(uid)
         name = f"webhook “{webhook.name}”" if webhook is not None else uid
         if webhook is None:

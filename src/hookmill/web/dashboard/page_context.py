@@ -166,5 +166,5 @@ def csrf_of(session: str) -> str:
     return sha256(f"form {session}".encode()).hexdigest()
 
 
-def is_csrf_of(session: str, token: str) -> bool:
+def is_csrf_token_of(session: str, token: str) -> bool:
     return hmac.compare_digest(csrf_of(session).encode(), token.encode("utf-8", "surrogatepass"))

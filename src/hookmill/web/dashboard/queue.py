@@ -53,7 +53,7 @@ def queue(context: PageContext, may: MayView) -> Response:
 
 
 def _cancelled(context: PageContext) -> int | None:
-    """How many runs were cancelled before a redirect to this page; None without one."""
+    """How many runs were cancelled before a redirect to this page; None if there was no redirect."""
     number = context.query.get("cancelled", "")
     return int(number) if _NUMBER.match(number) else None
 

@@ -57,7 +57,7 @@ class RunList:
     poll_url: str | None
     empty_text: str
     """The text for an empty list."""
-    of_automation: bool = False
+    is_of_one_automation: bool = False
     newest_url: str | None = None
     older_url: str | None = None
 
@@ -151,7 +151,7 @@ def _run_page(context: PageContext, may: MayView, *, status: int = 200, problem:
         problem=problem,
         files=files,
         more_files=count - len(files),
-        only_leaves_files=shown_run.runner == PACKAGE_RUNNER,
+        only_writes_files=shown_run.runner == PACKAGE_RUNNER,
         prompt=full_prompt(shown_run),
         envelope=envelope_text(shown_run),
         **_progress(context, may, shown_run),

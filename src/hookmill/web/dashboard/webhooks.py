@@ -212,7 +212,7 @@ def _show(context: PageContext, may: MayView, webhook: Webhook, *, problem: str 
         automations=[
             automation
             for automation in management.automations.all(may)
-            if webhook.uid in automation.selected_webhooks()
+            if webhook.uid in automation.selected_webhook_uids()
         ],
         recent=management.log.newest(may, webhook=webhook.uid, limit=RECENT),
         activity=activity,

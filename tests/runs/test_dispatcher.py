@@ -1,4 +1,4 @@
-"""The engine in this process: what it takes, how soon, in which order, and how it stops."""
+"""The dispatcher of this process: which runs it claims, when, in which order, and how it stops."""
 
 import asyncio
 import json
@@ -16,11 +16,11 @@ from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.run import Ended, RunState
 from hookmill.domain.run_policy import Priority, RunPolicy
-from hookmill.runs.engine import Engine, EngineSettings
+from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
 from hookmill.runs.package import Package
 from hookmill.runs.runner import Abandoned, Instruction, NextInstruction, Runner
 from hookmill.runs.runners import CommandRunner, PackageRunner
-from hookmill.store import runs as store
+from hookmill.store.runs import executors
 from tests.runs.backlog import Backlog, Worker, processes_of
 from tests.runs.worker import microseconds
 from tests.support.waiting import until
@@ -57,25 +57,25 @@ class Gate:
 @contextmanager
 def running(
     backlog: Backlog, *, gate: Gate | None = None, command: str = "", complains: bool = False, **settings: Any
-) -> Iterator[Engine]:
-    """An engine at work, which must have nothing to complain of unless the test says so."""
+) -> Iterator[Dispatcher]:
+    """A dispatcher at work, which must have nothing to complain of unless the test says so."""
     failures: list[str] = []
     runners: dict[str, Runner] = {
         "package": PackageRunner(),
         "gate": gate or Gate(),
         "command": CommandRunner(argv=("sh", "-c", command), grace_seconds=0.3),
     }
-    engine = Engine(
+    dispatcher = Dispatcher(
         backlog.database,
-        EngineSettings(data=backlog.data, runners=runners, **settings),
+        DispatcherSettings(data=backlog.data, runners=runners, **settings),
         microseconds,
-        failed=lambda where, error: failures.append(f"{where}: {error!r}"),
+        report_failure=lambda where, error: failures.append(f"{where}: {error!r}"),
     )
-    engine.launch()
+    dispatcher.launch()
     try:
-        yield engine
+        yield dispatcher
     finally:
-        engine.shutdown(0)
+        dispatcher.shutdown(0)
     assert bool(failures) == complains, failures
 
 
@@ -87,19 +87,19 @@ def begun(backlog: Backlog, key: Any) -> Callable[[], bool]:
 
 
 def test_a_run_that_is_announced_does_not_wait_for_the_next_look(backlog, monkeypatch):
-    monkeypatch.setattr("hookmill.runs.engine.WATCH_SECONDS", 600.0)
-    monkeypatch.setattr("hookmill.runs.engine.POLL_SECONDS", 600.0)
-    with running(backlog) as engine:
+    monkeypatch.setattr("hookmill.runs.dispatcher.WATCH_SECONDS", 600.0)
+    monkeypatch.setattr("hookmill.runs.dispatcher.POLL_SECONDS", 600.0)
+    with running(backlog) as dispatcher:
         automation = backlog.automation()
         for _ in range(5):
             key = backlog.queue(automation)
-            engine.wake()
+            dispatcher.wake()
             (run,) = backlog.wait_for_end(key)
             assert run.state is RunState.SUCCEEDED
 
 
 def test_a_notification_of_another_process_starts_a_run(on_postgres, monkeypatch):
-    monkeypatch.setattr("hookmill.runs.engine.POLL_SECONDS", 600.0)
+    monkeypatch.setattr("hookmill.runs.dispatcher.POLL_SECONDS", 600.0)
     with running(on_postgres):
         automation = on_postgres.automation()
         for _ in range(3):
@@ -121,7 +121,7 @@ def test_a_worker_that_lost_its_notifications_still_finds_runs(on_postgres):
 
 def test_slots_are_refilled_as_soon_as_they_are_free(on_sqlite, monkeypatch):
     # Only the end of a run can wake the dispatcher for the next one.
-    monkeypatch.setattr("hookmill.runs.engine.WATCH_SECONDS", 600.0)
+    monkeypatch.setattr("hookmill.runs.dispatcher.WATCH_SECONDS", 600.0)
     keys = on_sqlite.queue_many(on_sqlite.automation(), 25)
 
     with running(on_sqlite, concurrency=2):
@@ -167,10 +167,10 @@ def test_no_more_runs_are_in_flight_than_can_be_performed(on_sqlite):
     gate = Gate()
     on_sqlite.queue_many(on_sqlite.automation(runner="gate"), 20)
 
-    with running(on_sqlite, gate=gate, concurrency=3) as engine:
+    with running(on_sqlite, gate=gate, concurrency=3) as dispatcher:
         until(lambda: gate.inside == 3)
         for _ in range(50):
-            engine.wake()
+            dispatcher.wake()
         time.sleep(0.3)
         with on_sqlite.database.read() as tx:
             waiting = tx.all("SELECT id FROM runs WHERE claimed_at IS NULL")
@@ -241,7 +241,7 @@ def test_the_engine_starts_and_stops_where_an_event_loop_runs(on_sqlite):
 
 
 def test_beside_sqlite_one_process_performs_runs(on_sqlite, monkeypatch):
-    monkeypatch.setattr("hookmill.runs.engine.LOCK_SECONDS", 0.2)
+    monkeypatch.setattr("hookmill.runs.dispatcher.LOCK_SECONDS", 0.2)
     with Worker(on_sqlite), pytest.raises(Conflict, match="Another process performs runs in"), running(on_sqlite):
         pass
 
@@ -317,9 +317,9 @@ def test_a_running_command_is_cancelled_from_another_process(backlog):
 def test_a_run_may_end_within_the_grace(on_sqlite):
     key = on_sqlite.queue(on_sqlite.automation(runner="command"))
 
-    with running(on_sqlite, command="sleep 0.5") as engine:
+    with running(on_sqlite, command="sleep 0.5") as dispatcher:
         until(begun(on_sqlite, key))
-        engine.shutdown(30)
+        dispatcher.shutdown(30)
         state = on_sqlite.run(key).state
 
     assert state is RunState.SUCCEEDED
@@ -343,11 +343,11 @@ def test_a_run_longer_than_the_grace_begins_again_at_the_next_start(backlog):
 
 def test_nothing_begins_once_it_stops(on_sqlite):
     gate = Gate()
-    with running(on_sqlite, gate=gate, concurrency=1) as engine:
+    with running(on_sqlite, gate=gate, concurrency=1) as dispatcher:
         keys = on_sqlite.queue_many(on_sqlite.automation(runner="gate"), 3)
-        engine.wake()
+        dispatcher.wake()
         until(lambda: gate.inside)
-        engine.shutdown(0)
+        dispatcher.shutdown(0)
         begun_by_then = list(gate.order)
 
     assert len(begun_by_then) == 1
@@ -355,11 +355,11 @@ def test_nothing_begins_once_it_stops(on_sqlite):
 
 
 def test_a_worker_that_stopped_in_good_order_is_not_missed(backlog):
-    with running(backlog) as engine, backlog.database.read() as tx:
-        assert list(store.last_heartbeats(tx)) == [engine.executor]
+    with running(backlog) as dispatcher, backlog.database.read() as tx:
+        assert list(executors.last_heartbeats(tx)) == [dispatcher.executor]
 
     with backlog.database.read() as tx:
-        assert store.last_heartbeats(tx) == {}
+        assert executors.last_heartbeats(tx) == {}
 
 
 # What the durable engine is relied on for, and what must not depend on it
@@ -385,18 +385,18 @@ def test_a_run_is_recorded_under_its_id_before_it_is_performed(backlog):
     gate = Gate()
     key = backlog.queue(backlog.automation(runner="gate"))
 
-    with running(backlog, gate=gate) as engine:
+    with running(backlog, gate=gate) as dispatcher:
         until(lambda: gate.inside)
         (record,) = in_the_engine()
         gate.open.set()
         backlog.wait_for_end(key)
 
     assert (record.workflow_id, record.status) == (run_id(key), "PENDING")
-    assert (record.executor_id, record.app_version) == (engine.executor, "1")
+    assert (record.executor_id, record.app_version) == (dispatcher.executor, "1")
 
 
 def test_a_record_of_another_day_does_not_keep_a_run_from_being_performed(backlog, monkeypatch):
-    monkeypatch.setattr("hookmill.runs.engine.TIDY_SECONDS", 600.0)
+    monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 600.0)
     first, second = backlog.queue_many(backlog.automation(), 2)
     with running(backlog):
         backlog.wait_for_end(first, second)
@@ -459,18 +459,18 @@ def test_a_stopped_run_leaves_no_outcome_in_the_engine(on_sqlite):
 
 
 def test_a_claimed_run_that_never_began_is_started_again(on_sqlite, monkeypatch):
-    monkeypatch.setattr("hookmill.runs.engine.TIDY_SECONDS", 0.2)
+    monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 0.2)
     gate = Gate()
-    with running(on_sqlite, gate=gate, concurrency=1) as engine:
+    with running(on_sqlite, gate=gate, concurrency=1) as dispatcher:
         first = on_sqlite.queue(on_sqlite.automation(runner="gate"))
-        # While it has its hands full the engine takes nothing.
+        # Without a free slot, the dispatcher claims nothing.
         until(lambda: gate.inside)
         key = on_sqlite.queue(on_sqlite.automation())
         with on_sqlite.database.write() as tx:
             # What is left when the COMMIT that begins an attempt takes effect and nobody hears of it.
             tx.run(
                 "UPDATE runs SET executor = :us, claimed_at = 1, state = 'running', attempt = 1 WHERE id = :id",
-                us=engine.executor,
+                us=dispatcher.executor,
                 id=key,
             )
         gate.open.set()
@@ -482,20 +482,20 @@ def test_a_claimed_run_that_never_began_is_started_again(on_sqlite, monkeypatch)
 
 
 def test_an_idle_worker_sends_heartbeats(backlog, monkeypatch):
-    monkeypatch.setattr("hookmill.runs.engine.TIDY_SECONDS", 0.1)
+    monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 0.1)
 
     def heartbeat() -> int:
         with backlog.database.read() as tx:
-            return store.last_heartbeats(tx)[engine.executor]
+            return executors.last_heartbeats(tx)[dispatcher.executor]
 
-    with running(backlog) as engine:
+    with running(backlog) as dispatcher:
         first = heartbeat()
         until(lambda: heartbeat() > first, "the worker sends another heartbeat")
 
 
 def test_what_ended_is_forgotten_by_the_engine(backlog, monkeypatch):
-    monkeypatch.setattr("hookmill.runs.engine.TIDY_SECONDS", 2.0)
-    monkeypatch.setattr("hookmill.runs.engine.RECORDS_PER_DELETION", 2)
+    monkeypatch.setattr("hookmill.runs.dispatcher.TIDY_SECONDS", 2.0)
+    monkeypatch.setattr("hookmill.runs.durable_engine.RECORDS_PER_DELETION", 2)
     keys = backlog.queue_many(backlog.automation(), 9)
 
     with running(backlog):

@@ -24,9 +24,9 @@ from hookmill.domain.queue import (
 from hookmill.domain.run import Hold
 from hookmill.domain.run_policy import Priority
 from hookmill.store import dialect
-from hookmill.store import runs as runs_
 from hookmill.store.database import Row, Transaction
-from hookmill.store.runs import CLAIMED, HELD, READY
+from hookmill.store.runs import reading
+from hookmill.store.runs.parts import CLAIMED, HELD, READY
 
 
 def queue_of(tx: Transaction, factory: FactoryId, *, after: QueuePosition | None, limit: int, now: int) -> Queue:
@@ -96,7 +96,7 @@ def _running(tx: Transaction, claimed: Sequence[Row], heartbeats: Mapping[str, i
     executor_by_run = {RunKey(bytes(row["id"])): row["executor"] for row in claimed}
     return [
         RunningRun(run=run, executor=executor_by_run[run.id], last_seen_at=heartbeats.get(executor_by_run[run.id]))
-        for run in runs_.runs_by_keys(tx, list(executor_by_run))
+        for run in reading.runs_by_keys(tx, list(executor_by_run))
     ]
 
 
@@ -174,7 +174,7 @@ def _waiting(
             limit=limit - len(rows),
         )
     by_key = {RunKey(bytes(row["id"])): row for row in rows}
-    runs = {run.id: run for run in runs_.runs_by_keys(tx, list(by_key))}
+    runs = {run.id: run for run in reading.runs_by_keys(tx, list(by_key))}
     return [
         WaitingRun(
             run=runs[key],

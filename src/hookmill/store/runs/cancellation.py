@@ -12,9 +12,10 @@ from typing import Any, Final
 from hookmill.domain.ids import AutomationId, FactoryId, RunKey
 from hookmill.domain.queue import CancelledRuns, QueuePosition
 from hookmill.domain.run import Hold, RunState
-from hookmill.store import dialect, held_runs
+from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
-from hookmill.store.runs import CLAIMED, HELD, READY
+from hookmill.store.runs import held, reading
+from hookmill.store.runs.parts import CLAIMED, HELD, READY
 
 BATCH: Final = 500
 """Runs that are cancelled in one transaction, so that it stays short."""
@@ -130,7 +131,7 @@ def request_cancel_of(
     """
     if not keys:
         return CancelledRuns(cancelled=0, stopping=0)
-    held_runs.lock_decisions(tx)
+    held.lock_decisions(tx)
     names = {f"run_{number}": key for number, key in enumerate(keys)}
     # No condition repeats the WHERE of a partial index, so that each row is read by its key.
     these = f"id IN ({', '.join(f':{name}' for name in names)}) AND finished_at IS NULL"
@@ -154,7 +155,7 @@ def request_cancel_of(
             bytes(row["policy_key"]): RunKey(bytes(row["id"])) for row in cancelled if row["policy_key"] is not None
         }
         for key in ended.values():
-            held_runs.reconsider(tx, key)
+            held.reconsider(tx, key)
     stopping = 0
     if part is Part.CLAIMED and state is not RunState.QUEUED:
         stopping = tx.run(
@@ -167,3 +168,38 @@ def request_cancel_of(
             **names,
         )
     return CancelledRuns(cancelled=len(cancelled), stopping=stopping)
+
+
+def request_cancel(tx: Transaction, key: RunKey, *, factory: FactoryId | None = None, now: int) -> RunState | None:
+    """Cancel a queued run immediately, or ask the executor of a running one to stop it.
+
+    Returns the run's new state, which for a running run is still `running`; None if the factory has no such run.
+    """
+    held.lock_decisions(tx)
+    run = reading.run_of(tx, key, factory=factory)
+    if run is None:
+        return None
+    cancelled = tx.run(
+        """
+        UPDATE runs
+        SET state = 'cancelled', finished_at = :now, cancel_requested_at = :now, hold = NULL, due_at = NULL,
+            reason = 'It was cancelled before it began.'
+        WHERE id = :id AND state = 'queued' AND finished_at IS NULL
+        """,
+        id=key,
+        now=now,
+    )
+    if cancelled:
+        held.reconsider(tx, key)
+        return RunState.CANCELLED
+    tx.run(
+        """
+        UPDATE runs
+        SET cancel_requested_at = :now
+        WHERE id = :id AND state = 'running' AND finished_at IS NULL AND cancel_requested_at IS NULL
+        """,
+        id=key,
+        now=now,
+    )
+    row = tx.one("SELECT state FROM runs WHERE id = :id", id=key)
+    return None if row is None else RunState(row["state"])

@@ -1,0 +1,173 @@
+"""The durable engine, DBOS Transact: starts each run as a workflow, and records it.
+
+Only this module uses DBOS. The `runs` table is the source of truth, so the engine's records may be lost or out of date.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID
+from dbos import error as dbos_error
+
+from hookmill.domain.errors import HookmillError
+from hookmill.domain.ids import RunKey, run_id, run_key
+from hookmill.store.database import Database
+from hookmill.store.engine_db import EngineDbConnection, prepare_engine_db
+from hookmill.store.revision import application_name
+from hookmill.store.rights import ENGINE_SCHEMA
+from hookmill.store.runs.executors import ExecutorId
+
+RECORDS_PER_DELETION: Final = 500
+
+ReportFailure = Callable[[str, BaseException], None]
+"""Reports an error of background work: the part of the service, and the error."""
+
+
+class EngineError(HookmillError):
+    """A warning or an error that the engine logged."""
+
+
+class RunNotEnded(BaseException):
+    """Raised by `perform` to end a workflow without a result. The engine would store an `Exception` as the result."""
+
+
+class DurableEngine:
+    """Starts workflows in this process. A process has one engine."""
+
+    def __init__(
+        self,
+        database: Database,
+        data: Path,
+        executor: ExecutorId,
+        *,
+        threads_max: int,
+        perform: Callable[[RunKey], None],
+        report_failure: ReportFailure,
+    ) -> None:
+        """Launch the engine. `data` is the data directory; with SQLite, the engine's database is in it.
+
+        `perform` is called in one of the engine's threads for each run that `start` starts.
+        """
+        # Without a handler, the engine would print lines that are not in the service's log format.
+        logging.getLogger("dbos").handlers[:] = [_ForwardingHandler(report_failure)]
+        DBOS(
+            config={
+                "name": "hookmill-runs",
+                # The default is a hash of the source: each deployment would strand the workflows of the one before.
+                "application_version": "1",
+                "executor_id": executor,
+                # The default pickles arguments.
+                "serializer": DBOSPortableJSONSerializer(),
+                "log_level": "WARNING",
+                "enable_otlp": False,
+                "max_executor_threads": threads_max,
+                # Engine notifications are not used. The interval only shortens the shutdown.
+                "notification_listener_polling_interval_sec": 0.1,
+                "scheduler_polling_interval_sec": 3600.0,
+                **_engine_database(database, data, threads_max, report_failure),
+            }
+        )
+
+        # Not a method: the engine would store `self` as an argument. The run's row limits the attempts, and the engine
+        # does not.
+        @DBOS.workflow(name="perform", max_recovery_attempts=None)
+        def workflow(name: str) -> None:
+            perform(run_key(name))
+
+        self._workflow = workflow
+        DBOS.launch()
+
+    def start(self, run: RunKey) -> None:
+        """Start a run, even if the engine has an old record of it."""
+        try:
+            self._start(run_id(run))
+        except dbos_error.DBOSWorkflowIDInUseError:
+            # The engine's record is out of date: the row says that no worker performs the run.
+            self.forget([run])
+            self._start(run_id(run))
+
+    def _start(self, name: str) -> None:
+        with SetWorkflowID(name, workflow_id_reuse_policy="reject"):
+            DBOS.start_workflow(self._workflow, name)
+
+    def forget(self, runs: Sequence[RunKey]) -> None:
+        """Delete the engine's records of these runs. Not for the thread of a workflow: see `forget_own_workflow`."""
+        DBOS.delete_workflows([run_id(run) for run in runs])
+
+    def forget_own_workflow(self, run: RunKey) -> None:
+        """Delete the engine's record of the run that this thread performs."""
+        # In this thread, the engine would record the call as a step of the workflow that is being deleted.
+        in_own_thread(lambda: self.forget([run]))
+
+    def delete_ended_workflows(self) -> None:
+        """Delete all records of ended runs. The run's row has the outcome."""
+        while True:
+            ended = DBOS.list_workflows(
+                status=["SUCCESS", "ERROR", "CANCELLED"],
+                limit=RECORDS_PER_DELETION,
+                load_input=False,
+                load_output=False,
+            )
+            if ended:
+                DBOS.delete_workflows([workflow.workflow_id for workflow in ended])
+            if len(ended) < RECORDS_PER_DELETION:
+                return
+
+    @staticmethod
+    def close() -> None:
+        """Stop the engine of this process, if one was launched, even if its launch failed."""
+        DBOS.destroy(destroy_registry=True)
+
+
+def in_own_thread(work: Callable[[], None]) -> None:
+    """Call `work` in a new thread: the engine refuses calls from a thread with an event loop."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        thread.submit(work).result()
+
+
+def _engine_database(database: Database, data: Path, threads_max: int, report_failure: ReportFailure) -> DBOSConfig:
+    if not database.on_sqlite:
+        return {
+            "system_database_url": database.url,
+            "dbos_system_schema": ENGINE_SCHEMA,
+            # Nothing listens. The notifier would wake this process a hundred times a second.
+            "use_listen_notify": False,
+            # An overflow connection would be opened and closed for each use.
+            "db_engine_kwargs": {
+                "pool_size": 4 + threads_max,
+                "max_overflow": 0,
+                "pool_use_lifo": True,
+                "pool_pre_ping": False,
+                # No sync is needed: the attempt's commit syncs this too, and the result is in the run's row.
+                "connect_args": {
+                    "application_name": f"{application_name()} runs",
+                    "options": "-c synchronous_commit=off",
+                },
+            },
+        }
+    engine_db = data / "engine.db"
+    if (damaged := prepare_engine_db(engine_db)) is not None:
+        # The `runs` table has everything that it held.
+        report_failure(
+            "engine", EngineError(f"{engine_db} was damaged. It was moved to {damaged}, and a new one is made.")
+        )
+    return {
+        "system_database_url": f"sqlite:///{engine_db}",
+        # One connection: two that checkpoint at the same time can corrupt a WAL in SQLite up to 3.51.2.
+        "db_engine_kwargs": {"pool_size": 1, "max_overflow": 0, "connect_args": {"factory": EngineDbConnection}},
+    }
+
+
+class _ForwardingHandler(logging.Handler):
+    """Forwards the engine's log records to `report_failure`."""
+
+    def __init__(self, report_failure: ReportFailure) -> None:
+        super().__init__(logging.WARNING)
+        self._report_failure = report_failure
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self._report_failure("engine", error or EngineError(record.getMessage()[:500]))

@@ -1,0 +1,1 @@
+"""Runs: their rows, the queue, claims and attempts."""

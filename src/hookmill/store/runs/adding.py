@@ -1,0 +1,92 @@
+"""Adds runs that no new delivery starts. `store.admission` adds those of new deliveries."""
+
+from hookmill.domain.automation import Automation
+from hookmill.domain.ids import DeliveryKey, FactoryId, RunKey
+from hookmill.domain.payload import Parsed
+from hookmill.domain.run import (
+    ByPerson,
+    BySchedule,
+    Hold,
+    RunState,
+)
+from hookmill.store import dialect
+from hookmill.store.database import Transaction
+from hookmill.store.notifications import notify_workers
+
+
+def add(
+    tx: Transaction,
+    key: RunKey,
+    *,
+    automation: Automation,
+    started_by: BySchedule | ByPerson,
+    now: int,
+    payload: Parsed | None = None,
+    body: bytes | None = None,
+) -> None:
+    """Add a run without a delivery. Like every run, it starts when the automation's policy allows.
+
+    `payload` is the parsed `body`.
+    """
+    policy_key = automation.policy.policy_key(automation.id, payload)
+    if body is not None:
+        tx.run("INSERT INTO payloads (delivery_id, body) VALUES (:id, :body)", id=key, body=body)
+    schedule = started_by if isinstance(started_by, BySchedule) else None
+    tx.run(
+        """
+        INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version, state, attempt,
+                          created_at, priority, policy_key, hold, schedule, schedule_timezone, scheduled_at, started_by)
+        VALUES (:id, :id, 0, :factory, :automation, :version, :queued, 0,
+                :now, :priority, :policy_key, :hold, :schedule, :timezone, :scheduled_at, :started_by)
+        """,
+        id=key,
+        factory=automation.factory_id,
+        automation=automation.id,
+        version=automation.version,
+        queued=RunState.QUEUED.value,
+        now=now,
+        priority=automation.policy.priority.rank,
+        policy_key=policy_key,
+        hold=int(Hold.NEW) if policy_key is not None else None,
+        schedule=schedule.name if schedule is not None else None,
+        timezone=schedule.timezone if schedule is not None else None,
+        scheduled_at=schedule.scheduled_at if schedule is not None else None,
+        started_by=started_by.name if isinstance(started_by, ByPerson) else None,
+    )
+    notify_workers(tx)
+
+
+def add_replay(
+    tx: Transaction,
+    key: RunKey,
+    *,
+    delivery: DeliveryKey,
+    factory: FactoryId,
+    automation: Automation,
+    policy_key: bytes | None,
+    now: int,
+) -> None:
+    """Add a run that replays a stored delivery. Like every run, it starts when the automation's policy allows."""
+    tx.run(
+        f"""
+        INSERT INTO runs (id, delivery_id, webhook_no, factory_id, automation_id, automation_version,
+                          state, attempt, created_at, priority, policy_key, hold, replay)
+        SELECT :id, d.id, d.webhook_no, :factory, :automation, :version, :queued, 0, :now,
+               :priority, CAST(:policy_key AS {dialect.bytes_type(tx)}), CAST(:hold AS smallint),
+               (SELECT COALESCE(MAX(r.replay), 0) + 1 FROM runs r
+                WHERE r.delivery_id = d.id AND r.automation_id = :automation)
+        FROM deliveries d
+        WHERE d.id = :delivery
+        """,
+        id=key,
+        delivery=delivery,
+        factory=factory,
+        automation=automation.id,
+        version=automation.version,
+        queued=RunState.QUEUED.value,
+        priority=automation.policy.priority.rank,
+        policy_key=policy_key,
+        hold=int(Hold.NEW) if policy_key is not None else None,
+        now=now,
+    )
+    notify_workers(tx)

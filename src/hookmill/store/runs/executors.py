@@ -1,0 +1,130 @@
+"""The processes that perform runs: their heartbeats, and the runs of dead ones.
+
+An executor is one such process. Its id is new after each restart. A run's row names the executor that has claimed it.
+"""
+
+from collections.abc import Sequence
+from typing import NewType
+
+from hookmill.domain.ids import RunKey
+from hookmill.store import automations, dialect
+from hookmill.store.database import Transaction
+from hookmill.store.notifications import notify_workers
+from hookmill.store.runs import held
+
+ExecutorId = NewType("ExecutorId", str)
+"""Identifies a process that performs runs. A restarted process has a new id."""
+
+
+def heartbeat(tx: Transaction, executor: ExecutorId, now: int) -> None:
+    """Register the executor, or record that it is alive. `now` is in µs since 1970."""
+    tx.run(
+        """
+        INSERT INTO executors (id, started_at, last_seen_at)
+        VALUES (:id, :now, :now)
+        ON CONFLICT (id) DO UPDATE SET last_seen_at = :now
+        """,
+        id=executor,
+        now=now,
+    )
+
+
+def last_heartbeats(tx: Transaction) -> dict[ExecutorId, int]:
+    """The last heartbeat of each executor, in µs since 1970 by the executor's clock."""
+    return {ExecutorId(row["id"]): row["last_seen_at"] for row in tx.all("SELECT * FROM executors")}
+
+
+def deregister(tx: Transaction, executor: ExecutorId, *, last_beat: int | None = None) -> bool:
+    """Deregister the executor, so that its runs can be requeued. Returns whether it was registered.
+
+    With `last_beat`, the executor is deregistered only if that is still its last heartbeat.
+    """
+    return tx.run(
+        """
+        DELETE FROM executors
+        WHERE id = :id AND (last_seen_at = :last_beat OR :any_beat)
+        """,
+        id=executor,
+        last_beat=last_beat if last_beat is not None else 0,
+        any_beat=last_beat is None,
+    ) == 1  # fmt: skip
+
+
+def runs_of_dead_executors(tx: Transaction) -> list[RunKey]:
+    """Unfinished runs of deregistered executors. They stay locked until the transaction ends."""
+    # Take this lock before the row locks, in the same order as decisions about held runs.
+    held.lock_decisions(tx)
+    rows = tx.all(
+        f"""
+        SELECT id
+        FROM runs
+        WHERE finished_at IS NULL AND executor IS NOT NULL AND executor NOT IN (SELECT id FROM executors)
+        ORDER BY id
+        {dialect.lock_clause(tx, "FOR UPDATE", skip_locked=True)}
+        """
+    )
+    return [RunKey(bytes(row["id"])) for row in rows]
+
+
+def runs_claimed_by(tx: Transaction, executor: ExecutorId) -> list[RunKey]:
+    """Unfinished runs that the executor has claimed."""
+    rows = tx.all(
+        """
+        SELECT id
+        FROM runs
+        WHERE finished_at IS NULL AND executor = :executor
+        ORDER BY id
+        """,
+        executor=executor,
+    )
+    return [RunKey(bytes(row["id"])) for row in rows]
+
+
+def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None, now: int) -> list[RunKey]:
+    """Requeue runs. Runs with a requested cancellation are cancelled, and runs with too many attempts interrupted.
+
+    Returns the runs that ended, so that the caller can kill their commands. `attempts_max` applies to runs whose
+    worker died. It is None if the worker was stopped, because restarts must never end a run.
+    """
+    held.lock_decisions(tx)
+    notify_workers(tx)
+    ended = []
+    for key in keys:
+        ended_rows = tx.run(
+            """
+            UPDATE runs
+            SET state = CASE WHEN replaced_by IS NULL THEN 'cancelled' ELSE 'replaced' END, finished_at = :now,
+                reason = 'It was cancelled while no worker performed it.'
+            WHERE id = :id AND finished_at IS NULL AND cancel_requested_at IS NOT NULL
+            """,
+            id=key,
+            now=now,
+        )
+        if attempts_max is not None:
+            interrupted_rows = tx.run(
+                """
+                UPDATE runs
+                SET state = 'interrupted', finished_at = :now, reason = :reason
+                WHERE id = :id AND finished_at IS NULL AND state = 'running' AND attempt - failures >= :attempts_max
+                """,
+                id=key,
+                now=now,
+                attempts_max=attempts_max,
+                reason=f"Its worker died while it ran. After {attempts_max} attempts it is not retried.",
+            )
+            if interrupted_rows:
+                automations.record_result(tx, key, failed=True)
+            ended_rows += interrupted_rows
+        if ended_rows:
+            held.reconsider(tx, key)
+            ended.append(key)
+            continue
+        tx.run(
+            """
+            UPDATE runs
+            SET state = 'queued', claimed_at = NULL, executor = NULL
+            WHERE id = :id AND finished_at IS NULL
+            """,
+            id=key,
+        )
+    return ended

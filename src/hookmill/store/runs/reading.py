@@ -1,0 +1,202 @@
+"""Reads runs."""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from hookmill.domain.event import EventType
+from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid
+from hookmill.domain.run import (
+    ByDelivery,
+    ByPerson,
+    BySchedule,
+    FailedAttempt,
+    Hold,
+    Run,
+    RunState,
+    StartedBy,
+)
+from hookmill.domain.run_policy import stored_policy
+from hookmill.store.database import Row, Transaction
+
+RUN_QUERY: Final = """
+    SELECT
+        runs.id, runs.delivery_id, runs.factory_id, runs.automation_id, runs.automation_version, runs.state,
+        runs.attempt, runs.created_at, runs.claimed_at, runs.started_at, runs.finished_at,
+        runs.cancel_requested_at, runs.exit_status, runs.output_tail, runs.reason, runs.replay,
+        runs.policy_key, runs.hold, runs.due_at, runs.replaced_by, runs.failures,
+        runs.schedule, runs.schedule_timezone, runs.scheduled_at, runs.started_by,
+        CASE WHEN runs.started_by IS NULL THEN 0 ELSE (
+            SELECT COUNT(*) FROM payloads WHERE payloads.delivery_id = runs.delivery_id
+        ) END AS own_payloads,
+        webhooks.uid AS webhook_uid, webhooks.name AS webhook_name, deliveries.event, deliveries.event_signed,
+        automation_versions.name AS automation_name, automation_versions.prompt, automation_versions.runner,
+        automation_versions.policy
+    FROM runs
+    LEFT JOIN webhooks ON webhooks.no = runs.webhook_no
+    JOIN automation_versions
+        ON automation_versions.automation_id = runs.automation_id
+        AND automation_versions.version = runs.automation_version
+    LEFT JOIN deliveries ON deliveries.id = runs.delivery_id
+"""
+
+
+def run_of(tx: Transaction, key: RunKey, *, factory: FactoryId | None = None) -> Run | None:
+    """The run; None if there is none, or if it belongs to another factory than `factory`."""
+    row = tx.one(RUN_QUERY + "WHERE runs.id = :id", id=key)
+    if row is None or (factory is not None and row["factory_id"] != factory):
+        return None
+    return run_from_row(row)
+
+
+def runs_by_keys(tx: Transaction, keys: Sequence[RunKey]) -> list[Run]:
+    """These runs, oldest first. Keys that no run has are omitted."""
+    if not keys:
+        return []
+    names = {f"run_{number}": key for number, key in enumerate(keys)}
+    rows = tx.all(f"{RUN_QUERY} WHERE runs.id IN ({', '.join(f':{name}' for name in names)}) ORDER BY runs.id", **names)
+    return [run_from_row(row) for row in rows]
+
+
+def newest_by_automation(tx: Transaction, factory: FactoryId) -> dict[AutomationId, Run]:
+    """The newest run of each of the factory's automations that has one."""
+    # A loose index scan: it skips from one webhook to the next, and reads the last entry of each.
+    rows = tx.all(
+        """
+        WITH RECURSIVE pairs (automation_id, webhook_no) AS (
+            SELECT a.id, (SELECT MIN(r.webhook_no) FROM runs r WHERE r.automation_id = a.id)
+            FROM automations a
+            WHERE a.factory_id = :factory AND a.deleted_at IS NULL
+            UNION ALL
+            SELECT p.automation_id, (
+                SELECT MIN(r.webhook_no) FROM runs r
+                WHERE r.automation_id = p.automation_id AND r.webhook_no > p.webhook_no
+            )
+            FROM pairs p
+            WHERE p.webhook_no IS NOT NULL
+        )
+        SELECT p.automation_id, (
+            SELECT r.id FROM runs r
+            WHERE (r.automation_id, r.webhook_no) <= (p.automation_id, p.webhook_no)
+            ORDER BY r.automation_id DESC, r.webhook_no DESC, r.id DESC
+            LIMIT 1
+        ) AS id
+        FROM pairs p
+        WHERE p.webhook_no IS NOT NULL
+        """,
+        factory=factory,
+    )
+    newest: dict[str, bytes] = {}
+    for row in rows:
+        newest[row["automation_id"]] = max(bytes(row["id"]), newest.get(row["automation_id"], b""))
+    return {run.automation_id: run for run in runs_by_keys(tx, [RunKey(key) for key in newest.values()])}
+
+
+def oldest_runs(
+    tx: Transaction,
+    *,
+    factory: FactoryId,
+    webhook: WebhookUid | None = None,
+    after: RunKey | None = None,
+    limit: int = 1000,
+) -> list[Run]:
+    """A page of a factory's runs, or of one webhook's, oldest first. `after` is the last run of the previous page."""
+    rows = tx.all(
+        RUN_QUERY
+        + f"""
+        WHERE runs.factory_id = :factory AND runs.id > :after
+            {"AND webhooks.uid = :webhook" if webhook is not None else ""}
+        ORDER BY runs.id
+        LIMIT :limit
+        """,
+        factory=factory,
+        after=after or b"",
+        limit=limit,
+        **({"webhook": webhook} if webhook is not None else {}),
+    )
+    return [run_from_row(row) for row in rows]
+
+
+def counts_by_delivery(
+    tx: Transaction, deliveries: Collection[DeliveryKey], *, factory: FactoryId
+) -> dict[DeliveryKey, int]:
+    """The number of runs of each delivery, including replays. Deliveries without runs are omitted."""
+    if not deliveries:
+        return {}
+    keys = {f"delivery_{number}": key for number, key in enumerate(deliveries)}
+    rows = tx.all(
+        f"""
+        SELECT delivery_id, COUNT(*) AS runs
+        FROM runs
+        WHERE delivery_id IN ({", ".join(f":{name}" for name in keys)}) AND factory_id = :factory
+        GROUP BY delivery_id
+        """,
+        factory=factory,
+        **keys,
+    )
+    return {DeliveryKey(bytes(row["delivery_id"])): row["runs"] for row in rows}
+
+
+def payload_of(tx: Transaction, run: Run) -> bytes | None:
+    """The run's payload, byte for byte; None if it has none, or if retention has pruned it."""
+    # A run without a delivery has its own id in place of the delivery's.
+    row = tx.one("SELECT body FROM payloads WHERE delivery_id = :delivery", delivery=run.delivery_id or run.id)
+    return None if row is None else bytes(row["body"])
+
+
+def _started_by(row: Row) -> StartedBy:
+    if row["schedule"] is not None:
+        return BySchedule(name=row["schedule"], scheduled_at=row["scheduled_at"], timezone=row["schedule_timezone"])
+    if row["started_by"] is not None:
+        return ByPerson(name=row["started_by"], has_payload=row["own_payloads"] > 0)
+    return ByDelivery(
+        delivery_id=DeliveryKey(bytes(row["delivery_id"])),
+        webhook_uid=WebhookUid(row["webhook_uid"]),
+        webhook_name=row["webhook_name"],
+        event=EventType(row["event"], bool(row["event_signed"])) if row["event"] is not None else None,
+    )
+
+
+def run_from_row(row: Row) -> Run:
+    return Run(
+        id=RunKey(bytes(row["id"])),
+        started_by=_started_by(row),
+        factory_id=FactoryId(row["factory_id"]),
+        automation_id=AutomationId(row["automation_id"]),
+        automation_name=row["automation_name"],
+        automation_version=row["automation_version"],
+        prompt=row["prompt"],
+        runner=row["runner"],
+        state=RunState(row["state"]),
+        attempt=row["attempt"],
+        created_at=row["created_at"],
+        claimed_at=row["claimed_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        cancel_requested_at=row["cancel_requested_at"],
+        exit_status=row["exit_status"],
+        output_tail=row["output_tail"],
+        reason=row["reason"],
+        replay=row["replay"],
+        failures=row["failures"],
+        policy=stored_policy(row["policy"]),
+        policy_key=bytes(row["policy_key"]) if row["policy_key"] is not None else None,
+        hold=Hold(row["hold"]) if row["hold"] is not None else None,
+        due_at=row["due_at"],
+        replaced_by=RunKey(bytes(row["replaced_by"])) if row["replaced_by"] is not None else None,
+    )
+
+
+def failed_attempts(tx: Transaction, key: RunKey) -> list[FailedAttempt]:
+    """The attempts of a run that failed and were followed by another one, oldest first."""
+    rows = tx.all("SELECT * FROM failed_attempts WHERE run_id = :run ORDER BY attempt", run=key)
+    return [
+        FailedAttempt(
+            attempt=row["attempt"],
+            started_at=row["started_at"],
+            finished_at=row["finished_at"],
+            exit_status=row["exit_status"],
+            output_tail=row["output_tail"],
+            reason=row["reason"],
+        )
+        for row in rows
+    ]

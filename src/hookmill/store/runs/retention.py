@@ -1,0 +1,68 @@
+"""Prunes runs without a delivery. Retention of the log prunes the other runs with their deliveries."""
+
+from typing import Final
+
+from hookmill.domain.ids import AutomationId, time_ordered_key
+from hookmill.domain.limits import LOG_DAYS_KEPT, LOG_ROWS_KEPT
+from hookmill.store import dialect
+from hookmill.store.database import Transaction
+from hookmill.store.runs.parts import WITHOUT_DELIVERY
+
+DAY_US: Final = 86_400_000_000
+
+
+def automations_with_old_runs(tx: Transaction, now: int) -> list[AutomationId]:
+    """The automations with runs without a delivery that are older than `LOG_DAYS_KEPT`. `now` is in µs since 1970."""
+    rows = tx.all(
+        f"""
+        SELECT a.id
+        FROM automations a
+        WHERE EXISTS (
+            SELECT 1 FROM runs r
+            WHERE r.automation_id = a.id AND r.webhook_no = {WITHOUT_DELIVERY} AND r.id < :cutoff
+        )
+        ORDER BY a.id
+        """,
+        cutoff=_cutoff(now),
+    )
+    return [AutomationId(row["id"]) for row in rows]
+
+
+def prune_without_delivery(tx: Transaction, automation: AutomationId, now: int, at_most: int) -> int:
+    """Remove up to `at_most` of the automation's runs without a delivery, and return how many were removed.
+
+    It keeps those younger than `LOG_DAYS_KEPT`, the newest `LOG_ROWS_KEPT`, and unfinished ones. Retention of the log
+    prunes the other runs with their deliveries.
+    """
+    dialect.force_custom_query_plans(tx)
+    rows = tx.all(
+        f"""
+        SELECT id
+        FROM runs
+        WHERE automation_id = :automation AND webhook_no = {WITHOUT_DELIVERY} AND id < :cutoff
+          AND id < COALESCE((
+              SELECT newer.id
+              FROM runs newer
+              WHERE newer.automation_id = :automation AND newer.webhook_no = {WITHOUT_DELIVERY}
+              ORDER BY newer.id DESC
+              LIMIT 1 OFFSET {LOG_ROWS_KEPT - 1}
+          ), :none)
+          AND finished_at IS NOT NULL
+        ORDER BY id
+        LIMIT :at_most
+        """,
+        automation=automation,
+        cutoff=_cutoff(now),
+        none=b"",
+        at_most=at_most,
+    )
+    for row in rows:
+        tx.run("DELETE FROM payloads WHERE delivery_id = :id", id=row["id"])
+        tx.run("DELETE FROM failed_attempts WHERE run_id = :id", id=row["id"])
+        tx.run("DELETE FROM runs WHERE id = :id", id=row["id"])
+    return len(rows)
+
+
+def _cutoff(now: int) -> bytes:
+    """The first key of a run that is younger than `LOG_DAYS_KEPT`."""
+    return time_ordered_key(max(now - LOG_DAYS_KEPT * DAY_US, 0), bytes(8))
