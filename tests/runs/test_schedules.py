@@ -8,64 +8,19 @@ from typing import Any
 
 import pytest
 
-from hookmill.domain.automation import Automation, schedule_trigger
-from hookmill.domain.ids import AutomationId, FactoryId, run_id
+from hookmill.domain.ids import run_id
 from hookmill.domain.moment import iso
 from hookmill.domain.run import Run, RunState
 from hookmill.runs import dispatcher as dispatcher_module
 from hookmill.runs.dispatcher import Dispatcher, DispatcherSettings
 from hookmill.runs.runners import CommandRunner, PackageRunner
-from hookmill.store import automations
-from hookmill.store.runs import reading
 from tests.runs.backlog import Backlog, Worker
+from tests.runs.schedules import DAY, HOUR, MINUTE, all_runs, let_time_pass, scheduled
 from tests.runs.worker import microseconds
 from tests.support.counts import count
 from tests.support.waiting import until
 
-MINUTE = 60_000_000
-HOUR = 60 * MINUTE
-DAY = 24 * HOUR
-FACTORY = FactoryId("fac_one")
-ROUNDS = count(20, usually=4)
-
-
-def scheduled(backlog: Backlog, *, cron: str = "@every 1h", number: int = 0, runner: str = "package") -> AutomationId:
-    """A new automation with this schedule."""
-    backlog.webhook(FACTORY)
-    now = microseconds()
-    automation = Automation(
-        id=AutomationId(f"aut_{number}"),
-        factory_id=FACTORY,
-        name=f"Report {number}",
-        enabled=True,
-        version=1,
-        prompt="Report.",
-        runner=runner,
-        triggers=(),
-        schedules=(schedule_trigger({"name": "often", "cron": cron}),),
-        created_at=now,
-        updated_at=now,
-    )
-    with backlog.database.write() as tx:
-        automations.add(tx, automation)
-    return automation.id
-
-
-def let_time_pass(backlog: Backlog, duration: int) -> None:
-    """Move the stored schedules into the past, as if so much time had passed since."""
-    with backlog.database.write() as tx:
-        tx.run(
-            """
-            UPDATE schedules
-            SET anchor = anchor - :duration, last_at = last_at - :duration, next_at = next_at - :duration
-            """,
-            duration=duration,
-        )
-
-
-def all_runs(backlog: Backlog) -> Sequence[Run]:
-    with backlog.database.read() as tx:
-        return reading.oldest_runs(tx, factory=FACTORY)
+ROUNDS = count(100, usually=3)
 
 
 def wait_for_runs(backlog: Backlog, number: int) -> Sequence[Run]:

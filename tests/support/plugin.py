@@ -117,12 +117,17 @@ def pytest_xdist_auto_num_workers() -> int:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give each file to one process, so that what its tests share is set up once. All files that use the providers'
-    SDKs go to one process too: the SDKs take longer to load than their tests take."""
+    SDKs go to one process too: the SDKs take longer to load than their tests take. With full counts, each part of the
+    strange values takes minutes, so the parts go to different processes."""
     from xdist.scheduler import LoadFileScheduling
 
     class SharedSetUpScheduling(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return "oracles" if nodeid.startswith("tests/oracles/") else nodeid.partition("::")[0]
+            if nodeid.startswith("tests/oracles/"):
+                return "oracles"
+            if counts.are_full() and nodeid.startswith("tests/inputs/"):
+                return nodeid
+            return nodeid.partition("::")[0]
 
     return SharedSetUpScheduling(config, log)
 

@@ -1,0 +1,55 @@
+"""Automations with schedules, and time that passes for them."""
+
+from collections.abc import Sequence
+
+from hookmill.domain.automation import Automation, schedule_trigger
+from hookmill.domain.ids import AutomationId, FactoryId
+from hookmill.domain.run import Run
+from hookmill.store import automations
+from hookmill.store.runs import reading
+from tests.runs.backlog import Backlog
+from tests.runs.worker import microseconds
+
+MINUTE = 60_000_000
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+FACTORY = FactoryId("fac_one")
+
+
+def scheduled(backlog: Backlog, *, cron: str = "@every 1h", number: int = 0, runner: str = "package") -> AutomationId:
+    """A new automation with this schedule."""
+    backlog.webhook(FACTORY)
+    now = microseconds()
+    automation = Automation(
+        id=AutomationId(f"aut_{number}"),
+        factory_id=FACTORY,
+        name=f"Report {number}",
+        enabled=True,
+        version=1,
+        prompt="Report.",
+        runner=runner,
+        triggers=(),
+        schedules=(schedule_trigger({"name": "often", "cron": cron}),),
+        created_at=now,
+        updated_at=now,
+    )
+    with backlog.database.write() as tx:
+        automations.add(tx, automation)
+    return automation.id
+
+
+def let_time_pass(backlog: Backlog, duration: int) -> None:
+    """Move the stored schedules into the past, as if so much time had passed since."""
+    with backlog.database.write() as tx:
+        tx.run(
+            """
+            UPDATE schedules
+            SET anchor = anchor - :duration, last_at = last_at - :duration, next_at = next_at - :duration
+            """,
+            duration=duration,
+        )
+
+
+def all_runs(backlog: Backlog) -> Sequence[Run]:
+    with backlog.database.read() as tx:
+        return reading.oldest_runs(tx, factory=FACTORY)
