@@ -87,9 +87,9 @@ def advance_retention_time(database: Database, now: int, elapsed: int) -> int:
     of the service, retention catches up in a 24th of the pause.
     """
     with database.write() as tx:
-        last = metadata.retention_time(tx)
+        last = metadata.retention_clock(tx)
         effective_now = now if last is None else min(now, last + CATCH_UP_FACTOR * elapsed + HOUR_US)
-        metadata.set_retention_time(tx, effective_now)
+        metadata.set_retention_clock(tx, effective_now)
     return effective_now
 
 

@@ -46,7 +46,7 @@ def _is_set_up(database: Database) -> bool:
         if not is_sqlite_file(path):
             return True
     with database.read() as tx:
-        return metadata.is_set_up(tx)
+        return metadata.table_exists(tx)
 
 
 def _traces(settings: Settings, database: Database) -> list[Path]:

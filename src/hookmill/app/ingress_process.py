@@ -180,7 +180,7 @@ class IngressService:
         if not self._group_commit.is_ready:
             return False
         try:
-            return dialect.takes_writes(self._store.database)
+            return dialect.accepts_writes(self._store.database)
         except StoreUnavailable:
             return False
 

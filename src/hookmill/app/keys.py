@@ -62,7 +62,7 @@ def load_checked_ring(settings: Settings, database: Database) -> KeyRing | None:
     if database.path is not None and not is_sqlite_file(database.path):
         return None
     with database.read() as tx:
-        in_use = binding.keys_in_use(tx) if metadata.is_set_up(tx) else None
+        in_use = binding.keys_in_use(tx) if metadata.table_exists(tx) else None
     if in_use is None:
         return None
     ring = key_ring(settings)

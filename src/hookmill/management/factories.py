@@ -75,5 +75,5 @@ class Factories:
             if factory is None or factory.defined_by_files:
                 change.skip_audit()
                 return
-            factories.define_by_files(change.tx, may.factory.id)
+            factories.set_defined_by_files(change.tx, may.factory.id)
             change.record("define_by_files", "factory", may.factory.id, may.factory.name)

@@ -126,7 +126,7 @@ class Installation:
     def locking_all_teams(self) -> Iterator[Transaction]:
         """A transaction for the first start and sign-in links, when there may be no team yet."""
         with self._database.write() as tx:
-            factories.lock_all_teams(tx)
+            factories.lock_creation_of_first_team(tx)
             yield tx
 
     @contextmanager

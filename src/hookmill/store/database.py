@@ -48,10 +48,11 @@ class Transaction:
         return self._execute(sql, values).mappings().first()
 
     def all(self, sql: str, **values: Any) -> Sequence[Row]:
+        """All rows of the result."""
         return self._execute(sql, values).mappings().all()
 
     def run(self, sql: str, **values: Any) -> int:
-        """The number of rows that the statement inserted, updated or deleted."""
+        """Execute the statement. Returns the number of rows that it inserted, updated or deleted."""
         return self._execute(sql, values).rowcount
 
     def _execute(self, sql: str, values: dict[str, Any]) -> CursorResult[Any]:
@@ -152,7 +153,7 @@ class Database:
             driver.execute("CREATE TABLE preallocated_wal (filler BLOB)")
             driver.execute("INSERT INTO preallocated_wal VALUES (zeroblob(?))", (sqlite_engine.PREALLOCATED_WAL_BYTES,))
             driver.execute("ROLLBACK")
-            driver.execute(sqlite_engine.WRITER_CACHE)
+            driver.execute(sqlite_engine.SET_WRITER_CACHE_SIZE)
 
     def connection_for_commit_watch(self) -> sqlite3.Connection:
         """A SQLite connection outside the pool, for `CommitWatch`, which closes it.
@@ -180,8 +181,10 @@ class Database:
             connection.close()
 
     def discard_connections(self) -> None:
-        """Close idle connections, so that later transactions open new ones. A broken connection's cache may be
-        stale."""
+        """Close idle connections, so that later transactions open new ones.
+
+        Call it after an error: the page cache of a broken connection may be stale.
+        """
         self._write_engine.dispose()
         self._read_engine.dispose()
 
@@ -230,15 +233,17 @@ class _FairLock:
             if not self._is_held:
                 self._is_held = True
                 return
+            # This lock is acquired twice. The second time, the thread waits until `__exit__` of another thread releases
+            # the lock.
             turn = threading.Lock()
             turn.acquire()
             self._waiting.append(turn)
-        # Waits until `__exit__` of another thread releases it.
         turn.acquire()
 
     def __exit__(self, *_: object) -> None:
         with self._state_lock:
             if self._waiting:
+                # `_is_held` stays True: the lock passes to the next thread.
                 self._waiting.popleft().release()
             else:
                 self._is_held = False
@@ -250,10 +255,10 @@ def _raising_unavailable() -> Iterator[None]:
     try:
         yield
     except (OperationalError, InterfaceError, PoolTimeout) as error:
-        raise StoreUnavailable(_message(error)) from error
+        raise StoreUnavailable(_driver_message(error)) from error
     except DBAPIError as error:
         if error.connection_invalidated or type(error.orig).__name__ in _TEMPORARY_ERRORS | _UNUSABLE_DATABASE_ERRORS:
-            raise StoreUnavailable(_message(error)) from error
+            raise StoreUnavailable(_driver_message(error)) from error
         raise
 
 
@@ -264,12 +269,13 @@ _TEMPORARY_ERRORS: Final = {
     "AdminShutdown",
     "ReadOnlySqlTransaction",
 }
+"""Class names of the drivers' errors after which a later transaction can succeed."""
 
 _UNUSABLE_DATABASE_ERRORS: Final = {"DatabaseError", "UndefinedTable", "UndefinedColumn", "InsufficientPrivilege"}
-"""Errors of a damaged or foreign file, of another version's schema, and of missing privileges."""
+"""Class names of errors for a damaged or foreign file, for another version's schema, and for missing privileges."""
 
 
-def _message(error: SQLAlchemyError) -> str:
+def _driver_message(error: SQLAlchemyError) -> str:
     """The driver's message. It excludes the statement and its parameters, which may contain a body."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     message = str(cause).strip().split("\n")[0][:200]

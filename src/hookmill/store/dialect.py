@@ -21,8 +21,8 @@ def has_row_locks(tx: Transaction) -> bool:
 
 
 def lock_clause(tx: Transaction, strength: LockStrength, *, of: str = "", skip_locked: bool = False) -> str:
-    """The locking clause of a SELECT. Its rows stay locked until the transaction ends. `of` is the table to lock in a
-    join."""
+    """The locking clause of a SELECT. The selected rows stay locked until the transaction ends. In a join, `of` is the
+    table to lock."""
     if tx.on_sqlite:
         return ""
     return f"{strength}{f' OF {of}' if of else ''}{' SKIP LOCKED' if skip_locked else ''}"
@@ -41,7 +41,7 @@ def lock(tx: Transaction, number: int) -> None:
 
 
 def try_lock(tx: Transaction, number: int) -> bool:
-    """Take an advisory lock until the transaction ends. Returns False if another transaction has the lock."""
+    """Acquire an advisory lock until the transaction ends. Returns False if another transaction has the lock."""
     if tx.on_sqlite:
         return True
     row = tx.one("SELECT pg_try_advisory_xact_lock(:number) AS is_ours", number=number)
@@ -56,7 +56,7 @@ def force_custom_query_plans(tx: Transaction) -> None:
 
 
 def allow_long_statements(tx: Transaction, seconds: int) -> None:
-    """Set the timeouts of this transaction's statements and lock waits."""
+    """Let statements and lock waits of this transaction take up to `seconds`. SQLite doesn't limit statements."""
     if not tx.on_sqlite:
         tx.set_timeouts(seconds)
 
@@ -78,7 +78,7 @@ def has_table(tx: Transaction, name: str) -> bool:
     return row is not None and bool(row["has_table"])
 
 
-def takes_writes(database: Database) -> bool:
+def accepts_writes(database: Database) -> bool:
     """Whether the database accepts writes, as far as a query can determine it. A PostgreSQL server that is a standby
     or read-only does not. Raises `StoreUnavailable`."""
     if database.on_sqlite:
@@ -95,20 +95,19 @@ def takes_writes(database: Database) -> bool:
     return False
 
 
-def index_range(tx: Transaction, prefix: dict[str, str], last: str, before: str) -> tuple[str, str]:
+def index_range(tx: Transaction, prefix: dict[str, str], last_column: str, before: str) -> tuple[str, str]:
     """The WHERE condition and the ORDER BY of an index scan, in descending order.
 
-    `prefix` has the values of the index's leading columns. `last` is its last column, whose values are below `before`.
-    All values are SQL. If PostgreSQL compared column by column, it might scan the primary key instead. Comparing rows
-    makes it scan this index.
+    `prefix` has the values of the index's leading columns, by column. The scan returns the rows whose value of
+    `last_column` is below `before`. All values are SQL text. If PostgreSQL compared column by column, it might scan the
+    primary key instead. Comparing whole rows makes it scan this index.
     """
     if tx.on_sqlite:
-        return " AND ".join([*(f"{column} = {value}" for column, value in prefix.items()), f"{last} < {before}"]), (
-            f"{last} DESC"
-        )
-    columns = ", ".join([*prefix, last])
+        conditions = [*(f"{column} = {value}" for column, value in prefix.items()), f"{last_column} < {before}"]
+        return " AND ".join(conditions), f"{last_column} DESC"
+    columns = ", ".join([*prefix, last_column])
     values = ", ".join(prefix.values())
     return (
         f"({columns}) > ({values}, ''::bytea) AND ({columns}) < ({values}, {before})",
-        ", ".join(f"{column} DESC" for column in (*prefix, last)),
+        ", ".join(f"{column} DESC" for column in (*prefix, last_column)),
     )

@@ -1,4 +1,4 @@
-"""Removes directories of commands, whatever the commands did to their content, depth and modes."""
+"""Removes the directories in which commands ran, whatever content, depth and modes the commands gave them."""
 
 import os
 import secrets
@@ -37,50 +37,52 @@ def remove_directory(path: Path) -> None:
         path.unlink()
         return
     _make_writable(path)
-    top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    top_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        _remove_content(top)
+        _remove_content(top_fd)
     finally:
-        os.close(top)
+        os.close(top_fd)
     path.rmdir()
 
 
-def _remove_content(top: int) -> None:
-    """Remove the content, one level in each round: the content of each subdirectory moves up to `top`.
+def _remove_content(top_fd: int) -> None:
+    """Remove the content of the open directory, one level in each round.
+
+    In a round, the subdirectories' own subdirectories move up to the open directory.
 
     Each directory is renamed before its content is removed. A mount point can't be renamed, so the content of a file
     system that a command mounted in its package is never removed.
     """
-    names = (f".{secrets.token_hex(8)}-{number}" for number in count())
-    for name in _remove_files(top):
-        os.rename(name, next(names), src_dir_fd=top, dst_dir_fd=top)
-    while directories := _remove_files(top):
-        for name in directories:
-            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
+    new_names = (f".{secrets.token_hex(8)}-{number}" for number in count())
+    for name in _remove_files(top_fd):
+        os.rename(name, next(new_names), src_dir_fd=top_fd, dst_dir_fd=top_fd)
+    while subdirectories := _remove_files(top_fd):
+        for name in subdirectories:
+            subdirectory_fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top_fd)
             try:
-                for inner in _remove_files(below):
-                    os.rename(inner, next(names), src_dir_fd=below, dst_dir_fd=top)
+                for inner in _remove_files(subdirectory_fd):
+                    os.rename(inner, next(new_names), src_dir_fd=subdirectory_fd, dst_dir_fd=top_fd)
             finally:
-                os.close(below)
-            os.rmdir(name, dir_fd=top)
+                os.close(subdirectory_fd)
+            os.rmdir(name, dir_fd=top_fd)
 
 
-def _remove_files(directory: int) -> list[str]:
-    """Remove the files in the directory. Returns the names of its subdirectories, after making them writable."""
-    directories = []
-    with os.scandir(directory) as scan:
+def _remove_files(directory_fd: int) -> list[str]:
+    """Remove the files in the directory. Makes its subdirectories writable, and returns their names."""
+    subdirectories = []
+    with os.scandir(directory_fd) as scan:
         entries = list(scan)
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
-            _make_writable(entry.name, directory)
-            directories.append(entry.name)
+            _make_writable(entry.name, directory_fd)
+            subdirectories.append(entry.name)
         else:
-            os.unlink(entry.name, dir_fd=directory)
-    return directories
+            os.unlink(entry.name, dir_fd=directory_fd)
+    return subdirectories
 
 
-def _make_writable(name: Path | str, directory: int | None = None) -> None:
+def _make_writable(path: Path | str, parent_fd: int | None = None) -> None:
     """Make a directory writable, because commands may leave read-only ones, such as Go's module cache."""
     # Root needs no permission, and must not change modes: another account could replace the directory by a link.
     if os.geteuid() != 0:
-        os.chmod(name, 0o700, dir_fd=directory)
+        os.chmod(path, 0o700, dir_fd=parent_fd)

@@ -8,7 +8,7 @@ from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
 
 _SET_UP_LOCK: Final = 0x66616374
-"""PostgreSQL's advisory lock for the first start: "fact"."""
+"""The number of PostgreSQL's advisory lock for the first start: "fact" in ASCII."""
 
 _COLUMNS: Final = "id, team_id, name, defined_by_files, max_running"
 
@@ -47,7 +47,7 @@ def all_factories(tx: Transaction) -> list[Factory]:
     return [_factory(row) for row in tx.all(f"SELECT {_COLUMNS} FROM factories ORDER BY name")]
 
 
-def define_by_files(tx: Transaction, factory: FactoryId) -> None:
+def set_defined_by_files(tx: Transaction, factory: FactoryId) -> None:
     tx.run("UPDATE factories SET defined_by_files = :yes WHERE id = :id", id=factory, yes=True)
 
 
@@ -55,7 +55,7 @@ def set_max_running(tx: Transaction, factory: FactoryId, max_running: int | None
     tx.run("UPDATE factories SET max_running = :max_running WHERE id = :id", id=factory, max_running=max_running)
 
 
-def lock_all_teams(tx: Transaction) -> None:
+def lock_creation_of_first_team(tx: Transaction) -> None:
     """Prevent other transactions from creating the first team until this one ends: there is no row to lock yet."""
     dialect.lock(tx, _SET_UP_LOCK)
 

@@ -1,19 +1,19 @@
-"""Metadata of the database itself, by name. Each start reads the table before migrations run, so it keeps its
-old name, `facts`."""
+"""Metadata of the database itself, by name. Its table keeps its old name, `facts`, because each start reads it before
+migrations run."""
 
 from hookmill.store import dialect
 from hookmill.store.database import Transaction
 
-_RETENTION_TIME = "retention time"
+_RETENTION_CLOCK = "retention time"
 
 
-def is_set_up(tx: Transaction) -> bool:
-    """Whether the database has this table. The first start creates it."""
+def table_exists(tx: Transaction) -> bool:
+    """Whether the database has the table `facts`. The first start creates it."""
     return dialect.has_table(tx, "facts")
 
 
 def value(tx: Transaction, name: str, *, locked: bool = False) -> str | None:
-    """The value; None if it is not set. `locked` prevents other transactions from changing it before this one ends."""
+    """The value; None if it is not set. If `locked`, no other transaction can change it before this one ends."""
     lock = dialect.lock_clause(tx, "FOR SHARE") if locked else ""
     row = tx.one(f"SELECT value FROM facts WHERE name = :name {lock}", name=name)
     return bytes(row["value"]).decode() if row is not None else None
@@ -50,11 +50,11 @@ def remove_value(tx: Transaction, name: str) -> None:
     tx.run("DELETE FROM facts WHERE name = :name", name=name)
 
 
-def retention_time(tx: Transaction) -> int | None:
-    """The time up to which retention has pruned, in µs since 1970; None before its first run."""
-    time_us = value(tx, _RETENTION_TIME)
+def retention_clock(tx: Transaction) -> int | None:
+    """The time that retention's last pass used instead of the clock's, in µs since 1970; None before the first pass."""
+    time_us = value(tx, _RETENTION_CLOCK)
     return int(time_us) if time_us is not None else None
 
 
-def set_retention_time(tx: Transaction, time_us: int) -> None:
-    set_value(tx, _RETENTION_TIME, str(time_us))
+def set_retention_clock(tx: Transaction, time_us: int) -> None:
+    set_value(tx, _RETENTION_CLOCK, str(time_us))

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 WAIT_SECONDS: Final = 600
-_STEPS: Final = Path(__file__).parent / "migrations"
-_LOCK: Final = 0x686F6F6B
-"""PostgreSQL's advisory lock for migrations: "hook"."""
+_MIGRATIONS_DIRECTORY: Final = Path(__file__).parent / "migrations"
+_MIGRATION_LOCK: Final = 0x686F6F6B
+"""The number of PostgreSQL's advisory lock for migrations: "hook" in ASCII."""
 
 
 def migrate(database: Database, *, to: str = "head", performs_runs: bool = False) -> bool:
@@ -32,7 +32,7 @@ def migrate(database: Database, *, to: str = "head", performs_runs: bool = False
     that performs runs.
     """
     if database.path is not None:
-        _refuse_other_files(database.path)
+        _refuse_foreign_file(database.path)
         # SQLite creates the WAL files, which contain the same data, with the mode of the database file.
         with suppress(OSError):
             database.path.touch(mode=0o600)
@@ -40,8 +40,8 @@ def migrate(database: Database, *, to: str = "head", performs_runs: bool = False
         connection = tx.connection
         # Another process's migration may take longer than the default timeouts.
         dialect.allow_long_statements(tx, WAIT_SECONDS)
-        dialect.lock(tx, _LOCK)
-        current = _revision_of(connection)
+        dialect.lock(tx, _MIGRATION_LOCK)
+        current = _stored_revision(connection)
         if current is not None and current not in revisions():
             raise Conflict(
                 f"The database has schema {current}, which a newer version of Hookmill has written. "
@@ -60,8 +60,8 @@ def migrate(database: Database, *, to: str = "head", performs_runs: bool = False
 
 @contextmanager
 def _excluding_other_versions(tx: Transaction, database: Database) -> Iterator[None]:
-    """Keep services of other versions away during the migration: they would write rows that this version misreads, and
-    ignore columns that they don't know."""
+    """Raises `Conflict` while processes of other versions use the database. On SQLite, none can start before the block
+    ends. They would write rows that this version misreads, and ignore columns that they don't know."""
     if database.path is not None:
         # `serve` holds this lock while it runs.
         with open_lock_file(database.path.parent / "serve.lock") as lock:
@@ -92,7 +92,7 @@ def _excluding_other_versions(tx: Transaction, database: Database) -> Iterator[N
     yield
 
 
-def _revision_of(connection: Connection) -> str | None:
+def _stored_revision(connection: Connection) -> str | None:
     # Without Alembic, because importing it takes longer than most starts.
     if not inspect(connection).has_table("alembic_version"):
         return None
@@ -103,19 +103,19 @@ def _revision_of(connection: Connection) -> str | None:
 def _upgrade(connection: Connection, to: str) -> None:
     from alembic import command
 
-    command.upgrade(_config(connection), to)
+    command.upgrade(_alembic_config(connection), to)
 
 
-def _config(connection: Connection) -> "Config":
+def _alembic_config(connection: Connection) -> "Config":
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(_STEPS))
+    config.set_main_option("script_location", str(_MIGRATIONS_DIRECTORY))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     return config
 
 
-def _refuse_other_files(path: Path) -> None:
+def _refuse_foreign_file(path: Path) -> None:
     if path.exists() and path.stat().st_size and not is_sqlite_file(path):
         raise Invalid(f"{path} is not a SQLite database. Move it, or set HOOKMILL_DATA_DIR to another directory.")

@@ -33,6 +33,7 @@ class PostgresConnection(psycopg.Connection[Any]):
             return super().wait(gen, interval, self.response_seconds)
         except psycopg.OperationalError as error:
             if time.monotonic() - start < self.response_seconds:
+                # The error is not the timeout.
                 raise
             self.close()
             raise psycopg.OperationalError(f"the server has not responded for {self.response_seconds:g} s") from error
@@ -109,15 +110,18 @@ def _suitable_connection(arguments: Sequence[Any], options: dict[str, Any]) -> P
     except psycopg.ProgrammingError as error:
         raise Invalid(f"HOOKMILL_DATABASE_URL can't be used: {str(error).strip()}.") from None
     try:
-        _refuse_unsuitable(connection)
+        _refuse_unsuitable_server(connection)
     except Invalid:
         connection.close()
         raise
     return connection
 
 
-def _refuse_unsuitable(connection: PostgresConnection) -> None:
-    """Raises `Invalid` for an old version or another encoding. The server reports both without a query."""
+def _refuse_unsuitable_server(connection: PostgresConnection) -> None:
+    """Raises `Invalid` if the server is too old, or if the database's encoding is not UTF8.
+
+    The server reports its version and the encoding when it accepts a connection, so this needs no query.
+    """
     info = connection.info
     if info.server_version < OLDEST_VERSION * 10_000:
         raise Invalid(

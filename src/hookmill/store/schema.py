@@ -137,7 +137,7 @@ automations: Final = Table(
     Column("pause_after_failures", Integer),
     Column("failures_in_row", Integer, nullable=False, server_default="0"),
     Column("pause_reason", Text),
-    # Workers look for both every few seconds or more often, and few automations have them.
+    # Workers search both of these columns every few seconds or more often, and few automations have a value in them.
     Index(
         "ix_automations_max_running",
         "max_running",
@@ -194,12 +194,12 @@ schedules: Final = Table(
     Column("catch_up", Text, nullable=False),
     # When the schedule was stored. Its intervals count from here.
     _time("anchor", nullable=False),
-    # The last time that was considered: it has started a run, or needs none.
+    # The latest scheduled time that a worker has considered: it has started a run, or needs none.
     _time("last_at", nullable=False),
     # NULL while the automation is disabled.
     _time("next_at"),
     Index("ix_schedules_next_at", "next_at"),
-    # For schedules that have followed a wrong clock.
+    # For the search for schedules whose `last_at` is in the future, because the clock was wrong.
     Index(
         "ix_schedules_last_at",
         "last_at",
@@ -227,7 +227,7 @@ deliveries: Final = Table(
     Column("client", Text),
     Column("event", Text),
     Column("event_signed", Boolean),
-    # For the log's order and the rate limits' sliding windows. Both are counted without reading the table.
+    # For the log's order and the rate limits' sliding windows. Counting rows needs only the index.
     Index("ix_deliveries_log", "webhook_no", "received_at", "rate_limit"),
     # For rare labels in a long log. Accepted deliveries don't have entries in these indexes.
     Index(
@@ -335,7 +335,7 @@ runs: Final = Table(
         sqlite_where=text("finished_at IS NULL AND claimed_at IS NULL AND hold IS NULL"),
         postgresql_where=text("finished_at IS NULL AND claimed_at IS NULL AND hold IS NULL"),
     ),
-    # Runs that their policy holds: by factory for the pages, by time for decisions, and by key.
+    # Three indexes for runs that a policy holds: by factory for the pages, by time for decisions, and by policy key.
     Index(
         "ix_runs_held",
         "factory_id",
@@ -374,7 +374,7 @@ runs: Final = Table(
         sqlite_where=text("state NOT IN ('queued', 'running', 'succeeded')"),
         postgresql_where=text("state NOT IN ('queued', 'running', 'succeeded')"),
     ),
-    # The same two indexes for runs without a delivery, which no webhook assigns to a factory.
+    # The same two indexes for runs without a delivery. They all have the webhook number 0, so the factory replaces it.
     Index(
         "ix_runs_without_delivery",
         "factory_id",
@@ -390,7 +390,7 @@ runs: Final = Table(
         sqlite_where=text("webhook_no = 0 AND state NOT IN ('queued', 'running', 'succeeded')"),
         postgresql_where=text("webhook_no = 0 AND state NOT IN ('queued', 'running', 'succeeded')"),
     ),
-    # And for the runs of one automation, which are also read by webhook.
+    # The same two indexes for the runs of one automation, which are read one webhook at a time.
     Index("ix_runs_automation_id", "automation_id", "webhook_no", "id"),
     Index(
         "ix_runs_automation_not_succeeded",
@@ -477,7 +477,7 @@ members: Final = Table(
     _time("created_at", nullable=False),
     _time("removed_at"),
     Column("password_hash", Text),
-    # Somebody who was removed may be added again.
+    # A removed member can be added again, as a new row with the same address.
     Index(
         "uq_members_email",
         "team_id",

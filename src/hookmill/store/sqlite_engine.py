@@ -1,4 +1,4 @@
-"""Opens connections to SQLite, and begins their transactions. One connection writes, and only it checkpoints."""
+"""Opens connections to SQLite, and begins their transactions. Each process has one connection that writes."""
 
 import sqlite3
 from typing import Final
@@ -14,7 +14,8 @@ the p99 latency."""
 PREALLOCATED_WAL_BYTES: Final = 16 * 1024 * 1024
 """The WAL's size before the first delivery. Syncing a file that has grown also waits for the file system's journal, and
 takes several times as long as syncing a file that was only overwritten."""
-WRITER_CACHE: Final = "PRAGMA cache_size = -65536"
+SET_WRITER_CACHE_SIZE: Final = "PRAGMA cache_size = -65536"
+"""64 MiB."""
 
 
 def sqlite_engine(url: str, *, writes: bool, checkpoints: bool = False, syncs: bool = True) -> Engine:
@@ -32,20 +33,20 @@ def sqlite_engine(url: str, *, writes: bool, checkpoints: bool = False, syncs: b
     )
 
     @event.listens_for(engine, "connect")
-    def _prepare(connection: sqlite3.Connection, _record: object) -> None:
+    def _prepare_connection(connection: sqlite3.Connection, _record: object) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {'FULL' if syncs else 'NORMAL'}")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES if checkpoints else 0}")
         connection.execute("PRAGMA journal_size_limit = 134217728")
-        connection.execute(WRITER_CACHE if writes else "PRAGMA cache_size = -16384")
+        connection.execute(SET_WRITER_CACHE_SIZE if writes else "PRAGMA cache_size = -16384")
         connection.execute("PRAGMA temp_store = MEMORY")
         if not writes:
             connection.execute("PRAGMA query_only = ON")
 
     @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        # IMMEDIATE takes the write lock first. A transaction that reads first could fail at its first write.
+    def _begin_transaction(connection: Connection) -> None:
+        # IMMEDIATE acquires the write lock first. After a plain BEGIN and a read, the first write could fail.
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine

@@ -8,30 +8,30 @@ from hookmill.store.database import Database
 
 
 class CommitWatch:
-    """Detects commits by any process. Use it in one thread. On PostgreSQL, every check reports a commit."""
+    """Detects commits of other connections, in any process. Use it in one thread. On PostgreSQL, each check is True."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._connection: sqlite3.Connection | None = None
-        self._version = -1
+        self._data_version = -1
 
     def has_new_commit(self) -> bool:
-        """Whether anything was committed since the last call. Also True if this can't be determined: then the caller's
-        next query raises the error."""
+        """Whether anything was committed since the last call. Also True if the database can't be read: then the
+        caller's next query raises the error."""
         if not self._database.on_sqlite:
             return True
         try:
             if self._connection is None:
-                self._version = -1
+                self._data_version = -1
                 self._connection = self._database.connection_for_commit_watch()
-            # The version of this connection, which commits nothing itself.
-            (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+            # The value changes with each commit of another connection. This connection commits nothing.
+            (data_version,) = self._connection.execute("PRAGMA data_version").fetchone()
         except (sqlite3.Error, StoreUnavailable):
             self.close()
             return True
-        has_new_commit = version != self._version
-        self._version = version
-        return bool(has_new_commit)
+        is_changed = data_version != self._data_version
+        self._data_version = data_version
+        return bool(is_changed)
 
     def close(self) -> None:
         if self._connection is not None:
