@@ -286,7 +286,7 @@ class Ingress:
     def write_dropped(self) -> None:
         """Send the writer the attempts that were dropped since the last call. They have counters, but no log rows."""
         if self._dropped:
-            self._group_commit.count_dropped([(*key, count) for key, count in self._dropped.items()])
+            self._group_commit.send_dropped_counts([(*key, count) for key, count in self._dropped.items()])
             self._dropped.clear()
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from hookmill.domain.authentication import Authentic
 from hookmill.domain.delivery import Accepted, Duplicate, Label, RateLimited, Rejected
 from hookmill.store.admission.plan import Acceptance, Plan, Rejection
-from hookmill.store.admission.transaction import WINDOW_US, PlanOutcome, Stale, add_dropped
+from hookmill.store.admission.transaction import WINDOW_US, PlanOutcome, Stale, add_dropped_counts
 from tests.store.shelf import Shelf
 
 REJECTED = [Label.REJECTED_AUTH, Label.REJECTED_INVALID_JSON, Label.REJECTED_TOO_LARGE]
@@ -305,7 +305,7 @@ def test_counts_of_dropped_attempts_add_up_by_webhook_minute_and_kind(shelf):
         [],
     ):
         with shelf.database.write() as tx:
-            add_dropped(tx, counts)
+            add_dropped_counts(tx, counts)
 
     kept = {(row["webhook_no"], row["minute"], row["kind"]): row["count"] for row in shelf.rows("dropped_attempts")}
     assert kept == {
@@ -320,7 +320,7 @@ def test_a_count_that_is_handed_over_twice_at_once_is_added_twice(shelf):
     no = shelf.webhook().no
 
     with shelf.database.write() as tx:
-        add_dropped(tx, [(no, 0, "not_found", 2), (no, 0, "not_found", 3)])
+        add_dropped_counts(tx, [(no, 0, "not_found", 2), (no, 0, "not_found", 3)])
 
     assert [row["count"] for row in shelf.rows("dropped_attempts")] == [5]
 

@@ -9,7 +9,7 @@ from hookmill.domain.delivery import Accepted, Duplicate, IdentityKind, Label
 from hookmill.domain.ids import delivery_id
 from hookmill.domain.webhook import Webhook
 from hookmill.store import deliveries
-from hookmill.store.admission.transaction import add_dropped
+from hookmill.store.admission.transaction import add_dropped_counts
 from hookmill.store.deliveries import LogRange
 from tests.store.shelf import Shelf
 
@@ -199,7 +199,7 @@ def test_identities_are_pruned_a_range_at_a_time(shelf, at_most):
 def test_counts_of_dropped_attempts_go_with_the_logs_days(shelf):
     no = shelf.webhook().no
     with shelf.database.write() as tx:
-        add_dropped(tx, [(no, shelf.clock.now + day * 86_400_000_000, "not_found", 1) for day in range(10)])
+        add_dropped_counts(tx, [(no, shelf.clock.now + day * 86_400_000_000, "not_found", 1) for day in range(10)])
     shelf.clock.advance(days=10)
 
     with shelf.database.write() as tx:

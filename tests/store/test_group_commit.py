@@ -191,7 +191,7 @@ def test_closing_writes_down_what_was_counted(shelf):
 
     async def scene():
         async with line_to(shelf) as line:
-            line.group.count_dropped([(no, 0, "not_found", 2)])
+            line.group.send_dropped_counts([(no, 0, "not_found", 2)])
 
     asyncio.run(scene())
 
@@ -205,7 +205,7 @@ def test_counts_that_wait_for_a_busy_writer_add_up(shelf):
     async def scene():
         async with line_to(shelf) as line:
             for _ in range(3):
-                line.group.count_dropped([(webhook.no, 0, "not_found", 2)])
+                line.group.send_dropped_counts([(webhook.no, 0, "not_found", 2)])
             return await line.admit(plan)
 
     assert asyncio.run(scene()) == [Accepted(plan.delivery_key)]

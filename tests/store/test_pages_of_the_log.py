@@ -14,7 +14,7 @@ from hookmill.domain.ids import RunKey, time_of, time_ordered_key
 from hookmill.domain.run import RunState
 from hookmill.store import deliveries
 from hookmill.store.admission.plan import Plan, Rejection
-from hookmill.store.admission.transaction import add_dropped
+from hookmill.store.admission.transaction import add_dropped_counts
 from hookmill.store.deliveries import LogRange
 from hookmill.store.runs import pages, reading
 from tests.store.shelf import Shelf
@@ -115,7 +115,7 @@ def test_dropped_attempts_belong_to_the_page_in_whose_time_their_minute_ends(she
     webhook = shelf.webhook()
     minute = 60_000_000
     with shelf.database.write() as tx:
-        add_dropped(tx, [(webhook.no, number * minute, "rate_limited", number) for number in range(1, 7)])
+        add_dropped_counts(tx, [(webhook.no, number * minute, "rate_limited", number) for number in range(1, 7)])
 
     with shelf.database.read() as tx:
         pages_read = [

@@ -31,14 +31,15 @@ class _WaitingPlan:
     plan: Plan
     outcome: "asyncio.Future[AdmissionOutcome]"
     since: float
+    """When it was sent, in monotonic seconds."""
 
 
 StartWriter = Callable[[socket.socket], None]
-"""Starts a writer with this end of a socket pair. The writer ends when the other end is closed. Raises `OSError`."""
+"""Starts a writer that uses the given end of a socket pair, and ends when the other end is closed. Raises `OSError`."""
 
 
 class GroupCommit(asyncio.Protocol):
-    """Admits plans for one event loop. Call every method in that event loop."""
+    """Admits plans for one event loop, which must call every method."""
 
     def __init__(
         self,
@@ -59,12 +60,13 @@ class GroupCommit(asyncio.Protocol):
         self._unframer = Unframer()
         self._last_number = 0
         self._outgoing: list[NumberedPlan] = []
-        self._dropped: list[DroppedCount] = []
+        self._dropped_counts: list[DroppedCount] = []
         self._waiting: dict[int, _WaitingPlan] = {}
+        """The plans without an outcome, by their numbers, oldest first."""
         self._outstanding_bytes = 0
         self._is_backpressured = False
         self._is_closing = False
-        self._timeout_check = self._loop.call_later(RESTART_SECONDS, self._time_out)
+        self._timeout_check = self._loop.call_later(RESTART_SECONDS, self._time_out_plans)
 
     async def open(self) -> None:
         """Start the writer. Plans that arrive before it is ready wait for it."""
@@ -93,16 +95,16 @@ class GroupCommit(asyncio.Protocol):
         self._outgoing.append(NumberedPlan(self._last_number, now + PLAN_TIMEOUT_SECONDS, plan))
         return outcome
 
-    def count_dropped(self, counts: list[DroppedCount]) -> None:
-        """Send counters to the writer. If the writer ends, they may be lost."""
+    def send_dropped_counts(self, counts: list[DroppedCount]) -> None:
+        """Send counts of dropped attempts to the writer. If the writer ends, they may be lost."""
         if self._transport is not None:
             self._send_soon()
-            self._dropped += counts
+            self._dropped_counts += counts
 
     async def close(self) -> None:
         """Wait for the plans in flight, then let the writer end."""
         self._is_closing = True
-        if in_flight := [waiting.outcome for waiting in self._waiting.values()]:
+        if in_flight := [waiting_plan.outcome for waiting_plan in self._waiting.values()]:
             await asyncio.wait(in_flight, timeout=PLAN_TIMEOUT_SECONDS)
         self._send()
         self._timeout_check.cancel()
@@ -110,13 +112,14 @@ class GroupCommit(asyncio.Protocol):
             self._transport.close()
 
     def pause_writing(self) -> None:
-        """The writer has not read for long. Refuse new plans until it reads again, so that the socket can't fill."""
+        """Called when the writer has not read for long. New plans are refused until it reads again."""
         self._is_backpressured = True
 
     def resume_writing(self) -> None:
         self._is_backpressured = False
 
     def data_received(self, data: bytes) -> None:
+        # The writer's first report means that it is ready.
         self.is_ready = True
         for message in self._unframer.messages(data):
             report = decode_report(message)
@@ -134,9 +137,9 @@ class GroupCommit(asyncio.Protocol):
         self.is_ready = False
         self._unframer = Unframer()
         self._outgoing.clear()
-        lost, self._waiting = self._waiting, {}
-        for waiting in lost.values():
-            self._settle(waiting, _UNAVAILABLE)
+        lost_plans, self._waiting = self._waiting, {}
+        for waiting_plan in lost_plans.values():
+            self._settle(waiting_plan, _UNAVAILABLE)
         if not self._is_closing:
             self._report_failure("writer", "the writing process ended; starting another")
             self._loop.call_later(RESTART_SECONDS, lambda: self._loop.create_task(self._reopen()))
@@ -151,28 +154,31 @@ class GroupCommit(asyncio.Protocol):
             self._loop.call_later(RESTART_SECONDS, lambda: self._loop.create_task(self._reopen()))
 
     def _send_soon(self) -> None:
-        """Schedule `_send`, so that all plans of one turn of the event loop are sent together."""
-        if not self._outgoing and not self._dropped:
+        """Schedule `_send`, so that all plans of one turn of the event loop are sent together.
+
+        Call it before adding to the unsent plans or counts: if there are any, `_send` is already scheduled.
+        """
+        if not self._outgoing and not self._dropped_counts:
             self._loop.call_soon(self._send)
 
     def _send(self) -> None:
-        if self._transport is not None and (self._outgoing or self._dropped):
-            self._transport.write(frame(Work(self._outgoing, self._dropped)))
-        self._outgoing, self._dropped = [], []
+        if self._transport is not None and (self._outgoing or self._dropped_counts):
+            self._transport.write(frame(Work(self._outgoing, self._dropped_counts)))
+        self._outgoing, self._dropped_counts = [], []
 
-    def _settle(self, waiting: _WaitingPlan, outcome: AdmissionOutcome) -> None:
-        self._outstanding_bytes -= memory_bytes(waiting.plan)
-        if not waiting.outcome.done():
-            waiting.outcome.set_result(outcome)
+    def _settle(self, waiting_plan: _WaitingPlan, outcome: AdmissionOutcome) -> None:
+        self._outstanding_bytes -= memory_bytes(waiting_plan.plan)
+        if not waiting_plan.outcome.done():
+            waiting_plan.outcome.set_result(outcome)
 
-    def _time_out(self) -> None:
+    def _time_out_plans(self) -> None:
         """Answer the senders of overdue plans. The writer can't do it while it waits for an unresponsive database."""
         oldest_allowed = time.monotonic() - PLAN_TIMEOUT_SECONDS
-        overdue = deque[int]()
-        for number, waiting in self._waiting.items():
-            if waiting.since > oldest_allowed:
+        overdue_numbers = deque[int]()
+        for number, waiting_plan in self._waiting.items():
+            if waiting_plan.since > oldest_allowed:
                 break
-            overdue.append(number)
-        for number in overdue:
+            overdue_numbers.append(number)
+        for number in overdue_numbers:
             self._settle(self._waiting.pop(number), _UNAVAILABLE)
-        self._timeout_check = self._loop.call_later(RESTART_SECONDS, self._time_out)
+        self._timeout_check = self._loop.call_later(RESTART_SECONDS, self._time_out_plans)

@@ -13,7 +13,8 @@ from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId
 from hookmill.domain.run_policy import Priority
 
 PLAN_OVERHEAD_BYTES: Final = 2_000
-_DELIVERIES: Final = int(RateLimit.DELIVERIES)
+"""The approximate memory of a waiting plan without its body."""
+_DELIVERIES_RATE_LIMIT: Final = int(RateLimit.DELIVERIES)
 
 
 class RunToStart(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -47,14 +48,14 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag
     log_details: LogDetails | None = None
     """Additional columns of the log row; None if all are empty."""
 
-    rate_limit: ClassVar[int] = _DELIVERIES
+    rate_limit: ClassVar[int] = _DELIVERIES_RATE_LIMIT
 
     @property
     def size(self) -> int:
         return len(self.body)
 
     @property
-    def replay_digest(self) -> bytes | None:
+    def signed_content_digest(self) -> bytes | None:
         """The digest of the signed content, by which a replay is detected even if its delivery id was changed.
 
         None if the scheme does not detect replays.
@@ -73,6 +74,7 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=
     rate_limit: int
     """The number of the `RateLimit` that the attempt counts against."""
     per_minute: int
+    """That rate limit in attempts per sliding minute."""
     size: int
     """The size of the body in bytes, or the declared size if the body was not read."""
     log_details: LogDetails | None = None

@@ -10,7 +10,7 @@ from hookmill.store.admission.transaction import AdmissionOutcome
 LENGTH_BYTES: Final = 4
 
 DroppedCount = tuple[int, int, str, int]
-"""A counter of dropped attempts: webhook number, start of the minute in µs since 1970, kind, count."""
+"""A count of dropped attempts: webhook number, start of the minute in µs since 1970, kind, count."""
 
 
 class NumberedPlan(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -22,10 +22,10 @@ class NumberedPlan(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Work(msgspec.Struct, frozen=True, array_like=True):
-    """A message to the writer: plans to admit, and counters to add."""
+    """A message to the writer: plans to admit, and counts of dropped attempts to add to the counters."""
 
     plans: list[NumberedPlan]
-    dropped: list[DroppedCount]
+    dropped_counts: list[DroppedCount]
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -65,12 +65,12 @@ class Unframer:
     def messages(self, piece: bytes) -> list[bytes]:
         """Add received bytes, and return the messages that are now complete."""
         self._buffer += piece
-        complete, start = [], 0
+        complete_messages, start = [], 0
         while len(self._buffer) - start >= LENGTH_BYTES:
             end = start + LENGTH_BYTES + int.from_bytes(self._buffer[start : start + LENGTH_BYTES], "big")
             if len(self._buffer) < end:
                 break
-            complete.append(bytes(self._buffer[start + LENGTH_BYTES : end]))
+            complete_messages.append(bytes(self._buffer[start + LENGTH_BYTES : end]))
             start = end
         del self._buffer[:start]
-        return complete
+        return complete_messages

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 REVALIDATIONS_PER_QUERY: Final = 256
 PRELOAD_PER_QUERY: Final = 64
 WEBHOOKS_MAX: Final = 200_000
-"""The number of webhooks in memory. Above it, the oldest ones are removed, and read again for their next delivery."""
+"""The maximum number of webhooks in memory. The oldest ones are removed, and are read again
+for their next delivery."""
 
 _REVISIONS: Final = RowStatement("SELECT w.uid, w.revision FROM webhooks w WHERE w.uid IN ({rows})", ("text",))
 
@@ -39,10 +40,10 @@ REVALIDATION_TIMEOUT_SECONDS: Final = 5.0
 CHECK_SECONDS: Final = 0.5
 """Interval between checks for overdue revalidations."""
 REVALIDATIONS_WAITING_MAX: Final = 50_000
-"""Above it, a revalidation raises `StoreUnavailable` immediately: a hanging database must not fill the memory."""
+"""If more wait, `revalidate` raises `StoreUnavailable` immediately: a hanging database must not fill the memory."""
 
 _Revalidation = tuple[str, "asyncio.Future[IngressWebhook | None]"]
-"""A webhook's uid, and the future of the webhook."""
+"""A webhook's uid, and the future for the revalidated webhook."""
 
 
 class Snapshot:
@@ -66,6 +67,7 @@ class Snapshot:
         """Read by the event loop, oldest first: when each revalidation is overdue, in the loop's time."""
         self._timeout_check: asyncio.TimerHandle | None = None
         self._wakeup = threading.Semaphore(0)
+        """Released for each added revalidation, and by `close`."""
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="snapshot", daemon=True)
         self._thread.start()
@@ -83,18 +85,18 @@ class Snapshot:
         self._revalidations.append((uid, result))
         self._deadlines.append((self._loop.time() + REVALIDATION_TIMEOUT_SECONDS, result))
         if self._timeout_check is None:
-            self._timeout_check = self._loop.call_later(CHECK_SECONDS, self._time_out)
+            self._timeout_check = self._loop.call_later(CHECK_SECONDS, self._fail_overdue)
         self._wakeup.release()
         return result
 
-    def _time_out(self) -> None:
+    def _fail_overdue(self) -> None:
         """Fail overdue revalidations. The thread can't do it while it waits for a hanging database."""
         now = self._loop.time()
         overdue = []
         while self._deadlines and (self._deadlines[0][1].done() or self._deadlines[0][0] <= now):
             overdue.append(self._deadlines.popleft()[1])
         _fail(overdue)
-        self._timeout_check = self._loop.call_later(CHECK_SECONDS, self._time_out) if self._deadlines else None
+        self._timeout_check = self._loop.call_later(CHECK_SECONDS, self._fail_overdue) if self._deadlines else None
 
     def close(self) -> None:
         self._is_closing = True
@@ -121,6 +123,7 @@ class Snapshot:
                 if not revalidation[1].done():
                     batch.append(revalidation)
             if not batch:
+                # An earlier batch contained the revalidation that released the semaphore.
                 continue
             self._revalidate_batch(batch)
 
@@ -140,7 +143,7 @@ class Snapshot:
         self._loop.call_soon_threadsafe(_set_results, results)
 
     def _preload(self) -> Iterator[None]:
-        """Read every enabled webhook once, a few per step of the iterator.
+        """Read every enabled webhook once, `PRELOAD_PER_QUERY` of them in each step of the iterator.
 
         The preload is only an optimization, so any error ends it.
         """
@@ -209,7 +212,7 @@ _WEBHOOKS: Final = RowStatement(
     ("text",),
 )
 
-# The factory is compared, because an automation can name the uid of another factory's webhook.
+# The join compares the factories, because an automation can name the uid of another factory's webhook.
 _SUBSCRIPTIONS: Final = RowStatement(
     """
     SELECT aw.webhook_uid, a.id, a.version, v.triggers, v.policy
@@ -239,25 +242,30 @@ def read_for_ingress(
     rows = [(uid,) for uid in sorted(uids)]
     if not rows:
         return []
-    subscriptions: dict[str, list[Subscription]] = {}
-    faults: dict[str, Invalid] = {}
+    subscriptions_by_uid: dict[str, list[Subscription]] = {}
+    faults_by_automation: dict[str, Invalid] = {}
     for uid, automation, version, triggers_json, policy_json in _SUBSCRIPTIONS.select(tx, rows):
         triggers = parsed_triggers(triggers_json)
-        subscriptions.setdefault(uid, []).append(
+        subscriptions_by_uid.setdefault(uid, []).append(
             _subscription(uid, AutomationId(automation), version, triggers.deliveries, stored_policy(policy_json))
         )
         if triggers.unreadable:
             reasons = " ".join(trigger.reason for trigger in triggers.unreadable[:REASONS_MAX])
-            faults[automation] = Invalid(f"It has triggers that can't be read and start no runs. {reasons}")
-    for automation, fault in faults.items():
+            faults_by_automation[automation] = Invalid(
+                f"It has triggers that can't be read and start no runs. {reasons}"
+            )
+    for automation, fault in faults_by_automation.items():
         report_failure(f"automation {automation}", fault)
-    return [_ingress_webhook(row._mapping, subscriptions.get(row.uid, ()), keys) for row in _WEBHOOKS.select(tx, rows)]
+    return [
+        _ingress_webhook(row._mapping, subscriptions_by_uid.get(row.uid, ()), keys)
+        for row in _WEBHOOKS.select(tx, rows)
+    ]
 
 
 def _ingress_webhook(row: Row, subscriptions: Sequence[Subscription], keys: MasterKeys) -> IngressWebhook:
-    secret = _secret(row["sealed"], row["version_id"], row["key_id"], keys)
+    secret = _opened_secret(row["sealed"], row["version_id"], row["key_id"], keys)
     mode = AuthMode(row["auth_mode"])
-    header = row["delivery_id_header"]
+    delivery_id_header = row["delivery_id_header"]
     rule = _signature_rule(row, secret, keys) if mode is AuthMode.SIGNATURE else None
     return IngressWebhook(
         uid=WebhookUid(row["uid"]),
@@ -269,13 +277,13 @@ def _ingress_webhook(row: Row, subscriptions: Sequence[Subscription], keys: Mast
         accepts_deliveries=row["state"] == WebhookState.ENABLED and secret is not None,
         secret_digest=sha256((secret or "").encode()).digest(),
         signature=rule,
-        delivery_id_header=header.lower().encode() if header else None,
+        delivery_id_header=delivery_id_header.lower().encode() if delivery_id_header else None,
         event_source=_event_source(row, rule),
         subscriptions=tuple(subscriptions),
     )
 
 
-def _secret(sealed: Any, version_id: str, key_id: str, keys: MasterKeys) -> str | None:
+def _opened_secret(sealed: Any, version_id: str, key_id: str, keys: MasterKeys) -> str | None:
     return keys.named(key_id).open(bytes(sealed), version_id).reveal() if sealed is not None else None
 
 
@@ -288,11 +296,13 @@ def _signature_rule(row: Row, secret: str | None, keys: MasterKeys) -> "Signatur
     except Invalid:
         # A newer version stored the scheme. No signature verifies, and the log has the reason.
         return None
-    previous = None
+    previous_secret = None
     # The previous secret is used only to explain why a signature was refused.
     with suppress(WrongKey):
-        previous = _secret(row["previous_sealed"], row["previous_version_id"], row["previous_key_id"], keys)
-    return rule_for(scheme, secret, previous, answers_handshakes=bool(row["answers_handshakes"]))
+        previous_secret = _opened_secret(
+            row["previous_sealed"], row["previous_version_id"], row["previous_key_id"], keys
+        )
+    return rule_for(scheme, secret, previous_secret, answers_handshakes=bool(row["answers_handshakes"]))
 
 
 def _event_source(row: Row, rule: "SignatureRule | None") -> EventSource | None:

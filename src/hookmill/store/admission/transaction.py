@@ -33,12 +33,12 @@ from hookmill.store.database import Transaction
 
 WINDOW_US: Final = WINDOW_SECONDS * 1_000_000
 
-_COLUMN_TYPES: Final[dict[Any, str]] = {str | None: "text", bool | None: "boolean"}
-LOG_DETAIL_COLUMNS: Final = {field.name: _COLUMN_TYPES[field.type] for field in msgspec.structs.fields(LogDetails)}
+_POSTGRES_TYPES: Final[dict[Any, str]] = {str | None: "text", bool | None: "boolean"}
+LOG_DETAIL_COLUMNS: Final = {field.name: _POSTGRES_TYPES[field.type] for field in msgspec.structs.fields(LogDetails)}
 """The columns of `LogDetails`, each with its type in PostgreSQL."""
 _NO_LOG_DETAILS: Final = msgspec.structs.astuple(LogDetails())
 
-Row = tuple[Any, ...]
+RowValues = tuple[Any, ...]
 
 
 class Stale(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -57,7 +57,7 @@ _LOCK_CONTENDED: Final = LockContended()
 
 # PostgreSQL skips rows that another process has locked, so that other webhooks don't wait for them. SQLite has one
 # writer, and needs no locks.
-_LOCK: Final = RowStatement(
+_LOCK_WEBHOOKS: Final = RowStatement(
     """
     SELECT no
     FROM webhooks
@@ -78,8 +78,8 @@ _CHANGED: Final = RowStatement(
     ("int", "bigint"),
 )
 
-# `stored_rows_allowed` is how many rows the log may have if all plans are to be admitted. A row counts if it is at most
-# 60 s later than the newest plan. Later rows were inserted before the clock was set back.
+# `stored_rows_allowed` is how many rows the log can contain in this time without refusing a plan. The time begins 60 s
+# before the oldest plan, and ends 60 s after the newest one. If there are still later rows, the clock was set back.
 _EXCEEDED: Final = RowStatement(
     """
     WITH windows (webhook_no, rate_limit, stored_rows_allowed, since, until) AS ({rows})
@@ -169,43 +169,44 @@ def admit(tx: Transaction, plans: Sequence[Plan]) -> list[PlanOutcome]:
     _revalidate(tx, plans, outcomes)
     _limit_rates(tx, plans, outcomes)
     acceptances = [(position, plan) for position, plan in _undecided(plans, outcomes) if isinstance(plan, Acceptance)]
-    originals = _claim_identities(tx, acceptances)
+    originals_by_position = _claim_identities(tx, acceptances)
 
-    plain_log_rows: list[Row] = []
+    plain_log_rows: list[RowValues] = []
     """Accepted deliveries without log details. Most rows are of this kind, so they have a shorter statement."""
-    log_rows: list[Row] = []
-    bodies: list[Row] = []
-    runs: list[Row] = []
-    runs_with_policy: list[Row] = []
+    log_rows: list[RowValues] = []
+    body_rows: list[RowValues] = []
+    run_rows: list[RowValues] = []
+    run_rows_with_policy: list[RowValues] = []
+    """The rows of runs with a policy key, or with another priority than normal."""
     for position, plan in _undecided(plans, outcomes):
         match plan:
             case Rejection():
                 outcomes[position] = Rejected(plan.label)
-                log_rows.append(_rejected_row(plan))
-            case Acceptance() if (original := originals.get(position)) is not None:
+                log_rows.append(_rejected_log_row(plan))
+            case Acceptance() if (original := originals_by_position.get(position)) is not None:
                 outcomes[position] = Duplicate(plan.delivery_key, DeliveryKey(original))
-                log_rows.append(_identified_row(plan, Label.DUPLICATE, original))
+                log_rows.append(_identified_log_row(plan, Label.DUPLICATE, original))
             case Acceptance():
                 outcomes[position] = Accepted(plan.delivery_key)
                 key = bytearray(plan.delivery_key)  # A bytearray is bound faster than bytes: see `store/bulk.py`.
                 if plan.log_details is None:
-                    plain_log_rows.append(_plain_row(key, plan))
+                    plain_log_rows.append(_plain_log_row(key, plan))
                 else:
-                    log_rows.append(_identified_row(plan, Label.ACCEPTED, None))
-                bodies.append((key, bytearray(plan.body)))
+                    log_rows.append(_identified_log_row(plan, Label.ACCEPTED, None))
+                body_rows.append((key, bytearray(plan.body)))
                 for run in plan.runs:
                     if run.policy_key is None and run.priority == Priority.NORMAL.rank:
-                        runs.append(_run_row(plan, run))
+                        run_rows.append(_run_row(plan, run))
                     else:
-                        runs_with_policy.append((*_run_row(plan, run), *_policy_values(run)))
+                        run_rows_with_policy.append((*_run_row(plan, run), *_policy_values(run)))
             case _:
                 assert_never(plan)
     for statement, rows in (
         (_INSERT_PLAIN_LOG_ROWS, plain_log_rows),
-        (_INSERT_BODIES, bodies),
+        (_INSERT_BODIES, body_rows),
         (_INSERT_LOG_ROWS, log_rows),
-        (_INSERT_RUNS, runs),
-        (_INSERT_RUNS_WITH_POLICY, runs_with_policy),
+        (_INSERT_RUNS, run_rows),
+        (_INSERT_RUNS_WITH_POLICY, run_rows_with_policy),
     ):
         if rows:
             statement.execute(tx, rows)
@@ -219,13 +220,13 @@ def _undecided(plans: Sequence[Plan], outcomes: Sequence[PlanOutcome | None]) ->
             yield position, plan
 
 
-def _plain_row(key: bytearray, plan: Acceptance) -> Row:
-    kind, digest, shown = plan.identity
-    return key, plan.webhook_no, plan.received_at, plan.size, int(kind), shown or "", bytearray(digest)
+def _plain_log_row(key: bytearray, plan: Acceptance) -> RowValues:
+    kind, digest, display_text = plan.identity
+    return key, plan.webhook_no, plan.received_at, plan.size, int(kind), display_text or "", bytearray(digest)
 
 
-def _identified_row(plan: Acceptance, label: Label, duplicate_of: bytes | None) -> Row:
-    kind, digest, shown = plan.identity
+def _identified_log_row(plan: Acceptance, label: Label, duplicate_of: bytes | None) -> RowValues:
+    kind, digest, display_text = plan.identity
     return (
         plan.delivery_key,
         plan.webhook_no,
@@ -234,14 +235,14 @@ def _identified_row(plan: Acceptance, label: Label, duplicate_of: bytes | None) 
         plan.rate_limit,
         plan.size,
         int(kind),
-        shown,
+        display_text,
         digest,
         duplicate_of,
         *_log_detail_values(plan),
     )
 
 
-def _rejected_row(plan: Rejection) -> Row:
+def _rejected_log_row(plan: Rejection) -> RowValues:
     return (
         plan.delivery_key,
         plan.webhook_no,
@@ -257,11 +258,11 @@ def _rejected_row(plan: Rejection) -> Row:
     )
 
 
-def _log_detail_values(plan: Plan) -> Row:
+def _log_detail_values(plan: Plan) -> RowValues:
     return msgspec.structs.astuple(plan.log_details) if plan.log_details is not None else _NO_LOG_DETAILS
 
 
-def _run_row(plan: Acceptance, run: RunToStart) -> Row:
+def _run_row(plan: Acceptance, run: RunToStart) -> RowValues:
     return (
         run.key,
         plan.delivery_key,
@@ -275,7 +276,7 @@ def _run_row(plan: Acceptance, run: RunToStart) -> Row:
     )
 
 
-def _policy_values(run: RunToStart) -> Row:
+def _policy_values(run: RunToStart) -> RowValues:
     return run.priority, run.policy_key, int(Hold.NEW) if run.policy_key is not None else None
 
 
@@ -285,7 +286,9 @@ def _revalidate(tx: Transaction, plans: Sequence[Plan], outcomes: list[PlanOutco
     contended: set[int] = set()
     if dialect.has_row_locks(tx):
         webhook_numbers = {no for no, _ in evaluated}
-        contended = webhook_numbers - {row[0] for row in _LOCK.select(tx, [(no,) for no in sorted(webhook_numbers)])}
+        contended = webhook_numbers - {
+            row[0] for row in _LOCK_WEBHOOKS.select(tx, [(no,) for no in sorted(webhook_numbers)])
+        }
     changed_revisions = {(row[0], row[1]) for row in _CHANGED.select(tx, sorted(evaluated))}
     if not contended and not changed_revisions:
         return
@@ -297,34 +300,36 @@ def _revalidate(tx: Transaction, plans: Sequence[Plan], outcomes: list[PlanOutco
 
 
 def _limit_rates(tx: Transaction, plans: Sequence[Plan], outcomes: list[PlanOutcome | None]) -> None:
-    """Set the outcomes of plans that exceed a rate limit. The rows of the log in the sliding window are counted."""
-    groups: dict[tuple[int, int], list[tuple[int, Plan]]] = defaultdict(list)
+    """Set the outcomes of plans that exceed a rate limit, which counts the log rows in a sliding window."""
+    groups_by_limit: dict[tuple[int, int], list[tuple[int, Plan]]] = defaultdict(list)
     for position, plan in _undecided(plans, outcomes):
-        groups[plan.webhook_no, plan.rate_limit].append((position, plan))
+        groups_by_limit[plan.webhook_no, plan.rate_limit].append((position, plan))
     windows = []
-    for (webhook_no, limit), group in groups.items():
+    for (webhook_no, rate_limit), group in groups_by_limit.items():
         earliest = min(plan.received_at for _, plan in group)
         latest = max(plan.received_at for _, plan in group)
         stored_rows_allowed = min(plan.per_minute for _, plan in group) - len(group)
-        windows.append((webhook_no, limit, stored_rows_allowed, earliest - WINDOW_US, latest + WINDOW_US))
+        windows.append((webhook_no, rate_limit, stored_rows_allowed, earliest - WINDOW_US, latest + WINDOW_US))
     if not windows:
         return
     for row in _EXCEEDED.select(tx, windows):
-        group = groups[row[0], row[1]]
+        group = groups_by_limit[row[0], row[1]]
         _refuse_excess(_times_received_near(tx, row[0], row[1], group), group, outcomes)
 
 
-def _times_received_near(tx: Transaction, webhook_no: int, limit: int, group: Sequence[tuple[int, Plan]]) -> list[int]:
-    """The times of the log rows that may be in a window of one of these plans, oldest first."""
+def _times_received_near(
+    tx: Transaction, webhook_no: int, rate_limit: int, group: Sequence[tuple[int, Plan]]
+) -> list[int]:
+    """The times of the log rows that can be in the sliding window of a plan of the group, oldest first."""
     rows = tx.all(
         """
         SELECT received_at
         FROM deliveries
-        WHERE webhook_no = :webhook AND rate_limit = :limit AND received_at > :since AND received_at <= :until
+        WHERE webhook_no = :webhook AND rate_limit = :rate_limit AND received_at > :since AND received_at <= :until
         ORDER BY received_at
         """,
         webhook=webhook_no,
-        limit=limit,
+        rate_limit=rate_limit,
         since=min(plan.received_at for _, plan in group) - WINDOW_US,
         until=max(plan.received_at for _, plan in group) + WINDOW_US,
     )
@@ -334,7 +339,10 @@ def _times_received_near(tx: Transaction, webhook_no: int, limit: int, group: Se
 def _refuse_excess(
     received_times: list[int], group: Sequence[tuple[int, Plan]], outcomes: list[PlanOutcome | None]
 ) -> None:
-    """Set the outcomes of the plans above the rate limit. `received_times` are those of the counted rows."""
+    """Set the outcomes of the group's plans above the rate limit.
+
+    `received_times` are the times of the counted log rows. The times of admitted plans are added to it.
+    """
     for position, plan in group:
         in_window = sorted(at for at in received_times if abs(plan.received_at - at) < WINDOW_US)
         if len(in_window) < plan.per_minute:
@@ -346,33 +354,37 @@ def _refuse_excess(
 
 
 def _claim_identities(tx: Transaction, acceptances: Sequence[tuple[int, Acceptance]]) -> dict[int, bytes]:
-    """The duplicates among the plans: the position of each, with the key of the delivery that was accepted before.
+    """Claim the plans' identities. Returns the duplicates: each one's position, and the key of the original delivery.
 
-    The unique constraint admits only the first claim. The signed content is claimed before the delivery id, because an
-    attacker who replays a captured request can change every header that isn't signed.
+    The table's primary key admits only the first claim of an identity. The signed content is claimed before the
+    delivery id, because an attacker who replays a captured request can change every header that isn't signed.
     """
-    originals: dict[int, bytes] = {}
-    with_replay_digest = [
-        (position, plan, digest) for position, plan in acceptances if (digest := plan.replay_digest) is not None
+    originals_by_position: dict[int, bytes] = {}
+    with_signed_content = [
+        (position, plan, digest) for position, plan in acceptances if (digest := plan.signed_content_digest) is not None
     ]
-    owners = _claim(tx, [(plan, digest, int(IdentityKind.SIGNED_CONTENT)) for _, plan, digest in with_replay_digest])
-    for position, plan, digest in with_replay_digest:
+    owners = _claim_digests(
+        tx, [(plan, digest, int(IdentityKind.SIGNED_CONTENT)) for _, plan, digest in with_signed_content]
+    )
+    for position, plan, digest in with_signed_content:
         if (owner := owners[plan.webhook_no, digest]) != plan.delivery_key:
-            originals[position] = owner
-    remaining = [(position, plan) for position, plan in acceptances if position not in originals]
-    owners = _claim(tx, [(plan, plan.identity.digest, int(plan.identity.kind)) for _, plan in remaining])
+            originals_by_position[position] = owner
+    remaining = [(position, plan) for position, plan in acceptances if position not in originals_by_position]
+    owners = _claim_digests(tx, [(plan, plan.identity.digest, int(plan.identity.kind)) for _, plan in remaining])
     for position, plan in remaining:
         if (owner := owners[plan.webhook_no, plan.identity.digest]) != plan.delivery_key:
-            originals[position] = owner
-    return originals
+            originals_by_position[position] = owner
+    return originals_by_position
 
 
-def _claim(tx: Transaction, candidates: Sequence[tuple[Acceptance, bytes, int]]) -> dict[tuple[int, bytes], bytes]:
-    """Claim each plan's digest as an identity of the given kind.
+def _claim_digests(
+    tx: Transaction, candidates: Sequence[tuple[Acceptance, bytes, int]]
+) -> dict[tuple[int, bytes], bytes]:
+    """Claim each candidate's digest as an identity. A candidate is a plan, a digest, and the kind of the identity.
 
     Returns the key of the delivery that owns each identity, by webhook number and digest.
     """
-    claims: dict[tuple[int, bytes], Row] = {}
+    claims: dict[tuple[int, bytes], RowValues] = {}
     for plan, digest, kind in candidates:
         key = (plan.webhook_no, digest)
         if key not in claims:
@@ -387,7 +399,7 @@ def _claim(tx: Transaction, candidates: Sequence[tuple[Acceptance, bytes, int]])
     return owners
 
 
-def add_dropped(tx: Transaction, counts: Iterable[tuple[int, int, str, int]]) -> None:
+def add_dropped_counts(tx: Transaction, counts: Iterable[tuple[int, int, str, int]]) -> None:
     """Add to the counters of dropped attempts: (webhook number, start of the minute in µs, kind, count)."""
     # PostgreSQL rejects a statement that updates the same row twice.
     totals: dict[tuple[int, int, str], int] = defaultdict(int)

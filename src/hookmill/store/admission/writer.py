@@ -25,13 +25,14 @@ from hookmill.store.admission.protocol import (
     decode_work,
     frame,
 )
-from hookmill.store.admission.transaction import LockContended, PlanOutcome, add_dropped, admit
+from hookmill.store.admission.transaction import LockContended, PlanOutcome, add_dropped_counts, admit
 from hookmill.store.database import Database
 from hookmill.store.notifications import notify_workers
 from hookmill.store.private_file import open_lock_file
 
-BATCH_PLANS: Final = 256
+BATCH_PLANS_MAX: Final = 256
 BATCH_BYTES: Final = 8 * 1024 * 1024
+"""After this size, no plan is added to a batch, and no more bytes are received before it is committed."""
 READ_BYTES: Final = 1 << 20
 CONTENDED_SECONDS: Final = 0.002
 """Delay before the writer retries a webhook that another process has locked."""
@@ -42,45 +43,45 @@ _READY: Final = Report([])
 
 
 def serve_ingress(channel: socket.socket, database: Database) -> None:
-    """Serve one event loop until it closes its end of the socket."""
+    """Admit the plans of one event loop until it closes its end of the socket."""
     _send(channel, _READY)
     unframer = Unframer()
     waiting: deque[NumberedPlan] = deque()
     dropped_counts: list[DroppedCount] = []
-    # Whether other processes have locked the webhooks of all plans of the last batch.
-    only_contended = False
+    is_fully_contended = False
+    """Whether other processes have locked the webhooks of all plans of the last batch."""
     while True:
         wait_seconds: float | None = None
         if waiting:
-            wait_seconds = CONTENDED_SECONDS if only_contended else 0
+            wait_seconds = CONTENDED_SECONDS if is_fully_contended else 0
         pieces = _receive(channel, wait_seconds)
         for piece in pieces:
             for message in unframer.messages(piece):
                 work = decode_work(message)
                 waiting.extend(work.plans)
-                dropped_counts.extend(work.dropped)
+                dropped_counts.extend(work.dropped_counts)
         is_closed = bool(pieces) and not pieces[-1]
         if is_closed and not waiting and not dropped_counts:
             return
         batch = _next_batch(waiting)
         if not batch and not dropped_counts:
             continue
-        outcomes, failure = _commit(database, batch, dropped_counts)
-        # If the batch was not committed, its counts are lost.
+        outcomes, failure = _admit_batch(database, batch, dropped_counts)
+        # If the batch was not committed, these counts are lost.
         dropped_counts = []
         results: list[Result] = []
         retries: list[NumberedPlan] = []
-        for item, outcome in zip(batch, outcomes, strict=True):
+        for numbered_plan, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, LockContended):
-                retries.append(item)
+                retries.append(numbered_plan)
             else:
-                results.append(Result(item.number, outcome))
+                results.append(Result(numbered_plan.number, outcome))
         waiting.extendleft(reversed(retries))
-        only_contended = bool(retries) and not results
+        is_fully_contended = bool(retries) and not results
         if results or failure:
             _send(channel, Report(results, failure))
         if not database.on_sqlite and any(
-            _starts_runs(item.plan, outcome) for item, outcome in zip(batch, outcomes, strict=True)
+            _starts_runs(numbered_plan.plan, outcome) for numbered_plan, outcome in zip(batch, outcomes, strict=True)
         ):
             _notify_workers(database)
 
@@ -88,7 +89,7 @@ def serve_ingress(channel: socket.socket, database: Database) -> None:
 def _receive(channel: socket.socket, wait_seconds: float | None) -> list[bytes]:
     """All bytes that can be read, after waiting for them up to `wait_seconds` (None: without limit).
 
-    If the other end is closed, the last piece is b"".
+    If the ingress process has closed its end, the last piece is b"".
     """
     pieces: list[bytes] = []
     size = 0
@@ -113,22 +114,25 @@ def _next_batch(waiting: deque[NumberedPlan]) -> list[NumberedPlan]:
     batch: list[NumberedPlan] = []
     size = 0
     now = time.monotonic()
-    while waiting and len(batch) < BATCH_PLANS and size < BATCH_BYTES:
-        item = waiting.popleft()
-        if item.begin_by > now:
-            batch.append(item)
-            size += memory_bytes(item.plan)
+    while waiting and len(batch) < BATCH_PLANS_MAX and size < BATCH_BYTES:
+        numbered_plan = waiting.popleft()
+        if numbered_plan.begin_by > now:
+            batch.append(numbered_plan)
+            size += memory_bytes(numbered_plan.plan)
     return batch
 
 
-def _commit(
+def _admit_batch(
     database: Database, batch: list[NumberedPlan], dropped_counts: list[DroppedCount]
 ) -> tuple[Sequence[PlanOutcome], str]:
-    """The outcome of each plan, and the reason why the batch was not committed, or ""."""
+    """Admit the plans, and add the counts, in one transaction.
+
+    Returns the outcome of each plan, and the reason why the batch was not committed; "" if it was.
+    """
     try:
         with database.write() as tx:
-            outcomes = admit(tx, [item.plan for item in batch])
-            add_dropped(tx, dropped_counts)
+            outcomes = admit(tx, [numbered_plan.plan for numbered_plan in batch])
+            add_dropped_counts(tx, dropped_counts)
     except StoreUnavailable as error:
         database.discard_connections()
         return [_UNAVAILABLE] * len(batch), str(error)
@@ -153,7 +157,7 @@ def _send(channel: socket.socket, report: Report) -> None:
     try:
         channel.sendall(frame(report))
     except OSError:
-        # The other end is closed. Committed plans stay, and the next read ends this process.
+        # The ingress process has closed its end. Committed plans stay committed, and the next read ends this process.
         return
 
 
