@@ -256,7 +256,7 @@ def _is_orphaned(database: Database, path: Path) -> bool:
     if is_draft and not _is_abandoned(path):
         return False
     with database.read() as tx:
-        run = reading.run_of(tx, key)
+        run = reading.run_by_key(tx, key)
     # The next attempt of an unfinished run removes the draft itself, and must not race with this removal.
     return run is None or (is_draft and run.state.is_final)
 

@@ -25,7 +25,7 @@ def claim(api: Api, most: int) -> None:
     with api.world.database.write() as tx:
         now = api.world.clock()
         executors.heartbeat(tx, WORKER, now)
-        for each in claims.claim(tx, executor=WORKER, most=most, after="", now=now):  # type: ignore[arg-type]
+        for each in claims.claim(tx, executor=WORKER, at_most=most, after="", now=now):  # type: ignore[arg-type]
             attempts.begin(tx, each.run, executor=WORKER, now=now)
 
 

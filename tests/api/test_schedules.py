@@ -27,7 +27,7 @@ def create(api: Api, *triggers: Any, **fields: Any) -> Any:
 
 def stored_payload(api: Api, run_id: str) -> bytes | None:
     with api.world.database.read() as tx:
-        run = reading.run_of(tx, run_key(run_id))
+        run = reading.run_by_key(tx, run_key(run_id))
         assert run is not None
         return reading.payload_of(tx, run)
 

@@ -43,7 +43,7 @@ def work(dashboard: Dashboard, *, most: int = 0) -> None:
         now = dashboard.world.clock()
         executors.heartbeat(tx, WORKER, now)
         held.decide(tx, now)
-        for each in claims.claim(tx, executor=WORKER, most=most, after="", now=now) if most else ():  # type: ignore[arg-type]
+        for each in claims.claim(tx, executor=WORKER, at_most=most, after="", now=now) if most else ():  # type: ignore[arg-type]
             attempts.begin(tx, each.run, executor=WORKER, now=now)
 
 

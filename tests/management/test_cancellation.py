@@ -37,7 +37,7 @@ def lines(world: World) -> list[Any]:
 
 
 def test_all_runs_of_a_factory_are_cancelled_in_several_transactions(queued: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("hookmill.store.runs.cancellation.BATCH", 2)
+    monkeypatch.setattr("hookmill.store.runs.cancellation.BATCH_RUNS", 2)
 
     result = queued.management.runs.cancel_many(queued.may, all_runs=True)
 

@@ -144,7 +144,7 @@ class Backlog:
 
     def run(self, key: RunKey) -> Run:
         with self.database.read() as tx:
-            run = reading.run_of(tx, key)
+            run = reading.run_by_key(tx, key)
         assert run is not None
         return run
 

@@ -25,7 +25,7 @@ def cancel_many(backlog: Backlog, **conditions: Any) -> CancelledRuns:
 
 
 def test_no_further_run_of_a_key_begins_when_all_are_cancelled(backlog, monkeypatch):
-    monkeypatch.setattr("hookmill.store.runs.cancellation.BATCH", 7)
+    monkeypatch.setattr("hookmill.store.runs.cancellation.BATCH_RUNS", 7)
     gate = Gate()
     automation = backlog.automation(runner="gate", policy=SERIAL)
     keys = [backlog.queue(automation, payload=json.dumps({"pr": number % 3}).encode()) for number in range(60)]
@@ -41,7 +41,7 @@ def test_no_further_run_of_a_key_begins_when_all_are_cancelled(backlog, monkeypa
 
 
 def test_everything_ends_while_runs_start_and_end(backlog, monkeypatch):
-    monkeypatch.setattr("hookmill.store.runs.cancellation.BATCH", 7)
+    monkeypatch.setattr("hookmill.store.runs.cancellation.BATCH_RUNS", 7)
     serial = backlog.automation(policy=SERIAL)
     keys = [backlog.queue(serial, payload=json.dumps({"pr": number % 4}).encode()) for number in range(60)]
     keys += backlog.queue_many(backlog.automation(), 60)

@@ -140,7 +140,7 @@ def test_an_output_file_that_cannot_be_opened_is_the_hosts_fault(package: Packag
     with pytest.raises(HostFault, match="could not be started: Is a directory") as raised:
         CommandRunner(argv=("true",)).run(package, keep_going)
 
-    assert not raised.value.attempt_counts
+    assert not raised.value.counts_as_attempt
 
 
 def test_arguments_that_no_system_takes_are_the_commands_fault(package: Package):

@@ -73,7 +73,7 @@ def taken(backlog: Backlog, runner: str = "package", payload: bytes = b"{}") -> 
 
 def take(backlog: Backlog, executor: ExecutorId = US) -> None:
     with backlog.database.write() as tx:
-        claims.claim(tx, executor=executor, most=9, after=FactoryId(""), now=1)
+        claims.claim(tx, executor=executor, at_most=9, after=FactoryId(""), now=1)
 
 
 def take_back(backlog: Backlog, key: RunKey) -> None:
@@ -134,7 +134,7 @@ def test_a_run_whose_package_cannot_be_written_goes_back_uncounted(backlog):
     ("error", "attempt"),
     [
         (HostFault("no disk"), 0),
-        (HostFault("no disk", attempt_counts=True), 1),
+        (HostFault("no disk", counts_as_attempt=True), 1),
         (OSError(5, "I/O error"), 1),
         (MemoryError(), 1),
     ],
@@ -163,7 +163,7 @@ def test_a_command_that_breaks_its_guard_each_time_ends_its_run(on_sqlite):
     key = taken(on_sqlite, runner="acting")
 
     def act(*_: object) -> Ended:
-        raise HostFault("The process that guards a command ended with a fault.", attempt_counts=True)
+        raise HostFault("The process that guards a command ended with a fault.", counts_as_attempt=True)
 
     performing = performer(on_sqlite, acting=Acting(act))
     for _ in range(ATTEMPTS_MAX):

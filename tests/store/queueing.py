@@ -32,7 +32,7 @@ def decide(backlog: Backlog) -> None:
 
 def claim(backlog: Backlog, most: int, *, begins: bool = True) -> list[RunKey]:
     with backlog.database.write() as tx:
-        claimed = claims.claim(tx, executor=WORKER, most=most, after=FactoryId(""), now=microseconds())
+        claimed = claims.claim(tx, executor=WORKER, at_most=most, after=FactoryId(""), now=microseconds())
         for each in claimed if begins else ():
             attempts.begin(tx, each.run, executor=WORKER, now=microseconds())
     return [each.run for each in claimed]

@@ -35,7 +35,7 @@ def cancel(backlog: Backlog, run_filter: RunFilter = EVERY_RUN, part: Part | Non
             batch = cancellation.next_to_cancel(tx, run_filter, each, after=None)
         with backlog.database.write() as tx:
             keys = [position.run for position in batch]
-            result = cancellation.request_cancel_of(tx, keys, each, state=run_filter.state, now=microseconds())
+            result = cancellation.request_cancel_of_batch(tx, keys, each, state=run_filter.state, now=microseconds())
         cancelled, stopping = cancelled + result.cancelled, stopping + result.stopping
     return CancelledRuns(cancelled=cancelled, stopping=stopping)
 
@@ -137,7 +137,7 @@ def test_a_run_that_started_meanwhile_is_left_for_its_new_part(backlog):
 
     with backlog.database.write() as tx:
         keys = [each.run for each in batch]
-        result = cancellation.request_cancel_of(tx, keys, Part.HELD, state=None, now=microseconds())
+        result = cancellation.request_cancel_of_batch(tx, keys, Part.HELD, state=None, now=microseconds())
 
     assert [each.run for each in batch] == [second]
     assert result.cancelled == 0
@@ -165,7 +165,7 @@ def test_cancelling_scans_no_other_runs(backlog):
                 cancellation.next_to_cancel(tx, run_filter, part, after=position)
                 batch = cancellation.next_to_cancel(tx, run_filter, part, after=None)
                 keys = [each.run for each in batch]
-                cancellation.request_cancel_of(tx, keys, part, state=run_filter.state, now=1)
+                cancellation.request_cancel_of_batch(tx, keys, part, state=run_filter.state, now=1)
 
     executed = plans(backlog.database, cancel_all)
 

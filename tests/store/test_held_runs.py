@@ -42,7 +42,7 @@ def decide(backlog: Backlog, *, at: int | None = None) -> None:
 def begin(backlog: Backlog, *, most: int = 10) -> list[RunKey]:
     """Claim and begin what may start, as a worker does."""
     with backlog.database.write() as tx:
-        claimed = claims.claim(tx, executor=WORKER, most=most, after="", now=microseconds())  # type: ignore[arg-type]
+        claimed = claims.claim(tx, executor=WORKER, at_most=most, after="", now=microseconds())  # type: ignore[arg-type]
         for each in claimed:
             assert attempts.begin(tx, each.run, executor=WORKER, now=microseconds()) is not None
     return [each.run for each in claimed]

@@ -110,7 +110,7 @@ class History:
         worker = self.workers[number % len(self.workers)]
         with self.backlog.database.write() as tx:
             claimed = claims.claim(
-                tx, executor=worker, most=1 + number % 3, after=FactoryId(""), now=self.now, skipped=()
+                tx, executor=worker, at_most=1 + number % 3, after=FactoryId(""), now=self.now, skipped_runners=()
             )
         self.claimed[worker] += [each.run for each in claimed]
 
@@ -143,7 +143,7 @@ class History:
                 attempt.run,
                 executor=worker,
                 attempt=attempt.number,
-                attempt_counts=bool(number % 2),
+                counts_as_attempt=bool(number % 2),
                 now=self.now,
             )
 
@@ -205,7 +205,7 @@ class History:
             if ended.state is RunState.FAILED and retry is not None and delay is not None:
                 due_at = self.now + delay * SECOND
                 if attempts.retry(
-                    tx, run, ended, executor=worker, now=self.now, due_at=due_at, attempts=retry.attempts
+                    tx, run, ended, executor=worker, now=self.now, due_at=due_at, attempts_max=retry.attempts
                 ):
                     return
             assert attempts.finish(

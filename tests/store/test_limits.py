@@ -31,7 +31,9 @@ def claim(
     backlog: Backlog, *, most: int = 4, worker: ExecutorId = WORKERS[0], skipped: tuple[str, ...] = ()
 ) -> set[RunKey]:
     with backlog.database.write() as tx:
-        claimed = claims.claim(tx, executor=worker, most=most, after=FactoryId(""), now=microseconds(), skipped=skipped)
+        claimed = claims.claim(
+            tx, executor=worker, at_most=most, after=FactoryId(""), now=microseconds(), skipped_runners=skipped
+        )
     return {each.run for each in claimed}
 
 

@@ -26,12 +26,12 @@ def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
 
 def take(backlog, most=10, *, after="", executor=US, skipped=()):
     with backlog.database.write() as tx:
-        return claims.claim(tx, executor=executor, most=most, after=FactoryId(after), skipped=skipped, now=5)
+        return claims.claim(tx, executor=executor, at_most=most, after=FactoryId(after), skipped_runners=skipped, now=5)
 
 
 def is_anything_waiting(backlog, skipped=()):
     with backlog.database.read() as tx:
-        return claims.has_backlog(tx, skipped=skipped)
+        return claims.has_backlog(tx, skipped_runners=skipped)
 
 
 def begin(backlog, key, executor=US):
@@ -374,9 +374,9 @@ def test_the_runs_that_end_when_they_are_taken_back_are_named(backlog):
 # Given back
 
 
-def give_back(backlog, key, attempt=1, executor=US, attempt_counts=False):
+def give_back(backlog, key, attempt=1, executor=US, counts_as_attempt=False):
     with backlog.database.write() as tx:
-        return attempts.release(tx, key, executor=executor, attempt=attempt, attempt_counts=attempt_counts, now=9)
+        return attempts.release(tx, key, executor=executor, attempt=attempt, counts_as_attempt=counts_as_attempt, now=9)
 
 
 def test_a_run_that_is_given_back_is_as_if_it_had_not_begun(backlog):
@@ -393,7 +393,7 @@ def test_a_run_that_is_given_back_is_as_if_it_had_not_begun(backlog):
 def test_an_attempt_that_may_have_acted_counts_when_its_run_is_given_back(backlog):
     key = begun(backlog)
 
-    assert give_back(backlog, key, attempt_counts=True)
+    assert give_back(backlog, key, counts_as_attempt=True)
 
     assert (backlog.run(key).state, backlog.run(key).attempt) == (RunState.QUEUED, 1)
 
@@ -452,7 +452,7 @@ def test_another_factorys_run_is_no_run(backlog):
     key = backlog.queue(backlog.automation())
 
     with backlog.database.read() as tx:
-        assert reading.run_of(tx, key, factory=FactoryId("fac_other")) is None
+        assert reading.run_by_key(tx, key, factory=FactoryId("fac_other")) is None
 
 
 def test_a_page_holds_the_newest_of_that_factory_first(backlog):

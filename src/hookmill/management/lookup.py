@@ -76,7 +76,7 @@ def payload_of(tx: Transaction, delivery: Delivery) -> bytes:
 
 def run_of(tx: Transaction, may: MayView, run_id: str) -> Run:
     """The run with this id. Raises `NotFound`, and `Invalid` for an invalid id."""
-    run = reading.run_of(tx, ids.run_key(run_id), factory=may.factory.id)
+    run = reading.run_by_key(tx, ids.run_key(run_id), factory=may.factory.id)
     if run is None:
         raise NotFound(f"Factory {may.factory.name!r} has no run {run_id}, or retention has pruned it.")
     return run

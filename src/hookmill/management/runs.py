@@ -154,7 +154,7 @@ class Runs:
                 if not batch:
                     break
                 with self._installation.writing_without_permission() as tx:
-                    result = cancellation.request_cancel_of(
+                    result = cancellation.request_cancel_of_batch(
                         tx,
                         [each.run for each in batch],
                         part,
@@ -163,7 +163,7 @@ class Runs:
                     )
                 if result.cancelled or result.stopping:
                     yield result
-                if len(batch) < cancellation.BATCH:
+                if len(batch) < cancellation.BATCH_RUNS:
                     break
                 after = batch[-1]
                 time.sleep(REST_SECONDS)

@@ -294,7 +294,7 @@ class Dispatcher:
             return ()
         if self._backlog is not _Backlog.PROBABLY_MORE or skipped:
             with self._database.read() as tx:
-                has_backlog = claims.has_backlog(tx, skipped=skipped)
+                has_backlog = claims.has_backlog(tx, skipped_runners=skipped)
             self._backlog = _Backlog.UNKNOWN if has_backlog else _Backlog.EMPTY
             self._skipped_runners = skipped
         if self._backlog is _Backlog.EMPTY:
@@ -306,7 +306,7 @@ class Dispatcher:
             # The synced commit of `begin_attempt` makes this one durable.
             dialect.commit_without_sync(tx)
             claimed = claims.claim(
-                tx, executor=self.executor, most=free, after=after, skipped=skipped, now=self._clock()
+                tx, executor=self.executor, at_most=free, after=after, skipped_runners=skipped, now=self._clock()
             )
             if claimed:
                 # Without a claim, this transaction must write nothing: its own commit would wake this process.

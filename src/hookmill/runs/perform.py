@@ -63,7 +63,7 @@ class Performer:
         except HostFault as fault:
             # Reported before the run is requeued, so that this process does not claim it again immediately.
             self.health.report_fault(fault)
-            if fault.attempt_counts and run.cut_short_attempts >= self.attempts_max:
+            if fault.counts_as_attempt and run.cut_short_attempts >= self.attempts_max:
                 # A run whose command kills its guard must not be repeated without limit.
                 ended = Ended(state=RunState.INTERRUPTED, reason=f"{fault} It was attempt {run.attempt}, the last.")
                 return ended if self._record(run, ended) else Abandoned()
@@ -84,7 +84,7 @@ class Performer:
             with self.database.write() as tx:
                 if attempts.begin(tx, key, executor=self.executor, now=self.clock()) is None:
                     return None
-                run = reading.run_of(tx, key)
+                run = reading.run_by_key(tx, key)
                 return None if run is None else (run, reading.payload_of(tx, run))
 
         return self._retry_while_unavailable(begin)
@@ -109,11 +109,11 @@ class Performer:
         try:
             return runner.run(package, lambda: self._instruction(run))
         except HostFault as fault:
-            raise HostFault(str(fault), attempt_counts=fault.attempt_counts, runner=run.runner) from fault
+            raise HostFault(str(fault), counts_as_attempt=fault.counts_as_attempt, runner=run.runner) from fault
         except (OSError, MemoryError) as error:
             raise HostFault(
                 f"The runner {run.runner!r} ran out of resources: {reason_of(error)}.",
-                attempt_counts=True,
+                counts_as_attempt=True,
                 runner=run.runner,
             ) from error
         except Exception as error:
@@ -190,7 +190,7 @@ class Performer:
                     executor=self.executor,
                     now=now,
                     due_at=now + delay * 1_000_000,
-                    attempts=rule.attempts,
+                    attempts_max=rule.attempts,
                 )
 
         with suppress(StoreUnavailable):
@@ -208,7 +208,7 @@ class Performer:
                     run.id,
                     executor=self.executor,
                     attempt=run.attempt,
-                    attempt_counts=fault.attempt_counts,
+                    counts_as_attempt=fault.counts_as_attempt,
                     now=self.clock(),
                 )
 

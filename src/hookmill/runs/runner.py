@@ -32,13 +32,13 @@ class Abandoned:
 class HostFault(HookmillError):
     """A fault of the service or its host: disk, memory, open files, processes. The run does not fail; it is requeued.
 
-    `attempt_counts`: whether the attempt counts towards `run_attempts_max`, because the command may have started.
+    `counts_as_attempt`: whether the attempt counts towards `run_attempts_max`, because the command may have started.
     `runner`: the affected runner; None if no run can be performed.
     """
 
-    def __init__(self, message: str, *, attempt_counts: bool = False, runner: str | None = None) -> None:
+    def __init__(self, message: str, *, counts_as_attempt: bool = False, runner: str | None = None) -> None:
         super().__init__(message)
-        self.attempt_counts = attempt_counts
+        self.counts_as_attempt = counts_as_attempt
         self.runner = runner
 
 

@@ -176,7 +176,7 @@ class CommandRunner:
                 exit_seconds = EXIT_SECONDS
         except (OSError, MemoryError) as error:
             raise HostFault(
-                f"The service could not wait for a command: {reason_of(error)}.", attempt_counts=True
+                f"The service could not wait for a command: {reason_of(error)}.", counts_as_attempt=True
             ) from error
         finally:
             _end_guard(guard, package.run, exit_seconds)
@@ -191,7 +191,9 @@ class CommandRunner:
         except ValueError:
             # A negative return code means that a signal ended the guard. Otherwise, the guard itself has a fault.
             if guard.returncode >= 0:
-                raise HostFault("The process that guards a command ended with a fault.", attempt_counts=True) from None
+                raise HostFault(
+                    "The process that guards a command ended with a fault.", counts_as_attempt=True
+                ) from None
             return Ended(
                 state=RunState.FAILED,
                 reason="The process that guards the command was killed, so the command was ended.",

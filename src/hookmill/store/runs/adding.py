@@ -1,4 +1,4 @@
-"""Adds runs that no new delivery starts. `store.admission` adds those of new deliveries."""
+"""Adds the runs that schedules and people start, and replays. `store.admission` adds the runs of new deliveries."""
 
 from hookmill.domain.automation import Automation
 from hookmill.domain.ids import DeliveryKey, FactoryId, RunKey
@@ -26,7 +26,7 @@ def add(
 ) -> None:
     """Add a run without a delivery. Like every run, it starts when the automation's policy allows.
 
-    `payload` is the parsed `body`.
+    `body` is the run's payload as it is stored, and `payload` is the same, parsed.
     """
     policy_key = automation.policy.policy_key(automation.id, payload)
     if body is not None:

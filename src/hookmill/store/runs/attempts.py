@@ -31,7 +31,7 @@ class AttemptStatus(Enum):
 
 
 def begin(tx: Transaction, key: RunKey, *, executor: ExecutorId, now: int) -> int | None:
-    """Begin the next attempt, and return its number; None if the run is not queued and claimed by this executor."""
+    """Begin the next attempt, and return its number; None if the run is not queued, or not claimed by the executor."""
     row = tx.one(
         """
         UPDATE runs
@@ -47,6 +47,7 @@ def begin(tx: Transaction, key: RunKey, *, executor: ExecutorId, now: int) -> in
 
 
 def status(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int) -> AttemptStatus:
+    """The stored status of the attempt that this executor performs."""
     row = tx.one(
         """
         SELECT cancel_requested_at
@@ -65,7 +66,7 @@ def status(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int) 
 def finish(
     tx: Transaction,
     key: RunKey,
-    ended: Ended,
+    result: Ended,
     *,
     executor: ExecutorId,
     attempt: int,
@@ -75,12 +76,12 @@ def finish(
 ) -> bool:
     """Finish the run with the attempt's result. Returns False and writes nothing if the attempt is outdated.
 
-    If `policy_key` is given, a run that waits for this run's end may start. If `counts_failures`, a failure adds to the
-    automation's failures in a row, and a success resets them.
+    If the run has a `policy_key`, another run with the key that waits for this run's end can start. If
+    `counts_failures`, a failure increments the automation's failures in a row, and a success resets them.
     """
     if policy_key is not None:
         held.lock_decisions(tx)
-    updated = tx.run(
+    updated_rows = tx.run(
         """
         UPDATE runs
         SET state = CASE WHEN replaced_by IS NOT NULL AND :state = 'cancelled' THEN 'replaced' ELSE :state END,
@@ -92,30 +93,30 @@ def finish(
         executor=executor,
         attempt=attempt,
         now=now,
-        state=ended.state,
-        exit_status=ended.exit_status,
-        output_tail=ended.output_tail,
-        reason=ended.reason,
+        state=result.state,
+        exit_status=result.exit_status,
+        output_tail=result.output_tail,
+        reason=result.reason,
     )
-    if updated and policy_key is not None:
+    if updated_rows and policy_key is not None:
         held.reconsider(tx, key)
-    if updated and counts_failures and ended.state in _RESULTS:
-        automations.record_result(tx, key, failed=ended.state is not RunState.SUCCEEDED)
-    return updated == 1
+    if updated_rows and counts_failures and result.state in _COUNTED_STATES:
+        automations.record_result(tx, key, failed=result.state is not RunState.SUCCEEDED)
+    return updated_rows == 1
 
 
-_RESULTS: Final = (RunState.SUCCEEDED, RunState.FAILED, RunState.INTERRUPTED)
+_COUNTED_STATES: Final = (RunState.SUCCEEDED, RunState.FAILED, RunState.INTERRUPTED)
 """The states that count as an automation's success or failure. A cancelled or replaced run is neither."""
 
 
 def retry(
-    tx: Transaction, run: Run, ended: Ended, *, executor: ExecutorId, now: int, due_at: int, attempts: int
+    tx: Transaction, run: Run, result: Ended, *, executor: ExecutorId, now: int, due_at: int, attempts_max: int
 ) -> bool:
-    """Store the failed attempt, and let the next one start at `due_at`.
+    """Store the failed attempt, and let the next attempt start at `due_at`. The run gets at most `attempts_max`.
 
-    Returns False and writes nothing if the attempt is outdated, or the run shall be cancelled.
+    Returns False and writes nothing if the attempt is outdated, or if a cancellation of the run was requested.
     """
-    updated = tx.run(
+    updated_rows = tx.run(
         f"""
         UPDATE runs
         SET state = 'queued', hold = {Hold.RETRY:d}, due_at = :due_at, failures = failures + 1, claimed_at = NULL,
@@ -127,11 +128,11 @@ def retry(
         executor=executor,
         attempt=run.attempt,
         due_at=due_at,
-        exit_status=ended.exit_status,
-        output_tail=ended.output_tail,
-        reason=f"Attempt {run.failures + 1} of {attempts} failed. {ended.reason or ''}".strip(),
+        exit_status=result.exit_status,
+        output_tail=result.output_tail,
+        reason=f"Attempt {run.failures + 1} of {attempts_max} failed. {result.reason or ''}".strip(),
     )
-    if not updated:
+    if not updated_rows:
         return False
     tx.run(
         """
@@ -142,25 +143,25 @@ def retry(
         attempt=run.attempt,
         started_at=run.started_at,
         now=now,
-        exit_status=ended.exit_status,
-        output_tail=ended.output_tail,
-        reason=ended.reason,
+        exit_status=result.exit_status,
+        output_tail=result.output_tail,
+        reason=result.reason,
     )
     notify_workers(tx)
     return True
 
 
 def release(
-    tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int, attempt_counts: bool, now: int
+    tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int, counts_as_attempt: bool, now: int
 ) -> bool:
     """Requeue a run that the executor's host can't perform, or cancel it if that was requested.
 
-    If the attempt does not count, the next attempt has the same number. The old executor can't write any more, because
+    Unless it `counts_as_attempt`, the next attempt gets the same number. The old executor can't write any more, because
     it loses its claim in the same statement. Returns False and writes nothing if the attempt is outdated.
     """
     held.lock_decisions(tx)
     notify_workers(tx)
-    updated = tx.run(
+    updated_rows = tx.run(
         """
         UPDATE runs
         SET state = CASE
@@ -172,8 +173,8 @@ def release(
             reason = CASE
                 WHEN cancel_requested_at IS NULL THEN NULL ELSE 'It was cancelled while no worker performed it.'
             END,
-            attempt = CASE WHEN :attempt_counts THEN attempt ELSE attempt - 1 END,
-            started_at = CASE WHEN :attempt_counts OR attempt > 1 THEN started_at END,
+            attempt = CASE WHEN :counts_as_attempt THEN attempt ELSE attempt - 1 END,
+            started_at = CASE WHEN :counts_as_attempt OR attempt > 1 THEN started_at END,
             claimed_at = NULL,
             executor = NULL
         WHERE id = :id AND executor = :executor AND attempt = :attempt AND state = 'running' AND finished_at IS NULL
@@ -181,8 +182,9 @@ def release(
         id=key,
         executor=executor,
         attempt=attempt,
-        attempt_counts=attempt_counts,
+        counts_as_attempt=counts_as_attempt,
         now=now,
     )
+    # If the run was requeued, it is still active, and `decide` finds that the next run must still wait.
     held.reconsider(tx, key)
-    return updated == 1
+    return updated_rows == 1

@@ -17,8 +17,8 @@ from hookmill.store.database import Row, Transaction
 from hookmill.store.runs import held, reading
 from hookmill.store.runs.parts import CLAIMED, HELD, READY
 
-BATCH: Final = 500
-"""Runs that are cancelled in one transaction, so that it stays short."""
+BATCH_RUNS: Final = 500
+"""How many runs one transaction cancels, so that it stays short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +27,15 @@ class RunFilter:
 
     factory: FactoryId
     newest: RunKey
-    """Runs that were created later are not cancelled."""
+    """The newest run to cancel. Runs that were created later are not cancelled."""
     automation: AutomationId | None = None
     webhook_no: int | None = None
     state: RunState | None = None
     """`QUEUED` or `RUNNING`."""
 
     def condition(self) -> str:
-        # `|| ''` and `+` keep SQLite from scanning all runs of an automation or a webhook instead.
+        """The SQL condition. Its values are `parameters`."""
+        # Without `|| ''` and `+`, SQLite would search by automation or webhook, and scan its ended runs, too.
         return " AND ".join(
             [
                 "factory_id = :factory AND id <= :newest",
@@ -44,7 +45,7 @@ class RunFilter:
             ]
         )
 
-    def values(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, Any]:
         return {
             "factory": self.factory,
             "newest": self.newest,
@@ -56,20 +57,21 @@ class RunFilter:
 class Part(Enum):
     """A part of the queue, in the order in which its runs are cancelled.
 
-    Runs that wait for the end of another one are cancelled first. Otherwise, the end of that one would start them.
+    Held runs are cancelled first. Otherwise, the end of a cancelled run would start the held run that waits for it.
     """
 
     HELD = auto()
     RETRIED = auto()
+    """Held after a failed attempt. Such runs are active."""
     READY = auto()
     CLAIMED = auto()
 
 
-_PARTS: Final = {
+_CONDITION_BY_PART: Final = {
     Part.HELD: f"{HELD} AND hold <> {Hold.RETRY:d}",
     Part.RETRIED: f"{HELD} AND hold = {Hold.RETRY:d}",
     Part.READY: READY,
-    # With the conditions alone, SQLite would scan the whole table in the order of its keys.
+    # With the conditions of `CLAIMED` alone, SQLite would scan the whole table in the order of its keys.
     Part.CLAIMED: f"cancel_requested_at IS NULL AND id IN (SELECT id FROM runs WHERE {CLAIMED})",
 }
 
@@ -86,12 +88,12 @@ def newest_run(tx: Transaction) -> RunKey | None:
 
 
 def count_to_cancel(tx: Transaction, run_filter: RunFilter) -> int:
-    """How many runs match the filter, and were not cancelled yet."""
+    """How many runs match the filter, without running ones whose cancellation was requested."""
     dialect.force_custom_query_plans(tx)
     counts = (
         tx.one(
-            f"SELECT COUNT(*) AS runs FROM runs WHERE {_PARTS[part]} AND {run_filter.condition()}",
-            **run_filter.values(),
+            f"SELECT COUNT(*) AS runs FROM runs WHERE {_CONDITION_BY_PART[part]} AND {run_filter.condition()}",
+            **run_filter.parameters(),
         )
         for part in parts_with(run_filter.state)
     )
@@ -101,60 +103,62 @@ def count_to_cancel(tx: Transaction, run_filter: RunFilter) -> int:
 def next_to_cancel(
     tx: Transaction, run_filter: RunFilter, part: Part, *, after: QueuePosition | None
 ) -> list[QueuePosition]:
-    """At most `BATCH` runs of this part of the queue. `after` is the last run of the previous batch."""
+    """At most `BATCH_RUNS` runs of this part of the queue. `after` is the last run of the previous batch."""
     order = "priority, id" if part is Part.READY else "id"
     dialect.force_custom_query_plans(tx)
     rows = tx.all(
         f"""
         SELECT id, priority
         FROM runs
-        WHERE {_PARTS[part]} AND {run_filter.condition()}
+        WHERE {_CONDITION_BY_PART[part]} AND {run_filter.condition()}
             AND {"(priority, id) > (:rank, :after)" if part is Part.READY else "id > :after"}
         ORDER BY {order}
-        LIMIT {BATCH}
+        LIMIT {BATCH_RUNS}
         """,
         after=after.run if after is not None else b"",
         **({"rank": after.rank if after is not None else -1} if part is Part.READY else {}),
-        **run_filter.values(),
+        **run_filter.parameters(),
     )
     is_held = part in (Part.HELD, Part.RETRIED)
     return [QueuePosition(is_held=is_held, rank=row["priority"], run=RunKey(bytes(row["id"]))) for row in rows]
 
 
-def request_cancel_of(
+def request_cancel_of_batch(
     tx: Transaction, keys: Sequence[RunKey], part: Part, *, state: RunState | None, now: int
 ) -> CancelledRuns:
-    """Cancel the queued ones of these runs, and ask the executors of the running ones to stop them.
+    """Cancel the queued runs of a batch, and ask the executors of its running runs to stop them.
 
-    With `state`, only runs that are still in this state. Held runs that may start meanwhile are left for their new part
-    of the queue.
+    With `state`, only runs that are still in this state are cancelled. A held run that has moved to another part of the
+    queue is not cancelled here, but in a batch of that part.
     """
     if not keys:
         return CancelledRuns(cancelled=0, stopping=0)
     held.lock_decisions(tx)
     names = {f"run_{number}": key for number, key in enumerate(keys)}
     # No condition repeats the WHERE of a partial index, so that each row is read by its key.
-    these = f"id IN ({', '.join(f':{name}' for name in names)}) AND finished_at IS NULL"
-    still_held = f"AND COALESCE(hold, {Hold.RETRY:d}) <> {Hold.RETRY:d}" if part is Part.HELD else ""
-    cancelled: Sequence[Row] = ()
+    unfinished = f"id IN ({', '.join(f':{name}' for name in names)}) AND finished_at IS NULL"
+    held_condition = f"AND COALESCE(hold, {Hold.RETRY:d}) <> {Hold.RETRY:d}" if part is Part.HELD else ""
+    cancelled_rows: Sequence[Row] = ()
     if state is not RunState.RUNNING:
-        cancelled = tx.all(
+        cancelled_rows = tx.all(
             f"""
             UPDATE runs
             SET state = 'cancelled', finished_at = :now, cancel_requested_at = :now, hold = NULL, due_at = NULL,
                 reason = 'It was cancelled before it began.'
-            WHERE {these} AND state = 'queued' {still_held}
+            WHERE {unfinished} AND state = 'queued' {held_condition}
             RETURNING id, policy_key
             """,
             now=now,
             **names,
         )
     if part is not Part.HELD:
-        # These runs were active. Of each key, the next run that waits may start.
-        ended = {
-            bytes(row["policy_key"]): RunKey(bytes(row["id"])) for row in cancelled if row["policy_key"] is not None
+        # The cancelled runs were active. For each policy key, the next run that waits can start.
+        run_by_policy_key = {
+            bytes(row["policy_key"]): RunKey(bytes(row["id"]))
+            for row in cancelled_rows
+            if row["policy_key"] is not None
         }
-        for key in ended.values():
+        for key in run_by_policy_key.values():
             held.reconsider(tx, key)
     stopping = 0
     if part is Part.CLAIMED and state is not RunState.QUEUED:
@@ -162,12 +166,12 @@ def request_cancel_of(
             f"""
             UPDATE runs
             SET cancel_requested_at = :now
-            WHERE {these} AND state = 'running' AND cancel_requested_at IS NULL
+            WHERE {unfinished} AND state = 'running' AND cancel_requested_at IS NULL
             """,
             now=now,
             **names,
         )
-    return CancelledRuns(cancelled=len(cancelled), stopping=stopping)
+    return CancelledRuns(cancelled=len(cancelled_rows), stopping=stopping)
 
 
 def request_cancel(tx: Transaction, key: RunKey, *, factory: FactoryId | None = None, now: int) -> RunState | None:
@@ -176,10 +180,10 @@ def request_cancel(tx: Transaction, key: RunKey, *, factory: FactoryId | None = 
     Returns the run's new state, which for a running run is still `running`; None if the factory has no such run.
     """
     held.lock_decisions(tx)
-    run = reading.run_of(tx, key, factory=factory)
+    run = reading.run_by_key(tx, key, factory=factory)
     if run is None:
         return None
-    cancelled = tx.run(
+    cancelled_rows = tx.run(
         """
         UPDATE runs
         SET state = 'cancelled', finished_at = :now, cancel_requested_at = :now, hold = NULL, due_at = NULL,
@@ -189,7 +193,7 @@ def request_cancel(tx: Transaction, key: RunKey, *, factory: FactoryId | None = 
         id=key,
         now=now,
     )
-    if cancelled:
+    if cancelled_rows:
         held.reconsider(tx, key)
         return RunState.CANCELLED
     tx.run(

@@ -14,7 +14,7 @@ from hookmill.store.runs.executors import ExecutorId
 from hookmill.store.runs.parts import CLAIMED, READY
 
 FACTORIES_MAX: Final = 1_000
-"""How many factories a claim searches while runners are skipped, or limits exist."""
+"""How many factories a claim searches if it skips runners, or if a factory or an automation has a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,45 +25,52 @@ class ClaimedRun:
     factory: FactoryId
 
 
-def has_backlog(tx: Transaction, *, skipped: Collection[str] = ()) -> bool:
-    """Whether the backlog has runs of runners other than the `skipped` ones."""
-    condition, runners = _for_other_runners(skipped)
-    return tx.one(f"SELECT 1 FROM runs WHERE {READY} {condition} LIMIT 1", **runners) is not None
+def has_backlog(tx: Transaction, *, skipped_runners: Collection[str] = ()) -> bool:
+    """Whether the backlog has runs of other runners than the `skipped_runners`."""
+    condition, parameters = _excluding_runners(skipped_runners)
+    return tx.one(f"SELECT 1 FROM runs WHERE {READY} {condition} LIMIT 1", **parameters) is not None
 
 
 def claim(
     tx: Transaction,
     *,
     executor: ExecutorId,
-    most: int,
+    at_most: int,
     after: FactoryId,
     now: int,
-    skipped: Collection[str] = (),
+    skipped_runners: Collection[str] = (),
 ) -> list[ClaimedRun]:
-    """Claim up to `most` runs of the backlog for the executor: round robin by factory, and by priority and age in each.
+    """Claim up to `at_most` runs of the backlog for the executor: round robin by factory, and by priority and age in
+    each factory.
 
-    `after` is the factory that was served last; the next one in order is served first. A run stays in
-    the backlog if its runner is in `skipped`, or if the limit of its automation or factory leaves no room.
+    `after` is the factory that was served last; the next factory in order is served first. A run stays in the backlog
+    if its runner is in `skipped_runners`, or if the limit of its automation or its factory is reached.
     """
-    free = _free_by_factory(tx)
+    capacities = _capacity_by_factory(tx)
     # All runs of a factory may have to stay in the backlog, so more factories must be searched.
-    factories = _factories_in_backlog(tx, after=after, most=FACTORIES_MAX if skipped or free else most)
-    by_factory = filter(
-        None, (_startable(tx, factory, most, skipped, free.get(factory, _Free())) for factory in factories)
+    factories = _factories_in_backlog(
+        tx, after=after, at_most=FACTORIES_MAX if skipped_runners or capacities else at_most
     )
-    round_robin = chain.from_iterable(zip_longest(*islice(by_factory, most)))
+    runs_of_factories = filter(
+        None,
+        (
+            _startable(tx, factory, at_most, skipped_runners, capacities.get(factory, _FreeCapacity()))
+            for factory in factories
+        ),
+    )
+    round_robin = chain.from_iterable(zip_longest(*islice(runs_of_factories, at_most)))
     interleaved = [claimed_run for claimed_run in round_robin if claimed_run is not None]
-    for claimed_run in interleaved[:most]:
+    for claimed_run in interleaved[:at_most]:
         tx.run(
             "UPDATE runs SET claimed_at = :now, executor = :executor WHERE id = :id",
             id=claimed_run.run,
             executor=executor,
             now=now,
         )
-    return interleaved[:most]
+    return interleaved[:at_most]
 
 
-def _factories_in_backlog(tx: Transaction, *, after: FactoryId, most: int) -> list[FactoryId]:
+def _factories_in_backlog(tx: Transaction, *, after: FactoryId, at_most: int) -> list[FactoryId]:
     # A loose index scan: it reads one entry of each factory, however many runs the factory has.
     scan = f"""
         WITH RECURSIVE waiting (factory_id) AS (
@@ -75,50 +82,54 @@ def _factories_in_backlog(tx: Transaction, *, after: FactoryId, most: int) -> li
             FROM waiting
             WHERE waiting.factory_id IS NOT NULL
         )
-        SELECT factory_id FROM waiting WHERE factory_id IS NOT NULL LIMIT :most
+        SELECT factory_id FROM waiting WHERE factory_id IS NOT NULL LIMIT :at_most
     """
-    next_factories = [FactoryId(row["factory_id"]) for row in tx.all(scan, after=after, most=most)]
-    if len(next_factories) == most:
+    next_factories = [FactoryId(row["factory_id"]) for row in tx.all(scan, after=after, at_most=at_most)]
+    if len(next_factories) == at_most:
         return next_factories
-    first_factories = [FactoryId(row["factory_id"]) for row in tx.all(scan, after="", most=most - len(next_factories))]
+    first_factories = [
+        FactoryId(row["factory_id"]) for row in tx.all(scan, after="", at_most=at_most - len(next_factories))
+    ]
     return next_factories + [factory for factory in first_factories if factory <= after]
 
 
-def _for_other_runners(skipped: Collection[str]) -> tuple[str, dict[str, str]]:
-    """An SQL condition that excludes runs of the `skipped` runners, with its parameters."""
-    if not skipped:
+def _excluding_runners(skipped_runners: Collection[str]) -> tuple[str, dict[str, str]]:
+    """An SQL condition that excludes runs of the `skipped_runners`, with its parameters."""
+    if not skipped_runners:
         return "", {}
-    runners = {f"skipped_{number}": runner for number, runner in enumerate(skipped)}
+    parameters = {f"skipped_{number}": runner for number, runner in enumerate(skipped_runners)}
     condition = f"""
         AND NOT EXISTS (
             SELECT 1 FROM automation_versions
             WHERE automation_versions.automation_id = runs.automation_id
                 AND automation_versions.version = runs.automation_version
-                AND automation_versions.runner IN ({", ".join(f":{name}" for name in runners)})
+                AND automation_versions.runner IN ({", ".join(f":{name}" for name in parameters)})
         )
     """
-    return condition, runners
+    return condition, parameters
 
 
 _LIMITS_LOCK: Final = 7_246_002
 
 
 @dataclass(frozen=True, slots=True)
-class _Free:
-    """How many more runs of a factory, and of its limited automations, may run."""
+class _FreeCapacity:
+    """How many more runs of a factory, and of each of its automations with a limit, can run now."""
 
     runs: int | float = math.inf
     by_automation: dict[str, int] = field(default_factory=dict)
 
 
-def _free_by_factory(tx: Transaction) -> dict[FactoryId, _Free]:
-    """What the limits leave free. It has only the factories with limits.
+def _capacity_by_factory(tx: Transaction) -> dict[FactoryId, _FreeCapacity]:
+    """The free capacity of each factory that has a limit, or an automation with a limit. Other factories are omitted.
 
-    If there are any, on PostgreSQL other claims wait until this transaction ends, so that the counts stay exact.
+    If there are limits, on PostgreSQL other claims wait until this transaction ends, so that the counts stay exact.
     """
     limits = tx.all(
         """
-        SELECT factory_id, id, max_running FROM automations WHERE max_running IS NOT NULL AND deleted_at IS NULL
+        SELECT factory_id, id AS automation_id, max_running
+        FROM automations
+        WHERE max_running IS NOT NULL AND deleted_at IS NULL
         UNION ALL
         SELECT id, NULL, max_running FROM factories WHERE max_running IS NOT NULL
         """
@@ -126,30 +137,32 @@ def _free_by_factory(tx: Transaction) -> dict[FactoryId, _Free]:
     if not limits:
         return {}
     dialect.lock(tx, _LIMITS_LOCK)
-    running: Counter[str] = Counter()
+    claimed_by_owner: Counter[str] = Counter()
+    """The number of claimed runs by the id of their automation, and by the id of their factory."""
     for row in tx.all(f"SELECT automation_id, factory_id FROM runs WHERE {CLAIMED}"):
-        running.update((row["automation_id"], row["factory_id"]))
-    free: dict[FactoryId, _Free] = {}
+        claimed_by_owner.update((row["automation_id"], row["factory_id"]))
+    capacities: dict[FactoryId, _FreeCapacity] = {}
     for row in limits:
         factory = FactoryId(row["factory_id"])
-        before = free.get(factory, _Free())
-        left = row["max_running"] - running[row["id"] or factory]
-        if row["id"] is None:
-            free[factory] = replace(before, runs=left)
+        automation = row["automation_id"]
+        free = row["max_running"] - claimed_by_owner[automation or factory]
+        capacity = capacities.get(factory, _FreeCapacity())
+        if automation is None:
+            capacities[factory] = replace(capacity, runs=free)
         else:
-            free[factory] = replace(before, by_automation={**before.by_automation, row["id"]: left})
-    return free
+            capacities[factory] = replace(capacity, by_automation={**capacity.by_automation, automation: free})
+    return capacities
 
 
 def _startable(
-    tx: Transaction, factory: FactoryId, most: int, skipped: Collection[str], free: _Free
+    tx: Transaction, factory: FactoryId, at_most: int, skipped_runners: Collection[str], capacity: _FreeCapacity
 ) -> list[ClaimedRun]:
-    """The first runs of a factory's backlog, without those of the `skipped` runners, and no more than are `free`."""
-    if free.runs <= 0:
+    """The first runs of a factory's backlog, without those of `skipped_runners`, and no more than its free capacity."""
+    if capacity.runs <= 0:
         return []
-    condition, parameters = _for_other_runners(skipped)
-    if full := [automation for automation, count in free.by_automation.items() if count <= 0]:
-        names = {f"full_{number}": automation for number, automation in enumerate(full)}
+    condition, parameters = _excluding_runners(skipped_runners)
+    if full_automations := [automation for automation, count in capacity.by_automation.items() if count <= 0]:
+        names = {f"full_{number}": automation for number, automation in enumerate(full_automations)}
         condition += f" AND automation_id NOT IN ({', '.join(f':{name}' for name in names)})"
         parameters |= names
     rows = tx.all(
@@ -158,18 +171,18 @@ def _startable(
         FROM runs
         WHERE {READY} AND factory_id = :factory {condition}
         ORDER BY priority, id
-        LIMIT :most
+        LIMIT :at_most
         {dialect.lock_clause(tx, "FOR UPDATE", skip_locked=True)}
         """,
         factory=factory,
-        most=min(most, free.runs),
+        at_most=min(at_most, capacity.runs),
         **parameters,
     )
-    counts: Counter[str] = Counter()
+    count_by_automation: Counter[str] = Counter()
     runs = []
     for row in rows:
         automation = row["automation_id"]
-        counts[automation] += 1
-        if counts[automation] <= free.by_automation.get(automation, most):
+        count_by_automation[automation] += 1
+        if count_by_automation[automation] <= capacity.by_automation.get(automation, at_most):
             runs.append(ClaimedRun(run=RunKey(bytes(row["id"])), factory=factory))
     return runs

@@ -1,4 +1,4 @@
-"""The processes that perform runs: their heartbeats, and the runs of dead ones.
+"""The processes that perform runs: their heartbeats, and the runs of dead processes.
 
 An executor is one such process. Its id is new after each restart. A run's row names the executor that has claimed it.
 """
@@ -37,7 +37,7 @@ def last_heartbeats(tx: Transaction) -> dict[ExecutorId, int]:
 def deregister(tx: Transaction, executor: ExecutorId, *, last_beat: int | None = None) -> bool:
     """Deregister the executor, so that its runs can be requeued. Returns whether it was registered.
 
-    With `last_beat`, the executor is deregistered only if that is still its last heartbeat.
+    With `last_beat`, the executor is deregistered only if `last_beat` is still its last heartbeat.
     """
     return tx.run(
         """
@@ -52,7 +52,7 @@ def deregister(tx: Transaction, executor: ExecutorId, *, last_beat: int | None =
 
 def runs_of_dead_executors(tx: Transaction) -> list[RunKey]:
     """Unfinished runs of deregistered executors. They stay locked until the transaction ends."""
-    # Take this lock before the row locks, in the same order as decisions about held runs.
+    # Decisions about held runs acquire this lock before row locks, too. Another order could cause a deadlock.
     held.lock_decisions(tx)
     rows = tx.all(
         f"""
@@ -81,14 +81,14 @@ def runs_claimed_by(tx: Transaction, executor: ExecutorId) -> list[RunKey]:
 
 
 def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None, now: int) -> list[RunKey]:
-    """Requeue runs. Runs with a requested cancellation are cancelled, and runs with too many attempts interrupted.
+    """Requeue runs. But cancel runs with a requested cancellation, and interrupt runs with too many attempts.
 
     Returns the runs that ended, so that the caller can kill their commands. `attempts_max` applies to runs whose
     worker died. It is None if the worker was stopped, because restarts must never end a run.
     """
     held.lock_decisions(tx)
     notify_workers(tx)
-    ended = []
+    ended_runs = []
     for key in keys:
         ended_rows = tx.run(
             """
@@ -117,7 +117,7 @@ def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None
             ended_rows += interrupted_rows
         if ended_rows:
             held.reconsider(tx, key)
-            ended.append(key)
+            ended_runs.append(key)
             continue
         tx.run(
             """
@@ -127,4 +127,4 @@ def requeue(tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None
             """,
             id=key,
         )
-    return ended
+    return ended_runs

@@ -1,11 +1,12 @@
-"""Held runs: those of automations with a run policy. Workers decide when they start, or that they don't.
+"""Held runs: their automation's run policy does not let them start yet. Workers decide when each starts or ends.
 
 Admission only stores the policy key and `Hold.NEW`, so a policy takes no lock in the path of a delivery. `decide` then
-decides about all new and due runs in one transaction. On PostgreSQL, one advisory lock serializes these transactions
-and those that end a run with a key. Therefore the counts of active runs are exact.
+decides about all new and due runs in one transaction. On PostgreSQL, an advisory lock serializes the transactions that
+decide, and those that end a run with a policy key. On SQLite, all transactions that write are serialized. Therefore the
+counts of active runs are exact.
 
-A run is *active* if it has not ended and is not held: it is in the backlog, or a worker has claimed it. A run that
-waits for its next attempt is active, too.
+A run is *active* if it has not ended, and is in the backlog, claimed by a worker, or waiting for its next attempt
+(`Hold.RETRY`). A run that waits for the end of an active run has `Hold.BUSY`.
 """
 
 from collections.abc import Sequence
@@ -20,8 +21,9 @@ from hookmill.store.database import Row, Transaction
 from hookmill.store.notifications import notify_workers
 
 DECISIONS_MAX: Final = 500
-"""New and due runs in one transaction, so that it stays short."""
-_LOCK_NUMBER: Final = 7_246_001
+"""About how many new and due runs one transaction decides, so that it stays short."""
+_DECISIONS_LOCK: Final = 7_246_001
+"""The number of PostgreSQL's advisory lock for decisions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,36 +35,37 @@ class _HeldRun:
 
 
 def lock_decisions(tx: Transaction) -> None:
-    """Keep decisions in other transactions waiting until this one ends.
+    """Make other transactions that decide or end runs wait until this one ends.
 
-    Call it before a run with a key is locked or ends.
+    Call it before a run with a policy key is locked or ends.
     """
-    dialect.lock(tx, _LOCK_NUMBER)
+    dialect.lock(tx, _DECISIONS_LOCK)
 
 
 def needs_decision(tx: Transaction, now: int) -> bool:
     """Whether `decide` has work."""
-    return tx.one(f"SELECT 1 FROM runs WHERE {_UNDECIDED} LIMIT 1", now=now) is not None
+    return tx.one(f"SELECT 1 FROM runs WHERE {_NEEDS_DECISION} LIMIT 1", now=now) is not None
 
 
 def next_due_at(tx: Transaction) -> int | None:
-    """When the next held run is due, in µs since 1970."""
+    """When the next held run is due, in µs since 1970; None if no held run has a due time."""
     row = tx.one(
-        f"SELECT MIN(due_at) AS due_at FROM runs WHERE finished_at IS NULL AND {_TIMED}",
+        f"SELECT MIN(due_at) AS due_at FROM runs WHERE finished_at IS NULL AND {_HAS_DUE_TIME}",
     )
     return None if row is None else row["due_at"]
 
 
-_TIMED: Final = f"hold IN ({Hold.DEBOUNCE:d}, {Hold.RETRY:d})"
-_UNDECIDED: Final = (
-    f"finished_at IS NULL AND hold IS NOT NULL AND (hold = {Hold.NEW:d} OR ({_TIMED} AND due_at <= :now))"
+# SQL conditions.
+_HAS_DUE_TIME: Final = f"hold IN ({Hold.DEBOUNCE:d}, {Hold.RETRY:d})"
+_NEEDS_DECISION: Final = (
+    f"finished_at IS NULL AND hold IS NOT NULL AND (hold = {Hold.NEW:d} OR ({_HAS_DUE_TIME} AND due_at <= :now))"
 )
 
 
 def decide(tx: Transaction, now: int) -> None:
     """Decide about new and due runs: each starts, waits, or ends. `now` is in µs since 1970."""
     lock_decisions(tx)
-    # A run that is retried is active all the time, so its key needs no decision.
+    # A run that waits for its next attempt is active already, so it starts without a decision about its key.
     if tx.run(
         f"""
         UPDATE runs
@@ -78,7 +81,13 @@ def decide(tx: Transaction, now: int) -> None:
     ):
         notify_workers(tx)
     rows = tx.all(
-        f"SELECT policy_key FROM runs WHERE {_UNDECIDED} AND hold <> {Hold.RETRY:d} ORDER BY id LIMIT {DECISIONS_MAX}",
+        f"""
+        SELECT policy_key
+        FROM runs
+        WHERE {_NEEDS_DECISION} AND hold <> {Hold.RETRY:d}
+        ORDER BY id
+        LIMIT {DECISIONS_MAX}
+        """,
         now=now,
     )
     for policy_key in sorted({bytes(row["policy_key"]) for row in rows}):
@@ -86,7 +95,10 @@ def decide(tx: Transaction, now: int) -> None:
 
 
 def reconsider(tx: Transaction, run: RunKey) -> None:
-    """Let `decide` look at the key of a run that ends in this transaction. Call `lock_decisions` first."""
+    """Let `decide` look again at the policy key of `run`, which ends in this transaction. Call `lock_decisions` first.
+
+    The oldest run that waits for the key becomes new again. Without such a run, nothing changes.
+    """
     tx.run(
         f"""
         UPDATE runs
@@ -105,17 +117,20 @@ def reconsider(tx: Transaction, run: RunKey) -> None:
 
 
 def reconsider_all(tx: Transaction) -> None:
-    """Let `decide` look at all keys with waiting runs and no active one, in case that an end was missed."""
+    """Let `decide` look again at all policy keys with waiting runs but no active run.
+
+    This is a precaution against a transaction that ended an active run without calling `reconsider`.
+    """
     lock_decisions(tx)
     # A loose index scan: it reads one entry of each key.
     rows = tx.all(
         f"""
         WITH RECURSIVE waiting_keys (policy_key) AS (
-            SELECT (SELECT policy_key FROM runs WHERE {_WAITING} ORDER BY policy_key LIMIT 1)
+            SELECT (SELECT policy_key FROM runs WHERE {_IS_WAITING} ORDER BY policy_key LIMIT 1)
             UNION ALL
             SELECT (
                 SELECT policy_key FROM runs
-                WHERE {_WAITING} AND policy_key > waiting_keys.policy_key
+                WHERE {_IS_WAITING} AND policy_key > waiting_keys.policy_key
                 ORDER BY policy_key
                 LIMIT 1
             )
@@ -132,46 +147,48 @@ def reconsider_all(tx: Transaction) -> None:
         """
     )
     for row in rows:
-        for run in _held(tx, bytes(row["policy_key"]), Hold.BUSY, limit=1):
+        for run in _held_runs_with_key(tx, bytes(row["policy_key"]), Hold.BUSY, limit=1):
             tx.run(f"UPDATE runs SET hold = {Hold.NEW:d} WHERE id = :id", id=run.id)
 
 
-_WAITING: Final = f"policy_key IS NOT NULL AND finished_at IS NULL AND hold = {Hold.BUSY:d}"
+_IS_WAITING: Final = f"policy_key IS NOT NULL AND finished_at IS NULL AND hold = {Hold.BUSY:d}"
 
 
 def _decide_key(tx: Transaction, policy_key: bytes, now: int) -> None:
-    candidates = _held(tx, policy_key, Hold.NEW, Hold.DEBOUNCE, limit=DECISIONS_MAX)
+    candidates = _held_runs_with_key(tx, policy_key, Hold.NEW, Hold.DEBOUNCE, limit=DECISIONS_MAX)
     if not candidates:
         return
     # The policy of the newest waiting run applies to all runs with the key.
-    policy = _held(tx, policy_key, Hold.NEW, Hold.DEBOUNCE, Hold.BUSY, limit=1, newest_first=True)[0].policy
+    policy = _held_runs_with_key(tx, policy_key, Hold.NEW, Hold.DEBOUNCE, Hold.BUSY, limit=1, newest_first=True)[
+        0
+    ].policy
     if policy.debounce is not None:
         candidates = _debounced(tx, policy.debounce, candidates, now)
     if policy.concurrency is None:
         for run in candidates:
-            _start(tx, run)
+            _start_held_run(tx, run)
         return
     limit = policy.concurrency.limit
-    free = limit - _active(tx, policy_key, limit)
+    free_slots = limit - _count_active(tx, policy_key, limit)
     match policy.concurrency.when_busy:
         case WhenBusy.QUEUE:
-            _start_oldest(tx, policy_key, candidates, free)
+            _start_oldest(tx, policy_key, candidates, free_slots)
         case WhenBusy.SKIP:
-            for run in candidates[max(free, 0) :]:
-                _end(tx, run.id, RunState.SKIPPED, _active_run(tx, policy_key) or candidates[0].id, now)
-            for run in candidates[: max(free, 0)]:
-                _start(tx, run)
+            for run in candidates[max(free_slots, 0) :]:
+                _end_held_run(tx, run.id, RunState.SKIPPED, _oldest_active_run(tx, policy_key) or candidates[0].id, now)
+            for run in candidates[: max(free_slots, 0)]:
+                _start_held_run(tx, run)
         case WhenBusy.REPLACE:
-            kept = _replace_older(tx, policy_key, candidates, limit, now)
-            if not kept:
+            remaining = _replace_older(tx, policy_key, candidates, limit, now)
+            if not remaining:
                 return
-            _start_oldest(tx, policy_key, kept, free)
-            for active in _oldest_active(tx, policy_key, len(kept) - max(free, 0)):
-                _stop(tx, active, replaced_by=kept[-1].id, now=now)
+            _start_oldest(tx, policy_key, remaining, free_slots)
+            for active_run in _oldest_active_runs(tx, policy_key, len(remaining) - max(free_slots, 0)):
+                _stop_active_run(tx, active_run, replaced_by=remaining[-1].id, now=now)
 
 
 def _debounced(tx: Transaction, debounce: Debounce, candidates: Sequence[_HeldRun], now: int) -> list[_HeldRun]:
-    """Supersede all but the newest run. Returns it if it is due; otherwise it waits."""
+    """Supersede all candidates but the newest one. Returns the newest one if it is due; otherwise it stays held."""
     *older, newest = candidates
     latest_due_at = min(
         [run.latest_due_at for run in candidates if run.latest_due_at is not None]
@@ -179,7 +196,7 @@ def _debounced(tx: Transaction, debounce: Debounce, candidates: Sequence[_HeldRu
     )
     due_at = min(newest.created_at + debounce.seconds * 1_000_000, latest_due_at)
     for run in older:
-        _end(tx, run.id, RunState.SUPERSEDED, newest.id, now)
+        _end_held_run(tx, run.id, RunState.SUPERSEDED, newest.id, now)
     if due_at <= now:
         return [newest]
     tx.run(
@@ -191,31 +208,34 @@ def _debounced(tx: Transaction, debounce: Debounce, candidates: Sequence[_HeldRu
     return []
 
 
-def _start_oldest(tx: Transaction, policy_key: bytes, candidates: Sequence[_HeldRun], free: int) -> None:
-    """Queue the candidates behind the runs that wait already, and start as many of the oldest as are free."""
+def _start_oldest(tx: Transaction, policy_key: bytes, candidates: Sequence[_HeldRun], free_slots: int) -> None:
+    """Let the candidates wait behind the runs that wait already. Then start the oldest ones, at most `free_slots`."""
     for run in candidates:
         tx.run(f"UPDATE runs SET hold = {Hold.BUSY:d}, due_at = NULL WHERE id = :id", id=run.id)
-    if free > 0:
-        for run in _held(tx, policy_key, Hold.BUSY, limit=free):
-            _start(tx, run)
+    if free_slots > 0:
+        for run in _held_runs_with_key(tx, policy_key, Hold.BUSY, limit=free_slots):
+            _start_held_run(tx, run)
 
 
 def _replace_older(
     tx: Transaction, policy_key: bytes, candidates: Sequence[_HeldRun], limit: int, now: int
 ) -> list[_HeldRun]:
-    """End all but the newest `limit` held runs. Returns the runs that it keeps.
+    """End all but the newest `limit` of the candidates and waiting runs. Returns the remaining runs.
 
-    If too many runs wait, it ends some of them and returns nothing. The candidates stay new for the next decision.
+    If too many runs wait for one transaction, it ends only some of them, and returns an empty list. The candidates that
+    remain are decided in the next transaction.
     """
-    waiting = _held(tx, policy_key, Hold.BUSY, limit=DECISIONS_MAX)
-    held = sorted([*waiting, *candidates], key=lambda run: run.id)
-    for run in held[:-limit]:
-        _end(tx, run.id, RunState.REPLACED, held[-1].id, now)
-    return held[-limit:] if len(waiting) < DECISIONS_MAX else []
+    waiting = _held_runs_with_key(tx, policy_key, Hold.BUSY, limit=DECISIONS_MAX)
+    runs = sorted([*waiting, *candidates], key=lambda run: run.id)
+    for run in runs[:-limit]:
+        _end_held_run(tx, run.id, RunState.REPLACED, runs[-1].id, now)
+    return runs[-limit:] if len(waiting) < DECISIONS_MAX else []
 
 
-def _held(tx: Transaction, policy_key: bytes, *holds: Hold, limit: int, newest_first: bool = False) -> list[_HeldRun]:
-    """Up to `limit` held runs with the key, in the order of their creation."""
+def _held_runs_with_key(
+    tx: Transaction, policy_key: bytes, *holds: Hold, limit: int, newest_first: bool = False
+) -> list[_HeldRun]:
+    """Up to `limit` runs with the policy key and one of the `holds`, oldest or newest first."""
     rows = tx.all(
         f"""
         SELECT runs.id, runs.created_at, runs.due_at_most, automation_versions.policy
@@ -231,10 +251,10 @@ def _held(tx: Transaction, policy_key: bytes, *holds: Hold, limit: int, newest_f
         policy_key=policy_key,
         limit=limit,
     )
-    return [_held_run(row) for row in rows]
+    return [_held_run_from_row(row) for row in rows]
 
 
-def _held_run(row: Row) -> _HeldRun:
+def _held_run_from_row(row: Row) -> _HeldRun:
     return _HeldRun(
         id=RunKey(bytes(row["id"])),
         created_at=row["created_at"],
@@ -243,39 +263,44 @@ def _held_run(row: Row) -> _HeldRun:
     )
 
 
-_ACTIVE: Final = f"policy_key = :policy_key AND finished_at IS NULL AND (hold IS NULL OR hold = {Hold.RETRY:d})"
+_IS_ACTIVE_WITH_KEY: Final = (
+    f"policy_key = :policy_key AND finished_at IS NULL AND (hold IS NULL OR hold = {Hold.RETRY:d})"
+)
 
 
-def _active(tx: Transaction, policy_key: bytes, most: int) -> int:
-    """How many runs with the key are active, counted up to `most`."""
+def _count_active(tx: Transaction, policy_key: bytes, at_most: int) -> int:
+    """How many runs with the key are active, counted up to `at_most`."""
     row = tx.one(
-        f"SELECT COUNT(*) AS active FROM (SELECT 1 FROM runs WHERE {_ACTIVE} LIMIT :most) AS counted",
+        f"SELECT COUNT(*) AS active FROM (SELECT 1 FROM runs WHERE {_IS_ACTIVE_WITH_KEY} LIMIT :at_most) AS counted",
         policy_key=policy_key,
-        most=most,
+        at_most=at_most,
     )
     return 0 if row is None else int(row["active"])
 
 
-def _active_run(tx: Transaction, policy_key: bytes) -> RunKey | None:
-    row = tx.one(f"SELECT id FROM runs WHERE {_ACTIVE} ORDER BY id LIMIT 1", policy_key=policy_key)
+def _oldest_active_run(tx: Transaction, policy_key: bytes) -> RunKey | None:
+    row = tx.one(f"SELECT id FROM runs WHERE {_IS_ACTIVE_WITH_KEY} ORDER BY id LIMIT 1", policy_key=policy_key)
     return None if row is None else RunKey(bytes(row["id"]))
 
 
-def _oldest_active(tx: Transaction, policy_key: bytes, count: int) -> list[RunKey]:
-    """The oldest active runs. They include runs that are being stopped, so each new run stops at most one."""
+def _oldest_active_runs(tx: Transaction, policy_key: bytes, count: int) -> list[RunKey]:
+    """The oldest `count` active runs. They include runs that are being stopped, so each new run stops at most one."""
     if count <= 0:
         return []
-    rows = tx.all(f"SELECT id FROM runs WHERE {_ACTIVE} ORDER BY id LIMIT :count", policy_key=policy_key, count=count)
+    rows = tx.all(
+        f"SELECT id FROM runs WHERE {_IS_ACTIVE_WITH_KEY} ORDER BY id LIMIT :count", policy_key=policy_key, count=count
+    )
     return [RunKey(bytes(row["id"])) for row in rows]
 
 
-def _start(tx: Transaction, run: _HeldRun) -> None:
+def _start_held_run(tx: Transaction, run: _HeldRun) -> None:
+    """Move the run to the backlog."""
     tx.run("UPDATE runs SET hold = NULL, due_at = NULL, due_at_most = NULL WHERE id = :id", id=run.id)
     notify_workers(tx)
 
 
-def _end(tx: Transaction, run: RunKey, state: RunState, other: RunKey, now: int) -> None:
-    """End a held run because of another one."""
+def _end_held_run(tx: Transaction, run: RunKey, state: RunState, other: RunKey, now: int) -> None:
+    """End a held run because of the run `other`."""
     tx.run(
         """
         UPDATE runs
@@ -290,8 +315,8 @@ def _end(tx: Transaction, run: RunKey, state: RunState, other: RunKey, now: int)
     )
 
 
-def _stop(tx: Transaction, run: RunKey, *, replaced_by: RunKey, now: int) -> None:
-    """End an active run that has not begun, or ask its worker to stop it."""
+def _stop_active_run(tx: Transaction, run: RunKey, *, replaced_by: RunKey, now: int) -> None:
+    """End an active run that no worker performs, or ask the worker that performs it to stop it."""
     values: dict[str, Any] = {"id": run, "now": now, "other": replaced_by}
     has_ended = tx.run(
         """
@@ -316,7 +341,7 @@ def _stop(tx: Transaction, run: RunKey, *, replaced_by: RunKey, now: int) -> Non
 
 
 def reason_for(state: RunState, other: RunKey) -> str:
-    """Why a run did not perform, for people."""
+    """Why the run `other` replaced a run, or kept it from starting, as a sentence for people."""
     match state:
         case RunState.SKIPPED:
             return f"Skipped, because {run_id(other)} with the same key was active."

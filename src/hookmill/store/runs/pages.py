@@ -5,10 +5,7 @@ from itertools import product
 from typing import Final
 
 from hookmill.domain.ids import AutomationId, DeliveryKey, FactoryId, RunKey, WebhookUid
-from hookmill.domain.run import (
-    Run,
-    RunState,
-)
+from hookmill.domain.run import Run, RunState
 from hookmill.store import dialect
 from hookmill.store.database import Transaction
 from hookmill.store.runs.parts import CLAIMED, HELD, READY, WITHOUT_DELIVERY
@@ -28,8 +25,8 @@ def page_of_runs(
 ) -> list[Run]:
     """A page of a factory's runs, newest first. `before` is the last run of the previous page.
 
-    The other arguments restrict it. The page is a UNION of index scans that read at most `limit` rows each, so its time
-    does not depend on the number of runs.
+    `webhook`, `automation`, `delivery` and `state` restrict it. The page is a UNION of index scans that read at most
+    `limit` rows each, so its time does not depend on the number of runs.
     """
     scans = [
         f"SELECT id FROM (SELECT id FROM runs WHERE {index_range.where} AND {condition} AND id < :before "
@@ -67,7 +64,7 @@ def page_of_runs(
 _SCANS_PER_QUERY: Final = 100
 _UNFINISHED: Final = (RunState.QUEUED, RunState.RUNNING)
 _STATE_CONDITIONS: Final[dict[RunState, list[str]]] = {
-    # Each condition must repeat the WHERE of a partial index. Otherwise, the index is not used.
+    # Each condition must repeat the WHERE of a partial index. Otherwise, the database does not use the index.
     **{
         state: [
             f"state = '{state}' AND {READY}",
@@ -102,24 +99,29 @@ def _index_ranges(
     state: RunState | None,
 ) -> list[_IndexRange]:
     """The index ranges with the requested runs: of one delivery, of the factory's unfinished runs, of each webhook, or
-    of each webhook and one automation. Without a requested webhook, runs without a delivery are included."""
+    of each webhook and one automation. Runs without a delivery are included, unless a webhook or a
+    delivery is requested."""
     rows = tx.all("SELECT no, uid FROM webhooks WHERE factory_id = :factory ORDER BY no", factory=factory)
-    numbers = [row["no"] for row in rows if webhook in (None, row["uid"])]
+    webhook_numbers = [row["no"] for row in rows if webhook in (None, row["uid"])]
     if webhook is None and delivery is None:
-        numbers.append(WITHOUT_DELIVERY)
+        webhook_numbers.append(WITHOUT_DELIVERY)
     if delivery is None and state not in _UNFINISHED:
         if automation is not None:
-            return [_automation_range(tx, no, state) for no in numbers]
+            return [_automation_range(tx, webhook_no, state) for webhook_no in webhook_numbers]
         return [
-            _IndexRange(f"webhook_no = {no:d}") if no != WITHOUT_DELIVERY else _range_without_delivery(tx, state)
-            for no in numbers
+            _IndexRange(f"webhook_no = {webhook_no:d}")
+            if webhook_no != WITHOUT_DELIVERY
+            else _range_without_delivery(tx, state)
+            for webhook_no in webhook_numbers
         ]
     condition = "delivery_id = :delivery" if delivery is not None else "factory_id = :factory"
-    # `|| ''` and `+webhook_no` keep SQLite from scanning all runs of an automation or a webhook instead.
-    by_automation = "automation_id || '' = :automation AND " if automation is not None else ""
-    if not numbers:
+    # Without `|| ''` and `+`, SQLite would search by automation or webhook, and scan its ended runs, too.
+    automation_condition = "automation_id || '' = :automation AND " if automation is not None else ""
+    if not webhook_numbers:
         return []
-    return [_IndexRange(f"{condition} AND {by_automation}+webhook_no IN ({', '.join(map(str, numbers))})")]
+    return [
+        _IndexRange(f"{condition} AND {automation_condition}+webhook_no IN ({', '.join(map(str, webhook_numbers))})")
+    ]
 
 
 def _range_without_delivery(tx: Transaction, state: RunState | None) -> _IndexRange:
@@ -131,9 +133,9 @@ def _range_without_delivery(tx: Transaction, state: RunState | None) -> _IndexRa
     return _IndexRange(f"webhook_no = {WITHOUT_DELIVERY} AND {where}", order)
 
 
-def _automation_range(tx: Transaction, no: int, state: RunState | None) -> _IndexRange:
+def _automation_range(tx: Transaction, webhook_no: int, state: RunState | None) -> _IndexRange:
     """The index range of one automation's runs from one webhook."""
-    leading_columns = {"automation_id": ":automation", "webhook_no": str(int(no))}
+    leading_columns = {"automation_id": ":automation", "webhook_no": str(int(webhook_no))}
     if state not in (None, RunState.SUCCEEDED):
         leading_columns["state"] = f"'{state}'"
     return _IndexRange(*dialect.index_range(tx, leading_columns, "id", ":before"))

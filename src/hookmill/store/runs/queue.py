@@ -1,7 +1,7 @@
 """Reads a factory's queue.
 
-It is read with index scans of at most `COUNTED_MAX` entries. So their time does not depend on the number of
-runs.
+An index scan for a count reads at most `COUNTED_MAX` + 1 entries, and a scan for a page at most as many as the page has
+rows. So the time to read the queue does not depend on the number of runs.
 """
 
 from collections import Counter
@@ -32,15 +32,15 @@ from hookmill.store.runs.parts import CLAIMED, HELD, READY
 def queue_of(tx: Transaction, factory: FactoryId, *, after: QueuePosition | None, limit: int, now: int) -> Queue:
     """The queue, with a page of waiting runs. `after` is the position of the previous page's last run."""
     dialect.force_custom_query_plans(tx)
-    # As many rows as all workers have slots.
+    # There are at most as many claimed runs as all workers together have slots.
     claimed = tx.all(f"SELECT id, factory_id, automation_id, executor FROM runs WHERE {CLAIMED} ORDER BY executor")
     executors = tx.all("SELECT id, started_at, last_seen_at FROM executors ORDER BY id")
-    own = sorted((row for row in claimed if row["factory_id"] == factory), key=lambda row: bytes(row["id"]))
+    own_claimed = sorted((row for row in claimed if row["factory_id"] == factory), key=lambda row: bytes(row["id"]))
     return Queue(
-        counts=_counts(tx, factory, running=len(own)),
-        running=_running(tx, own[:RUNNING_MAX], {row["id"]: row["last_seen_at"] for row in executors}),
+        counts=_counts(tx, factory, running=len(own_claimed)),
+        running=_running_runs(tx, own_claimed[:RUNNING_MAX], {row["id"]: row["last_seen_at"] for row in executors}),
         workers=_workers(executors, Counter(row["executor"] for row in claimed)),
-        waiting=_waiting(tx, factory, after, limit, _reached_limits(tx, factory, own)),
+        waiting=_waiting_runs(tx, factory, after, limit, _reached_limits(tx, factory, own_claimed)),
         read_at=now,
     )
 
@@ -51,7 +51,7 @@ def _counts(tx: Transaction, factory: FactoryId, *, running: int) -> QueueCounts
         factory=factory,
         most=COUNTED_MAX + 1,
     )
-    # One scan for all values of `hold`: with a scan for each, the LIMIT would not stop the search for a rare value.
+    # One scan for all values of `hold`: a separate scan for a rare value would read all entries.
     held = tx.all(
         f"""
         SELECT hold, COUNT(*) AS runs
@@ -61,12 +61,15 @@ def _counts(tx: Transaction, factory: FactoryId, *, running: int) -> QueueCounts
         factory=factory,
         most=COUNTED_MAX + 1,
     )
-    by_hold = {row["hold"]: int(row["runs"]) for row in held}
-    is_capped = sum(by_hold.values()) > COUNTED_MAX
+    count_by_hold = {row["hold"]: int(row["runs"]) for row in held}
+    is_capped = sum(count_by_hold.values()) > COUNTED_MAX
     return QueueCounts(
         running=_capped(running),
         ready=_capped(int(ready["runs"]) if ready is not None else 0),
-        held={hold: RunCount(count=min(by_hold.get(int(hold), 0), COUNTED_MAX), is_capped=is_capped) for hold in Hold},
+        held={
+            hold: RunCount(count=min(count_by_hold.get(int(hold), 0), COUNTED_MAX), is_capped=is_capped)
+            for hold in Hold
+        },
         oldest_ready_at=_oldest_ready_at(tx, factory),
     )
 
@@ -76,7 +79,7 @@ def _capped(count: int) -> RunCount:
 
 
 def _oldest_ready_at(tx: Transaction, factory: FactoryId) -> int | None:
-    oldest = [
+    oldest_rows = [
         tx.one(
             f"""
             SELECT id FROM runs
@@ -89,10 +92,10 @@ def _oldest_ready_at(tx: Transaction, factory: FactoryId) -> int | None:
         )
         for priority in Priority
     ]
-    return min((time_of(bytes(row["id"])) for row in oldest if row is not None), default=None)
+    return min((time_of(bytes(row["id"])) for row in oldest_rows if row is not None), default=None)
 
 
-def _running(tx: Transaction, claimed: Sequence[Row], heartbeats: Mapping[str, int]) -> list[RunningRun]:
+def _running_runs(tx: Transaction, claimed: Sequence[Row], heartbeats: Mapping[str, int]) -> list[RunningRun]:
     executor_by_run = {RunKey(bytes(row["id"])): row["executor"] for row in claimed}
     return [
         RunningRun(run=run, executor=executor_by_run[run.id], last_seen_at=heartbeats.get(executor_by_run[run.id]))
@@ -115,7 +118,7 @@ def _workers(executors: Sequence[Row], claimed_counts: Mapping[str, int]) -> lis
 def _reached_limits(
     tx: Transaction, factory: FactoryId, claimed: Sequence[Row]
 ) -> Mapping[AutomationId | None, ReachedLimit]:
-    """The reached limits, by automation. The key None has the factory's. `claimed` are the factory's claimed runs."""
+    """The reached limits, by automation. The factory's limit has the key None. `claimed` are its claimed runs."""
     limits = tx.all(
         """
         SELECT id AS automation, max_running FROM automations
@@ -125,18 +128,19 @@ def _reached_limits(
         """,
         factory=factory,
     )
-    running = Counter(row["automation_id"] for row in claimed)
+    claimed_by_automation = Counter(row["automation_id"] for row in claimed)
     return {
         row["automation"]: ReachedLimit(
             by=LimitedBy.FACTORY if row["automation"] is None else LimitedBy.AUTOMATION,
             max_running=row["max_running"],
         )
         for row in limits
-        if row["max_running"] <= (len(claimed) if row["automation"] is None else running[row["automation"]])
+        if row["max_running"]
+        <= (len(claimed) if row["automation"] is None else claimed_by_automation[row["automation"]])
     }
 
 
-def _waiting(
+def _waiting_runs(
     tx: Transaction,
     factory: FactoryId,
     after: QueuePosition | None,
@@ -173,26 +177,26 @@ def _waiting(
             after=after.run if after is not None and after.is_held else b"",
             limit=limit - len(rows),
         )
-    by_key = {RunKey(bytes(row["id"])): row for row in rows}
-    runs = {run.id: run for run in reading.runs_by_keys(tx, list(by_key))}
+    rows_by_key = {RunKey(bytes(row["id"])): row for row in rows}
+    runs_by_key = {run.id: run for run in reading.runs_by_keys(tx, list(rows_by_key))}
     return [
         WaitingRun(
-            run=runs[key],
+            run=runs_by_key[key],
             priority=list(Priority)[row["priority"]],
             waits_behind=RunKey(bytes(row["waits_behind"])) if row["waits_behind"] is not None else None,
-            reached_limit=reached_limits.get(runs[key].automation_id, reached_limits.get(None))
-            if runs[key].hold is None
+            reached_limit=reached_limits.get(runs_by_key[key].automation_id, reached_limits.get(None))
+            if runs_by_key[key].hold is None
             else None,
         )
-        for key, row in by_key.items()
+        for key, row in rows_by_key.items()
     ]
 
 
 def _oldest_with_key(hold_condition: str) -> str:
     """A subquery for the oldest unfinished run with the key of a held run, and with a condition such as `hold IS NULL`.
 
-    It reads one entry of an index. The caller combines two of these. One subquery with OR could read all active runs
-    of the key.
+    It reads one entry of an index. The caller combines two such subqueries, because a single one with OR could read all
+    active runs with the key.
     """
     return f"""(
         SELECT active.id FROM runs active

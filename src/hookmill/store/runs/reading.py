@@ -1,4 +1,4 @@
-"""Reads runs."""
+"""Reads runs, their payloads and their failed attempts."""
 
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -40,7 +40,7 @@ RUN_QUERY: Final = """
 """
 
 
-def run_of(tx: Transaction, key: RunKey, *, factory: FactoryId | None = None) -> Run | None:
+def run_by_key(tx: Transaction, key: RunKey, *, factory: FactoryId | None = None) -> Run | None:
     """The run; None if there is none, or if it belongs to another factory than `factory`."""
     row = tx.one(RUN_QUERY + "WHERE runs.id = :id", id=key)
     if row is None or (factory is not None and row["factory_id"] != factory):
@@ -52,14 +52,16 @@ def runs_by_keys(tx: Transaction, keys: Sequence[RunKey]) -> list[Run]:
     """These runs, oldest first. Keys that no run has are omitted."""
     if not keys:
         return []
-    names = {f"run_{number}": key for number, key in enumerate(keys)}
-    rows = tx.all(f"{RUN_QUERY} WHERE runs.id IN ({', '.join(f':{name}' for name in names)}) ORDER BY runs.id", **names)
+    parameters = {f"run_{number}": key for number, key in enumerate(keys)}
+    rows = tx.all(
+        f"{RUN_QUERY} WHERE runs.id IN ({', '.join(f':{name}' for name in parameters)}) ORDER BY runs.id", **parameters
+    )
     return [run_from_row(row) for row in rows]
 
 
 def newest_by_automation(tx: Transaction, factory: FactoryId) -> dict[AutomationId, Run]:
     """The newest run of each of the factory's automations that has one."""
-    # A loose index scan: it skips from one webhook to the next, and reads the last entry of each.
+    # A loose index scan: for each automation, it skips from one webhook to the next, and reads the last entry of each.
     rows = tx.all(
         """
         WITH RECURSIVE pairs (automation_id, webhook_no) AS (
@@ -85,10 +87,10 @@ def newest_by_automation(tx: Transaction, factory: FactoryId) -> dict[Automation
         """,
         factory=factory,
     )
-    newest: dict[str, bytes] = {}
+    newest_keys: dict[str, bytes] = {}
     for row in rows:
-        newest[row["automation_id"]] = max(bytes(row["id"]), newest.get(row["automation_id"], b""))
-    return {run.automation_id: run for run in runs_by_keys(tx, [RunKey(key) for key in newest.values()])}
+        newest_keys[row["automation_id"]] = max(bytes(row["id"]), newest_keys.get(row["automation_id"], b""))
+    return {run.automation_id: run for run in runs_by_keys(tx, [RunKey(key) for key in newest_keys.values()])}
 
 
 def oldest_runs(
@@ -122,16 +124,16 @@ def counts_by_delivery(
     """The number of runs of each delivery, including replays. Deliveries without runs are omitted."""
     if not deliveries:
         return {}
-    keys = {f"delivery_{number}": key for number, key in enumerate(deliveries)}
+    parameters = {f"delivery_{number}": key for number, key in enumerate(deliveries)}
     rows = tx.all(
         f"""
         SELECT delivery_id, COUNT(*) AS runs
         FROM runs
-        WHERE delivery_id IN ({", ".join(f":{name}" for name in keys)}) AND factory_id = :factory
+        WHERE delivery_id IN ({", ".join(f":{name}" for name in parameters)}) AND factory_id = :factory
         GROUP BY delivery_id
         """,
         factory=factory,
-        **keys,
+        **parameters,
     )
     return {DeliveryKey(bytes(row["delivery_id"])): row["runs"] for row in rows}
 
@@ -187,7 +189,7 @@ def run_from_row(row: Row) -> Run:
 
 
 def failed_attempts(tx: Transaction, key: RunKey) -> list[FailedAttempt]:
-    """The attempts of a run that failed and were followed by another one, oldest first."""
+    """The run's failed attempts after which another attempt was scheduled, oldest first."""
     rows = tx.all("SELECT * FROM failed_attempts WHERE run_id = :run ORDER BY attempt", run=key)
     return [
         FailedAttempt(

@@ -1,4 +1,4 @@
-"""Prunes runs without a delivery. Retention of the log prunes the other runs with their deliveries."""
+"""Prunes runs without a delivery. `store.deliveries` prunes other runs when it prunes their deliveries."""
 
 from typing import Final
 
@@ -31,8 +31,7 @@ def automations_with_old_runs(tx: Transaction, now: int) -> list[AutomationId]:
 def prune_without_delivery(tx: Transaction, automation: AutomationId, now: int, at_most: int) -> int:
     """Remove up to `at_most` of the automation's runs without a delivery, and return how many were removed.
 
-    It keeps those younger than `LOG_DAYS_KEPT`, the newest `LOG_ROWS_KEPT`, and unfinished ones. Retention of the log
-    prunes the other runs with their deliveries.
+    It keeps runs younger than `LOG_DAYS_KEPT`, the newest `LOG_ROWS_KEPT` runs, and unfinished runs.
     """
     dialect.force_custom_query_plans(tx)
     rows = tx.all(
