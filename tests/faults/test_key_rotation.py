@@ -180,7 +180,7 @@ def test_a_rotation_under_load_costs_no_delivery(on: str, tmp_path: Path, reques
         [new_key] = KeyFile(data_dir / "master.key").read()
         assert new_key != first_key
         with open_database(services[0].read_settings().store_url()) as database, database.read() as tx:
-            assert list(rotation.rows_by_key(tx)) == [new_key.id]
+            assert list(rotation.row_counts_by_key(tx)) == [new_key.id]
         assert list(senders.answers) == ["202"], senders.answers
         assert troubles(services) == []
         written = [key for file in data_dir.glob("master.key*") for key in file.read_text().split()]
@@ -254,7 +254,7 @@ def test_a_rotation_killed_at_any_step_is_finished_by_the_next(interrupted_rotat
         with interrupted_rotation.process() as (store, management):
             assert interrupted_rotation.revealed(management) == interrupted_rotation.values, where
             with store.database.read() as tx:
-                assert rotation.rows_by_key(tx) == {key.id: len(interrupted_rotation.values)}, where
+                assert rotation.row_counts_by_key(tx) == {key.id: len(interrupted_rotation.values)}, where
         left = {path.name for path in interrupted_rotation.settings.data_dir.glob("master.key*")}
         assert left == {"master.key", "master.key.lock", "master.key.retired"}
     print(died_at)

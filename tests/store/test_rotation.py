@@ -140,7 +140,7 @@ def test_afterwards_everything_is_sealed_with_the_new_key_alone(vault):
 
     [new] = vault.file.read()
     assert new != old
-    assert (rotated.key_id, rotated.began, rotated.sealed_again, rotated.unreadable) == (new.id, True, 4, ())
+    assert (rotated.key_id, rotated.began, rotated.resealed_rows, rotated.unreadable_rows) == (new.id, True, 4, ())
     assert vault.sealed_with() == {new.id}
     for table in rotation.SEALED_TABLES:
         for row in vault.rows(table):
@@ -197,7 +197,7 @@ def test_many_rows_are_sealed_a_few_at_a_time(vault, monkeypatch):
 
     rotated = vault.rotate(seen=lambda rows, _total: heard.append(rows))
 
-    assert (heard, rotated.sealed_again) == ([2, 1], 3)
+    assert (heard, rotated.resealed_rows) == ([2, 1], 3)
     assert vault.revealed() == vault.values
 
 
@@ -279,7 +279,7 @@ def test_what_is_replaced_while_it_is_sealed_again_stays_replaced(vault, monkeyp
     monkeypatch.setattr(rotation, "_opening_key", opening_what_is_replaced)
     rotated = vault.rotate()
 
-    assert rotated.sealed_again == 3
+    assert rotated.resealed_rows == 3
     assert vault.management.idempotency.stored_response(vault.may, "a request", b"2" * 32) == ANSWER
 
 
@@ -294,7 +294,7 @@ def test_a_row_that_names_the_wrong_key_is_opened_with_the_right_one(vault):
 
     rotated = vault.rotate()
 
-    assert rotated.sealed_again == 3
+    assert rotated.resealed_rows == 3
     assert vault.revealed() == vault.values
 
 
@@ -306,8 +306,8 @@ def test_rows_that_do_not_open_are_named_and_the_others_rotated(vault):
 
     rotated = vault.rotate()
 
-    assert rotated.unreadable == tuple(f"secret_versions {row['id']}" for row in (first, second))
-    assert rotated.sealed_again == 1
+    assert rotated.unreadable_rows == tuple(f"secret_versions {row['id']}" for row in (first, second))
+    assert rotated.resealed_rows == 1
     assert [bytes(row["sealed"]) for row in vault.rows()[:2]] == swapped
     assert vault.rows()[2]["key_id"] == rotated.key_id
     with vault.process() as management:
@@ -323,7 +323,7 @@ def test_an_interrupted_rotation_is_finished_with_its_own_key(vault):
 
     rotated = vault.rotate()
 
-    assert (rotated.key_id, rotated.began, rotated.sealed_again) == (new.id, False, 3)
+    assert (rotated.key_id, rotated.began, rotated.resealed_rows) == (new.id, False, 3)
     assert vault.file.read() == [new]
     assert vault.sealed_with() == {new.id}
     assert vault.in_use() == binding.KeysInUse(new.id, ())
@@ -337,7 +337,7 @@ def test_a_rotation_interrupted_at_its_end_removes_the_old_key(vault):
 
     rotated = vault.rotate()
 
-    assert (rotated.key_id, rotated.began, rotated.retired) == (new.id, False, (old.id,))
+    assert (rotated.key_id, rotated.began, rotated.retired_key_ids) == (new.id, False, (old.id,))
     assert vault.file.read() == [new]
 
 
@@ -374,7 +374,7 @@ def test_of_two_commands_at_once_one_rotates(vault):
 
     rotated = vault.rotate(seen=rotate_too)
 
-    assert rotated.sealed_again == 3
+    assert rotated.resealed_rows == 3
     assert len(vault.file.retired_path.read_text().splitlines()) == 1
 
 
@@ -449,7 +449,7 @@ def test_a_key_in_the_settings_is_rotated_to_the_one_before_it(with_settings):
         vault.values["restarted"] = restarted.webhooks.create(vault.may, "restarted").reveal()
         assert vault.revealed() == vault.values
         rotated = vault.rotate(both)
-        assert (rotated.key_id, rotated.sealed_again) == (new.id, 4)
+        assert (rotated.key_id, rotated.resealed_rows) == (new.id, 4)
         assert vault.revealed(restarted) == vault.values
 
     with vault.process(vault.with_keys(new)) as management:

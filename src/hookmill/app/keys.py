@@ -66,7 +66,7 @@ def load_checked_ring(settings: Settings, database: Database) -> KeyRing | None:
     if in_use is None:
         return None
     ring = key_ring(settings)
-    binding.check_master_key(in_use, ring)
+    binding.check_keys_in_use(in_use, ring)
     return ring
 
 
@@ -83,12 +83,12 @@ def load_and_bind_ring(settings: Settings, database: Database, *, create: bool) 
 def list_keys(settings: Settings, database: Database) -> MasterKeyList:
     with database.read() as tx:
         in_use = _require_bound(binding.keys_in_use(tx))
-        rows_by_key = rotation.rows_by_key(tx)
+        rows_by_key = rotation.row_counts_by_key(tx)
     return MasterKeyList(
-        sealing=in_use.sealing,
+        sealing=in_use.sealing_id,
         available=key_ring(settings).ids,
         rows=rows_by_key,
-        is_rotating=bool(in_use.retiring),
+        is_rotating=bool(in_use.retiring_ids),
         file=key_file(settings),
     )
 
@@ -128,7 +128,7 @@ def rotate(
             total = rotation.count_rows(tx)
         result = rotation.finish(database, plan, lambda rows: report_progress(rows, total))
         if file is not None:
-            file.retire(plan.old)
+            file.retire(plan.old_keys)
         return result
 
 

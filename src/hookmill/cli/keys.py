@@ -135,19 +135,21 @@ def _print_rotated(rotated: RotationResult, file: KeyFile | None, json: bool) ->
             {
                 "key": rotated.key_id,
                 "began": rotated.began,
-                "sealed_again": rotated.sealed_again,
-                "unreadable": list(rotated.unreadable),
-                "retired": list(rotated.retired),
-                "retired_file": str(file.retired_path.absolute()) if file is not None and rotated.retired else None,
+                "sealed_again": rotated.resealed_rows,
+                "unreadable": list(rotated.unreadable_rows),
+                "retired": list(rotated.retired_key_ids),
+                "retired_file": str(file.retired_path.absolute())
+                if file is not None and rotated.retired_key_ids
+                else None,
             }
         )
     else:
         for text in _rotation_lines(rotated, file):
             print_line(text)
-    if rotated.unreadable:
-        rows = [f"  {row}" for row in rotated.unreadable[:ROWS_NAMED]]
-        if len(rotated.unreadable) > ROWS_NAMED:
-            rows.append(f"  and {len(rotated.unreadable) - ROWS_NAMED} more")
+    if rotated.unreadable_rows:
+        rows = [f"  {row}" for row in rotated.unreadable_rows[:ROWS_NAMED]]
+        if len(rotated.unreadable_rows) > ROWS_NAMED:
+            rows.append(f"  and {len(rotated.unreadable_rows) - ROWS_NAMED} more")
         print_error(
             "\n".join(
                 [
@@ -161,15 +163,17 @@ def _print_rotated(rotated: RotationResult, file: KeyFile | None, json: bool) ->
 
 def _rotation_lines(rotated: RotationResult, file: KeyFile | None) -> Iterator[str]:
     if rotated.began:
-        yield f"Master key {rotated.key_id} now seals every secret. Sealed again: {count(rotated.sealed_again, 'row')}."
+        yield (
+            f"Master key {rotated.key_id} now seals every secret. Sealed again: {count(rotated.resealed_rows, 'row')}."
+        )
     else:
         yield (
             f"Master key {rotated.key_id} was already in use. The interrupted rotation is finished. "
-            f"Sealed again: {count(rotated.sealed_again, 'row')}."
+            f"Sealed again: {count(rotated.resealed_rows, 'row')}."
         )
-    if not rotated.retired:
+    if not rotated.retired_key_ids:
         return
-    old = ", ".join(rotated.retired)
+    old = ", ".join(rotated.retired_key_ids)
     if file is None:
         yield f"HOOKMILL_MASTER_KEY_PREVIOUS ({old}) is no longer needed: unset it."
         yield "Older backups still need this key: keep it with them."

@@ -27,7 +27,7 @@ class Idempotency:
         since = self._installation.now() - KEPT_US
         with self._installation.reading() as tx:
             stored = idempotency.stored_response(
-                tx, idempotency.row_id(may.actor.id, key), self._installation.master_keys, since=since
+                tx, idempotency.row_id_of(may.actor.id, key), self._installation.master_keys, since=since
             )
         if stored is None:
             return None
@@ -39,7 +39,7 @@ class Idempotency:
     def store(self, may: MayManage | MayAdminister, key: str, request_digest: bytes, response: bytes) -> None:
         """Store the response, sealed, for a day."""
         with self._installation.changing(may) as change:
-            row = idempotency.row_id(may.actor.id, key)
+            row = idempotency.row_id_of(may.actor.id, key)
             idempotency.store(change.tx, row, request_digest, response, self._installation.master_keys, change.now)
             # The operation itself has a line in the audit log.
             change.skip_audit()

@@ -109,7 +109,7 @@ class Log:
         with self._installation.changing(may) as change:
             delivery = delivery_of(change.tx, may, delivery_id)
             # Retention must not prune the payload before the run exists.
-            deliveries.keep_from_retention(change.tx, delivery.key)
+            deliveries.lock_against_pruning(change.tx, delivery.key)
             body = payload_of(change.tx, delivery)
             automations_to_start = self._matching_automations(change.tx, may, delivery, body, automation)
             started = []

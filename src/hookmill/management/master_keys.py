@@ -19,6 +19,6 @@ class MasterKeyRotations:
     def _begin(self, may: MayAdminister, plan: RotationPlan) -> None:
         with self._installation.changing(may) as change:
             if rotation.begin(change.tx, plan):
-                change.record("rotate", "master_key", plan.new.id, plan.new.id, before=plan.in_use.sealing)
+                change.record("rotate", "master_key", plan.new_key.id, plan.new_key.id, before=plan.in_use.sealing_id)
             else:
                 change.skip_audit()

@@ -52,7 +52,7 @@ class Secrets:
         name = usable_secret_name(name)
         new_value = usable_secret(value) if value is not None else _generated()
         with self._installation.changing(may) as change:
-            existing = secrets.secret_named(change.tx, may.factory.team_id, name)
+            existing = secrets.secret_id_named(change.tx, may.factory.team_id, name)
             if existing is not None:
                 refuse_foreign_secret(change.tx, may, existing, name)
                 raise Conflict(f"A team secret named {name} already exists. Replace it, or choose another name.")
@@ -78,7 +78,9 @@ class Secrets:
         """Delete the secret with all its values. Raises `Conflict` while a webhook uses it."""
         with self._installation.changing(may) as change:
             secret = self._secret(change.tx, may, name)
-            uses = [use for use in secrets.uses(change.tx, may.factory.team_id) if use.secret_id == secret]
+            uses = [
+                use for use in secrets.uses_of_team_secrets(change.tx, may.factory.team_id) if use.secret_id == secret
+            ]
             if uses:
                 names = [use.webhook_name for use in uses if use.factory_id == may.factory.id]
                 users = ", ".join(repr(name) for name in names) or "a webhook of another factory"
@@ -88,14 +90,14 @@ class Secrets:
             change.record("delete", "secret", secret, name)
 
     def _secret(self, tx: Transaction, may: MayManage, name: str) -> SecretId:
-        secret = secrets.secret_named(tx, may.factory.team_id, usable_secret_name(name))
+        secret = secrets.secret_id_named(tx, may.factory.team_id, usable_secret_name(name))
         if secret is None or not (may.is_admin or sharing_of(tx, may, secret).used_here):
             raise _not_found(name)
         refuse_shared_secret(tx, may, secret, name)
         return secret
 
     def _secrets(self, tx: Transaction, may: MayManage) -> Sequence[TeamSecret]:
-        uses = secrets.uses(tx, may.factory.team_id)
+        uses = secrets.uses_of_team_secrets(tx, may.factory.team_id)
         visible = []
         for secret in secrets.of_team(tx, may.factory.team_id):
             own_uses = [use for use in uses if use.secret_id == secret.id and use.factory_id == may.factory.id]

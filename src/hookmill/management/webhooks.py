@@ -349,7 +349,7 @@ class Webhooks:
         self, tx: Transaction, secret_id: SecretId, secret_name: str, mode: AuthMode, scheme: "Scheme | None"
     ) -> str:
         """The id of a team secret's newest version, if its value can authenticate this webhook's deliveries."""
-        version_id = secrets.newest_version(tx, secret_id)
+        version_id = secrets.newest_version_id(tx, secret_id)
         if version_id is None:
             raise Conflict(f"Team secret {secret_name} has no value yet. Set it first.")
         value = secrets.reveal(tx, version_id, self._installation.master_keys)
@@ -380,7 +380,7 @@ class Webhooks:
 
 def sharing_of(tx: Transaction, may: MayManage, secret: SecretId) -> "SecretSharing":
     """Whether the permission's factory, and whether another factory, created or uses the secret."""
-    users = {use.factory_id for use in secrets.uses(tx, may.factory.team_id) if use.secret_id == secret}
+    users = {use.factory_id for use in secrets.uses_of_team_secrets(tx, may.factory.team_id) if use.secret_id == secret}
     creating_factory = secrets.creating_factory(tx, secret)
     return SecretSharing(
         used_here=may.factory.id in users or creating_factory == may.factory.id,
@@ -419,7 +419,7 @@ def refuse_shared_secret(tx: Transaction, may: MayManage, secret: SecretId, name
 
 
 def _existing_secret(tx: Transaction, may: MayManage, name: str) -> SecretId | None:
-    secret = secrets.secret_named(tx, may.factory.team_id, usable_secret_name(name))
+    secret = secrets.secret_id_named(tx, may.factory.team_id, usable_secret_name(name))
     if secret is not None:
         refuse_foreign_secret(tx, may, secret, name)
         refuse_shared_secret(tx, may, secret, name)
@@ -435,7 +435,7 @@ def _secret_not_found(name: str) -> NotFound:
 def _free_secret_name(tx: Transaction, may: MayManage, webhook_name: str) -> str:
     suggested = suggested_secret_name(webhook_name)
     name, count = suggested, 1
-    while secrets.secret_named(tx, may.factory.team_id, name) is not None:
+    while secrets.secret_id_named(tx, may.factory.team_id, name) is not None:
         count += 1
         name = f"{suggested.removesuffix('_SECRET')}_{count}_SECRET"
     return name

@@ -1,6 +1,7 @@
 """Counts the recent attempts of a factory's webhooks.
 
-The queries count index entries only: all rows in the log's index, and rarer labels in an index without Accepted rows.
+The queries count index entries only: all attempts in the log's index, and attempts with a label other than Accepted in
+an index of these alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,22 +12,22 @@ from hookmill.domain.delivery import IdentityKind, Label
 from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
 from hookmill.store.database import Transaction
 
-_RARER_LABELS: Final = tuple(label for label in Label if label is not Label.ACCEPTED)
+_OTHER_LABELS: Final = tuple(label for label in Label if label is not Label.ACCEPTED)
 _DROPPED_KINDS: Final = (RATE_LIMITED, FAILED_AUTHENTICATIONS, NOT_FOUND)
 
 
 def counts(tx: Transaction, factory: FactoryId, since: int, until: int) -> Mapping[WebhookUid, Counts]:
     """The attempts of each webhook that is not deleted, from `since` until before `until`, in µs since 1970."""
-    # Labels are literals, because a partial index can't be used for a parameter.
-    labels = ", ".join(
+    # Labels are SQL literals: with a parameter, the planner can't use a partial index.
+    label_columns = ", ".join(
         f"""(
             SELECT COUNT(*) FROM deliveries d
             WHERE d.webhook_no = w.no AND d.label <> 1 AND d.label = {label:d}
               AND d.received_at >= :since AND d.received_at < :until
         ) AS label_{label:d}"""
-        for label in _RARER_LABELS
+        for label in _OTHER_LABELS
     )
-    dropped = ", ".join(
+    dropped_columns = ", ".join(
         f"""(
             SELECT COALESCE(SUM(r.count), 0) FROM dropped_attempts r
             WHERE r.webhook_no = w.no AND r.minute >= :since AND r.minute < :until AND r.kind = '{kind}'
@@ -35,7 +36,7 @@ def counts(tx: Transaction, factory: FactoryId, since: int, until: int) -> Mappi
     )
     rows = tx.all(
         f"""
-        SELECT w.uid, {labels}, {dropped}, (
+        SELECT w.uid, {label_columns}, {dropped_columns}, (
             SELECT COUNT(*) FROM deliveries d
             WHERE d.webhook_no = w.no AND d.received_at >= :since AND d.received_at < :until
         ) AS total
@@ -48,9 +49,9 @@ def counts(tx: Transaction, factory: FactoryId, since: int, until: int) -> Mappi
     )
     counts_by_webhook = {}
     for row in rows:
-        rarer: dict[Label, int] = {label: row[f"label_{label:d}"] for label in _RARER_LABELS}
+        other_counts: dict[Label, int] = {label: row[f"label_{label:d}"] for label in _OTHER_LABELS}
         counts_by_webhook[WebhookUid(row["uid"])] = Counts(
-            {Label.ACCEPTED: row["total"] - sum(rarer.values()), **rarer},
+            {Label.ACCEPTED: row["total"] - sum(other_counts.values()), **other_counts},
             {kind: int(row[kind]) for kind in _DROPPED_KINDS},
         )
     return counts_by_webhook
@@ -87,9 +88,9 @@ def newest_with_label(tx: Transaction, webhook: WebhookUid, label: Label) -> New
 
 
 def count_duplicates_by_body(tx: Transaction, webhook: WebhookUid, since: int, at_most: int) -> tuple[int, int]:
-    """Check the webhook's newest Duplicates: at most `at_most`, received at or after `since`.
+    """Count the webhook's newest Duplicates: at most `at_most`, received at or after `since`.
 
-    Returns the number that had no event id and were detected by body hash only, and the number that was checked.
+    Returns the number of those that had no event id and were detected by body hash only, and the number of all.
     """
     rows = [row for row in _newest_with_label(tx, webhook, Label.DUPLICATE, at_most) if row[0].received_at >= since]
     return sum(kind is IdentityKind.BODY_SHA256 for _, kind in rows), len(rows)

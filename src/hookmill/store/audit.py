@@ -50,8 +50,10 @@ def add(
 def newest(
     tx: Transaction, team: TeamId, *, factory: FactoryId | None, before: bytes | None, limit: int
 ) -> Sequence[AuditEntry]:
-    """A page of entries of one factory or of the whole team, newest first. `before` is the last entry of the previous
-    page."""
+    """A page of entries, of one factory or of the whole team, newest first.
+
+    `before` is the key of the previous page's last entry.
+    """
     rows = tx.all(
         f"""
         SELECT a.*, f.name AS factory_name

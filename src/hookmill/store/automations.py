@@ -36,13 +36,13 @@ def add(tx: Transaction, automation: Automation) -> None:
         pause_after_failures=automation.policy.pause_after_failures,
     )
     _store_version(tx, automation)
-    _store_selection(tx, automation.id, automation.selected_webhook_uids())
+    _store_selected_webhooks(tx, automation.id, automation.selected_webhook_uids())
     schedules.store(tx, automation, automation.updated_at)
     webhooks.increment_revisions(tx, automation.factory_id, automation.selected_webhook_uids())
 
 
 def save(tx: Transaction, before: Automation, after: Automation) -> None:
-    """Store `after` as the automation's next version. Processes reload the webhooks of both versions."""
+    """Store `after` as the automation's next version. Processes reload the webhooks that either version selects."""
     tx.run(
         """
         UPDATE automations
@@ -61,7 +61,7 @@ def save(tx: Transaction, before: Automation, after: Automation) -> None:
     )
     _store_version(tx, after)
     tx.run("DELETE FROM automation_webhooks WHERE automation_id = :id", id=after.id)
-    _store_selection(tx, after.id, after.selected_webhook_uids())
+    _store_selected_webhooks(tx, after.id, after.selected_webhook_uids())
     schedules.store(tx, after, after.updated_at)
     webhooks.increment_revisions(tx, after.factory_id, before.selected_webhook_uids() | after.selected_webhook_uids())
 
@@ -82,9 +82,9 @@ def set_enabled(tx: Transaction, automation: Automation, enabled: bool, now: int
 
 
 def record_result(tx: Transaction, run: RunKey, *, failed: bool) -> None:
-    """Count the failures in a row of the run's automation, if its policy limits them.
+    """Count the result of a run in its automation's failures in a row, if the automation's policy limits them.
 
-    Call it in the transaction that ends the run, and `store.pauses.pause_failing` after it.
+    Call it in the transaction that ends the run. After the transaction, call `store.pauses.pause_failing`.
     """
     tx.run(
         """
@@ -98,18 +98,21 @@ def record_result(tx: Transaction, run: RunKey, *, failed: bool) -> None:
     )
 
 
-def failing(tx: Transaction, *, only: AutomationId | None = None) -> list[Automation]:
-    """Up to 100 enabled automations that reached their policies' number of failures in a row."""
+def failing(tx: Transaction, *, automation: AutomationId | None = None) -> list[Automation]:
+    """Up to 100 enabled automations whose failures in a row have reached the limit of their policy.
+
+    With `automation`, only this automation.
+    """
     rows = tx.all(
         f"""
         SELECT {_COLUMNS}
         FROM {_FROM}
         WHERE a.pause_after_failures IS NOT NULL AND a.failures_in_row >= a.pause_after_failures AND a.enabled
-            AND a.deleted_at IS NULL {"AND a.id = :only" if only is not None else ""}
+            AND a.deleted_at IS NULL {"AND a.id = :automation" if automation is not None else ""}
         ORDER BY a.id
         LIMIT 100
         """,
-        **({"only": only} if only is not None else {}),
+        **({"automation": automation} if automation is not None else {}),
     )
     return [_automation(row) for row in rows]
 
@@ -157,8 +160,8 @@ def names_in(tx: Transaction, factory: FactoryId) -> list[str]:
 
 
 def parsed_triggers(stored: str) -> Triggers:
-    """The triggers, and those that this version can't read. An unreadable trigger starts no runs."""
-    # The parser of payloads, so that numbers in filters are as exact as numbers in payloads.
+    """The triggers of a stored automation. Those that this version can't read are `unreadable`, and start no runs."""
+    # This is the parser of payloads, so that numbers in filters are as exact as numbers in payloads.
     parsed = payload.parse(stored.encode("utf-8", "surrogatepass"))
     if isinstance(parsed, payload.NotJson):
         return Triggers(unreadable=(UnreadableTrigger(source=stored, reason=parsed.reason),))
@@ -203,7 +206,7 @@ def _store_version(tx: Transaction, automation: Automation) -> None:
     )
 
 
-def _store_selection(tx: Transaction, automation: AutomationId, uids: frozenset[WebhookUid]) -> None:
+def _store_selected_webhooks(tx: Transaction, automation: AutomationId, uids: frozenset[WebhookUid]) -> None:
     for uid in sorted(uids):
         tx.run(
             "INSERT INTO automation_webhooks (webhook_uid, automation_id) VALUES (:uid, :automation)",

@@ -15,7 +15,6 @@ DAY_US: Final = 86_400_000_000
 MINUTE_US: Final = 60_000_000
 DROPPED_COUNTERS_MAX: Final = 1_000
 
-
 _LOG_DETAILS: Final = LogDetails.__struct_fields__
 _COLUMNS: Final = f"""
     d.id, d.label, d.size, d.received_at, d.identity_kind, d.identity, d.identity_digest, d.duplicate_of,
@@ -25,7 +24,7 @@ _COLUMNS: Final = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRange:
-    """A part of the log: `since` (inclusive) to `until` (exclusive), in µs since 1970, and before the row `before`."""
+    """A part of the log: from `since` until before `until`, in µs since 1970, and before the row `before`."""
 
     since: int | None = None
     until: int | None = None
@@ -57,7 +56,7 @@ class LogRange:
 
 
 WHOLE_LOG: Final = LogRange()
-_AUTHENTICATED: Final = frozenset(Label) - {Label.REJECTED_AUTH}
+_AUTHENTICATED_LABELS: Final = frozenset(Label) - {Label.REJECTED_AUTH}
 """The labels whose deliveries can have an event type."""
 _TIME_MAX: Final = (1 << 48) * 1000 - 1
 _SCANS_PER_QUERY: Final = 100
@@ -82,7 +81,7 @@ def newest(
     conditions, parameters = log_range.conditions()
     if event is not None:
         # The index by event contains the label, so each label needs its own index scan.
-        labels = _AUTHENTICATED if label is None else _AUTHENTICATED & {label}
+        labels = _AUTHENTICATED_LABELS if label is None else _AUTHENTICATED_LABELS & {label}
         scans = [
             f"SELECT id FROM deliveries WHERE webhook_no = {no:d} AND event = :event AND label = {indexed_label:d} "
             f"AND {conditions} ORDER BY received_at DESC, id DESC LIMIT :limit"
@@ -91,9 +90,10 @@ def newest(
         ]
         return _newest_in_scans(tx, scans, parameters | {"event": event}, limit)
     if label is not None:
-        # Literals, because a partial index can't be used for a parameter.
+        # The label is an SQL literal: with a parameter, the planner can't use a partial index.
         conditions += f" AND label = {label:d}"
-        # This repeats the partial index's condition, so that the planner uses it.
+        # An Accepted delivery always counts against the rate limit of deliveries, which is a column of the log's index.
+        # For other labels, the condition of the partial index is repeated, so that the planner uses this index.
         conditions += (
             f" AND rate_limit = {RateLimit.DELIVERIES:d}"
             if label is Label.ACCEPTED
@@ -119,44 +119,45 @@ def of_identities(
     log_range: LogRange = WHOLE_LOG,
     limit: int = 50,
 ) -> Sequence[Delivery]:
-    """Like `newest`, but only deliveries whose identity has one of these digests. `now` is in µs since 1970."""
+    """Like `newest`, but only deliveries whose identity is one of these digests. `now` is in µs since 1970."""
     conditions, parameters = log_range.conditions()
     if event is not None:
         conditions += " AND event = :event"
         parameters["event"] = event
-    digests = {f"digest_{number}": digest for number, digest in enumerate(identities)}
-    numbers = _webhook_numbers(tx, factory, webhooks)
-    if not numbers or not digests:
+    digest_parameters = {f"digest_{number}": digest for number, digest in enumerate(identities)}
+    webhook_numbers = _webhook_numbers(tx, factory, webhooks)
+    if not webhook_numbers or not digest_parameters:
         return []
     dialect.force_custom_query_plans(tx)
-    in_webhooks = f"webhook_no IN ({', '.join(map(str, numbers))})"
-    any_digest = ", ".join(f":{digest}" for digest in digests)
+    in_webhooks = f"webhook_no IN ({', '.join(map(str, webhook_numbers))})"
+    digest_list = ", ".join(f":{name}" for name in digest_parameters)
     scans = []
     if label in (None, Label.DUPLICATE):
-        # Most webhooks have no duplicates with these digests. Planning a scan for each would take longer than this.
+        # Most webhooks have no duplicates with these digests. This query takes less time than planning a
+        # scan for each webhook.
         webhooks_with_duplicates = tx.all(
             " UNION ALL ".join(
                 f"""
-                SELECT no, '{digest}' AS digest FROM webhooks w
-                WHERE no IN ({", ".join(map(str, numbers))}) AND EXISTS (
+                SELECT no, '{name}' AS digest_name FROM webhooks w
+                WHERE no IN ({", ".join(map(str, webhook_numbers))}) AND EXISTS (
                     SELECT 1 FROM deliveries d
-                    WHERE d.label = {Label.DUPLICATE:d} AND d.webhook_no = w.no AND d.identity_digest = :{digest}
+                    WHERE d.label = {Label.DUPLICATE:d} AND d.webhook_no = w.no AND d.identity_digest = :{name}
                 )
                 """
-                for digest in digests
+                for name in digest_parameters
             ),
-            **digests,
+            **digest_parameters,
         )
         scans += [
             f"SELECT id FROM deliveries WHERE label = {Label.DUPLICATE:d} AND webhook_no = {row['no']:d} "
-            f"AND identity_digest = :{row['digest']} AND {conditions} ORDER BY id DESC LIMIT :limit"
+            f"AND identity_digest = :{row['digest_name']} AND {conditions} ORDER BY id DESC LIMIT :limit"
             for row in webhooks_with_duplicates
         ]
     if label in (None, Label.ACCEPTED):
         scans.append(
             f"""
             SELECT id FROM deliveries
-            WHERE id IN (SELECT delivery_id FROM identities WHERE {in_webhooks} AND digest IN ({any_digest}))
+            WHERE id IN (SELECT delivery_id FROM identities WHERE {in_webhooks} AND digest IN ({digest_list}))
                 AND label = {Label.ACCEPTED:d} AND {conditions}
             """
         )
@@ -166,14 +167,15 @@ def of_identities(
             f"""
             SELECT id FROM deliveries
             WHERE {in_webhooks} AND received_at < :forgotten_before AND label = {Label.ACCEPTED:d}
-                AND identity_digest IN ({any_digest}) AND {conditions}
+                AND identity_digest IN ({digest_list}) AND {conditions}
             """
         )
         parameters["forgotten_before"] = now - IDENTITIES_KEPT_DAYS * DAY_US
-    return _newest_in_scans(tx, scans, parameters | digests, limit)
+    return _newest_in_scans(tx, scans, parameters | digest_parameters, limit)
 
 
 def newest_key(tx: Transaction) -> DeliveryKey | None:
+    """The key of the newest delivery of all factories; None if the log is empty."""
     row = tx.one("SELECT id FROM deliveries ORDER BY id DESC LIMIT 1")
     return DeliveryKey(bytes(row["id"])) if row else None
 
@@ -187,7 +189,7 @@ def _webhook_numbers(tx: Transaction, factory: FactoryId, webhooks: Collection[W
 def _newest_in_scans(tx: Transaction, scans: Sequence[str], parameters: dict[str, Any], limit: int) -> list[Delivery]:
     """The newest distinct rows of several index scans, which are SQL queries for at most `limit` keys each.
 
-    So the time for a page does not depend on the size of the log.
+    The time for a page does not depend on the size of the log, because each scan has a limit.
     """
     deliveries: dict[DeliveryKey, Delivery] = {}
     dialect.force_custom_query_plans(tx)
@@ -253,8 +255,8 @@ def payload(tx: Transaction, key: DeliveryKey) -> bytes | None:
     return bytes(row["body"]) if row else None
 
 
-def keep_from_retention(tx: Transaction, key: DeliveryKey) -> None:
-    """Lock the row, so that retention can't remove it until the transaction ends."""
+def lock_against_pruning(tx: Transaction, key: DeliveryKey) -> None:
+    """Lock the delivery's row, so that `prune` skips it until this transaction ends."""
     dialect.lock_row(tx, "deliveries", key, "FOR KEY SHARE")
 
 
@@ -334,9 +336,9 @@ def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
     Rows younger than `LOG_DAYS_KEPT`, the newest `LOG_ROWS_KEPT` rows, and deliveries with an unfinished run stay. The
     newest `LOG_ROWS_KEPT` Accepted rows also stay, so that rejections can't displace payloads.
     """
-    oldest_kept_at = _oldest_kept_at(tx, webhook_no, accepted_only=False)
-    oldest_accepted_kept_at = _oldest_kept_at(tx, webhook_no, accepted_only=True)
-    # A replay locks its delivery's row, which is therefore skipped.
+    oldest_kept_at = _oldest_kept_at(tx, webhook_no, only_accepted=False)
+    oldest_accepted_kept_at = _oldest_kept_at(tx, webhook_no, only_accepted=True)
+    # On PostgreSQL, a replay keeps its delivery's row locked, and SKIP LOCKED omits the row.
     candidates = tx.all(
         f"""
         SELECT d.id, d.label, d.identity_kind, d.identity_digest
@@ -356,10 +358,10 @@ def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
         kept=oldest_kept_at,
         at_most=at_most,
     )
-    removed = 0
+    removed_rows = 0
     for row in candidates:
-        # Checked again, because a replay may have added a run between the first check and the lock.
-        deleted = tx.run(
+        # The condition is checked again, because a replay may have added a run after the query and before the lock.
+        deleted_rows = tx.run(
             """
             DELETE FROM deliveries
             WHERE id = :id
@@ -367,8 +369,8 @@ def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
             """,
             id=row["id"],
         )
-        removed += deleted
-        if not deleted or row["label"] != Label.ACCEPTED:
+        removed_rows += deleted_rows
+        if not deleted_rows or row["label"] != Label.ACCEPTED:
             continue
         tx.run("DELETE FROM payloads WHERE delivery_id = :id", id=row["id"])
         tx.run(
@@ -381,28 +383,30 @@ def prune(tx: Transaction, webhook_no: int, now: int, at_most: int) -> int:
                 webhook=webhook_no,
                 digest=row["identity_digest"],
             )
-    return removed
+    return removed_rows
 
 
-def _oldest_kept_at(tx: Transaction, webhook_no: int, *, accepted_only: bool) -> int:
+def _oldest_kept_at(tx: Transaction, webhook_no: int, *, only_accepted: bool) -> int:
     """When the oldest of the newest `LOG_ROWS_KEPT` rows was received, in µs; 0 if there are fewer rows."""
     row = tx.one(
         f"""
         SELECT received_at
         FROM deliveries
-        WHERE webhook_no = :webhook {"AND label = :accepted" if accepted_only else ""}
+        WHERE webhook_no = :webhook {"AND label = :accepted" if only_accepted else ""}
         ORDER BY received_at DESC
         LIMIT 1 OFFSET :newer_rows
         """,
         webhook=webhook_no,
         newer_rows=LOG_ROWS_KEPT - 1,
-        **({"accepted": int(Label.ACCEPTED)} if accepted_only else {}),
+        **({"accepted": int(Label.ACCEPTED)} if only_accepted else {}),
     )
     return row["received_at"] if row else 0
 
 
 def forget_identities(tx: Transaction, after: tuple[int, bytes], now: int, at_most: int) -> tuple[int, bytes] | None:
-    """Remove old identities from the next `at_most` rows of the table. `prune` removes those that are body digests.
+    """Check the next `at_most` rows of the table, and remove old identities among them.
+
+    It leaves body digests: `prune` removes them with their deliveries.
 
     `after` is the last row of the previous call. Returns the `after` of the next call, or None at the end of the table.
     """

@@ -1,6 +1,6 @@
-"""Starts the runs of due schedules. Each time fires once, however many workers there are.
+"""Starts the runs of due schedules. Each scheduled time starts at most one run, however many workers there are.
 
-A run and the next time of its schedule are stored in one transaction, which locks the schedule's row.
+A transaction locks the schedule's row, and stores both the run and the schedule's next time.
 """
 
 from collections.abc import Callable
@@ -23,9 +23,9 @@ from hookmill.store.database import Row, Transaction
 from hookmill.store.runs import adding
 
 SCHEDULES_MAX: Final = 50
-"""Due schedules in one transaction, so that it stays short."""
+"""The maximum number of due schedules in one transaction, so that it stays short."""
 UNREADABLE_RETRY_US: Final = 30_000_000
-"""The time until a schedule that this version can't read is looked at again. Newer versions see it meanwhile."""
+"""The time until workers look again at a schedule that one of them can't read. Newer versions may read it."""
 
 
 def fire_due(tx: Transaction, now: int, new_key: Callable[[], RunKey]) -> int:
@@ -49,30 +49,30 @@ def fire_due(tx: Transaction, now: int, new_key: Callable[[], RunKey]) -> int:
         try:
             schedule = schedule_from_json({key: row[key] for key in ("name", "cron", "timezone", "catch_up")})
         except Exception:
-            # Whatever is wrong with one schedule must not stop the others.
-            _continue(tx, row, last_at=row["last_at"], next_at=now + UNREADABLE_RETRY_US)
+            # An unreadable schedule must not stop the other schedules.
+            _store_times(tx, row, last_at=row["last_at"], next_at=now + UNREADABLE_RETRY_US)
             continue
-        _fire(tx, row, schedule, now, new_key)
+        _fire_schedule(tx, row, schedule, now, new_key)
     return len(rows)
 
 
-def _fire(tx: Transaction, row: Row, schedule: Schedule, now: int, new_key: Callable[[], RunKey]) -> None:
+def _fire_schedule(tx: Transaction, row: Row, schedule: Schedule, now: int, new_key: Callable[[], RunKey]) -> None:
     automation = automations.live_by_id(tx, AutomationId(row["automation_id"]))
     if automation is None or not automation.enabled:
-        _continue(tx, row, last_at=row["last_at"], next_at=None)
+        _store_times(tx, row, last_at=row["last_at"], next_at=None)
         return
     anchor, last_at = row["anchor"], row["last_at"]
     if last_at > now + CLOCK_ERROR_US:
-        # The clock was corrected. The schedule would stand still until it reaches `last_at` again.
+        # The clock was ahead, and was corrected. Without this, nothing would fire until the clock reaches `last_at`.
         last_at = now
     elif (scheduled_at := latest_time(schedule, last_at, now, anchor)) is not None:
         last_at = scheduled_at
         if schedule.catch_up is CatchUp.ONCE or scheduled_at >= now - LATE_US:
-            _start(tx, automation, schedule, scheduled_at, now, new_key())
-    _continue(tx, row, last_at=last_at, next_at=next_time(schedule, last_at, anchor))
+            _start_run(tx, automation, schedule, scheduled_at, now, new_key())
+    _store_times(tx, row, last_at=last_at, next_at=next_time(schedule, last_at, anchor))
 
 
-def _start(
+def _start_run(
     tx: Transaction, automation: Automation, schedule: Schedule, scheduled_at: int, now: int, key: RunKey
 ) -> None:
     adding.add(
@@ -84,7 +84,7 @@ def _start(
     )
 
 
-def _continue(tx: Transaction, row: Row, *, last_at: int, next_at: int | None) -> None:
+def _store_times(tx: Transaction, row: Row, *, last_at: int, next_at: int | None) -> None:
     tx.run(
         """
         UPDATE schedules

@@ -8,13 +8,13 @@ from hookmill.store.keys import binding
 from hookmill.store.keys.sealing import MasterKeys
 
 
-def row_id(caller: str, key: str) -> str:
-    """The id of the row for a caller's key. Callers can't read each other's rows."""
-    return sha256(f"{caller}\x00{key}".encode()).hexdigest()
+def row_id_of(caller: str, idempotency_key: str) -> str:
+    """The id of the row for a caller's Idempotency-Key. Callers can't read each other's rows."""
+    return sha256(f"{caller}\x00{idempotency_key}".encode()).hexdigest()
 
 
 def stored_response(tx: Transaction, row_id: str, keys: MasterKeys, *, since: int) -> tuple[bytes, bytes] | None:
-    """The digest of the first request with this key after `since`, and its response; None if there was none."""
+    """The digest and the response of the request that was stored in this row after `since`; None if there is none."""
     row = tx.one(
         "SELECT request_digest, key_id, sealed FROM idempotency_keys WHERE id = :id AND created_at > :since",
         id=row_id,
@@ -27,7 +27,7 @@ def stored_response(tx: Transaction, row_id: str, keys: MasterKeys, *, since: in
 
 
 def store(tx: Transaction, row_id: str, request_digest: bytes, response: bytes, keys: MasterKeys, now: int) -> None:
-    key = binding.sealing_key(tx, keys)
+    sealing_key = binding.sealing_key(tx, keys)
     tx.run("DELETE FROM idempotency_keys WHERE id = :id", id=row_id)
     tx.run(
         """
@@ -36,8 +36,8 @@ def store(tx: Transaction, row_id: str, request_digest: bytes, response: bytes, 
         """,
         id=row_id,
         digest=request_digest,
-        key=key.id,
-        sealed=key.seal(SecretValue(response.decode()), row_id),
+        key=sealing_key.id,
+        sealed=sealing_key.seal(SecretValue(response.decode()), row_id),
         now=now,
     )
 

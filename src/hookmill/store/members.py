@@ -24,7 +24,7 @@ def add(tx: Transaction, member: Member) -> None:
 
 
 def of_team(tx: Transaction, team: TeamId) -> Sequence[Member]:
-    """The team's members, ordered by address. Removed members are omitted."""
+    """The team's members, ordered by email address. Removed members are omitted."""
     rows = tx.all(f"{_SELECT} WHERE team_id = :team AND removed_at IS NULL ORDER BY email", team=team)
     return [_member(tx, row) for row in rows]
 

@@ -1,7 +1,7 @@
 """PostgreSQL notifications: they tell workers in other processes that runs have joined the backlog.
 
-SQLite needs none, because `CommitWatch` sees each commit. A notification may be lost, for example with a broken
-connection, so workers also poll.
+SQLite needs no notifications, because `CommitWatch` sees each commit. A notification may be lost, for example with a
+broken connection, so workers also poll.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,10 +22,10 @@ def notify_workers(tx: Transaction) -> None:
 
 @contextmanager
 def listening(database: Database) -> Iterator[Callable[[float], bool]]:
-    """Listen on a separate connection.
+    """Listen for notifications on a separate connection.
 
-    Yields a function that waits up to a number of seconds and returns whether a notification arrived. This function
-    and entering the context raise `StoreUnavailable` if the connection fails.
+    Yields a function that waits up to a number of seconds, and returns whether a notification arrived. Entering the
+    context and calling the function raise `StoreUnavailable` if the connection fails.
     """
     # Loading the driver takes 0.2 s, and SQLite does not need it.
     import psycopg

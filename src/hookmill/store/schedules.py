@@ -10,27 +10,27 @@ from hookmill.store.database import Row, Transaction
 from hookmill.store.notifications import notify_workers
 
 NextTimes = Mapping[str, int | None]
-"""The next time of each schedule by its name, in µs since 1970. None: the automation is disabled."""
+"""The next time of each of an automation's schedules, by name, in µs since 1970; None if the automation is disabled."""
 
 
 def store(tx: Transaction, automation: Automation, now: int) -> None:
-    """Store the automation's schedules. Those that have not changed continue; times while disabled are not caught up.
+    """Store the automation's schedules. Unchanged schedules continue, but skip times while they were disabled.
 
     `now` is in µs since 1970.
     """
-    # Locked, because a worker may be firing one of them: its time must not fire again.
+    # The rows are locked, because a worker may be firing a schedule now: the same time must not start a second run.
     rows = tx.all(
         f"SELECT * FROM schedules WHERE automation_id = :automation {dialect.lock_clause(tx, 'FOR UPDATE')}",
         automation=automation.id,
     )
-    stored = {row["name"]: row for row in rows}
+    stored_by_name = {row["name"]: row for row in rows}
     # Another version may have stored schedules that this one can't read. They stay.
-    kept = {trigger.schedule_name for trigger in automation.unreadable}
-    kept.update(schedule.name for schedule in automation.schedules)
-    for name in stored.keys() - kept:
+    kept_names = {trigger.schedule_name for trigger in automation.unreadable}
+    kept_names.update(schedule.name for schedule in automation.schedules)
+    for name in stored_by_name.keys() - kept_names:
         tx.run("DELETE FROM schedules WHERE automation_id = :id AND name = :name", id=automation.id, name=name)
     for schedule in automation.schedules:
-        before = stored.get(schedule.name)
+        before = stored_by_name.get(schedule.name)
         if before is not None and (before["cron"], before["timezone"]) == (schedule.cron, schedule.timezone):
             anchor = before["anchor"]
             considered_until = _continues_after(before, now) if automation.enabled else before["last_at"]
@@ -58,8 +58,10 @@ def store(tx: Transaction, automation: Automation, now: int) -> None:
 
 
 def _continues_after(row: Row, now: int) -> int:
-    """The time after which an unchanged schedule continues: now, if it was disabled; otherwise the last time that it
-    considered."""
+    """The time after which an unchanged schedule continues.
+
+    If it was disabled, it continues after `now`; otherwise, after the latest time that a worker has considered.
+    """
     return int(row["last_at"]) if row["next_at"] is not None else resumes_after(row["last_at"], now)
 
 
@@ -68,7 +70,7 @@ def delete(tx: Transaction, automation: AutomationId) -> None:
 
 
 def next_times(tx: Transaction, factory: FactoryId) -> dict[AutomationId, dict[str, int | None]]:
-    """The next times of all schedules of a factory. Automations without schedules are omitted."""
+    """The next times of the factory's schedules, by automation and name. Automations without schedules are omitted."""
     rows = tx.all(
         """
         SELECT s.automation_id, s.name, s.next_at
@@ -92,7 +94,7 @@ def next_times_of(tx: Transaction, automation: AutomationId) -> dict[str, int | 
 def next_due_at(tx: Transaction, now: int) -> int | None:
     """When the next schedule is due, in µs since 1970.
 
-    Returns `now` if a schedule is ahead of the clock because the clock was wrong.
+    Returns `now` if a schedule must be corrected: its `last_at` is in the future, because the clock was wrong.
     """
     row = tx.one(
         """

@@ -1,4 +1,4 @@
-"""Reads and updates team secrets. A new value is a new version. A webhook uses the version of its last sync."""
+"""Reads and updates team secrets. A new value is a new version. Webhooks use it only after a sync."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,12 +32,13 @@ class SecretUse:
     webhook_name: str
 
 
-def secret_named(tx: Transaction, team: TeamId, name: str) -> SecretId | None:
+def secret_id_named(tx: Transaction, team: TeamId, name: str) -> SecretId | None:
     row = tx.one("SELECT id FROM secrets WHERE team_id = :team AND name = :name", team=team, name=name)
     return SecretId(row["id"]) if row else None
 
 
 def of_team(tx: Transaction, team: TeamId) -> Sequence[StoredSecret]:
+    """The team's secrets that are not deleted, by name."""
     rows = tx.all(
         """
         SELECT s.id, s.name, s.created_at, s.factory_id, MAX(v.created_at) AS changed_at
@@ -66,7 +67,7 @@ def creating_factory(tx: Transaction, secret: SecretId) -> FactoryId | None:
     return FactoryId(row["factory_id"]) if row is not None and row["factory_id"] is not None else None
 
 
-def uses(tx: Transaction, team: TeamId) -> Sequence[SecretUse]:
+def uses_of_team_secrets(tx: Transaction, team: TeamId) -> Sequence[SecretUse]:
     """The uses of the team's secrets by webhooks that are not deleted."""
     rows = tx.all(
         """
@@ -112,9 +113,9 @@ def add_secret(
 
 def add_version(tx: Transaction, secret: SecretId, value: SecretValue, keys: MasterKeys, now: int) -> str:
     """Store `value` as the secret's newest version. Returns the version's id."""
-    key = binding.sealing_key(tx, keys)
-    newest = tx.one("SELECT COALESCE(MAX(version), 0) AS newest FROM secret_versions WHERE secret_id = :id", id=secret)
-    version = newest["newest"] + 1 if newest else 1
+    sealing_key = binding.sealing_key(tx, keys)
+    row = tx.one("SELECT COALESCE(MAX(version), 0) AS newest FROM secret_versions WHERE secret_id = :id", id=secret)
+    version = row["newest"] + 1 if row else 1
     version_id = f"{secret}.{version}"
     tx.run(
         """
@@ -124,14 +125,14 @@ def add_version(tx: Transaction, secret: SecretId, value: SecretValue, keys: Mas
         id=version_id,
         secret=secret,
         version=version,
-        key=key.id,
-        sealed=key.seal(value, version_id),
+        key=sealing_key.id,
+        sealed=sealing_key.seal(value, version_id),
         now=now,
     )
     return version_id
 
 
-def newest_version(tx: Transaction, secret: SecretId) -> str | None:
+def newest_version_id(tx: Transaction, secret: SecretId) -> str | None:
     row = tx.one(
         "SELECT id FROM secret_versions WHERE secret_id = :secret ORDER BY version DESC LIMIT 1",
         secret=secret,

@@ -21,6 +21,8 @@ _COLUMNS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookFields:
+    """The columns of a webhook that the caller decides."""
+
     uid: WebhookUid
     factory_id: FactoryId
     name: str
@@ -128,7 +130,7 @@ def set_state(tx: Transaction, uid: WebhookUid, state: WebhookState, now: int) -
 
 
 def rename(tx: Transaction, uid: WebhookUid, name: str) -> None:
-    # The name does not affect how a delivery is evaluated, but an ingress process may report it.
+    # A name has no effect on deliveries. But an ingress process may report it, so it must reload the webhook.
     tx.run("UPDATE webhooks SET name = :name, revision = revision + 1 WHERE uid = :uid", uid=uid, name=name)
 
 
@@ -186,7 +188,7 @@ def secret_of(tx: Transaction, uid: WebhookUid) -> tuple[SecretId, str | None]:
 
 def increment_revisions(tx: Transaction, factory: FactoryId, uids: Iterable[WebhookUid]) -> None:
     """Make every process reload these webhooks of the factory, because their automations have changed."""
-    # Locks are taken in the order of the numbers, as admission does. Otherwise transactions could deadlock.
+    # Rows are locked in the order of the webhooks' numbers, like in admission. Otherwise transactions could deadlock.
     sql = "SELECT no FROM webhooks WHERE uid = :uid AND factory_id = :factory"
     numbers = [row["no"] for uid in set(uids) if (row := tx.one(sql, uid=uid, factory=factory))]
     for no in sorted(numbers):

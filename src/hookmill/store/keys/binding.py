@@ -1,7 +1,7 @@
-"""Stores which master key seals in this database, and which keys an unfinished rotation still needs.
+"""Stores which master key seals the secrets of this database, and which keys an unfinished rotation still needs.
 
-The database decides which key seals. Processes may have loaded their keys before or after a rotation began, so they
-read the key's id in the transaction that seals. So no process seals with a key that is being retired.
+The database decides which key seals. Processes may have loaded their keys before or after a rotation began, so each
+reads the sealing key's id in the transaction that seals. So no process seals with a key that is being retired.
 """
 
 from dataclasses import dataclass
@@ -11,53 +11,53 @@ from hookmill.store import metadata
 from hookmill.store.database import Transaction
 from hookmill.store.keys.sealing import MasterKey, MasterKeys, WrongKey
 
-_MASTER_KEY = "master key"
-_RETIRING = "retiring master keys"
+_SEALING_KEY = "master key"
+_RETIRING_KEYS = "retiring master keys"
 
 
 @dataclass(frozen=True, slots=True)
 class KeysInUse:
     """The ids of the key that seals, and of the keys that an unfinished rotation still needs."""
 
-    sealing: str
-    retiring: tuple[str, ...]
+    sealing_id: str
+    retiring_ids: tuple[str, ...]
 
 
 def keys_in_use(tx: Transaction) -> KeysInUse | None:
     """The keys in use; None before the first key."""
-    sealing = metadata.value(tx, _MASTER_KEY)
-    if sealing is None:
+    sealing_id = metadata.value(tx, _SEALING_KEY)
+    if sealing_id is None:
         return None
-    retiring = metadata.value(tx, _RETIRING)
-    return KeysInUse(sealing, tuple(retiring.split(",")) if retiring else ())
+    retiring_ids = metadata.value(tx, _RETIRING_KEYS)
+    return KeysInUse(sealing_id, tuple(retiring_ids.split(",")) if retiring_ids else ())
 
 
-def check_master_key(in_use: KeysInUse, keys: MasterKeys) -> None:
+def check_keys_in_use(in_use: KeysInUse, keys: MasterKeys) -> None:
     """Raises `WrongKey` if a key that is in use is missing."""
     try:
-        keys.named(in_use.sealing)
-    except WrongKey as missing:
+        keys.named(in_use.sealing_id)
+    except WrongKey as error:
         raise WrongKey(
-            f"Another master key seals the secrets of this database. {missing} "
+            f"Another master key seals the secrets of this database. {error} "
             "A restored backup needs the key that was in use when it was made. Nothing was changed."
         ) from None
-    for key_id in in_use.retiring:
+    for key_id in in_use.retiring_ids:
         try:
             keys.named(key_id)
-        except WrongKey as missing:
+        except WrongKey as error:
             raise WrongKey(
-                f"A rotation of the master key is unfinished, and also needs the previous key. {missing} "
+                f"A rotation of the master key is unfinished, and also needs the previous key. {error} "
                 "Then run `hookmill keys rotate` again. Nothing was changed."
             ) from None
 
 
 def bind_master_key(tx: Transaction, keys: MasterKeys) -> None:
-    """Store the id of the first key. Raises `WrongKey` if the database already uses a key that is missing."""
-    metadata.set_first_value(tx, _MASTER_KEY, keys.newest.id)
+    """Let the newest key seal, unless the database has a sealing key. Raises `WrongKey` if a key in use is missing."""
+    metadata.set_first_value(tx, _SEALING_KEY, keys.newest.id)
     # Another process may have stored another key first.
     in_use = keys_in_use(tx)
     assert in_use is not None
-    check_master_key(in_use, keys)
+    check_keys_in_use(in_use, keys)
 
 
 def sealing_key(tx: Transaction, keys: MasterKeys) -> MasterKey:
@@ -68,20 +68,20 @@ def sealing_key(tx: Transaction, keys: MasterKeys) -> MasterKey:
 
 def sealing_key_id(tx: Transaction) -> str | None:
     """The id of the key that seals. No rotation changes it before this transaction ends."""
-    return metadata.value(tx, _MASTER_KEY, locked=True)
+    return metadata.value(tx, _SEALING_KEY, locked=True)
 
 
 def begin_rotation(tx: Transaction, old_id: str, new_id: str) -> None:
-    """Make every process seal with the new key. Raises `Conflict` if another rotation has begun."""
-    if not metadata.replace_value(tx, _MASTER_KEY, old_id, new_id):
+    """Make every process seal with the key `new_id`. Raises `Conflict` if `old_id` is not the sealing key any more."""
+    if not metadata.replace_value(tx, _SEALING_KEY, old_id, new_id):
         raise Conflict("Another rotation is in progress. `hookmill keys show` shows its progress.")
     in_use = keys_in_use(tx)
     assert in_use is not None
-    retiring = dict.fromkeys([old_id, *in_use.retiring])
-    retiring.pop(new_id, None)
-    metadata.set_value(tx, _RETIRING, ",".join(retiring))
+    retiring_ids = dict.fromkeys([old_id, *in_use.retiring_ids])
+    retiring_ids.pop(new_id, None)
+    metadata.set_value(tx, _RETIRING_KEYS, ",".join(retiring_ids))
 
 
 def end_rotation(tx: Transaction) -> None:
     """Record that no row is sealed with the retiring keys."""
-    metadata.remove_value(tx, _RETIRING)
+    metadata.remove_value(tx, _RETIRING_KEYS)

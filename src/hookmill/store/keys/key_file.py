@@ -42,21 +42,21 @@ class KeyFile:
         """Create the file with a new key, unless another process has created it."""
         keys = [new_master_key()]
         # Linking, unlike renaming, never replaces an existing file.
-        with suppress(FileExistsError), _prepared_file(self.path, keys) as prepared:
+        with suppress(FileExistsError), _prepared_key_file(self.path, keys) as prepared:
             os.link(prepared, self.path)
         _sync_directory(self.path.parent)
 
     def write(self, keys: Sequence[MasterKey]) -> None:
         """Replace the keys, durably. `keys` is newest first. Call it inside `locked`."""
-        _replace(self.path.resolve(), keys, status_to_copy=self.path.stat())
+        _replace_file(self.path.resolve(), keys, status_to_copy=self.path.stat())
 
     def retire(self, keys: Sequence[MasterKey]) -> None:
-        """Move these keys to the file of retired keys, for older backups. The caller holds the file's lock."""
+        """Move these keys to the file of retired keys, for older backups. Call it inside `locked`."""
         if not keys:
             return
         retired = _keys_in(self.retired_path) if self.retired_path.exists() else []
-        new = [key for key in keys if key not in retired]
-        _replace(self.retired_path, [*new, *retired], status_to_copy=self.path.stat())
+        newly_retired = [key for key in keys if key not in retired]
+        _replace_file(self.retired_path, [*newly_retired, *retired], status_to_copy=self.path.stat())
         self.write([key for key in self.read() if key not in keys])
 
     @contextmanager
@@ -78,18 +78,20 @@ class KeyFile:
 
 
 def _keys_in(path: Path) -> list[MasterKey]:
+    """The keys in the file. Raises `Invalid` if there are none, or if a line is not a key."""
     lines = path.read_bytes().decode("utf-8", "replace").splitlines()
+    # For a file without keys, `master_key_from_text("")` raises the error.
     return [master_key_from_text(line) for line in lines if line.strip()] or [master_key_from_text("")]
 
 
-def _replace(path: Path, keys: Sequence[MasterKey], *, status_to_copy: os.stat_result) -> None:
-    with _prepared_file(path, keys, status_to_copy=status_to_copy) as prepared:
+def _replace_file(path: Path, keys: Sequence[MasterKey], *, status_to_copy: os.stat_result) -> None:
+    with _prepared_key_file(path, keys, status_to_copy=status_to_copy) as prepared:
         prepared.rename(path)
     _sync_directory(path.parent)
 
 
 @contextmanager
-def _prepared_file(
+def _prepared_key_file(
     path: Path, keys: Sequence[MasterKey], *, status_to_copy: os.stat_result | None = None
 ) -> Iterator[Path]:
     """A synced temporary file with these keys, beside `path`. It is removed afterwards unless it was moved.

@@ -28,50 +28,52 @@ SEALED_TABLES: Final = ("secret_versions", "idempotency_keys")
 
 PAGE_ROWS: Final = 100
 ATTEMPTS: Final = 10
-"""The maximum of attempts to write the rows of a page."""
+"""The maximum number of attempts to write the rows of a page."""
 PAUSE_FACTOR: Final = 2.0
 """The pause after each write, as a multiple of the write's duration. Meanwhile, deliveries use SQLite's only writer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationPlan:
-    """The keys of a rotation: `new` seals, and `old` are retired at the end."""
+    """The keys of a rotation: `new_key` seals, and `old_keys` are retired at the end."""
 
-    new: MasterKey
-    old: tuple[MasterKey, ...]
+    new_key: MasterKey
+    old_keys: tuple[MasterKey, ...]
     in_use: KeysInUse
 
     @property
-    def begins(self) -> bool:
-        """Whether this starts a rotation, instead of continuing an interrupted one."""
-        return self.new.id != self.in_use.sealing
+    def starts_rotation(self) -> bool:
+        """Whether the plan starts a rotation, instead of continuing an interrupted one."""
+        return self.new_key.id != self.in_use.sealing_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationResult:
-    """The result of a rotation. Keys are given by their ids."""
+    """The result of a rotation."""
 
     key_id: str
+    """The new key."""
     began: bool
-    sealed_again: int
-    unreadable: tuple[str, ...]
+    """Whether this call started the rotation, instead of continuing an interrupted one."""
+    resealed_rows: int
+    unreadable_rows: tuple[str, ...]
     """Rows that no available key opens, such as `secret_versions sec_….1`. They are unchanged."""
-    retired: tuple[str, ...]
+    retired_key_ids: tuple[str, ...]
 
 
 def plan(in_use: KeysInUse, keys: Sequence[MasterKey]) -> RotationPlan | None:
-    """The rotation to the newest of these keys, which are newest first. None if that key is the only one, and in use.
+    """The rotation to the newest of `keys`, which are newest first. None if that key is the only one, and in use.
 
     Raises `WrongKey` if a key that is in use is missing.
     """
-    binding.check_master_key(in_use, KeyRing(keys))
-    position = [key.id for key in keys].index(in_use.sealing)
-    # Keys are listed newest first: a key listed above the one in use was added to replace it.
-    new = keys[0]
-    old = tuple(key for key in keys if key != new)
-    if position == 0 and not old and not in_use.retiring:
+    binding.check_keys_in_use(in_use, KeyRing(keys))
+    position = [key.id for key in keys].index(in_use.sealing_id)
+    # The newest key is first. If it is not the key that seals, it was added to replace that key.
+    new_key = keys[0]
+    old_keys = tuple(key for key in keys if key != new_key)
+    if position == 0 and not old_keys and not in_use.retiring_ids:
         return None
-    return RotationPlan(new=new, old=old, in_use=in_use)
+    return RotationPlan(new_key=new_key, old_keys=old_keys, in_use=in_use)
 
 
 def add_key(file: KeyFile, in_use: KeysInUse) -> tuple[MasterKey, bool]:
@@ -80,19 +82,19 @@ def add_key(file: KeyFile, in_use: KeysInUse) -> tuple[MasterKey, bool]:
     Call it inside `KeyFile.locked`.
     """
     keys = file.read()
-    binding.check_master_key(in_use, KeyRing(keys))
-    if keys[0].id != in_use.sealing:
+    binding.check_keys_in_use(in_use, KeyRing(keys))
+    if keys[0].id != in_use.sealing_id:
         return keys[0], False
-    new = new_master_key()
-    file.write([new, *keys])
-    return new, True
+    new_key = new_master_key()
+    file.write([new_key, *keys])
+    return new_key, True
 
 
 def begin(tx: Transaction, planned: RotationPlan) -> bool:
     """Step 2. Returns False if it is already done. Raises `Conflict` if another rotation has begun."""
-    if binding.sealing_key_id(tx) == planned.new.id:
+    if binding.sealing_key_id(tx) == planned.new_key.id:
         return False
-    binding.begin_rotation(tx, planned.in_use.sealing, planned.new.id)
+    binding.begin_rotation(tx, planned.in_use.sealing_id, planned.new_key.id)
     return True
 
 
@@ -100,35 +102,35 @@ def finish(
     database: Database, planned: RotationPlan, advance: Callable[[int], None] = lambda _rows: None
 ) -> RotationResult:
     """Steps 3 and 4. `advance` is called with the number of rows of each page."""
-    sealed_again, unreadable = 0, []
+    resealed_rows, unreadable_rows = 0, []
     for table in SEALED_TABLES:
         for page in _pages(database, table):
             changes = []
             for row in page:
                 opening_key = _opening_key(row, planned)
                 if opening_key is None:
-                    unreadable.append(f"{table} {row['id']}")
-                elif opening_key != planned.new or row["key_id"] != planned.new.id:
-                    changes.append((row, planned.new.reseal(bytes(row["sealed"]), row["id"], opening_key)))
+                    unreadable_rows.append(f"{table} {row['id']}")
+                elif opening_key != planned.new_key or row["key_id"] != planned.new_key.id:
+                    changes.append((row, planned.new_key.reseal(bytes(row["sealed"]), row["id"], opening_key)))
             if changes:
-                sealed_again += _write_resealed(database, table, planned, changes)
+                resealed_rows += _write_resealed(database, table, planned, changes)
             advance(len(page))
-    _write(database, lambda tx: _end(tx, planned))
+    _write_with_retries(database, lambda tx: _end_rotation(tx, planned))
     return RotationResult(
-        key_id=planned.new.id,
-        began=planned.begins,
-        sealed_again=sealed_again,
-        unreadable=tuple(unreadable),
-        retired=tuple(key.id for key in planned.old),
+        key_id=planned.new_key.id,
+        began=planned.starts_rotation,
+        resealed_rows=resealed_rows,
+        unreadable_rows=tuple(unreadable_rows),
+        retired_key_ids=tuple(key.id for key in planned.old_keys),
     )
 
 
 def count_rows(tx: Transaction) -> int:
     """The number of rows that `finish` checks."""
-    return sum(rows_by_key(tx).values())
+    return sum(row_counts_by_key(tx).values())
 
 
-def rows_by_key(tx: Transaction) -> dict[str, int]:
+def row_counts_by_key(tx: Transaction) -> dict[str, int]:
     """The number of rows that each key has sealed, by the key's id."""
     counts: dict[str, int] = {}
     for table in SEALED_TABLES:
@@ -137,18 +139,19 @@ def rows_by_key(tx: Transaction) -> dict[str, int]:
     return counts
 
 
-def _end(tx: Transaction, planned: RotationPlan) -> None:
+def _end_rotation(tx: Transaction, planned: RotationPlan) -> None:
     _refuse_if_superseded(tx, planned)
     binding.end_rotation(tx)
 
 
 def _refuse_if_superseded(tx: Transaction, planned: RotationPlan) -> None:
-    if binding.sealing_key_id(tx) != planned.new.id:
+    """Raises `Conflict` if another rotation has changed the key that seals."""
+    if binding.sealing_key_id(tx) != planned.new_key.id:
         raise Conflict("Another rotation is in progress. It finishes the remaining rows.")
 
 
 def _pages(database: Database, table: str) -> Iterator[Sequence[Row]]:
-    """All rows. A row that is added meanwhile is already sealed with the new key."""
+    """All rows of the table, page by page. Rows that are added meanwhile are already sealed with the new key."""
     last = ""
     while True:
         with database.read() as tx:
@@ -165,7 +168,7 @@ def _pages(database: Database, table: str) -> Iterator[Sequence[Row]]:
 
 def _opening_key(row: Row, planned: RotationPlan) -> MasterKey | None:
     """The key that opens the row; None if there is none. The row's `key_id` may be wrong, so all keys are tried."""
-    for key in sorted((planned.new, *planned.old), key=lambda key: key.id != row["key_id"]):
+    for key in sorted((planned.new_key, *planned.old_keys), key=lambda key: key.id != row["key_id"]):
         try:
             key.open(bytes(row["sealed"]), row["id"])
         except WrongKey:
@@ -180,7 +183,7 @@ def _write_resealed(database: Database, table: str, planned: RotationPlan, chang
         return sum(
             tx.run(
                 f"UPDATE {table} SET key_id = :key, sealed = :sealed WHERE id = :id AND sealed = :before",
-                key=planned.new.id,
+                key=planned.new_key.id,
                 sealed=sealed,
                 id=row["id"],
                 before=bytes(row["sealed"]),
@@ -189,13 +192,13 @@ def _write_resealed(database: Database, table: str, planned: RotationPlan, chang
         )
 
     start = time.monotonic()
-    rows_written = _write(database, write)
+    rows_written = _write_with_retries(database, write)
     if database.on_sqlite:
         time.sleep(PAUSE_FACTOR * (time.monotonic() - start))
     return rows_written
 
 
-def _write(database: Database, work: Callable[[Transaction], int | None]) -> int:
+def _write_with_retries(database: Database, work: Callable[[Transaction], int | None]) -> int:
     def write() -> int:
         with database.write() as tx:
             return work(tx) or 0

@@ -34,17 +34,17 @@ class MasterKey:
     def id(self) -> str:
         return sha256(b"hookmill master key" + self.value).hexdigest()[:16]
 
-    def seal(self, secret: SecretValue, row: str) -> bytes:
-        """The ciphertext, bound to the row with the id `row`."""
-        return self._seal(secret.reveal().encode(), row)
+    def seal(self, secret: SecretValue, row_id: str) -> bytes:
+        """The ciphertext, bound to the row with this id."""
+        return self._seal(secret.reveal().encode(), row_id)
 
-    def open(self, sealed: bytes, row: str) -> SecretValue:
+    def open(self, sealed: bytes, row_id: str) -> SecretValue:
         """The secret. Raises `WrongKey` if the ciphertext is another row's or another key's, or was altered."""
-        return SecretValue(self._open(sealed, row).decode())
+        return SecretValue(self._open(sealed, row_id).decode())
 
-    def reseal(self, sealed: bytes, row: str, opening_key: "MasterKey") -> bytes:
+    def reseal(self, sealed: bytes, row_id: str, opening_key: "MasterKey") -> bytes:
         """Open with `opening_key`, and seal with this key. Raises `WrongKey` like `open`."""
-        return self._seal(opening_key._open(sealed, row), row)
+        return self._seal(opening_key._open(sealed, row_id), row_id)
 
     @property
     def newest(self) -> "MasterKey":
@@ -53,20 +53,20 @@ class MasterKey:
     def named(self, key_id: str) -> "MasterKey":
         """This key, if it has the id; otherwise raises `WrongKey`. So a single key can be used as `MasterKeys`."""
         if key_id != self.id:
-            raise WrongKey(_missing_key(key_id, [self.id]))
+            raise WrongKey(_missing_key_message(key_id, [self.id]))
         return self
 
-    def _seal(self, plain: bytes, row: str) -> bytes:
+    def _seal(self, plain: bytes, row_id: str) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)
-        return nonce + AESGCM(self.value).encrypt(nonce, plain, row.encode())
+        return nonce + AESGCM(self.value).encrypt(nonce, plain, row_id.encode())
 
-    def _open(self, sealed: bytes, row: str) -> bytes:
+    def _open(self, sealed: bytes, row_id: str) -> bytes:
         try:
-            return AESGCM(self.value).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], row.encode())
+            return AESGCM(self.value).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], row_id.encode())
         except (InvalidTag, ValueError):
             raise WrongKey(
-                f"Master key {self.id} can't open row {row}: its sealed value was altered, or moved from another row. "
-                "Restore the row from a backup, or set a new secret."
+                f"Master key {self.id} can't open row {row_id}: its sealed value was altered, or moved from another "
+                "row. Restore the row from a backup, or set a new secret."
             ) from None
 
 
@@ -110,7 +110,7 @@ class KeyRing:
         self.refresh()
         if (key := self._find(key_id)) is not None:
             return key
-        raise WrongKey(_missing_key(key_id, self.ids))
+        raise WrongKey(_missing_key_message(key_id, self.ids))
 
     def refresh(self) -> None:
         """Read added keys from the source. Present keys stay: this process may still handle values that they sealed."""
@@ -127,7 +127,7 @@ class KeyRing:
         return next((key for key in self._keys if key.id == key_id), None)
 
 
-def _missing_key(key_id: str, available: Sequence[str]) -> str:
+def _missing_key_message(key_id: str, available: Sequence[str]) -> str:
     return (
         f"Master key {key_id} is not available (available: {', '.join(available)}). "
         "Add it to HOOKMILL_MASTER_KEY_PREVIOUS or to the master.key file."
