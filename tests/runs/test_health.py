@@ -258,7 +258,7 @@ def test_a_disk_that_stays_bad_is_probed_once_a_second(tmp_path: Path, monkeypat
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(health, "probe", refuse)
-    told.health.check()
+    told.health.probe_disk()
     for _ in range(30):
         clock.now += 0.1
         told.health.may_claim()

@@ -57,9 +57,9 @@ def test_a_run_held_twice_is_in_flight_until_both_release_it():
     in_flight.remove(KEY)
 
     assert in_flight.count == 1
-    assert in_flight.others([KEY, OTHER]) == {OTHER}
+    assert in_flight.keys_not_in_flight([KEY, OTHER]) == {OTHER}
     in_flight.remove(KEY)
-    assert in_flight.others([KEY]) == {KEY}
+    assert in_flight.keys_not_in_flight([KEY]) == {KEY}
     assert in_flight.wait_until_empty(0)
 
 

@@ -57,7 +57,7 @@ def performer(backlog: Backlog, failures: list[Any] | None = None, **runners: Ru
             report_failure=lambda where, error: heard.append((where, error)),
             report_recovery=ignore,
         ),
-        forget=lambda key: heard.append(key),
+        forget_in_engine=lambda key: heard.append(key),
     )
 
 

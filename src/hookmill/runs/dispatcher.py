@@ -4,13 +4,15 @@ The `runs` table is the source of truth and the backlog. The durable engine hold
 missing engine never affects a delivery. Design decisions:
 
 - This module starts each run in the engine directly, with the run's id as the workflow id, and limits their number
-  itself. Its own claims take less processor time than the engine's queue; docs/decisions.md has the measurement. The
-  engine records a run that is started directly before it performs it, as it would record a queued one.
+  itself. Its claims take less processor time than the engine's queue; docs/decisions.md has the measurement. The engine
+  records each run before it performs the run, even if the run was not in the engine's queue.
 - A commit or a notification of another process wakes this one, and each run that ends frees its slot immediately.
 - Each start of a process is a new executor. The runs of a dead executor return to the backlog after the engine's
   records are deleted, and any worker with a free slot claims them. The engine's own recovery covers only its own
-  process. If its queue resumed the runs, the first process that polls would get all of them, even more than its slots.
-- The row numbers attempts and rejects writes of old ones, because the engine may perform a workflow more than once.
+  process. If the engine's queue resumed the runs, the first process that polls would get all of them, even if it has
+  too few slots.
+- The run's row numbers the attempts, and an old attempt can't write to the row: the engine may perform a workflow more
+  than once.
 """
 
 import fcntl
@@ -46,7 +48,7 @@ from hookmill.store.runs.executors import ExecutorId
 from hookmill.store.watch import CommitWatch
 
 WATCH_SECONDS: Final = 0.04
-"""On SQLite: the time between two checks for commits of other processes. They cost less than 1 % of a core."""
+"""On SQLite: the time between two checks for commits of other processes. These checks cost less than 1 % of a core."""
 POLL_SECONDS: Final = 1.0
 """On PostgreSQL: the longest time that a run waits in the backlog if its notification is lost."""
 PAUSE_FACTOR: Final = 3.0
@@ -54,17 +56,19 @@ PAUSE_FACTOR: Final = 3.0
 a claim takes longer. Then this worker leaves both to the deliveries, and claims several runs at a time."""
 PAUSE_SECONDS_MAX: Final = 0.25
 LOCK_SECONDS: Final = 15.0
-"""How long a new process waits for an old one that is still stopping its runs."""
+"""How long a new process waits for the lock of an old process that is still stopping its runs."""
 RETRY_SECONDS: Final = 1.0
+"""The time between an error and the next attempt, and between two queries that find nothing to do."""
 BEATS_BEFORE_DEATH: Final = 6
 """A process is dead after this many missing heartbeats."""
 LISTEN_SECONDS: Final = 1.0
 """The time between two checks of the listening thread for a shutdown."""
 TIDY_SECONDS: Final = 5.0
+"""The time between two passes of `_tidy`."""
 RECONSIDER_SECONDS: Final = 60.0
 """How often to look for waiting runs whose key has no active run."""
 STOPPING_SECONDS: Final = 5.0
-"""How long a shutdown waits for stopped runs, beyond the runners' own grace."""
+"""How long a shutdown waits for stopped runs, in addition to the longest grace period of the runners."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +82,9 @@ class DispatcherSettings:
     """The most runs that one process performs at the same time."""
     attempts_max: int = 3
     retry_rules: Mapping[str, Retry] = field(default_factory=dict)
-    """The runners' rules for failed attempts, unless the automation has one."""
+    """The retry rule of each runner, by its name, for automations that have no retry rule."""
     dead_after_seconds: float = 5.0
-    """On PostgreSQL: a process without a heartbeat for so long is dead, and its runs are requeued."""
+    """On PostgreSQL: a process that sent no heartbeat for this time counts as dead, and its runs are requeued."""
 
 
 class _Backlog(Enum):
@@ -88,7 +92,7 @@ class _Backlog(Enum):
 
     UNKNOWN = auto()
     EMPTY = auto()
-    """It was empty, so only a commit can have added runs."""
+    """The last query found no run. Only a commit after that query can have added one."""
     PROBABLY_MORE = auto()
     """The last claim filled every free slot, so the next claim does not query first."""
 
@@ -111,7 +115,7 @@ class Dispatcher:
     ) -> None:
         """`clock` returns microseconds since 1970. `report_failure` receives errors of background work.
 
-        `report_recovery` receives the end of such an error: the part of the service, and what works again.
+        `report_recovery` is called when such an error ends. It receives the part of the service, and what works again.
         """
         self.executor = ExecutorId(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
         self._database = database
@@ -128,7 +132,7 @@ class Dispatcher:
         self._backlog = _Backlog.UNKNOWN
         self._may_need_decision = True
         self._next_due_at: int | None = None
-        """When the next held run or schedule is due, in µs since 1970."""
+        """When the next held run or schedule is due, in µs since 1970; None if there is none."""
         self._skipped_runners: Collection[str] = ()
         self._engine: DurableEngine
         packages = settings.data.absolute() / "runs"
@@ -144,30 +148,30 @@ class Dispatcher:
             attempts_max=settings.attempts_max,
             retry_rules=settings.retry_rules,
             health=self._health,
-            forget=self._forget,
+            forget_in_engine=self._forget,
         )
 
     def launch(self) -> None:
         """Start performing runs: those in the backlog, and those that dead processes left.
 
-        Call it in the process that performs, after the fork. Raises `Conflict` when another process performs runs with
-        the same SQLite database, and `StoreUnavailable` when the database is unavailable.
+        Call it in the process that performs the runs, after the fork. Raises `Conflict` when another process performs
+        runs with the same SQLite database, and `StoreUnavailable` when the database is unavailable.
         """
         in_own_thread(self._launch)
 
     def wake(self) -> None:
-        """Check the backlog now. Cheap, and safe from any thread."""
+        """Check the backlog now. Any thread can call this at little cost."""
         if not self._wakeup.is_set():
             self._wakeup.set()
 
     def shutdown(self, grace_seconds: float) -> None:
-        """Claim no more runs, and wait `grace_seconds` for those in flight. Then stop them and requeue them."""
+        """Claim no more runs, and wait up to `grace_seconds` for runs in flight. Then stop and requeue the others."""
         in_own_thread(lambda: self._shutdown(grace_seconds))
 
     def _launch(self) -> None:
         if self._database.on_sqlite:
             self._settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = _acquire_lock(self._settings.data / "engine.lock")
+            self._lock = _acquire_file_lock(self._settings.data / "engine.lock")
         try:
             self._engine = DurableEngine(
                 self._database,
@@ -178,7 +182,7 @@ class Dispatcher:
                 report_failure=self._report_failure,
             )
             self._register()
-            self._health.check()
+            self._health.probe_disk()
         except BaseException:
             self._close()
             raise
@@ -197,7 +201,7 @@ class Dispatcher:
             self._abandon_runs.set()
             graces = (runner.grace_seconds for runner in self._settings.runners.values())
             if not self._in_flight.wait_until_empty(STOPPING_SECONDS + max(graces, default=0)):
-                # Kill what is left before the runs are requeued.
+                # Kill the processes of the remaining runs before these runs are requeued.
                 kill_processes_of_run(*map(run_id, self._in_flight.keys))
         self._abandon_runs.set()
         for thread in self._threads:
@@ -227,8 +231,8 @@ class Dispatcher:
                 if claimed := self._claim(after=last_served):
                     pause = PAUSE_FACTOR * (time.monotonic() - began_at)
                     last_served = claimed[-1].factory
-                    for each in claimed:
-                        self._start(each.run)
+                    for claimed_run in claimed:
+                        self._start_in_engine(claimed_run.run)
                     self._stop_claiming.wait(min(pause, PAUSE_SECONDS_MAX))
             except Exception as error:
                 self._report_failure("runs", error)
@@ -238,7 +242,7 @@ class Dispatcher:
         while not self._stop_claiming.is_set():
             try:
                 with listening(self._database) as wait:
-                    # Runs may have joined the backlog before it listened.
+                    # Runs may have joined the backlog before this connection listened.
                     self.wake()
                     while not self._stop_claiming.is_set():
                         if wait(LISTEN_SECONDS):
@@ -253,7 +257,7 @@ class Dispatcher:
     def _decide(self) -> None:
         """Start the runs of due schedules, and apply the policies.
 
-        Also without a free slot, because a new run may replace one that occupies a slot.
+        Call it even if no slot is free, because a new run may replace a run that occupies a slot.
         """
         now = self._clock()
         with self._database.read() as tx:
@@ -262,9 +266,9 @@ class Dispatcher:
             run_due_at = held.next_due_at(tx)
         if schedule_due_at is not None and schedule_due_at <= now:
             with self._database.write() as tx:
-                due = firing.fire_due(tx, now, lambda: RunKey(time_ordered_key(now, os.urandom(8))))
-                # If other workers have locked all due schedules, this one does not busy-wait for them.
-                schedule_due_at = schedules.next_due_at(tx, now) if due else now + int(RETRY_SECONDS * 1e6)
+                due_count = firing.fire_due(tx, now, lambda: RunKey(time_ordered_key(now, os.urandom(8))))
+                # If other workers have locked all due schedules, this worker looks again later instead of busy-waiting.
+                schedule_due_at = schedules.next_due_at(tx, now) if due_count else now + int(RETRY_SECONDS * 1e6)
                 needs_decision = held.needs_decision(tx, now)
             self._backlog = _Backlog.UNKNOWN
         if needs_decision:
@@ -272,7 +276,7 @@ class Dispatcher:
                 held.decide(tx, now)
                 run_due_at = held.next_due_at(tx)
             self._backlog = _Backlog.UNKNOWN
-            # Runs that this transaction could not decide are decided in the next pass.
+            # The next pass decides about the runs that are too many for one transaction.
             self.wake()
         self._next_due_at = min((at for at in (schedule_due_at, run_due_at) if at is not None), default=None)
         self._may_need_decision = needs_decision
@@ -284,43 +288,48 @@ class Dispatcher:
                 self._backlog = _Backlog.UNKNOWN
         if self._may_need_decision or self._seconds_to_next_decision() == 0:
             self._decide()
-        free = self._settings.concurrency - self._in_flight.count
-        if free <= 0 or self._stop_claiming.is_set():
+        free_slots = self._settings.concurrency - self._in_flight.count
+        if free_slots <= 0 or self._stop_claiming.is_set():
             return ()
         if not self._health.may_claim():
             return ()
-        skipped = self._health.runners_at_fault()
-        if self._backlog is _Backlog.EMPTY and skipped == self._skipped_runners:
+        skipped_runners = self._health.runners_at_fault()
+        if self._backlog is _Backlog.EMPTY and skipped_runners == self._skipped_runners:
             return ()
-        if self._backlog is not _Backlog.PROBABLY_MORE or skipped:
+        if self._backlog is not _Backlog.PROBABLY_MORE or skipped_runners:
             with self._database.read() as tx:
-                has_backlog = claims.has_backlog(tx, skipped_runners=skipped)
+                has_backlog = claims.has_backlog(tx, skipped_runners=skipped_runners)
             self._backlog = _Backlog.UNKNOWN if has_backlog else _Backlog.EMPTY
-            self._skipped_runners = skipped
+            self._skipped_runners = skipped_runners
         if self._backlog is _Backlog.EMPTY:
-            if skipped:
-                # Don't repeat this slow query at each wake-up.
+            if skipped_runners:
+                # With skipped runners, the query is slow. It must not be repeated at each wake-up.
                 self._stop_claiming.wait(RETRY_SECONDS)
             return ()
         with self._database.write() as tx:
-            # The synced commit of `begin_attempt` makes this one durable.
+            # The synced commit of `attempts.begin` makes this commit durable, too.
             dialect.commit_without_sync(tx)
             claimed = claims.claim(
-                tx, executor=self.executor, at_most=free, after=after, skipped_runners=skipped, now=self._clock()
+                tx,
+                executor=self.executor,
+                at_most=free_slots,
+                after=after,
+                skipped_runners=skipped_runners,
+                now=self._clock(),
             )
             if claimed:
                 # Without a claim, this transaction must write nothing: its own commit would wake this process.
                 executors.heartbeat(tx, self.executor, self._clock())
         if claimed:
-            self._backlog = _Backlog.PROBABLY_MORE if len(claimed) == free else _Backlog.UNKNOWN
+            self._backlog = _Backlog.PROBABLY_MORE if len(claimed) == free_slots else _Backlog.UNKNOWN
         else:
-            # Another worker was faster, or limits hold all runs back. A commit ends that.
+            # Another worker was faster, or limits keep all runs in the backlog. Only a later commit can change that.
             self._backlog = _Backlog.EMPTY
-        for each in claimed:
-            self._in_flight.add(each.run)
+        for claimed_run in claimed:
+            self._in_flight.add(claimed_run.run)
         return claimed
 
-    def _start(self, run: RunKey) -> None:
+    def _start_in_engine(self, run: RunKey) -> None:
         try:
             self._engine.start(run)
         except Exception as error:
@@ -329,21 +338,21 @@ class Dispatcher:
 
     def _perform(self, run: RunKey) -> None:
         try:
-            ended = self._performer.perform(run)
+            result = self._performer.perform(run)
         except StoreUnavailable as error:
             self._report_failure("runs", error)
-            ended = Abandoned()
+            result = Abandoned()
         finally:
             self._in_flight.remove(run)
             self.wake()
-        if isinstance(ended, Abandoned):
+        if isinstance(result, Abandoned):
             raise RunNotEnded
 
     def _forget(self, run: RunKey) -> None:
         try:
             self._engine.forget_own_workflow(run)
         except Exception as error:
-            # The worker that starts the run next removes the old record.
+            # The next worker that starts the run deletes the old record.
             self._report_failure("runs", error)
 
     # Heartbeats, and requeueing
@@ -355,9 +364,9 @@ class Dispatcher:
                 for executor in executors.last_heartbeats(tx):
                     executors.deregister(tx, executor)
             executors.heartbeat(tx, self.executor, self._clock())
-            lost = executors.runs_of_dead_executors(tx)
-            ended = self._requeue(tx, lost, attempts_max=self._settings.attempts_max)
-        kill_processes_of_run(*map(run_id, ended))
+            lost_runs = executors.runs_of_dead_executors(tx)
+            ended_runs = self._requeue(tx, lost_runs, attempts_max=self._settings.attempts_max)
+        kill_processes_of_run(*map(run_id, ended_runs))
 
     def _beat(self) -> None:
         heartbeats = Heartbeats(self._settings.dead_after_seconds)
@@ -371,38 +380,39 @@ class Dispatcher:
                 self._report_failure("runs", error)
             self._abandon_runs.wait(self._settings.dead_after_seconds / BEATS_BEFORE_DEATH)
 
-    def _reap(self, dead: Mapping[ExecutorId, int]) -> None:
+    def _reap(self, last_beat_by_executor: Mapping[ExecutorId, int]) -> None:
+        """Deregister dead executors, and requeue the runs of all deregistered executors."""
         with self._database.write() as tx:
-            for executor, last_beat in dead.items():
+            for executor, last_beat in last_beat_by_executor.items():
                 if executors.deregister(tx, executor, last_beat=last_beat):
                     seconds = self._settings.dead_after_seconds
                     self._report_failure(
                         "runs", WorkerLost(f"{executor} sent no heartbeat for {seconds:g} s: its runs are requeued.")
                     )
-            lost = executors.runs_of_dead_executors(tx)
-            ended = self._requeue(tx, lost, attempts_max=self._settings.attempts_max)
-        kill_processes_of_run(*map(run_id, ended))
-        if lost:
+            lost_runs = executors.runs_of_dead_executors(tx)
+            ended_runs = self._requeue(tx, lost_runs, attempts_max=self._settings.attempts_max)
+        kill_processes_of_run(*map(run_id, ended_runs))
+        if lost_runs:
             self.wake()
 
     def _requeue(self, tx: Transaction, keys: Sequence[RunKey], *, attempts_max: int | None) -> Sequence[RunKey]:
-        """Put runs back into the backlog. Returns the others: those that end, because it was their last attempt.
+        """Put runs back into the backlog. Returns the runs that end instead, cancelled or after their last attempt.
 
         The caller must kill the processes that the ended runs have left.
         """
         if not keys:
             return ()
-        # The engine's record goes first: once the row is in the backlog, any worker may start the run.
+        # The engine's records are deleted first: once a run is in the backlog, any worker may start it.
         self._engine.forget(keys)
         return executors.requeue(tx, keys, attempts_max=attempts_max, now=self._clock())
 
     def _tidy(self) -> None:
-        missing: set[RunKey] = set()
+        missing_runs: set[RunKey] = set()
         reconsidered_at = -math.inf
         while not self._stop_claiming.wait(TIDY_SECONDS):
             try:
                 if self._database.on_sqlite:
-                    # Only people need it there: the lock proves that no other process performs runs.
+                    # On SQLite, the heartbeat is only for people: the lock proves that no other process performs runs.
                     with self._database.write() as tx:
                         executors.heartbeat(tx, self.executor, self._clock())
                 if time.monotonic() - reconsidered_at > RECONSIDER_SECONDS:
@@ -411,10 +421,10 @@ class Dispatcher:
                     reconsidered_at = time.monotonic()
                     # If the clock was set back, schedules may have to continue by the corrected clock.
                     self._may_need_decision = True
-                # A worker does this when a run fails. Here it is done for interrupted runs, and for a worker that was
-                # killed in between.
+                # `Performer` calls this after a failed run. Here it is called for interrupted runs, and for workers
+                # that were killed before they called it.
                 pause_failing(self._database, self._clock())
-                missing = self._requeue_lost(missing)
+                missing_runs = self._requeue_lost(missing_runs)
                 self._engine.delete_ended_workflows()
             except Exception as error:
                 self._report_failure("runs", error)
@@ -422,23 +432,23 @@ class Dispatcher:
     def _requeue_lost(self, missing_before: set[RunKey]) -> set[RunKey]:
         """Requeue runs that this process has claimed, but no thread performed in two consecutive checks.
 
-        This happens when the database fails at a bad moment, or when the engine could not start a claimed run.
-        Returns the runs that are missing for the first time.
+        Such runs exist if the database failed at a bad moment, or if the engine could not start a claimed run.
+        `missing_before` and the result are the runs that no thread performed at the previous check, and at this one.
         """
         with self._database.read() as tx:
-            missing = self._in_flight.others(executors.runs_claimed_by(tx, self.executor))
-        lost = missing & missing_before
-        if lost:
+            missing_runs = self._in_flight.keys_not_in_flight(executors.runs_claimed_by(tx, self.executor))
+        lost_runs = missing_runs & missing_before
+        if lost_runs:
             with self._database.write() as tx:
-                # A fault of the service must not use up the run's attempts.
-                ended = self._requeue(tx, sorted(lost), attempts_max=None)
-            kill_processes_of_run(*map(run_id, ended))
+                # Without `attempts_max`, because a fault of the service must not end the run.
+                ended_runs = self._requeue(tx, sorted(lost_runs), attempts_max=None)
+            kill_processes_of_run(*map(run_id, ended_runs))
             self.wake()
-        return missing - lost
+        return missing_runs - lost_runs
 
 
-def _acquire_lock(path: Path) -> IO[bytes]:
-    """Acquire the lock that only one process can hold. No child inherits it. Raises `Conflict` after 15 seconds."""
+def _acquire_file_lock(path: Path) -> IO[bytes]:
+    """Acquire the lock of the file, which no child inherits. Raises `Conflict` if another process holds it too long."""
     lock = open_lock_file(path)
     deadline = time.monotonic() + LOCK_SECONDS
     while True:

@@ -71,11 +71,11 @@ class DurableEngine:
             }
         )
 
-        # Not a method: the engine would store `self` as an argument. The run's row limits the attempts, and the engine
-        # does not.
+        # This is not a method, because the engine would store `self` as an argument. The engine doesn't limit attempts,
+        # because the run's row counts them.
         @DBOS.workflow(name="perform", max_recovery_attempts=None)
-        def workflow(name: str) -> None:
-            perform(run_key(name))
+        def workflow(workflow_id: str) -> None:
+            perform(run_key(workflow_id))
 
         self._workflow = workflow
         DBOS.launch()
@@ -83,18 +83,18 @@ class DurableEngine:
     def start(self, run: RunKey) -> None:
         """Start a run, even if the engine has an old record of it."""
         try:
-            self._start(run_id(run))
+            self._start_workflow(run_id(run))
         except dbos_error.DBOSWorkflowIDInUseError:
-            # The engine's record is out of date: the row says that no worker performs the run.
+            # The engine's record is out of date: the caller has claimed the run, and no worker performs it.
             self.forget([run])
-            self._start(run_id(run))
+            self._start_workflow(run_id(run))
 
-    def _start(self, name: str) -> None:
-        with SetWorkflowID(name, workflow_id_reuse_policy="reject"):
-            DBOS.start_workflow(self._workflow, name)
+    def _start_workflow(self, workflow_id: str) -> None:
+        with SetWorkflowID(workflow_id, workflow_id_reuse_policy="reject"):
+            DBOS.start_workflow(self._workflow, workflow_id)
 
     def forget(self, runs: Sequence[RunKey]) -> None:
-        """Delete the engine's records of these runs. Not for the thread of a workflow: see `forget_own_workflow`."""
+        """Delete the engine's records of these runs. In a workflow's thread, call `forget_own_workflow` instead."""
         DBOS.delete_workflows([run_id(run) for run in runs])
 
     def forget_own_workflow(self, run: RunKey) -> None:
@@ -133,7 +133,8 @@ def _engine_database(database: Database, data: Path, threads_max: int, report_fa
         return {
             "system_database_url": database.url,
             "dbos_system_schema": ENGINE_SCHEMA,
-            # Nothing listens. The notifier would wake this process a hundred times a second.
+            # Nothing listens for the engine's notifications, and its notifier would wake this process a hundred times a
+            # second.
             "use_listen_notify": False,
             # An overflow connection would be opened and closed for each use.
             "db_engine_kwargs": {
@@ -141,7 +142,7 @@ def _engine_database(database: Database, data: Path, threads_max: int, report_fa
                 "max_overflow": 0,
                 "pool_use_lifo": True,
                 "pool_pre_ping": False,
-                # No sync is needed: the attempt's commit syncs this too, and the result is in the run's row.
+                # The engine's commits need no sync: the run's row has the result, and beginning an attempt syncs both.
                 "connect_args": {
                     "application_name": f"{application_name()} runs",
                     "options": "-c synchronous_commit=off",
@@ -150,13 +151,13 @@ def _engine_database(database: Database, data: Path, threads_max: int, report_fa
         }
     engine_db = data / "engine.db"
     if (damaged := prepare_engine_db(engine_db)) is not None:
-        # The `runs` table has everything that it held.
+        # Nothing is lost, because the `runs` table is the source of truth.
         report_failure(
             "engine", EngineError(f"{engine_db} was damaged. It was moved to {damaged}, and a new one is made.")
         )
     return {
         "system_database_url": f"sqlite:///{engine_db}",
-        # One connection: two that checkpoint at the same time can corrupt a WAL in SQLite up to 3.51.2.
+        # Only one connection: in SQLite up to 3.51.2, two that checkpoint at the same time can corrupt the WAL.
         "db_engine_kwargs": {"pool_size": 1, "max_overflow": 0, "connect_args": {"factory": EngineDbConnection}},
     }
 

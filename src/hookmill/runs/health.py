@@ -25,30 +25,29 @@ PROBE_SECONDS_MAX: Final = 30.0
 """The time between two attempts doubles with each fault, up to this value."""
 PROBE_FILES: Final = 8
 PROBE_FILE_BYTES: Final = 131_072
-"""A disk with room for the probe has room for a package: no package has as many files or bytes."""
+"""A disk with room for the files of a test write has room for a package, which has fewer files and bytes."""
 LOG_AGAIN_SECONDS: Final = 60.0
 """The minimum time between two log entries for a recurring fault."""
 
 
 @dataclass(slots=True)
 class _Pause:
-    """The pause between a fault and the next attempt."""
+    """The pause between a fault, of the host or of one runner, and the next attempt."""
 
     is_on: bool = False
     until: float = 0.0
     """Seconds of the monotonic clock."""
     seconds: float = PROBE_SECONDS
-    has_performed: bool = True
-    """Whether a run was performed since the last fault."""
+    has_performed_since_fault: bool = True
     last_logged: tuple[str, float] = ("", 0.0)
-    """The last fault that was logged, and when."""
+    """The text of the last fault that was logged, and when."""
     is_logged: bool = False
-    """Whether the log has an entry for this fault, so that the recovery must be logged, too."""
+    """Whether the last fault was logged, so that the recovery must be logged, too."""
 
     def begin(self, fault: str) -> None:
         now = time.monotonic()
-        self.seconds = PROBE_SECONDS if self.has_performed else min(2 * self.seconds, PROBE_SECONDS_MAX)
-        self.is_on, self.until, self.has_performed = True, now + self.seconds, False
+        self.seconds = PROBE_SECONDS if self.has_performed_since_fault else min(2 * self.seconds, PROBE_SECONDS_MAX)
+        self.is_on, self.until, self.has_performed_since_fault = True, now + self.seconds, False
         logged_fault, logged_at = self.last_logged
         self.is_logged = fault != logged_fault or now - logged_at > LOG_AGAIN_SECONDS
         if self.is_logged:
@@ -56,7 +55,10 @@ class _Pause:
 
 
 class HostHealth:
-    """Threads share this object: the thread that claims runs queries it, and threads that perform runs report to it."""
+    """Whether this host can perform runs, in general and with each runner.
+
+    Threads share this object: the thread that claims runs queries it, and threads that perform runs report to it.
+    """
 
     def __init__(
         self,
@@ -69,32 +71,35 @@ class HostHealth:
         self._report_failure = report_failure
         self._report_recovery = report_recovery
         self._lock = threading.Lock()
-        self._host = _Pause()
-        self._runners: defaultdict[str, _Pause] = defaultdict(_Pause)
+        self._host_pause = _Pause()
+        self._runner_pauses: defaultdict[str, _Pause] = defaultdict(_Pause)
 
-    def check(self) -> None:
-        """Probe the disk now. A worker calls this when it starts."""
+    def probe_disk(self) -> None:
+        """Write to the disk now, and report a fault if that fails. A worker calls this when it starts."""
         try:
             probe(self._packages)
         except (OSError, MemoryError) as error:
             self.report_fault(_unwritable_fault(self._packages, error))
 
     def may_claim(self) -> bool:
-        """False after a fault of the host, until a probe succeeds. It writes to disk when a probe is due."""
+        """Whether this worker may claim runs: not after a fault of the host, until a test write succeeds.
+
+        If a test write is due, this call does it.
+        """
         with self._lock:
-            if not self._host.is_on:
+            if not self._host_pause.is_on:
                 return True
-            if time.monotonic() < self._host.until:
+            if time.monotonic() < self._host_pause.until:
                 return False
         try:
             probe(self._packages)
         except (OSError, MemoryError):
             with self._lock:
-                self._host.until = time.monotonic() + PROBE_SECONDS
+                self._host_pause.until = time.monotonic() + PROBE_SECONDS
             return False
         with self._lock:
-            self._host.is_on = False
-            is_logged = self._host.is_logged
+            self._host_pause.is_on = False
+            is_logged = self._host_pause.is_logged
         if is_logged:
             self._report_recovery("runs", f"A test write in {self._packages} succeeded: this worker claims runs again.")
         return True
@@ -103,14 +108,15 @@ class HostHealth:
         """The names of the runners for which this worker claims no runs now."""
         now = time.monotonic()
         with self._lock:
-            for pause in self._runners.values():
+            for pause in self._runner_pauses.values():
                 if pause.is_on and now >= pause.until:
                     pause.is_on = False
-            return frozenset(name for name, pause in self._runners.items() if pause.is_on)
+            return frozenset(name for name, pause in self._runner_pauses.items() if pause.is_on)
 
     def report_fault(self, fault: HostFault) -> None:
+        """Begin a pause for the runner, or for all runs if the fault is not of one runner."""
         with self._lock:
-            pause = self._host if fault.runner is None else self._runners[fault.runner]
+            pause = self._host_pause if fault.runner is None else self._runner_pauses[fault.runner]
             if pause.is_on:
                 return
             pause.begin(str(fault))
@@ -124,12 +130,13 @@ class HostHealth:
             self._report_failure("runs", WaitingForHost(f"{fault} This worker claims no {claim_pause}."))
 
     def report_performed(self, runner: str) -> None:
+        """Record that the runner performed a run, so that its faults are over."""
         with self._lock:
-            self._host.has_performed = True
-            if (pause := self._runners.get(runner)) is None:
+            self._host_pause.has_performed_since_fault = True
+            if (pause := self._runner_pauses.get(runner)) is None:
                 return
-            pause.has_performed = True
-            # If a pause is on, another run reported the fault while this run was performed.
+            pause.has_performed_since_fault = True
+            # If a pause is on, another run has reported a fault since this run began, and nothing has recovered.
             has_recovered = pause.is_logged and not pause.is_on
             if has_recovered:
                 pause.is_logged = False
@@ -142,7 +149,7 @@ class WaitingForHost(HookmillError):
 
 
 def probe(packages: Path) -> None:
-    """Write as much as the largest package, and remove the files. Raises `OSError` if that fails."""
+    """Write as much as the largest package to the directory of the packages, and remove it. Raises `OSError`."""
     make_packages_directory(packages)
     directory = Path(tempfile.mkdtemp(prefix=PROBE_PREFIX, dir=packages))
     try:

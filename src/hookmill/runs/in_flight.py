@@ -12,53 +12,57 @@ class InFlight:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._runs: dict[RunKey, int] = {}
+        self._count_by_run: dict[RunKey, int] = {}
 
     @property
     def count(self) -> int:
         with self._changed:
-            return sum(self._runs.values())
+            return sum(self._count_by_run.values())
 
     @property
     def keys(self) -> list[RunKey]:
         with self._changed:
-            return list(self._runs)
+            return list(self._count_by_run)
 
     def add(self, key: RunKey) -> None:
-        # A run that was lost and claimed again counts twice, until the thread that lost it notices.
+        # A run that was requeued and claimed again counts twice, until the thread of the old attempt notices that.
         with self._changed:
-            self._runs[key] = self._runs.get(key, 0) + 1
+            self._count_by_run[key] = self._count_by_run.get(key, 0) + 1
 
     def remove(self, key: RunKey) -> None:
         with self._changed:
-            self._runs[key] -= 1
-            if not self._runs[key]:
-                del self._runs[key]
+            self._count_by_run[key] -= 1
+            if not self._count_by_run[key]:
+                del self._count_by_run[key]
             self._changed.notify_all()
 
-    def others(self, keys: Iterable[RunKey]) -> set[RunKey]:
-        """The keys that no thread performs."""
+    def keys_not_in_flight(self, keys: Iterable[RunKey]) -> set[RunKey]:
+        """Those of the `keys` whose runs no thread performs."""
         with self._changed:
-            return {key for key in keys if key not in self._runs}
+            return {key for key in keys if key not in self._count_by_run}
 
     def wait_until_empty(self, seconds: float) -> bool:
         """Wait until no run is in flight. Returns False if `seconds` pass before that."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._runs, timeout=seconds)
+            return self._changed.wait_for(lambda: not self._count_by_run, timeout=seconds)
 
 
 class Heartbeats:
-    """Detects dead processes: their heartbeats stop changing. It measures by this process's monotonic clock alone."""
+    """Detects dead processes: their heartbeats stop changing. It uses only the monotonic clock of this process."""
 
     def __init__(self, dead_after_seconds: float) -> None:
-        self._dead_after = dead_after_seconds
+        self._dead_after_seconds = dead_after_seconds
         self._last_changes: dict[ExecutorId, tuple[int, float]] = {}
+        """The last heartbeat of each executor, and when this process first read it, in monotonic seconds."""
         self._last_check: float | None = None
 
     def dead_executors(self, beats: Mapping[ExecutorId, int], *, now: float) -> dict[ExecutorId, int]:
-        """The processes whose heartbeat has not changed for `dead_after_seconds`. `now`: monotonic seconds."""
-        if self._last_check is not None and now - self._last_check > self._dead_after / 2:
-            # This process slept or could not reach the database. The others may not have reached it either.
+        """The processes whose heartbeat has not changed for `dead_after_seconds`, each with this heartbeat.
+
+        `now` is in monotonic seconds.
+        """
+        if self._last_check is not None and now - self._last_check > self._dead_after_seconds / 2:
+            # This process slept, or could not reach the database. Other processes may not have reached it either.
             self._last_changes.clear()
         self._last_check = now
         for executor, beat in beats.items():
@@ -67,5 +71,5 @@ class Heartbeats:
         return {
             executor: beat
             for executor, beat in beats.items()
-            if now - self._last_changes[executor][1] >= self._dead_after
+            if now - self._last_changes[executor][1] >= self._dead_after_seconds
         }

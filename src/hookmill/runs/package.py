@@ -1,4 +1,4 @@
-"""A run's package: a directory with the prompt, the envelope and the payload, if there is one. Each run has its own."""
+"""A run's package: a directory with the prompt, the envelope, and the payload if there is one."""
 
 import json
 import os
@@ -47,14 +47,14 @@ def directory_of(packages: Path, run: Run) -> Path:
 
 
 def write_package(packages: Path, run: Run, payload: bytes | None) -> Package:
-    """Write a run's package atomically, in place of an earlier attempt's. Raises `OSError` if that fails."""
+    """Write a run's package atomically. It replaces an earlier attempt's package. Raises `OSError` if that fails."""
     directory = directory_of(packages, run)
     draft = packages / f".{directory.name}"
     make_packages_directory(packages)
     remove_or_set_aside(draft)
     draft.mkdir(mode=0o700)
-    for name, content in _files(run, payload):
-        _write(draft / name, content)
+    for name, content in _file_contents(run, payload):
+        _write_file(draft / name, content)
     remove_or_set_aside(directory)
     draft.rename(directory)
     return Package(run=run, directory=directory)
@@ -81,8 +81,8 @@ def allow_traversal(packages: Path) -> None:
     # are changed before the files, because an account with write permission could replace a file by a link.
     for directory, mode_mask in ((data, 0o755), (packages, 0o700)):
         mode = directory.stat().st_mode & 0o7777
-        if (searchable := mode & mode_mask | 0o011) != mode:
-            directory.chmod(searchable)
+        if (new_mode := mode & mode_mask | 0o011) != mode:
+            directory.chmod(new_mode)
     for entry in os.scandir(data):
         if not entry.name.startswith(SERVICE_FILE_PREFIXES) or not entry.is_file(follow_symlinks=False):
             continue
@@ -103,7 +103,7 @@ def make_durable(package: Package) -> None:
 
 
 # Reading a package after its command ended. The command may have replaced any file, and the package itself, by a link,
-# a pipe or a device. These functions open regular files only, directly in the directory, and follow no link.
+# a pipe or a device. The functions below open regular files only, directly in the directory, and follow no link.
 
 
 def open_file(packages: Path, run: Run, name: str) -> int:
@@ -141,13 +141,13 @@ def read_tail(descriptor: int, bytes_max: int) -> tuple[bytes, int]:
 
 
 def _from_first_character(text: bytes) -> bytes:
-    """UTF-8 text without the end of a character that was cut at its start. Other text loses at most three bytes."""
+    """UTF-8 text from its first complete character. Text in another encoding loses at most three bytes."""
     start, rest = text[:_CONTINUATION_BYTES_MAX], text[_CONTINUATION_BYTES_MAX:]
     return start.lstrip(_CONTINUATION_BYTES) + rest
 
 
 def list_files(packages: Path, run: Run) -> tuple[list[tuple[str, int]], bool]:
-    """The names and sizes of a package's regular files, by name, and whether `LISTED_ENTRIES_MAX` left any out.
+    """The names and sizes of a package's regular files, by name, and whether more than `LISTED_ENTRIES_MAX` exist.
 
     The list is empty if there is no package.
     """
@@ -178,20 +178,20 @@ def _open_package(packages: Path, run: Run) -> int:
     return os.open(directory_of(packages, run), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
 
-def _files(run: Run, payload: bytes | None) -> Iterator[tuple[str, bytes]]:
-    yield PROMPT_FILE, _text(full_prompt(run))
-    yield ENVELOPE_FILE, _text(json.dumps(envelope(run), indent=2) + "\n")
-    yield ENVELOPE_TEXT_FILE, _text(envelope_text(run))
+def _file_contents(run: Run, payload: bytes | None) -> Iterator[tuple[str, bytes]]:
+    yield PROMPT_FILE, _utf8(full_prompt(run))
+    yield ENVELOPE_FILE, _utf8(json.dumps(envelope(run), indent=2) + "\n")
+    yield ENVELOPE_TEXT_FILE, _utf8(envelope_text(run))
     if payload is not None:
         yield PAYLOAD_FILE, payload
 
 
-def _text(text: str) -> bytes:
+def _utf8(text: str) -> bytes:
     # A prompt from JSON may contain half of a surrogate pair, which UTF-8 can't encode.
     return text.encode("utf-8", "backslashreplace")
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write_file(path: Path, content: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)

@@ -38,15 +38,15 @@ class Performer:
     clock: Callable[[], int]
     """Microseconds since 1970."""
     abandon_runs: threading.Event
-    """Set if the service stops and the time for runs in progress is over. They are then abandoned."""
+    """Set when the service stops, and runs in progress have no time left. Their attempts are then abandoned."""
     report_failure: Callable[[str, BaseException], None]
     """Reports an unexpected error: the part of the service, and the error."""
     attempts_max: int
     health: HostHealth
-    forget: Callable[[RunKey], None]
-    """Makes the engine forget a run. Called before the run is requeued."""
+    forget_in_engine: Callable[[RunKey], None]
+    """Deletes the engine's record of a run. Called before the run is requeued."""
     retry_rules: Mapping[str, Retry] = field(default_factory=dict)
-    """The runners' rules for failed attempts, by the runner's name."""
+    """The retry rule of each runner, by its name, for automations that have no retry rule."""
 
     def perform(self, key: RunKey) -> Ended | Abandoned | None:
         """Perform one attempt, and record its result in the run's row. After a fault of the host, the run is requeued.
@@ -54,31 +54,31 @@ class Performer:
         Returns `Abandoned` if the run has not ended, and None if another worker has claimed it. Raises
         `StoreUnavailable` if the service stops before the database is available.
         """
-        begun = self._begin(key)
-        if begun is None:
+        run_and_payload = self._begin_attempt(key)
+        if run_and_payload is None:
             return None
-        run, payload = begun
+        run, payload = run_and_payload
         try:
-            ended = self._call_runner(run, payload)
+            result = self._call_runner(run, payload)
         except HostFault as fault:
-            # Reported before the run is requeued, so that this process does not claim it again immediately.
+            # The fault is reported before the run is requeued, so that this process does not claim the run immediately.
             self.health.report_fault(fault)
             if fault.counts_as_attempt and run.cut_short_attempts >= self.attempts_max:
                 # A run whose command kills its guard must not be repeated without limit.
-                ended = Ended(state=RunState.INTERRUPTED, reason=f"{fault} It was attempt {run.attempt}, the last.")
-                return ended if self._record(run, ended) else Abandoned()
-            self.forget(key)
+                result = Ended(state=RunState.INTERRUPTED, reason=f"{fault} It was attempt {run.attempt}, the last.")
+                return result if self._record_result(run, result) else Abandoned()
+            self.forget_in_engine(key)
             self._requeue(run, fault)
             return Abandoned()
-        if isinstance(ended, Abandoned):
-            return ended
+        if isinstance(result, Abandoned):
+            return result
         self.health.report_performed(run.runner)
-        if ended.state is RunState.FAILED and self._schedule_retry(run, ended):
+        if result.state is RunState.FAILED and self._schedule_retry(run, result):
             return Abandoned()
-        return ended if self._record(run, ended) else Abandoned()
+        return result if self._record_result(run, result) else Abandoned()
 
-    def _begin(self, key: RunKey) -> tuple[Run, bytes | None] | None:
-        """The run and its payload, if it still has one; None if another worker holds the run."""
+    def _begin_attempt(self, key: RunKey) -> tuple[Run, bytes | None] | None:
+        """Begin an attempt. Returns the run and its payload, if stored; None if another worker has claimed the run."""
 
         def begin() -> tuple[Run, bytes | None] | None:
             with self.database.write() as tx:
@@ -129,7 +129,7 @@ class Performer:
         except StoreUnavailable:
             return Instruction.CONTINUE
         except Exception as error:
-            # The command is not at fault, so it continues.
+            # The command has not caused this error, so it continues.
             self.report_failure("runs", error)
             return Instruction.CONTINUE
         match status:
@@ -142,15 +142,18 @@ class Performer:
             case _:
                 assert_never(status)
 
-    def _record(self, run: Run, ended: Ended) -> bool:
-        """False if a later attempt has begun, or if the service stops while the database is unavailable."""
+    def _record_result(self, run: Run, result: Ended) -> bool:
+        """Record the result of the attempt, which ends the run.
+
+        Returns False if a later attempt has begun, or if the service stops while the database is unavailable.
+        """
 
         def finish() -> bool:
             with self.database.write() as tx:
                 return attempts.finish(
                     tx,
                     run.id,
-                    ended,
+                    result,
                     executor=self.executor,
                     attempt=run.attempt,
                     now=self.clock(),
@@ -162,7 +165,7 @@ class Performer:
             is_recorded = self._retry_while_unavailable(finish)
         except StoreUnavailable:
             return False
-        if run.policy.pause_after_failures is not None and ended.state is RunState.FAILED:
+        if run.policy.pause_after_failures is not None and result.state is RunState.FAILED:
             self._pause_failing()
         return is_recorded
 
@@ -170,14 +173,14 @@ class Performer:
         try:
             pause_failing(self.database, self.clock())
         except Exception as error:
-            # The dispatcher repeats it every few seconds.
+            # The dispatcher calls `pause_failing` again every few seconds.
             self.report_failure("runs", error)
 
-    def _schedule_retry(self, run: Run, ended: Ended) -> bool:
-        """Schedule the next attempt if the rule allows one; False otherwise."""
+    def _schedule_retry(self, run: Run, result: Ended) -> bool:
+        """Schedule the next attempt. Returns False if the retry rule, or a requested cancellation, allows none."""
         rule = run.policy.retry or self.retry_rules.get(run.runner)
-        delay = rule.delay_after(run.failures + 1, ended.exit_status) if rule is not None else None
-        if rule is None or delay is None:
+        delay_seconds = rule.delay_after(run.failures + 1, result.exit_status) if rule is not None else None
+        if rule is None or delay_seconds is None:
             return False
 
         def retry() -> bool:
@@ -186,10 +189,10 @@ class Performer:
                 return attempts.retry(
                     tx,
                     run,
-                    ended,
+                    result,
                     executor=self.executor,
                     now=now,
-                    due_at=now + delay * 1_000_000,
+                    due_at=now + delay_seconds * 1_000_000,
                     attempts_max=rule.attempts,
                 )
 
@@ -197,7 +200,7 @@ class Performer:
             if not self._retry_while_unavailable(retry):
                 return False
             # Forgetting after the commit is safe: no worker can start the run again for at least a second.
-            self.forget(run.id)
+            self.forget_in_engine(run.id)
         return True
 
     def _requeue(self, run: Run, fault: HostFault) -> None:
@@ -216,7 +219,7 @@ class Performer:
             self._retry_while_unavailable(release)
 
     def _retry_while_unavailable(self, operation: Callable[[], T]) -> T:
-        """Repeat `operation` until the database is available. Raises `StoreUnavailable` if the service stops before."""
+        """Repeat `operation` until the database is available. Raises `StoreUnavailable` if the service stops first."""
         while True:
             try:
                 return operation()

@@ -1,4 +1,4 @@
-"""The interface of a runner: it receives a run's package, acts on it, and reports how that ended."""
+"""The interface of a runner: it receives a run's package, acts on it, and reports the result."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ class Instruction(Enum):
 
     CONTINUE = auto()
     CANCEL = auto()
-    """A member cancelled the run: stop, and end it as cancelled."""
+    """The run was cancelled: stop, and return a cancelled result."""
     ABANDON = auto()
-    """The service stops, or another worker claimed the run: stop, and record nothing."""
+    """The service stops, or another worker claimed the run: stop, and return `Abandoned`."""
 
 
 NextInstruction = Callable[[], Instruction]
-"""Called about twice a second while a runner works."""
+"""Returns the current instruction. A runner calls it about twice a second while it works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,5 +54,5 @@ class Runner(Protocol):
         ...
 
     def run(self, package: Package, next_instruction: NextInstruction) -> Ended | Abandoned:
-        """Act on the package. A failure is an `Ended`, not an exception. Raises `HostFault` for a fault of the host."""
+        """Act on the package. A failure of the run is returned. Raises `HostFault` only for a fault of the host."""
         ...

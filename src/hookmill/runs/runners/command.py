@@ -38,11 +38,11 @@ INSTRUCTION_SECONDS: Final = 0.5
 """The time between two calls of `next_instruction`."""
 ALWAYS_PASSED_ON: Final = ("PATH", "HOME", "LANG", "TZ")
 MARGIN_SECONDS: Final = 15.0
-"""The time that a guard has beyond the command's time limit and two grace periods. A guard that takes longer counts as
-hanging."""
+"""The time that a guard gets in addition to the command's time limit and two grace periods. A guard that takes longer
+counts as hanging."""
 EXIT_SECONDS: Final = 15.0
 """The time that a guard gets to exit after its report."""
-CANCELLED: Final = "It was cancelled while it ran."
+CANCELLED_REASON: Final = "It was cancelled while it ran."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,22 +88,22 @@ try:
 except OSError as error:
     print(error.strerror)
 """
-CHDIR_SECONDS: Final = 30.0
+CHDIR_TIMEOUT_SECONDS: Final = 30.0
 
 
 def check_reachable(packages: Path, account: UnixAccount) -> None:
-    """Raises `Invalid` if the account can't search the directory of the packages."""
+    """Raises `Invalid` if a process of the account can't change to the directory of the packages."""
     arguments = (account.name, str(account.uid), str(account.gid), packages)
     try:
         process = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _CHDIR_SCRIPT, *arguments],
             capture_output=True,
             text=True,
-            timeout=CHDIR_SECONDS,
+            timeout=CHDIR_TIMEOUT_SECONDS,
         )
     except subprocess.TimeoutExpired:
         raise Invalid(
-            f"The check whether the runner's user can reach {packages} took longer than {CHDIR_SECONDS:g} s."
+            f"The check whether the runner's user can reach {packages} took longer than {CHDIR_TIMEOUT_SECONDS:g} s."
         ) from None
     reason = _failure_of(process)
     if reason:
@@ -168,10 +168,10 @@ class CommandRunner:
             if isinstance(error, OSError) and error.errno == errno.E2BIG:
                 return Ended(state=RunState.FAILED, reason=f"The command could not be started: {error.strerror}.")
             raise HostFault(f"The command of a run could not be started: {reason_of(error)}.") from error
-        # The time that the guard gets to exit: none, unless it has reported.
+        # The time that the guard gets to exit before it is killed: none, unless it has reported.
         exit_seconds = 0.0
         try:
-            guard_result = self._wait(guard, next_instruction)
+            guard_result = self._wait_for_report(guard, next_instruction)
             if guard_result.report is not None:
                 exit_seconds = EXIT_SECONDS
         except (OSError, MemoryError) as error:
@@ -184,7 +184,7 @@ class CommandRunner:
             return Abandoned()
         if guard_result.report is None:
             if guard_result.instruction is Instruction.CANCEL:
-                return Ended(state=RunState.CANCELLED, reason=CANCELLED)
+                return Ended(state=RunState.CANCELLED, reason=CANCELLED_REASON)
             return Ended(state=RunState.FAILED, reason=self._timeout_reason)
         try:
             report = json.loads(guard_result.report)
@@ -206,14 +206,17 @@ class CommandRunner:
 
     @property
     def _other_account(self) -> UnixAccount | None:
+        """The command's account, if it is not the service's own."""
         return None if self.account is None or self.account.is_own else self.account
 
     def _start_guard(self, package: Package) -> "subprocess.Popen[bytes]":
-        other = self._other_account
+        other_account = self._other_account
         spec = {
             "argv": self.argv,
             "directory": str(package.directory),
-            "user": None if other is None else {"name": other.name, "uid": other.uid, "gid": other.gid},
+            "user": None
+            if other_account is None
+            else {"name": other_account.name, "uid": other_account.uid, "gid": other_account.gid},
             "time_limit_seconds": self.time_limit_seconds,
             "grace_seconds": self.grace_seconds,
             "output_bytes_max": self.output_bytes_max,
@@ -252,8 +255,8 @@ class CommandRunner:
             **_started_by_variables(package),
         }
 
-    def _wait(self, guard: "subprocess.Popen[bytes]", next_instruction: NextInstruction) -> _GuardResult:
-        """Pass instructions on until the guard has reported, has ended, or has exceeded its deadline."""
+    def _wait_for_report(self, guard: "subprocess.Popen[bytes]", next_instruction: NextInstruction) -> _GuardResult:
+        """Pass instructions on to the guard until it has reported, has ended, or has exceeded its deadline."""
         assert guard.stdin is not None
         assert guard.stdout is not None
         report = b""
@@ -274,11 +277,11 @@ class CommandRunner:
             elif remaining <= 0:
                 return _GuardResult(instruction, None)
             elif instruction is not Instruction.ABANDON:
-                # ABANDON may still follow CANCEL.
-                latest = next_instruction()
-                if latest is Instruction.CONTINUE:
+                # After CANCEL, the loop continues to ask, because ABANDON may follow.
+                latest_instruction = next_instruction()
+                if latest_instruction is Instruction.CONTINUE:
                     continue
-                instruction = latest
+                instruction = latest_instruction
                 # Closing its standard input tells the guard to end the command.
                 guard.stdin.close()
                 deadline = min(deadline, time.monotonic() + stop_seconds)
@@ -295,16 +298,16 @@ class CommandRunner:
         tail = _printable(report["tail"].encode("latin-1"))
         if report["dropped_bytes"]:
             tail += f"\n[{report['dropped_bytes']} bytes of output were not kept]"
-        ended = Ended(state=RunState.FAILED, exit_status=status, output_tail=tail)
+        result = Ended(state=RunState.FAILED, exit_status=status, output_tail=tail)
         if report["ended_by"] == ENDED_BY_TIME_LIMIT:
-            return replace(ended, reason=self._timeout_reason)
+            return replace(result, reason=self._timeout_reason)
         if report["ended_by"] == ENDED_BY_WORKER and instruction is Instruction.CANCEL:
-            return replace(ended, state=RunState.CANCELLED, reason=CANCELLED)
+            return replace(result, state=RunState.CANCELLED, reason=CANCELLED_REASON)
         if status < 0:
-            return replace(ended, reason=f"The command was ended by {_signal_name(-status)}.")
+            return replace(result, reason=f"The command was ended by {_signal_name(-status)}.")
         if status > 0:
-            return replace(ended, reason=f"The command exited with status {status}.")
-        return replace(ended, state=RunState.SUCCEEDED)
+            return replace(result, reason=f"The command exited with status {status}.")
+        return replace(result, state=RunState.SUCCEEDED)
 
 
 def _end_guard(guard: "subprocess.Popen[bytes]", run: Run, exit_seconds: float) -> None:

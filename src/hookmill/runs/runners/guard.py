@@ -21,7 +21,7 @@ from typing import Any, Final, NoReturn
 OUTPUT_FILE: Final = "output.log"
 RUN_VARIABLE: Final = "HOOKMILL_RUN_ID"
 ATTEMPT_VARIABLE: Final = "HOOKMILL_ATTEMPT"
-"""This variable identifies the processes of a run, on systems with `/proc`. Child processes inherit it."""
+"""Both variables identify the processes of an attempt, on systems with `/proc`. Child processes inherit them."""
 TAIL_BYTES: Final = 4096
 CHUNK_BYTES: Final = 65_536
 KILL_SECONDS: Final = 5.0
@@ -60,18 +60,18 @@ def kill_processes_of_run(*runs: str, attempt_max: int | None = None) -> None:
     """
     if not runs:
         return
-    names = {run.encode() for run in runs}
+    run_ids = {run.encode() for run in runs}
 
-    def find() -> list[int]:
+    def find_processes() -> list[int]:
         return [
             pid
-            for pid in _processes()
-            if (found := _run_and_attempt_of(pid)) is not None
-            and found[0] in names
-            and (attempt_max is None or found[1] <= attempt_max)
+            for pid in _other_processes()
+            if (run_and_attempt := _run_and_attempt_of(pid)) is not None
+            and run_and_attempt[0] in run_ids
+            and (attempt_max is None or run_and_attempt[1] <= attempt_max)
         ]
 
-    _kill_all(find)
+    _kill_all(find_processes)
 
 
 def kill_descendants(ancestor: int) -> None:
@@ -79,23 +79,25 @@ def kill_descendants(ancestor: int) -> None:
     _kill_all(lambda: _descendants_of(ancestor))
 
 
-def _kill_all(find: Callable[[], Collection[int]]) -> None:
+def _kill_all(find_processes: Callable[[], Collection[int]]) -> None:
+    """Kill the processes that `find_processes` returns, until it returns none or `KILL_SECONDS` are over."""
     deadline = time.monotonic() + KILL_SECONDS
-    while processes := find():
-        _kill(processes)
+    while pids := find_processes():
+        _kill(pids)
         if time.monotonic() > deadline:
             return
         # A killed process takes time to end, and may have started another one before it was killed.
         time.sleep(POLL_SECONDS)
 
 
-def _kill(processes: Collection[int]) -> None:
-    for pid in processes:
+def _kill(pids: Collection[int]) -> None:
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
 
 
-def _processes() -> list[int]:
+def _other_processes() -> list[int]:
+    """The ids of all processes except this one."""
     try:
         names = os.listdir("/proc")  # noqa: PTH208 - pathlib loads slowly
     except OSError:
@@ -104,21 +106,21 @@ def _processes() -> list[int]:
 
 
 def _run_and_attempt_of(pid: int) -> tuple[bytes, int] | None:
-    """The id of the process's run, and the number of its attempt; 0 if the process has removed it.
+    """The id of the process's run, and the number of its attempt; 0 if the process has removed this variable.
 
     A guard's environment is protected, so its arguments identify the run.
     """
     arguments = _read(f"/proc/{pid}/cmdline").split(b"\0")
     if len(arguments) > 5 and arguments[3] == os.fsencode(__file__):
-        return arguments[4], _number(arguments[5])
+        return arguments[4], _attempt_number(arguments[5])
     variables = dict(
         variable.split(b"=", 1) for variable in _read(f"/proc/{pid}/environ").split(b"\0") if b"=" in variable
     )
     run = variables.get(RUN_VARIABLE.encode())
-    return None if run is None else (run, _number(variables.get(ATTEMPT_VARIABLE.encode(), b"")))
+    return None if run is None else (run, _attempt_number(variables.get(ATTEMPT_VARIABLE.encode(), b"")))
 
 
-def _number(digits: bytes) -> int:
+def _attempt_number(digits: bytes) -> int:
     return int(digits) if digits.isdigit() and len(digits) < 10 else 0
 
 
@@ -133,7 +135,7 @@ def _read(path: str) -> bytes:
 def _descendants_of(ancestor: int) -> list[int]:
     """The living descendants of a process."""
     children: dict[int, list[int]] = {}
-    for pid in _processes():
+    for pid in _other_processes():
         # The process's name is in parentheses and may contain any character. After the name, proc(5) has the state
         # (field 0), the parent (field 1) and, as field 17, the number of threads.
         fields = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
@@ -186,17 +188,17 @@ def guard(run: str, attempt: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     try:
         read_end, write_end = os.pipe()
         os.set_blocking(read_end, False)
-        child_ended = _child_ended_descriptor()
+        child_signals = _child_signals_descriptor()
         output = CapturedOutput(spec["output_bytes_max"])
         if spec["user"] is not None:
             _hand_over_files(spec["user"])
-        pid = _start(spec, write_end)
+        pid = _start_command(spec, write_end)
     except _NotStarted as error:
         return {"start_error": str(error)}
     except OSError as error:
         return {"host_fault": error.strerror}
     os.close(write_end)
-    status, ended_by = _wait(pid, read_end, child_ended, output, spec)
+    status, ended_by = _wait_for_command(pid, read_end, child_signals, output, spec)
     _signal_group(pid, signal.SIGKILL)
     _kill_children()
     # A process outside this group, such as a daemon, may have started processes with this run's environment.
@@ -228,29 +230,32 @@ def _hand_over_files(user: Mapping[str, Any]) -> None:
     os.chown(".", user["uid"], user["gid"])
 
 
-def _start(spec: Mapping[str, Any], write_end: int) -> int:
-    """Start the command, and return its process id. Raises `_NotStarted`, and `OSError` for a fault of the host."""
-    read_end, report_end = os.pipe()
+def _start_command(spec: Mapping[str, Any], output_end: int) -> int:
+    """Start the command, which writes its output to `output_end`, and return its process id.
+
+    Raises `_NotStarted`, and `OSError` for a fault of the host.
+    """
+    report_read_end, report_write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _execute(spec, write_end, report_end)
-    os.close(report_end)
-    with os.fdopen(read_end, "rb") as pipe:
+        _execute(spec, output_end, report_write_end)
+    os.close(report_write_end)
+    with os.fdopen(report_read_end, "rb") as pipe:
         report = pipe.read()
     if not report:
         return pid
     os.waitpid(pid, 0)
-    step, number, text = json.loads(report)
+    step, error_number, text = json.loads(report)
     if step == "account":
         text += f" to become the account {spec['user']['name']!r}"
     if step == "directory":
         text += f": the account {spec['user']['name']!r} must be able to search each directory of {spec['directory']}"
-    if step == "program" and number in _ERRORS_OF_THE_PROGRAM:
+    if step == "program" and error_number in _ERRORS_OF_THE_PROGRAM:
         raise _NotStarted(text)
-    raise OSError(number, text)
+    raise OSError(error_number, text)
 
 
-def _execute(spec: Mapping[str, Any], write_end: int, report_end: int) -> NoReturn:
+def _execute(spec: Mapping[str, Any], output_end: int, report_write_end: int) -> NoReturn:
     """In the forked process: execute the command, or report the step that failed and its error."""
     step = "start"
     try:
@@ -259,14 +264,14 @@ def _execute(spec: Mapping[str, Any], write_end: int, report_end: int) -> NoRetu
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(write_end, 1)
-        os.dup2(write_end, 2)
+        os.dup2(output_end, 1)
+        os.dup2(output_end, 2)
         if (files := spec["open_files_max"]) is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         if (user := spec["user"]) is not None:
             step = "account"
             # The account must be able to open /dev/stdout and /dev/stderr.
-            os.fchown(write_end, user["uid"], user["gid"])
+            os.fchown(output_end, user["uid"], user["gid"])
             os.initgroups(user["name"], user["gid"])
             os.setgid(user["gid"])
             os.setuid(user["uid"])
@@ -275,35 +280,36 @@ def _execute(spec: Mapping[str, Any], write_end: int, report_end: int) -> NoRetu
         step = "program"
         os.execvp(spec["argv"][0], spec["argv"])  # noqa: S606 - no shell is wanted
     except OSError as error:
-        os.write(report_end, json.dumps([step, error.errno, error.strerror]).encode())
+        os.write(report_write_end, json.dumps([step, error.errno, error.strerror]).encode())
     except MemoryError:
-        os.write(report_end, json.dumps([step, errno.ENOMEM, os.strerror(errno.ENOMEM)]).encode())
+        os.write(report_write_end, json.dumps([step, errno.ENOMEM, os.strerror(errno.ENOMEM)]).encode())
     except ValueError as error:
         # The path or an argument contains a NUL byte.
-        os.write(report_end, json.dumps([step, errno.EINVAL, str(error)]).encode())
+        os.write(report_write_end, json.dumps([step, errno.EINVAL, str(error)]).encode())
     finally:
         os._exit(127)
 
 
-def _wait(
-    pid: int, read_end: int, child_ended: int, output: CapturedOutput, spec: Mapping[str, Any]
+def _wait_for_command(
+    pid: int, read_end: int, child_signals: int, output: CapturedOutput, spec: Mapping[str, Any]
 ) -> tuple[int, str | None]:
     """Wait for the command's end. Returns its exit status, and `ended_by` of the report."""
     poll = select.poll()
-    for source in (sys.stdin.fileno(), read_end, child_ended):
-        poll.register(source, select.POLLIN)
+    for descriptor in (sys.stdin.fileno(), read_end, child_signals):
+        poll.register(descriptor, select.POLLIN)
     ended_by: str | None = None
     deadline = time.monotonic() + spec["time_limit_seconds"]
     while True:
         remaining = deadline - time.monotonic()
-        for source, _ in poll.poll(max(0, remaining) * 1000):
-            if source == read_end:
+        for descriptor, _ in poll.poll(max(0, remaining) * 1000):
+            if descriptor == read_end:
                 if not _read_some(read_end, output):
                     poll.unregister(read_end)
-            elif source == child_ended:
-                os.read(child_ended, 512)
-            elif not os.read(source, 1):
-                poll.unregister(source)
+            elif descriptor == child_signals:
+                os.read(child_signals, 512)
+            elif not os.read(descriptor, 1):
+                # The worker has closed the pipe, or has died.
+                poll.unregister(descriptor)
                 if ended_by is None:
                     ended_by = ENDED_BY_WORKER
                     _signal_group(pid, signal.SIGTERM)
@@ -340,7 +346,7 @@ def _kill_children() -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _child_ended_descriptor() -> int:
+def _child_signals_descriptor() -> int:
     """A descriptor that becomes readable when a child ends."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
@@ -350,7 +356,7 @@ def _child_ended_descriptor() -> int:
 
 
 def _read_some(read_end: int, output: CapturedOutput) -> bool:
-    """Read once. False at the end of the output, that is, if no process has the pipe open for writing."""
+    """Read once. Returns False at the end of the output, that is, if no process has the pipe open for writing."""
     try:
         chunk = os.read(read_end, CHUNK_BYTES)
     except BlockingIOError:
@@ -360,7 +366,7 @@ def _read_some(read_end: int, output: CapturedOutput) -> bool:
 
 
 def _drain(read_end: int, output: CapturedOutput) -> None:
-    # Doesn't wait for the end of the output, because a process outside the group may keep the pipe open.
+    # This doesn't wait for the end of the output, because a process outside the group may keep the pipe open.
     with contextlib.suppress(BlockingIOError):
         while chunk := os.read(read_end, CHUNK_BYTES):
             output.add(chunk)
@@ -373,5 +379,5 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 if __name__ == "__main__":
     print(json.dumps(guard(sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]))), flush=True)
-    # Skips the interpreter's clean-up, because each run waits for its guard to exit.
+    # This skips the interpreter's clean-up, because each run waits for its guard to exit.
     os._exit(0)
