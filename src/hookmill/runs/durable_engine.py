@@ -142,7 +142,8 @@ def _engine_database(database: Database, data: Path, threads_max: int, report_fa
                 "max_overflow": 0,
                 "pool_use_lifo": True,
                 "pool_pre_ping": False,
-                # The engine's commits need no sync: the run's row has the result, and beginning an attempt syncs both.
+                # The engine's commits need no sync: the commit that begins an attempt syncs them, too. The result is in
+                # the row of the run.
                 "connect_args": {
                     "application_name": f"{application_name()} runs",
                     "options": "-c synchronous_commit=off",

@@ -149,7 +149,7 @@ class WaitingForHost(HookmillError):
 
 
 def probe(packages: Path) -> None:
-    """Write as much as the largest package to the directory of the packages, and remove it. Raises `OSError`."""
+    """Write as many bytes as the largest package has, and remove them again. Raises `OSError` if that fails."""
     make_packages_directory(packages)
     directory = Path(tempfile.mkdtemp(prefix=PROBE_PREFIX, dir=packages))
     try:

@@ -1,4 +1,7 @@
-"""Opens connections to SQLite, and begins their transactions. Each process has one connection that writes."""
+"""Opens connections to SQLite, and begins their transactions.
+
+Each process has one connection that writes. Only that of the writing process checkpoints the WAL.
+"""
 
 import sqlite3
 from typing import Final

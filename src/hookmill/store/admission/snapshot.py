@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 REVALIDATIONS_PER_QUERY: Final = 256
 PRELOAD_PER_QUERY: Final = 64
 WEBHOOKS_MAX: Final = 200_000
-"""The maximum number of webhooks in memory. The oldest ones are removed, and are read again
-for their next delivery."""
+"""The maximum number of webhooks in memory. If there are more, the oldest ones are removed. They are read again for
+their next delivery."""
 
 _REVISIONS: Final = RowStatement("SELECT w.uid, w.revision FROM webhooks w WHERE w.uid IN ({rows})", ("text",))
 
@@ -123,7 +123,7 @@ class Snapshot:
                 if not revalidation[1].done():
                     batch.append(revalidation)
             if not batch:
-                # An earlier batch contained the revalidation that released the semaphore.
+                # The wait timed out, or an earlier batch contained the revalidation that released the semaphore.
                 continue
             self._revalidate_batch(batch)
 

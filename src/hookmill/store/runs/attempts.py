@@ -112,7 +112,7 @@ _COUNTED_STATES: Final = (RunState.SUCCEEDED, RunState.FAILED, RunState.INTERRUP
 def retry(
     tx: Transaction, run: Run, result: Ended, *, executor: ExecutorId, now: int, due_at: int, attempts_max: int
 ) -> bool:
-    """Store the failed attempt, and let the next attempt start at `due_at`. The run gets at most `attempts_max`.
+    """Store the failed attempt, and let the next attempt start at `due_at`. The stored reason contains `attempts_max`.
 
     Returns False and writes nothing if the attempt is outdated, or if a cancellation of the run was requested.
     """
@@ -156,7 +156,7 @@ def release(
 ) -> bool:
     """Requeue a run that the executor's host can't perform, or cancel it if that was requested.
 
-    Unless it `counts_as_attempt`, the next attempt gets the same number. The old executor can't write any more, because
+    Unless `counts_as_attempt`, the next attempt gets the same number. The old executor can't write any more, because
     it loses its claim in the same statement. Returns False and writes nothing if the attempt is outdated.
     """
     held.lock_decisions(tx)

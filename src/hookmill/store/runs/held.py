@@ -21,7 +21,7 @@ from hookmill.store.database import Row, Transaction
 from hookmill.store.notifications import notify_workers
 
 DECISIONS_MAX: Final = 500
-"""About how many new and due runs one transaction decides, so that it stays short."""
+"""The maximum number of runs that each query of a decision returns, so that the transaction stays short."""
 _DECISIONS_LOCK: Final = 7_246_001
 """The number of PostgreSQL's advisory lock for decisions."""
 
@@ -316,7 +316,7 @@ def _end_held_run(tx: Transaction, run: RunKey, state: RunState, other: RunKey, 
 
 
 def _stop_active_run(tx: Transaction, run: RunKey, *, replaced_by: RunKey, now: int) -> None:
-    """End an active run that no worker performs, or ask the worker that performs it to stop it."""
+    """End an active run that is queued, or ask the worker that performs an active run to stop it."""
     values: dict[str, Any] = {"id": run, "now": now, "other": replaced_by}
     has_ended = tx.run(
         """
