@@ -186,7 +186,8 @@ def _create(settings: Settings, count: int) -> list[Target]:
                 factory = Factory(FactoryId(f"fac_{number}"), team.team_id, f"factory {number}")
                 factories.add_factory(tx, factory, app.now_us())
                 made = [
-                    _add_webhook(tx, factory, store.key) for _ in range(min(WEBHOOKS_PER_FACTORY, count - len(targets)))
+                    _add_webhook(tx, factory, store.master_keys)
+                    for _ in range(min(WEBHOOKS_PER_FACTORY, count - len(targets)))
                 ]
                 automations.add(tx, _automation(factory, [uid for uid, _ in made]))
                 targets += [

@@ -90,8 +90,8 @@ class Ingress:
         self._row_keys = _RowKeyGenerator()
         self._limited_until: dict[tuple[int, int], int] = {}
         """When an exceeded limit admits deliveries again, in µs since 1970: by webhook number and `RateLimit`."""
-        self._dropped: defaultdict[tuple[int, int, str], int] = defaultdict(int)
-        """Dropped attempts since the last write: by webhook number, start of the minute in µs, and kind."""
+        self._dropped_counts: defaultdict[tuple[int, int, str], int] = defaultdict(int)
+        """Counts of dropped attempts since the last write: by webhook number, start of the minute in µs, and kind."""
 
     async def receive(self, attempt: Attempt, read_body: ReadBody) -> Outcome:
         """The outcome of the attempt. An `Accepted` or `Duplicate` is durable before this returns."""
@@ -170,7 +170,7 @@ class Ingress:
         if webhook.subscriptions and proof.challenge_reply is None:
             runs = tuple(
                 RunToStart(
-                    self._row_keys.key(attempt.received_at),
+                    self._row_keys.next_key(attempt.received_at),
                     subscription.automation_id,
                     subscription.version,
                     subscription.policy.priority.rank,
@@ -181,7 +181,7 @@ class Ingress:
             )
         return Acceptance(
             proof=proof,
-            delivery_key=self._row_keys.key(attempt.received_at),
+            delivery_key=self._row_keys.next_key(attempt.received_at),
             webhook_no=webhook.no,
             factory_id=webhook.factory_id,
             revision=webhook.revision,
@@ -228,16 +228,18 @@ class Ingress:
         *,
         log_details: LogDetails | None = None,
     ) -> Rejection:
-        is_delivery = limit is RateLimit.DELIVERIES
+        is_delivery_limit = limit is RateLimit.DELIVERIES
         return Rejection(
-            delivery_key=self._row_keys.key(attempt.received_at),
+            delivery_key=self._row_keys.next_key(attempt.received_at),
             webhook_no=webhook.no,
             revision=webhook.revision,
             received_at=attempt.received_at,
             label=label,
             rate_limit=int(limit),
             per_minute=(
-                self._limits.deliveries_per_minute if is_delivery else self._limits.failed_authentications_per_minute
+                self._limits.deliveries_per_minute
+                if is_delivery_limit
+                else self._limits.failed_authentications_per_minute
             ),
             size=size,
             log_details=log_details,
@@ -248,7 +250,7 @@ class Ingress:
             return Unavailable()
         limit_key = plan.webhook_no, plan.rate_limit
         if limit_key in self._limited_until:
-            rate_limited_outcome = await self._limited_from_memory(limit_key, webhook, attempt)
+            rate_limited_outcome = await self._rate_limited_from_memory(limit_key, webhook, attempt)
             if rate_limited_outcome is not None:
                 return rate_limited_outcome
         outcome = await self._group_commit.admit(plan)
@@ -257,7 +259,7 @@ class Ingress:
             self._count_dropped(plan.webhook_no, attempt, _DROPPED_KINDS[RateLimit(plan.rate_limit)])
         return outcome
 
-    async def _limited_from_memory(
+    async def _rate_limited_from_memory(
         self, limit_key: tuple[int, int], webhook: IngressWebhook, attempt: Attempt
     ) -> RateLimited | None:
         """A 429 without a write, if the rate limit is still exceeded and the stored webhook has not changed."""
@@ -275,19 +277,20 @@ class Ingress:
         return rate_limited(attempt.received_at, opens_at)
 
     def _not_found(self, webhook: IngressWebhook | None, attempt: Attempt) -> NoSuchWebhook:
+        """A 404. If the webhook exists, but is disabled or deleted, the attempt is counted as dropped."""
         if webhook is not None and not webhook.accepts_deliveries:
             self._count_dropped(webhook.no, attempt, "not_found")
         return NoSuchWebhook()
 
     def _count_dropped(self, webhook_no: int, attempt: Attempt, kind: str) -> None:
         minute = attempt.received_at - attempt.received_at % 60_000_000
-        self._dropped[webhook_no, minute, kind] += 1
+        self._dropped_counts[webhook_no, minute, kind] += 1
 
     def write_dropped(self) -> None:
         """Send the writer the attempts that were dropped since the last call. They have counters, but no log rows."""
-        if self._dropped:
-            self._group_commit.send_dropped_counts([(*key, count) for key, count in self._dropped.items()])
-            self._dropped.clear()
+        if self._dropped_counts:
+            self._group_commit.send_dropped_counts([(*key, count) for key, count in self._dropped_counts.items()])
+            self._dropped_counts.clear()
 
 
 _DROPPED_KINDS: Final = {
@@ -306,7 +309,7 @@ def _outcome_for_sender(outcome: AdmissionOutcome, plan: Plan) -> Outcome:
 
 
 def _serves(webhook: IngressWebhook, attempt: Attempt) -> bool:
-    """Whether the webhook is enabled, and the form of the URL fits its mode: only `url_token` has a token segment."""
+    """Whether the webhook is enabled. If the URL has a token segment, the mode must also be `url_token`."""
     if not webhook.accepts_deliveries:
         return False
     return attempt.url_token is None or webhook.auth_mode is AuthMode.URL_TOKEN
@@ -337,7 +340,7 @@ class _RowKeyGenerator:
         self._buffer = b""
         self._offset = 0
 
-    def key(self, now_us: int) -> DeliveryKey:
+    def next_key(self, now_us: int) -> DeliveryKey:
         if self._offset >= len(self._buffer):
             self._buffer, self._offset = os.urandom(8 * 512), 0
         self._offset += 8

@@ -38,8 +38,10 @@ PAUSE_BETWEEN_STEPS_SECONDS: Final = 0.02
 """Much longer than a step holds SQLite's write lock, so deliveries take precedence."""
 FREE_INODES_MIN: Final = 1_000
 """The minimum number of free inodes. A delivery may start several runs, and each run has about eight files."""
-DRAFT_SECONDS: Final = 3_600.0
-"""The age at which a draft counts as abandoned. A worker writes a package, or a probe, within seconds."""
+ABANDONED_AFTER_SECONDS: Final = 3_600.0
+"""The age at which a draft or a probe file counts as abandoned. A worker needs only seconds to write one.
+
+A draft is a package that is not complete yet. Its name begins with a dot."""
 _RETENTION_LOCK: Final = 0x73776570
 """The number of PostgreSQL's advisory lock for retention. Every version must use the same one."""
 
@@ -58,16 +60,16 @@ class DiskGuard:
         if now - self._checked_at > 1.0:
             self._checked_at = now
             try:
-                self._has_room = self._check()
+                self._has_room = self._has_enough_space()
             except OSError:
                 self._has_room = False
         return self._has_room
 
-    def _check(self) -> bool:
+    def _has_enough_space(self) -> bool:
         disk = os.statvfs(self._directory)
         # Some file systems have no inode table and report zero inodes.
-        has_inodes = disk.f_files == 0 or disk.f_favail >= FREE_INODES_MIN
-        return has_inodes and disk.f_bavail * disk.f_frsize >= self._free_bytes_min
+        has_enough_inodes = disk.f_files == 0 or disk.f_favail >= FREE_INODES_MIN
+        return has_enough_inodes and disk.f_bavail * disk.f_frsize >= self._free_bytes_min
 
 
 class PackagesNotRemoved(HookmillError):
@@ -162,42 +164,42 @@ def run_retention(
     `pause` is called between steps; if it returns True, the pass ends. `report_failure` is called once if
     some files can't be removed.
     """
-    removed = _remove_old_rows(database, now, pause)
+    removed_log_rows = _remove_old_rows(database, now, pause)
     if not pause():
         # Each host removes its own files, even if another host removes the rows.
         _remove_orphaned_packages(database, packages, report_failure)
-    return removed
+    return removed_log_rows
 
 
 def _remove_old_rows(database: Database, now: int, pause: Callable[[], bool]) -> int:
     with database.read() as tx:
         webhook_numbers = deliveries.webhooks_with_old_rows(tx, now)
-    removed = steps = 0
+    removed_log_rows = steps = 0
     for webhook_no in webhook_numbers:
         while steps < STEPS_PER_PASS:
             with database.write() as tx:
                 # Only one process at a time removes rows.
                 if not dialect.try_lock(tx, _RETENTION_LOCK):
-                    return removed
+                    return removed_log_rows
                 pruned = deliveries.prune(tx, webhook_no, now, ROWS_PER_STEP)
-            removed += pruned
+            removed_log_rows += pruned
             # A step that removes nothing is cheap, so it does not count.
             steps += pruned > 0
             if pause():
-                return removed
+                return removed_log_rows
             if pruned < ROWS_PER_STEP:
                 break
     with database.read() as tx:
         automation_ids = retention.automations_with_old_runs(tx, now)
-    for automation in automation_ids:
+    for automation_id in automation_ids:
         while steps < STEPS_PER_PASS:
             with database.write() as tx:
                 if not dialect.try_lock(tx, _RETENTION_LOCK):
-                    return removed
-                pruned = retention.prune_without_delivery(tx, automation, now, ROWS_PER_STEP)
+                    return removed_log_rows
+                pruned = retention.prune_without_delivery(tx, automation_id, now, ROWS_PER_STEP)
             steps += pruned > 0
             if pause():
-                return removed
+                return removed_log_rows
             if pruned < ROWS_PER_STEP:
                 break
     last_identity: tuple[int, bytes] | None = (0, b"")
@@ -206,11 +208,11 @@ def _remove_old_rows(database: Database, now: int, pause: Callable[[], bool]) ->
             last_identity = deliveries.forget_identities(tx, last_identity, now, ROWS_PER_STEP)
         steps += 1
         if pause():
-            return removed
+            return removed_log_rows
     with database.write() as tx:
         deliveries.forget_dropped_attempts(tx, now)
         _forget_expired(tx, now)
-    return removed
+    return removed_log_rows
 
 
 def _forget_expired(tx: Transaction, now: int) -> None:
@@ -252,6 +254,7 @@ def _is_orphaned(database: Database, path: Path) -> bool:
     try:
         key = run_key(path.name.removeprefix("."))
     except HookmillError:
+        # The name contains no run id, so the service did not create this path.
         return False
     if is_draft and not _is_abandoned(path):
         return False
@@ -264,5 +267,5 @@ def _is_orphaned(database: Database, path: Path) -> bool:
 def _is_abandoned(path: Path) -> bool:
     """Whether the path is too old for a worker to be writing it. False if it no longer exists."""
     with suppress(FileNotFoundError):
-        return time.time() - path.lstat().st_mtime > DRAFT_SECONDS
+        return time.time() - path.lstat().st_mtime > ABANDONED_AFTER_SECONDS
     return False

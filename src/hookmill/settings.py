@@ -280,7 +280,7 @@ class Settings(BaseSettings):
 
 
 def read_settings() -> Settings:
-    """The effective settings. Raises `Invalid` with a list of all problems, which repeats no value."""
+    """The effective settings. Raises `Invalid` with all problems, but without values, which may be secrets."""
     environment = os.environ
     configured_path = environment.get("HOOKMILL_CONFIG")
     path = Path(configured_path or CONFIG_FILE)
@@ -299,7 +299,7 @@ def read_settings() -> Settings:
     problems += [
         f"{name}: not valid UTF-8"
         for name, value in sorted(environment.items())
-        if name.startswith("HOOKMILL_") and not _is_text(value)
+        if name.startswith("HOOKMILL_") and not _is_valid_utf8(value)
     ]
     names = set(Settings.model_fields)
     problems += [f"{path}: unknown setting {name!r}" for name in file_settings if name not in names]
@@ -323,7 +323,7 @@ def read_settings() -> Settings:
     return settings
 
 
-def _is_text(value: str) -> bool:
+def _is_valid_utf8(value: str) -> bool:
     """Whether an environment variable was valid UTF-8. Python replaces invalid bytes with surrogates."""
     try:
         value.encode()

@@ -115,7 +115,7 @@ def add_filling(service: Service) -> None:
             [team] = tx.all("SELECT id FROM teams")
             secrets.add_secret(tx, "sec_filling", team["id"], "FILLING", 0)  # type: ignore[arg-type]
             for number in range(FILLING):
-                secrets.add_version(tx, "sec_filling", SecretValue(f"value {number}"), store.key, 0)  # type: ignore[arg-type]
+                secrets.add_version(tx, "sec_filling", SecretValue(f"value {number}"), store.master_keys, 0)  # type: ignore[arg-type]
     finally:
         store.close()
 

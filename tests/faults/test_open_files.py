@@ -84,4 +84,4 @@ def _measure(soft: int, hard: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     open_files.raise_open_files_limit()
     raised, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    print(json.dumps([raised, open_files.connections_max(), open_files.original_open_files_limit()]), flush=True)
+    print(json.dumps([raised, open_files.allowed_connections(), open_files.original_open_files_limit()]), flush=True)

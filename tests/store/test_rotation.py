@@ -252,7 +252,7 @@ def test_who_has_begun_to_seal_with_the_old_key_is_waited_for(vault):
 
 def test_a_sealing_that_holds_no_team_is_waited_for_too(vault):
     with vault.store.database.write() as tx:
-        binding.sealing_key(tx, vault.store.key)
+        binding.sealing_key(tx, vault.store.master_keys)
         rotating = threading.Thread(target=vault.rotate)
         rotating.start()
         rotating.join(0.3)

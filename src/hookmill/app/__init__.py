@@ -1,7 +1,7 @@
 """Wires the service together: settings → store → management, ingress and workers.
 
-`serve` is the supervisor. It starts `ingress_process` (HTTP in, plans out) and a `fork_server`, which starts the
-writing process of the ingress and `worker_process` (runs and maintenance).
+`serve` is the supervisor. It starts `ingress_process` (HTTP; evaluates deliveries) and a `fork_server`. The fork server
+starts the writing process of each ingress process, and `worker_process` (runs and maintenance).
 """
 
 import time
@@ -26,7 +26,7 @@ class Store:
     """An open database and the master keys that seal its secrets."""
 
     database: Database
-    key: KeyRing
+    master_keys: KeyRing
 
     def close(self) -> None:
         self.database.close()
@@ -37,7 +37,7 @@ def open_store(
 ) -> Store:
     """Open the database and the master keys that the settings name. Raises `Invalid`, `Conflict` or `WrongKey`.
 
-    `create` creates what is missing and migrates the schema, as `serve` does. `syncs`: each commit waits for the disk.
+    `create`: create what is missing and migrate the schema, as `serve` does. `syncs`: each commit waits for the disk.
     `connections`: the size of PostgreSQL's pool.
     """
     data_dir = settings.data_dir
@@ -49,7 +49,7 @@ def open_store(
     database = open_database(settings.store_url(), syncs=syncs, connections=connections)
     try:
         # A start with the wrong key must change nothing, so this check precedes creation and migration.
-        key = keys.load_checked_ring(settings, database)
+        master_keys = keys.load_checked_ring(settings, database)
         if create:
             refuse_lost_database(settings, database)
             data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -57,12 +57,12 @@ def open_store(
             from hookmill.store.migrate import migrate
 
             migrate(database, performs_runs=settings.performs_runs)
-        if key is None:
-            key = keys.load_and_bind_ring(settings, database, create=create)
+        if master_keys is None:
+            master_keys = keys.load_and_bind_ring(settings, database, create=create)
     except BaseException:
         database.close()
         raise
-    return Store(database, key)
+    return Store(database, master_keys)
 
 
 def build_management(settings: Settings, store: Store) -> Management:
@@ -72,4 +72,4 @@ def build_management(settings: Settings, store: Store) -> Management:
         runner_names=settings.runner_names(),
         default_runner=settings.default_runner,
     )
-    return Management(store.database, store.key, config, now_us)
+    return Management(store.database, store.master_keys, config, now_us)

@@ -1,4 +1,4 @@
-"""A lock that delays forks of a process while one of its threads writes or opens a file."""
+"""A lock that delays forks of this process while one of its threads writes a log line or opens a socket pair."""
 
 import os
 import threading

@@ -37,7 +37,8 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 # From linux/tcp.h: the connection's state, the number of acknowledged bytes, and the number of received bytes.
 _TCP_INFO: Final = struct.Struct("=B119xQQ")
 _INT: Final = struct.Struct("=i")
-_RESET: Final = struct.pack("=ii", 1, 0)
+_LINGER_ZERO: Final = struct.pack("=ii", 1, 0)
+"""A value of SO_LINGER: the connection is reset when the socket is closed."""
 _OPEN_STATES: Final = {1, 8}
 """TCP_ESTABLISHED and TCP_CLOSE_WAIT."""
 
@@ -51,9 +52,9 @@ class _Connection:
     first_checked_at: float
     progress_at: float
     """When the client last made progress."""
-    acknowledged: int = 0
+    acknowledged_bytes: int = 0
     """The bytes that the client had acknowledged at `progress_at`."""
-    waiting: int = 0
+    waiting_bytes: int = 0
     """The bytes that were waiting for the client at `progress_at`."""
 
 
@@ -88,7 +89,7 @@ class Connections:
                 now = time.monotonic()
                 if is_crowded or now - checked_at >= CHECK_UNCROWDED_SECONDS:
                     checked_at = now
-                    self._check(descriptors, now, is_crowded)
+                    self._reset_stalled(descriptors, now, is_crowded)
             except OSError:
                 # The process is out of descriptors, so the directory can't be opened.
                 continue
@@ -96,7 +97,7 @@ class Connections:
                 self._report_failure("connections", error)
                 self._closing.wait(CHECK_UNCROWDED_SECONDS)
 
-    def _check(self, descriptors: list[int], now: float, is_crowded: bool) -> None:
+    def _reset_stalled(self, descriptors: list[int], now: float, is_crowded: bool) -> None:
         for closed_descriptor in self._connections.keys() - set(descriptors):
             del self._connections[closed_descriptor]
         for descriptor in descriptors:
@@ -117,22 +118,23 @@ class Connections:
 
 
 def _is_stalled(connection: _Connection, descriptor: int, now: float, is_crowded: bool) -> bool:
-    with _socket(descriptor) as server_socket:
-        state, acknowledged, received = _TCP_INFO.unpack(
+    """Update the client's progress. Returns whether the connection is stalled."""
+    with _borrowed_socket(descriptor) as server_socket:
+        state, acknowledged_bytes, received_bytes = _TCP_INFO.unpack(
             server_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
         )
-    if acknowledged >= connection.acknowledged + min(connection.waiting, PROGRESS_BYTES):
+    if acknowledged_bytes >= connection.acknowledged_bytes + min(connection.waiting_bytes, PROGRESS_BYTES):
         connection.progress_at = now
-        connection.acknowledged = acknowledged
-        connection.waiting = _bytes_waiting(descriptor)
+        connection.acknowledged_bytes = acknowledged_bytes
+        connection.waiting_bytes = _count_waiting_bytes(descriptor)
     seconds = CROWDED_SECONDS if is_crowded else WRITE_SECONDS
-    is_silent = is_crowded and received < REQUEST_BYTES_MIN and now - connection.first_checked_at >= seconds
+    is_silent = is_crowded and received_bytes < REQUEST_BYTES_MIN and now - connection.first_checked_at >= seconds
     return state in _OPEN_STATES and (is_silent or now - connection.progress_at >= seconds)
 
 
 def _is_connection_to(port: int, descriptor: int) -> bool:
     try:
-        with _socket(descriptor) as candidate:
+        with _borrowed_socket(descriptor) as candidate:
             is_tcp = candidate.family in (socket.AF_INET, socket.AF_INET6) and candidate.type == socket.SOCK_STREAM
             is_listening = candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
             return is_tcp and not is_listening and candidate.getsockname()[1] == port
@@ -140,22 +142,22 @@ def _is_connection_to(port: int, descriptor: int) -> bool:
         return False
 
 
-def _bytes_waiting(descriptor: int) -> int:
-    """The bytes in the socket's send queue: unsent, or sent and not acknowledged."""
-    (waiting,) = _INT.unpack(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(_INT.size)))
-    return int(waiting)
+def _count_waiting_bytes(descriptor: int) -> int:
+    """The number of bytes in the socket's send queue: unsent, or sent and not acknowledged."""
+    (waiting_bytes,) = _INT.unpack(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(_INT.size)))
+    return int(waiting_bytes)
 
 
 def _reset(descriptor: int, inode: int) -> None:
-    with _socket(descriptor) as server_socket:
+    with _borrowed_socket(descriptor) as server_socket:
         if os.fstat(descriptor).st_ino == inode:
             # Without a reset, the kernel would keep the unacknowledged bytes for minutes.
-            server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
             server_socket.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
-def _socket(descriptor: int) -> Iterator[socket.socket]:
+def _borrowed_socket(descriptor: int) -> Iterator[socket.socket]:
     """The server's socket with this descriptor. It stays open, because the server owns it."""
     borrowed = socket.socket(fileno=descriptor)
     try:

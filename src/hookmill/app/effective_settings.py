@@ -64,7 +64,7 @@ def _render_runners(value: Mapping[str, RunnerSettings]) -> tuple[str, ...]:
 
 
 def _render_runner(runner: RunnerSettings) -> str:
-    """One line. Arguments and variables may contain credentials, so it has only their number and names."""
+    """One line, with the number of the arguments and the names of the variables. Values may be credentials."""
     program, *arguments = runner.argv
     parts = [program]
     if arguments:
@@ -73,9 +73,9 @@ def _render_runner(runner: RunnerSettings) -> str:
         parts.append(f"as {runner.user}")
     parts.append(f"at most {runner.time_limit_seconds} s")
     parts.append(f"keeps {runner.output_bytes_max:,} bytes of output")
-    names = [*sorted(runner.environment), *runner.pass_environment]
-    if names:
-        parts.append(f"with {', '.join(names)}")
+    variable_names = [*sorted(runner.environment), *runner.pass_environment]
+    if variable_names:
+        parts.append(f"with {', '.join(variable_names)}")
     return ", ".join(parts)
 
 

@@ -16,22 +16,22 @@ def refuse_lost_database(settings: Settings, database: Database) -> None:
 
     A first start sets up the database before it creates other files. So a killed first start does not raise this.
     """
-    # The order matters: another start may be creating the database and then these files.
+    # The files are checked before the database, because another start may be creating them in the opposite order.
     if not (traces := _traces(settings, database)) or _is_set_up(database):
         return
     names = ", ".join(trace.name for trace in traces)
     if database.path is None:
         problem = f"The PostgreSQL database in HOOKMILL_DATABASE_URL is empty, but {settings.data_dir.absolute()}"
-        restore = "Check that HOOKMILL_DATABASE_URL names the right database, or restore it from a backup."
+        advice = "Check that HOOKMILL_DATABASE_URL names the right database, or restore it from a backup."
     else:
         state = "is empty" if database.path.exists() else "is missing"
         problem = f"The database {database.path} {state}, but {settings.data_dir.absolute()}"
-        restore = (
+        advice = (
             f"Restore {database.path.name} from a backup. Use only the {database.path.name}-wal of the same backup, if "
             "there is one. If the data is in PostgreSQL, set HOOKMILL_DATABASE_URL."
         )
     raise Conflict(
-        f"{problem} was used before: it contains {names}.\n{restore}\n"
+        f"{problem} was used before: it contains {names}.\n{advice}\n"
         f"To start without the old data, move these away: {names}. "
         "To start with a master key of your own, set HOOKMILL_MASTER_KEY.\nNothing was changed."
     )

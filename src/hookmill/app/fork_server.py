@@ -32,27 +32,28 @@ class ForkServer:
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:
         self._jobs = tuple(jobs.items())
-        self._numbers = {name: bytes([number]) for number, name in enumerate(jobs)}
+        self._order_by_job_name = {name: bytes([number]) for number, name in enumerate(jobs)}
         _open_missing_standard_streams()
         # An order is one byte, so orders of several processes can't interleave. This process keeps both ends open, so
         # that orders wait while the fork server is restarted.
         self._order_sender, self._order_receiver = socket.socketpair()
         self._order_sender.setblocking(False)
         self._closing = threading.Event()
-        self._pid: int | None = self._fork()
+        self._pid: int | None = self._start_fork_server()
         self._restart_thread = threading.Thread(target=self._keep_alive, daemon=True)
         self._restart_thread.start()
 
-    def start(self, job: str, channel: socket.socket) -> None:
-        """Start a process that does the job. It gets a copy of `channel`; the caller closes its own.
+    def start(self, job_name: str, channel: socket.socket) -> None:
+        """Start a process that performs the job. It gets a copy of `channel`; the caller closes its own.
 
         Raises `OSError` if there is no room for the order. If the process can't be forked, its channel is closed.
         """
-        socket.send_fds(self._order_sender, [self._numbers[job]], [channel.fileno()])
+        socket.send_fds(self._order_sender, [self._order_by_job_name[job_name]], [channel.fileno()])
 
     def close(self) -> None:
         """End the fork server. Processes that it started end with their channels."""
         self._closing.set()
+        # The thread may start another fork server after a signal, so this is repeated until the thread ends.
         while self._restart_thread.is_alive():
             if (pid := self._pid) is not None:
                 with suppress(ProcessLookupError):
@@ -71,17 +72,17 @@ class ForkServer:
                 return
             log.error("fork server", "the fork server ended; starting another")
             try:
-                self._pid = self._fork()
+                self._pid = self._start_fork_server()
             except OSError as error:
                 log.error("fork server", f"the fork server can't be started: {error.strerror}")
 
-    def _fork(self) -> int:
+    def _start_fork_server(self) -> int:
         pid = os.fork()
         if pid == 0:
-            _run_and_exit("fork server", self._serve)
+            _run_and_exit("fork server", self._serve_orders)
         return pid
 
-    def _serve(self) -> None:
+    def _serve_orders(self) -> None:
         set_process_name("hookmill:forks")
         # Ctrl-C, or a service manager's stop, sends a signal to every process of the service. The fork server and the
         # processes that it starts ignore it. A started process ends when the other end of its channel is closed; the
@@ -94,13 +95,13 @@ class ForkServer:
         # A garbage collection would write to pages that the processes share, and so copy them.
         gc.freeze()
         while True:
-            order, channels, _, _ = socket.recv_fds(self._order_receiver, 1, 1)
+            order, descriptors, _, _ = socket.recv_fds(self._order_receiver, 1, 1)
             if not order:
                 return
-            with socket.socket(fileno=channels[0]) as channel:
-                self._start(*self._jobs[order[0]], channel)
+            with socket.socket(fileno=descriptors[0]) as channel:
+                self._start_process(*self._jobs[order[0]], channel)
 
-    def _start(self, name: str, job: Job, channel: socket.socket) -> None:
+    def _start_process(self, name: str, job: Job, channel: socket.socket) -> None:
         def run() -> None:
             set_process_name(f"hookmill:{name}")
             self._order_receiver.close()
@@ -111,7 +112,7 @@ class ForkServer:
         try:
             pid = os.fork()
         except OSError as error:
-            # The channel is closed. The process that sent the order detects this, and sends it again.
+            # The channel is closed now. The process that sent the order detects this, and sends the order again.
             log.error(name, f"the process can't be started: {error.strerror}")
             return
         if pid == 0:

@@ -13,7 +13,7 @@ from typing import Final
 from hookmill.app import Store, build_management, log, now_us, open_store
 from hookmill.app.connections import Connections
 from hookmill.app.fork_server import ForkServer
-from hookmill.app.open_files import connections_max
+from hookmill.app.open_files import allowed_connections
 from hookmill.domain.errors import StoreUnavailable
 from hookmill.ingress import Ingress, Limits
 from hookmill.maintenance import DiskGuard
@@ -48,6 +48,7 @@ class IngressService:
         self._management_store_lock = threading.Lock()
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        # The server passes requests only after the lifespan's startup has set `_routes`.
         if scope["type"] == "lifespan" or self._routes is None:
             return self._run_lifespan(receive, send)
         return self._routes(scope, receive, send)
@@ -70,10 +71,10 @@ class IngressService:
         log.configure(settings)
         self._supervisor_check_task = asyncio.create_task(self._end_with_supervisor())
         self._store = store = open_store(settings)
-        self._snapshot = Snapshot(store.database, store.key, report_failure=log.failure)
+        self._snapshot = Snapshot(store.database, store.master_keys, report_failure=log.failure)
         self._group_commit = GroupCommit(self._start_writer, report_failure=log.error)
         await self._group_commit.open()
-        self._has_room = DiskGuard(settings.data_dir, settings.free_space_min_mb * 1024 * 1024)
+        self._disk_guard = DiskGuard(settings.data_dir, settings.free_space_min_mb * 1024 * 1024)
         self._ingress = Ingress(
             self._snapshot,
             self._group_commit,
@@ -81,7 +82,7 @@ class IngressService:
                 deliveries_per_minute=settings.deliveries_per_minute,
                 failed_authentications_per_minute=settings.failed_authentications_per_minute,
             ),
-            has_room=self._has_room,
+            has_room=self._disk_guard,
             public_url=settings.public_url(),
             trusted_proxies=settings.proxy_networks(),
         )
@@ -92,9 +93,9 @@ class IngressService:
             self._build_dashboard,
             public_url=settings.public_url(),
             report_failure=log.failure,
-            management_requests_max=min(MANAGEMENT_REQUESTS_MAX, connections_max() // 2),
+            management_requests_max=min(MANAGEMENT_REQUESTS_MAX, allowed_connections() // 2),
         )
-        self._connections = Connections(settings.port, connections_max(), log.failure)
+        self._connections = Connections(settings.port, allowed_connections(), log.failure)
         self._write_dropped_task = asyncio.create_task(self._write_dropped())
         self._log_new_master_keys_task = asyncio.create_task(self._log_new_master_keys())
         _tune_the_interpreter()
@@ -108,14 +109,14 @@ class IngressService:
             self._ingress.write_dropped()
 
     async def _log_new_master_keys(self) -> None:
-        """Log each master key that this process starts to use. Deliveries, the API or the dashboard may load it."""
-        logged = set(self._store.key.ids)
+        """Log each master key that this process starts to use. Deliveries and management requests load them."""
+        logged_ids = set(self._store.master_keys.ids)
         while True:
             await asyncio.sleep(CHECK_MASTER_KEYS_SECONDS)
             stores = [store for store in (self._store, self._management_store) if store is not None]
-            for key_id in {key_id for store in stores for key_id in store.key.ids} - logged:
+            for key_id in {key_id for store in stores for key_id in store.master_keys.ids} - logged_ids:
                 log.event("loaded a master key", key=key_id)
-                logged.add(key_id)
+                logged_ids.add(key_id)
 
     async def _end_with_supervisor(self) -> None:
         """End this process after its supervisor. Otherwise, it would share the port with the next service."""
@@ -171,7 +172,7 @@ class IngressService:
             is_https=settings.public_url().startswith("https:"),
             settings=effective_settings(settings),
             packages=(settings.data_dir / "runs").absolute(),
-            has_room=self._has_room,
+            has_room=self._disk_guard,
         )
         gc.freeze()
         return dashboard

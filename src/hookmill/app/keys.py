@@ -29,16 +29,17 @@ NO_FILE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterKeyList:
-    """The master keys by their ids, and how many rows each one seals."""
+    """The ids of the master keys, and the number of rows that each key seals."""
 
-    sealing: str
+    sealing_id: str
     """The key that seals new secrets."""
-    available: tuple[str, ...]
+    available_ids: tuple[str, ...]
     """The keys that this process can load, newest first."""
-    rows: Mapping[str, int]
+    rows_by_id: Mapping[str, int]
     is_rotating: bool
     """Whether a rotation has begun and is not finished."""
     file: KeyFile | None
+    """The file of the keys; None if they are settings."""
 
 
 def key_file(settings: Settings) -> KeyFile | None:
@@ -82,19 +83,19 @@ def load_and_bind_ring(settings: Settings, database: Database, *, create: bool) 
 
 def list_keys(settings: Settings, database: Database) -> MasterKeyList:
     with database.read() as tx:
-        in_use = _require_bound(binding.keys_in_use(tx))
+        in_use = _require_keys_in_use(binding.keys_in_use(tx))
         rows_by_key = rotation.row_counts_by_key(tx)
     return MasterKeyList(
-        sealing=in_use.sealing_id,
-        available=key_ring(settings).ids,
-        rows=rows_by_key,
+        sealing_id=in_use.sealing_id,
+        available_ids=key_ring(settings).ids,
+        rows_by_id=rows_by_key,
         is_rotating=bool(in_use.retiring_ids),
         file=key_file(settings),
     )
 
 
 def add(settings: Settings, database: Database) -> tuple[MasterKey, KeyFile, bool]:
-    """Add a key for the next rotation. Returns the key, its file, and whether this call created it.
+    """Add a key for the next rotation. Returns the key, its file, and whether this call created the key.
 
     If a key already waits for a rotation, it is returned. Raises `Conflict` if the keys are settings.
     """
@@ -116,8 +117,8 @@ def rotate(
     """Seal every secret with the newest key, or finish an interrupted rotation.
 
     If no new key waits for a rotation, `confirm_new_key` is called and a key is created. If the call raises, nothing is
-    changed. `report_progress` gets the number of checked rows and the total. Raises `Conflict` if there is no key to
-    rotate to, or if another rotation is in progress.
+    changed. `report_progress` gets the number of rows that were checked since its last call, and the total number of
+    rows. Raises `Conflict` if there is no key to rotate to, or if another rotation is in progress.
     """
     may = management.access.operator_of_team()
     file = key_file(settings)
@@ -148,9 +149,9 @@ def _plan_rotation(
 
 def _read_in_use(database: Database) -> KeysInUse:
     with database.read() as tx:
-        return _require_bound(binding.keys_in_use(tx))
+        return _require_keys_in_use(binding.keys_in_use(tx))
 
 
-def _require_bound(in_use: KeysInUse | None) -> KeysInUse:
+def _require_keys_in_use(in_use: KeysInUse | None) -> KeysInUse:
     assert in_use is not None, "an open store has a key"
     return in_use

@@ -35,11 +35,11 @@ class RepeatedErrorLimiter:
         `now` is in monotonic seconds.
         """
         since, count = self._recent.pop((component, reason), (now, 0))
-        is_over = now - since >= REPEATS_SECONDS
+        is_window_over = now - since >= REPEATS_SECONDS
         if len(self._recent) >= _DISTINCT_ERRORS_MAX:
             del self._recent[next(iter(self._recent))]
-        self._recent[component, reason] = (now, 1) if is_over else (since, count + 1)
-        if is_over:
+        self._recent[component, reason] = (now, 1) if is_window_over else (since, count + 1)
+        if is_window_over:
             return max(0, count - REPEATS_LOGGED)
         return 0 if count < REPEATS_LOGGED else None
 
@@ -74,8 +74,8 @@ def event(name: str, **details: str) -> None:
 def error(component: str, reason: str) -> None:
     """Log a fault, unless an equal line was logged too often."""
     with suppress(OSError, ValueError), no_fork:
-        if (suppressed := _limiter.suppressed_before(component, reason, time.monotonic())) is not None:
-            more = {"left_out": suppressed} if suppressed else {}
+        if (suppressed_lines := _limiter.suppressed_before(component, reason, time.monotonic())) is not None:
+            more = {"left_out": suppressed_lines} if suppressed_lines else {}
             structlog.get_logger().error("failed", where=component, why=reason, **more)
 
 

@@ -11,7 +11,9 @@ FILES_RESERVED: Final = 128
 """The number of open files that connections can't use. Without a free descriptor for accept(), the HTTP server
 busy-loops and serves no client."""
 CONNECTIONS_MAX: Final = 16_384
-"""The maximum number of connections of one process. Further clients wait until one closes. An idle one takes 3 KB."""
+"""The maximum number of connections of one process. Further clients wait until a connection closes.
+
+An idle connection takes 3 KB of memory."""
 
 
 _original_limit: int | None = None
@@ -46,7 +48,7 @@ def original_open_files_limit() -> int | None:
     return _original_limit
 
 
-def connections_max() -> int:
+def allowed_connections() -> int:
     """The number of connections that one process accepts."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

@@ -37,10 +37,10 @@ def hold_port(host: str, port: int) -> Iterator[None]:
 def _try_to_bind(lock: socket.socket, host: str, port: int) -> OSError | None:
     """Bind the lock if the address is free; otherwise return the error."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as attempt:
-        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            attempt.bind((host, port))
+            probe.bind((host, port))
             if sys.platform == "linux":
                 # An abstract socket name leaves no file, and is released when its last descriptor is closed.
                 lock.bind(f"\0hookmill {host} {port}")

@@ -20,7 +20,7 @@ from granian.log import LogLevels
 from hookmill.app import log
 from hookmill.app.fork_server import ForkServer
 from hookmill.app.ingress_process import WRITER, IngressService
-from hookmill.app.open_files import connections_max
+from hookmill.app.open_files import allowed_connections
 from hookmill.app.worker_process import work_beside_serve
 from hookmill.app.worker_supervisor import DRAIN_SECONDS, WORKER, WorkerSupervisor
 from hookmill.domain.errors import Conflict
@@ -53,12 +53,14 @@ def serve(settings: Settings, announce: Callable[[], None]) -> None:
         if not settings.on_postgres:
             resources.enter_context(_lock_data_directory(settings))
         worker = resources.enter_context(closing(WorkerSupervisor(fork_server)))
-        was_ready = threading.Event()
-        threading.Thread(target=_announce_when_ready, args=(settings, worker, was_ready, announce), daemon=True).start()
-        _serve_until_interrupted(settings, fork_server, was_ready)
+        ready_event = threading.Event()
+        threading.Thread(
+            target=_announce_when_ready, args=(settings, worker, ready_event, announce), daemon=True
+        ).start()
+        _serve_until_interrupted(settings, fork_server, ready_event)
 
 
-def _serve_until_interrupted(settings: Settings, fork_server: ForkServer, was_ready: threading.Event) -> None:
+def _serve_until_interrupted(settings: Settings, fork_server: ForkServer, ready_event: threading.Event) -> None:
     """Run the HTTP server until SIGINT or SIGTERM, and restart it if it ends by itself.
 
     The server ends if one of its processes ends twice within seconds. If it ends before it was ready, the service ends
@@ -83,7 +85,7 @@ def _serve_until_interrupted(settings: Settings, fork_server: ForkServer, was_re
             # A single-threaded runtime.
             runtime_mode=RuntimeModes.st,
             backlog=2048,
-            backpressure=connections_max(),
+            backpressure=allowed_connections(),
             log_access=False,
             log_level=LogLevels.warning,
             respawn_failed_workers=True,
@@ -93,7 +95,7 @@ def _serve_until_interrupted(settings: Settings, fork_server: ForkServer, was_re
         try:
             server.serve(target_loader=lambda: IngressService(settings, fork_server, supervisor_pid), wrap_loader=False)
         except SystemExit:
-            if not was_ready.is_set() and not server.interrupt_signal:
+            if not ready_event.is_set() and not server.interrupt_signal:
                 raise
         if server.interrupt_signal:
             return
@@ -132,7 +134,7 @@ def _lock_data_directory(settings: Settings) -> IO[bytes]:
 
 
 def _announce_when_ready(
-    settings: Settings, worker: WorkerSupervisor, was_ready: threading.Event, announce: Callable[[], None]
+    settings: Settings, worker: WorkerSupervisor, ready_event: threading.Event, announce: Callable[[], None]
 ) -> None:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - a client's target, not bound
     # There is no deadline: the announcement of a first start contains a secret that is printed only once.
@@ -140,7 +142,7 @@ def _announce_when_ready(
     while not _is_ready(host, settings.port):
         # After a minute, the database is probably unavailable, and frequent checks are useless.
         time.sleep(0.05 if time.monotonic() < started_at + 60 else 1.0)
-    was_ready.set()
+    ready_event.set()
     worker.wait_until_ready()
     announce()
 

@@ -34,15 +34,15 @@ class StopSignal:
     """Tells a worker to stop. `grace_seconds` is the time that runs in progress have to end."""
 
     def __init__(self) -> None:
-        self._is_sent = threading.Event()
+        self._sent_event = threading.Event()
         self.grace_seconds: float = DRAIN_SECONDS
 
     def send(self, *, grace_seconds: float = DRAIN_SECONDS) -> None:
         self.grace_seconds = grace_seconds
-        self._is_sent.set()
+        self._sent_event.set()
 
     def wait(self) -> None:
-        self._is_sent.wait()
+        self._sent_event.wait()
 
 
 def work(
@@ -54,8 +54,8 @@ def work(
 ) -> None:
     """Perform runs and maintenance until `stop` is sent. `report_ready` is called once the worker performs runs.
 
-    `performs_runs` applies only to a worker that `serve` started. `hookmill worker` always performs runs, so that all
-    hosts can share one configuration.
+    The setting `performs_runs` applies only to a worker that `serve` started. `hookmill worker` always performs runs,
+    so that all hosts can share one configuration.
     """
     log.configure(settings)
     # On SQLite, commits of the worker don't wait for the disk: if a power failure loses a run's result, the run is
@@ -86,7 +86,7 @@ def _build_dispatcher(settings: Settings, store: Store) -> "Dispatcher":
     from hookmill.runs.runners import CommandRunner, PackageRunner
     from hookmill.runs.runners.command import unix_account
 
-    commands = {
+    command_runners = {
         name: CommandRunner(
             argv=runner.argv,
             time_limit_seconds=runner.time_limit_seconds,
@@ -102,7 +102,7 @@ def _build_dispatcher(settings: Settings, store: Store) -> "Dispatcher":
         store.database,
         DispatcherSettings(
             data=settings.data_dir,
-            runners={PACKAGE_RUNNER: PackageRunner(), **commands},
+            runners={PACKAGE_RUNNER: PackageRunner(), **command_runners},
             concurrency=settings.runs_at_once,
             attempts_max=settings.run_attempts_max,
             retry_rules={
@@ -133,7 +133,7 @@ def _without_running_the_file_program() -> Iterator[None]:
 
 def refuse_unusable_accounts(settings: Settings) -> None:
     """Raises `Invalid` if the service can't run commands as the user of a runner. Changes nothing."""
-    _accounts(settings)
+    _accounts_by_runner(settings)
 
 
 def grant_accounts_access(settings: Settings) -> None:
@@ -146,7 +146,7 @@ def grant_accounts_access(settings: Settings) -> None:
     from hookmill.runs.runners.command import check_reachable
 
     packages = settings.data_dir.absolute() / "runs"
-    for name, account in _accounts(settings).items():
+    for name, account in _accounts_by_runner(settings).items():
         if account.is_own:
             continue
         try:
@@ -162,7 +162,7 @@ def grant_accounts_access(settings: Settings) -> None:
             raise Invalid(f"The runner {name!r}: {error}") from None
 
 
-def _accounts(settings: Settings) -> "dict[str, UnixAccount]":
+def _accounts_by_runner(settings: Settings) -> "dict[str, UnixAccount]":
     """The accounts of the runners that have the setting `user`, by the runners' names."""
     from hookmill.runs.runners.command import unix_account
 
@@ -193,7 +193,7 @@ def work_beside_serve(channel: socket.socket, settings: Settings) -> None:
     """
     stop = StopSignal()
 
-    def send(message: bytes) -> None:
+    def send_message(message: bytes) -> None:
         with suppress(OSError):
             channel.sendall(message)
 
@@ -204,6 +204,6 @@ def work_beside_serve(channel: socket.socket, settings: Settings) -> None:
             message = channel.recv(len(STOP))
         stop.send(grace_seconds=DRAIN_SECONDS if message == STOP else 0)
 
-    send(b"%d\n" % os.getpid())
+    send_message(b"%d\n" % os.getpid())
     threading.Thread(target=wait_for_stop, daemon=True).start()
-    work(settings, stop, report_ready=lambda: send(READY), started_by_serve=True)
+    work(settings, stop, report_ready=lambda: send_message(READY), started_by_serve=True)

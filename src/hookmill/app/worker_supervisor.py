@@ -51,7 +51,7 @@ class WorkerSupervisor:
 
     def _start(self) -> socket.socket:
         # `no_fork`: an ingress process that is forked now would inherit the worker's end of the channel. The channel
-        # would then stay open when the worker ends, so the end would not be noticed.
+        # would then stay open when the worker ends, and this process would not notice that the worker ended.
         with no_fork:
             own_end, worker_end = socket.socketpair()
             with worker_end:

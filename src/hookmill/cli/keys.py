@@ -96,16 +96,16 @@ def rotate(yes: options.Yes = False, json: options.AsJson = False) -> None:
 
 def _states(key_list: MasterKeyList) -> list[tuple[str, str, int]]:
     """Id, state and rows of each key: first the available keys, newest first, then the missing ones."""
-    sealing_position = key_list.available.index(key_list.sealing)
+    sealing_position = key_list.available_ids.index(key_list.sealing_id)
     states = []
-    for key_id in dict.fromkeys([*key_list.available, *key_list.rows]):
-        if key_id == key_list.sealing:
+    for key_id in dict.fromkeys([*key_list.available_ids, *key_list.rows_by_id]):
+        if key_id == key_list.sealing_id:
             state = "seals"
-        elif key_id not in key_list.available:
+        elif key_id not in key_list.available_ids:
             state = "missing"
         else:
-            state = "waits" if key_list.available.index(key_id) < sealing_position else "opens"
-        states.append((key_id, state, key_list.rows.get(key_id, 0)))
+            state = "waits" if key_list.available_ids.index(key_id) < sealing_position else "opens"
+        states.append((key_id, state, key_list.rows_by_id.get(key_id, 0)))
     return states
 
 
