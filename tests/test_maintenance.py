@@ -320,10 +320,10 @@ def test_runs_without_a_delivery_are_pruned_with_all_that_they_have(world, tmp_p
     ]
     often, seldom = [], []
     for _ in range(60):
-        often.append(world.management.automations.run(world.may, automations[0].id, b"[1]"))
+        often.append(world.management.automations.start_run(world.may, automations[0].id, b"[1]"))
         world.clock.advance(seconds=0.001)
     for _ in range(3):
-        seldom.append(world.management.automations.run(world.may, automations[1].id))
+        seldom.append(world.management.automations.start_run(world.may, automations[1].id))
     packages = [directory_of(tmp_path, run) for run in (*often, *seldom)]
     for package in packages:
         package.mkdir()

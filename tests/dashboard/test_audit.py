@@ -61,7 +61,7 @@ def test_a_line_says_who_did_what_to_which_thing_and_from_where(dashboard: Dashb
     webhook = dashboard.world.webhook("source").webhook
     signed_in = dashboard.management.sessions.by_session_token(manager.session or "", client="203.0.113.9")
     assert signed_in is not None
-    may = dashboard.management.access.may_manage(signed_in.caller, "default")
+    may = dashboard.management.access.permission_to_manage(signed_in.caller, "default")
     dashboard.world.clock.advance(seconds=1)
     dashboard.management.webhooks.rename(may, webhook.uid, "source of all")
 

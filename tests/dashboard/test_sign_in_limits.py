@@ -208,7 +208,7 @@ def test_a_known_browser_that_guesses_is_slowed_down(dashboard: Dashboard, waite
 
 @pytest.mark.parametrize("forged", ["", "x", "AAAA" * 20, "é"])
 def test_what_no_browser_was_given_makes_none_known(dashboard: Dashboard, forged: str):
-    assert dashboard.management.sessions.known_browser(forged, "ada@example.com") is None
+    assert dashboard.management.sessions.known_browser_name(forged, "ada@example.com") is None
 
 
 def browser_of(answer: Answer) -> str:

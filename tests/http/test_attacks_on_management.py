@@ -100,7 +100,7 @@ def test_a_flood_of_guesses_slows_nobody_else(
     small_service: Service, management: Management, webhook: WebhookWithSecret, account: str
 ):
     member = signed_up(management)
-    browser = management.sessions.remember_browser("ada@example.com").reveal()
+    browser = management.sessions.browser_token("ada@example.com").reveal()
     key = management.keys.create(management.access.operator_of_team(), account, Role.VIEWER, factory="default")
     pages: list[float] = []
     answers: list[float] = []

@@ -33,10 +33,10 @@ def caller(world: World, admin: MayAdminister) -> Callable[..., Caller]:
 
 @pytest.fixture
 def viewer(world: World, caller: Callable[..., Caller]) -> MayView:
-    return world.management.access.may_view(caller(Role.VIEWER), "default")
+    return world.management.access.permission_to_view(caller(Role.VIEWER), "default")
 
 
 @pytest.fixture
 def manager(world: World, caller: Callable[..., Caller]) -> MayManage:
     """One who is no admin."""
-    return world.management.access.may_manage(caller(Role.MANAGER), "default")
+    return world.management.access.permission_to_manage(caller(Role.MANAGER), "default")

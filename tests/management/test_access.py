@@ -106,21 +106,21 @@ def test_a_key_for_one_factory_does_not_know_of_another(world: World, caller: Ca
 
     for name in ("other", "there is none"):
         with pytest.raises(NotFound) as refused:
-            access.may_view(known, name)
+            access.permission_to_view(known, name)
         assert str(refused.value) == f"There is no factory {name!r}."
         with pytest.raises(NotFound):
-            access.may_manage(known, name)
-    assert [factory.name for factory in access.factories(known)] == ["default"]
+            access.permission_to_manage(known, name)
+    assert [factory.name for factory in access.visible_factories(known)] == ["default"]
 
 
 def test_a_viewer_manages_nothing_and_a_manager_no_team(world: World, caller: Callable[..., Caller]):
     access = world.management.access
 
     with pytest.raises(Forbidden, match="role manager"):
-        access.may_manage(caller(Role.VIEWER), "default")
+        access.permission_to_manage(caller(Role.VIEWER), "default")
     with pytest.raises(Forbidden, match="role admin"):
-        access.may_administer(caller(Role.MANAGER))
-    assert not access.may_manage(caller(Role.MANAGER), "default").is_admin
+        access.permission_to_administer(caller(Role.MANAGER))
+    assert not access.permission_to_manage(caller(Role.MANAGER), "default").is_admin
 
 
 def test_an_admin_may_do_everything_in_every_factory(world: World, caller: Callable[..., Caller]):
@@ -128,9 +128,9 @@ def test_an_admin_may_do_everything_in_every_factory(world: World, caller: Calla
     known = caller(Role.ADMIN)
     access = world.management.access
 
-    assert access.may_manage(known, "other").is_admin
-    assert access.may_administer(known).team_id == world.factory.team_id
-    assert [factory.name for factory in access.factories(known)] == ["default", "other"]
+    assert access.permission_to_manage(known, "other").is_admin
+    assert access.permission_to_administer(known).team_id == world.factory.team_id
+    assert [factory.name for factory in access.visible_factories(known)] == ["default", "other"]
 
 
 def test_role_and_factory_of_a_key_go_together(world: World, admin: MayAdminister):

@@ -69,11 +69,11 @@ def test_an_explanation_names_every_automation_and_why(world: World):
         "off": False,
     }
     assert len(verdicts["fires"].runs) == 1
-    [trigger] = verdicts["filtered out"].triggers
+    [trigger] = verdicts["filtered out"].trigger_tests
     assert (trigger.webhook_check, trigger.payload_check) == (True, False)
     assert trigger.explanation is not None
     assert trigger.explanation.conditions[0].found == '"opened"'
-    assert verdicts["of another"].triggers[0].webhook_check is False
+    assert verdicts["of another"].trigger_tests[0].webhook_check is False
 
 
 def test_a_backtest_sorts_the_last_deliveries(world: World):

@@ -35,7 +35,7 @@ def test_the_first_link_makes_an_admin_who_is_signed_in(world: World, ada: str):
 
     assert signed_in is not None
     assert (signed_in.email, signed_in.name, signed_in.caller.is_admin) == ("ada@example.com", "Ada", True)
-    assert world.management.access.may_administer(signed_in.caller).team_id == world.factory.team_id
+    assert world.management.access.permission_to_administer(signed_in.caller).team_id == world.factory.team_id
     assert signed_in.caller.actor.channel == "dashboard"
 
 
@@ -95,7 +95,7 @@ def test_a_member_chooses_a_password_by_a_link_of_their_own(world: World, ada: s
     signed_in = world.management.sessions.by_session_token(session.reveal(), client=None)
     assert signed_in is not None
     assert not signed_in.caller.is_admin
-    assert world.management.access.may_view(signed_in.caller, "default").factory == world.factory
+    assert world.management.access.permission_to_view(signed_in.caller, "default").factory == world.factory
 
 
 def test_a_session_ends_at_sign_out_in_every_process(world: World, ada: str):

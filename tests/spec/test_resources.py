@@ -292,10 +292,13 @@ def test_manager_changes_a_webhook_and_a_viewer_only_reads_it(world):
     manager = world.management.access.by_key(managers_key, client=None)
 
     with pytest.raises(Forbidden):
-        world.management.access.may_manage(viewer, "default")
+        world.management.access.permission_to_manage(viewer, "default")
     with pytest.raises(TypeError):
         world.management.webhooks.set_enabled(uid_or_name="source", enabled=False)
 
-    assert world.management.webhooks.get(world.management.access.may_view(viewer, "default"), "source") == made.webhook
-    may = world.management.access.may_manage(manager, "default")
+    assert (
+        world.management.webhooks.get(world.management.access.permission_to_view(viewer, "default"), "source")
+        == made.webhook
+    )
+    may = world.management.access.permission_to_manage(manager, "default")
     assert world.management.webhooks.set_enabled(may, "source", False).state == "disabled"

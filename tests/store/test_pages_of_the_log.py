@@ -138,7 +138,7 @@ def test_pages_of_runs_are_what_a_reader_of_all_runs_would_pick(shelf: Shelf):
     for number in range(60):
         automation = seldom if number % 7 == 3 else often
         if number % 3 == 2:
-            shelf.management.automations.run(shelf.may, automation)
+            shelf.management.automations.start_run(shelf.may, automation)
         else:
             shelf.admit(shelf.plan(webhooks[number % 2], at=number - 100, runs=[shelf.run(automation)]))
         shelf.clock.advance(seconds=0.001)

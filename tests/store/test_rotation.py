@@ -97,7 +97,7 @@ class Vault:
         self.file.write([new, *self.file.read()])
         planned = rotation.plan(self.in_use(), self.file.read())
         assert planned is not None
-        self.management.master_keys.begin(self.team, planned)
+        self.management.master_key_rotations.begin(self.team, planned)
 
     def in_use(self) -> binding.KeysInUse:
         with self.store.database.read() as tx:
@@ -400,9 +400,9 @@ def test_two_machines_that_begin_at_once_with_different_keys_do_not_both(vault):
     [old] = vault.file.read()
     plans = [rotation.plan(vault.in_use(), [new_master_key(), old]) for _ in range(2)]
 
-    vault.management.master_keys.begin(vault.team, plans[0])
+    vault.management.master_key_rotations.begin(vault.team, plans[0])
     with pytest.raises(Conflict, match="Another rotation is in progress"):
-        vault.management.master_keys.begin(vault.team, plans[1])
+        vault.management.master_key_rotations.begin(vault.team, plans[1])
 
 
 # Several machines, and keys that are settings

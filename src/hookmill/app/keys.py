@@ -124,7 +124,7 @@ def rotate(
     file = key_file(settings)
     with file.locked() if file is not None else nullcontext():
         plan = _plan_rotation(settings, database, file, confirm_new_key)
-        management.master_keys.begin(may, plan)
+        management.master_key_rotations.begin(may, plan)
         with database.read() as tx:
             total = rotation.count_rows(tx)
         result = rotation.finish(database, plan, lambda rows: report_progress(rows, total))

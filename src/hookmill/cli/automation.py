@@ -471,7 +471,7 @@ def run_automation(
     """Start a run now, without a delivery."""
     body = inputs.read_bytes(payload, "The payload", BODY_BYTES_MAX) if payload is not None else None
     with factory_session(factory) as session:
-        run = session.management.automations.run(session.may, name, body)
+        run = session.management.automations.start_run(session.may, name, body)
     if json:
         print_json(RunView.of(run))
         return

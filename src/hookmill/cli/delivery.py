@@ -284,14 +284,14 @@ def _print_matches(matches: Sequence[AutomationMatch]) -> None:
     if not matches:
         print_line("There are no automations now.")
         return
-    selecting = [match for match in matches if any(test.webhook_check for test in match.triggers)]
+    selecting = [match for match in matches if any(test.webhook_check for test in match.trigger_tests)]
     others = [match for match in matches if match not in selecting]
     print_line("How the automations evaluate it now:" if selecting else "No automation selects this webhook now:")
     for match in selecting:
         disabled_note = "" if match.automation.enabled else ": it is disabled"
         print_line()
         print_line(f"{shown(match.automation.name)}: {explain.result(match.would_trigger)}{disabled_note}")
-        for test in match.triggers:
+        for test in match.trigger_tests:
             explain.print_checks(test)
     if others:
         print_line()

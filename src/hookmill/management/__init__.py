@@ -33,7 +33,7 @@ from hookmill.management.master_keys import MasterKeyRotations
 from hookmill.management.members import Members
 from hookmill.management.runs import Runs
 from hookmill.management.secrets import Secrets, TeamSecret
-from hookmill.management.sessions import LinkTarget, Sessions, SignedIn
+from hookmill.management.sessions import LinkTarget, Sessions, SignedInMember
 from hookmill.management.webhooks import UNSET, Unset, Webhooks, WebhookWithSecret
 from hookmill.store.database import Database
 from hookmill.store.keys.sealing import MasterKeys
@@ -43,9 +43,9 @@ class Management:
     """The operations of one installation, in groups."""
 
     def __init__(
-        self, database: Database, key: MasterKeys, config: InstallationConfig, now_us: Callable[[], int]
+        self, database: Database, master_keys: MasterKeys, config: InstallationConfig, now_us: Callable[[], int]
     ) -> None:
-        installation = Installation(database, key, config, now_us)
+        installation = Installation(database, master_keys, config, now_us)
         self._installation = installation
         self.config = config
         self.access = Access(installation)
@@ -61,7 +61,7 @@ class Management:
         self.sessions = Sessions(installation)
         self.audit = Audit(installation)
         self.definition_runs = DefinitionRuns(installation)
-        self.master_keys = MasterKeyRotations(installation)
+        self.master_key_rotations = MasterKeyRotations(installation)
         self.idempotency = Idempotency(installation)
 
     def one_transaction(self, may: MayManage | MayAdminister) -> AbstractContextManager[None]:
@@ -86,7 +86,7 @@ __all__ = [
     "LinkTarget",
     "Management",
     "Member",
-    "SignedIn",
+    "SignedInMember",
     "TeamSecret",
     "Unset",
     "WebhookWithSecret",

@@ -51,24 +51,24 @@ class Access:
         if key is None or not key.is_valid(now):
             return None
         if key.last_used_at is None or key.last_used_at + LAST_USED_PRECISION_US < now:
-            # Reading must work although the disk is full.
+            # Reading must work even if the disk is full.
             with suppress(StoreUnavailable), self._installation.writing_without_permission() as tx:
                 api_keys.mark_used(tx, key.id, now)
         return _caller(key, client, channel)
 
-    def may_view(self, caller: Caller, factory_name: str) -> MayView:
+    def permission_to_view(self, caller: Caller, factory_name: str) -> MayView:
         """Permission to view the factory. Raises `NotFound` if it is unknown, or the caller may not view it."""
         return caller.permission_to_view(self._factory_named(factory_name), factory_name)
 
-    def may_manage(self, caller: Caller, factory_name: str) -> MayManage:
-        """Permission to change the factory. Raises `NotFound` as `may_view`, and `Forbidden` for a viewer."""
+    def permission_to_manage(self, caller: Caller, factory_name: str) -> MayManage:
+        """Permission to change the factory. Raises like `permission_to_view`, and `Forbidden` for a viewer."""
         return caller.permission_to_manage(self._factory_named(factory_name), factory_name)
 
-    def may_administer(self, caller: Caller) -> MayAdminister:
+    def permission_to_administer(self, caller: Caller) -> MayAdminister:
         """Permission for the whole team. Raises `Forbidden` unless the caller is an admin."""
         return caller.permission_to_administer()
 
-    def factories(self, caller: Caller) -> Sequence[Factory]:
+    def visible_factories(self, caller: Caller) -> Sequence[Factory]:
         """The factories that the caller may view."""
         with self._installation.reading() as tx:
             return [factory for factory in factories.all_factories(tx) if caller.may_know_of(factory)]

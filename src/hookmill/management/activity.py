@@ -38,18 +38,18 @@ class WebhookActivity:
     newest_failed_authentication: NewestAttempt | None
     """None if there was none in these hours."""
     duplicates_by_body: int
-    """Of the newest duplicates in these hours, those that had no delivery id and were detected by body hash only."""
+    """How many of the checked duplicates had no delivery id, and were detected by body hash only."""
     duplicates_checked: int
-    """The number of newest duplicates that were checked, at most `DUPLICATES_CHECKED_MAX`."""
+    """How many of the newest duplicates in these hours were checked, at most `DUPLICATES_CHECKED_MAX`."""
 
     def count(self, label: Label) -> int:
         return sum(hour.counts.of(label) for hour in self.hours)
 
-    def dropped(self, kind: str) -> int:
+    def dropped_count(self, kind: str) -> int:
         return sum(hour.counts.dropped_of(kind) for hour in self.hours)
 
     @property
-    def deliveries(self) -> int:
+    def delivery_count(self) -> int:
         return sum(self.count(label) for label in Label)
 
 
@@ -57,16 +57,16 @@ class ActivityReader:
     """Reads the activity of the last 24 hours. It caches the counts of past hours, which no longer change."""
 
     def __init__(self) -> None:
-        self._settled: dict[tuple[FactoryId, int], Mapping[WebhookUid, Counts]] = {}
+        self._settled_counts: dict[tuple[FactoryId, int], Mapping[WebhookUid, Counts]] = {}
+        """The counts of past hours by webhook. By factory and start of the hour in µs."""
         self._lock = threading.Lock()
 
-    def day(self, tx: Transaction, may: MayView, now: int) -> Mapping[WebhookUid, WebhookActivity]:
+    def last_day_by_webhook(self, tx: Transaction, may: MayView, now: int) -> Mapping[WebhookUid, WebhookActivity]:
         """The activity of the factory's webhooks that are not deleted. `now` is in µs since 1970."""
-        starts = _starts(now)
-        hours = [(start, self._hour(tx, may.factory.id, start, now)) for start in starts]
+        hours = [(start, self._counts_by_webhook(tx, may.factory.id, start, now)) for start in _hour_starts(now)]
         newest = activity.newest(tx, may.factory.id)
         # The current hour is never cached, so it has every live webhook.
-        live = hours[-1][1]
+        live_webhooks = hours[-1][1]
         return {
             uid: _webhook_activity(
                 tx,
@@ -76,26 +76,29 @@ class ActivityReader:
                 ),
                 newest.get(uid),
             )
-            for uid in live
+            for uid in live_webhooks
         }
 
-    def _hour(self, tx: Transaction, factory: FactoryId, start: int, now: int) -> Mapping[WebhookUid, Counts]:
-        settled = self._settled.get((factory, start))
-        if settled is not None:
-            return settled
+    def _counts_by_webhook(
+        self, tx: Transaction, factory: FactoryId, start: int, now: int
+    ) -> Mapping[WebhookUid, Counts]:
+        settled_counts = self._settled_counts.get((factory, start))
+        if settled_counts is not None:
+            return settled_counts
         counts_by_webhook = activity.counts(tx, factory, start, start + HOUR_US)
         if start + HOUR_US + _SETTLED_AFTER_US <= now:
             with self._lock:
-                expired = [key for key in self._settled if key[1] < start - HOURS * HOUR_US]
+                expired = [key for key in self._settled_counts if key[1] < start - HOURS * HOUR_US]
                 for key in expired:
-                    del self._settled[key]
-                self._settled[factory, start] = counts_by_webhook
+                    del self._settled_counts[key]
+                self._settled_counts[factory, start] = counts_by_webhook
         return counts_by_webhook
 
 
-def _starts(now: int) -> Sequence[int]:
-    present = now - now % HOUR_US
-    return range(present - (HOURS - 1) * HOUR_US, present + 1, HOUR_US)
+def _hour_starts(now: int) -> Sequence[int]:
+    """The starts of the last 24 hours in µs, oldest first. The last one is the start of the current hour."""
+    current_hour = now - now % HOUR_US
+    return range(current_hour - (HOURS - 1) * HOUR_US, current_hour + 1, HOUR_US)
 
 
 def _webhook_activity(
@@ -104,14 +107,16 @@ def _webhook_activity(
     def has_label(label: Label) -> bool:
         return any(hour.counts.of(label) for hour in hours)
 
-    failed = activity.newest_with_label(tx, uid, Label.REJECTED_AUTH) if has_label(Label.REJECTED_AUTH) else None
-    by_body, checked = 0, 0
+    newest_failed = activity.newest_with_label(tx, uid, Label.REJECTED_AUTH) if has_label(Label.REJECTED_AUTH) else None
+    by_body_count, checked_count = 0, 0
     if has_label(Label.DUPLICATE):
-        by_body, checked = activity.count_duplicates_by_body(tx, uid, hours[0].start, DUPLICATES_CHECKED_MAX)
+        by_body_count, checked_count = activity.count_duplicates_by_body(
+            tx, uid, hours[0].start, DUPLICATES_CHECKED_MAX
+        )
     return WebhookActivity(
         hours=hours,
         newest=newest,
-        newest_failed_authentication=failed,
-        duplicates_by_body=by_body,
-        duplicates_checked=checked,
+        newest_failed_authentication=newest_failed,
+        duplicates_by_body=by_body_count,
+        duplicates_checked=checked_count,
     )

@@ -89,7 +89,7 @@ class Automations:
         enabled: bool | None = None,
         policy: Mapping[str, Any] | None = None,
     ) -> Automation:
-        """Save a new version of the automation. Arguments that are None stay unchanged.
+        """Save a new version of the automation. A field stays unchanged if its argument is None.
 
         `policy` has the changed JSON fields of the run policy; a field that is None is reset.
         """
@@ -111,16 +111,20 @@ class Automations:
                 policy=changed_policy(before.policy, policy or {}),
                 enabled=enabled if enabled is not None else before.enabled,
             )
-            fields = {name: name for name in ("name", "prompt", "runner", "enabled", "policy")}
-            fields["triggers"] = "all_triggers"
-            changed = [name for name, field in fields.items() if getattr(before, field) != getattr(after, field)]
-            if not changed:
+            attributes_by_field = {name: name for name in ("name", "prompt", "runner", "enabled", "policy")}
+            attributes_by_field["triggers"] = "all_triggers"
+            changed_fields = [
+                field
+                for field, attribute in attributes_by_field.items()
+                if getattr(before, attribute) != getattr(after, attribute)
+            ]
+            if not changed_fields:
                 change.skip_audit()
                 return before
             if after.name != before.name:
                 _refuse_taken_name(change.tx, may, after.name)
             automations.save(change.tx, before, after)
-            change.record("change", "automation", after.id, after.name, version=after.version, changed=changed)
+            change.record("change", "automation", after.id, after.name, version=after.version, changed=changed_fields)
         return after
 
     def all(self, may: MayView) -> Sequence[Automation]:
@@ -150,7 +154,7 @@ class Automations:
             change.record("delete", "automation", automation.id, automation.name)
         return automation
 
-    def run(self, may: MayManage, id_or_name: str, body: bytes | None = None) -> Run:
+    def start_run(self, may: MayManage, id_or_name: str, body: bytes | None = None) -> Run:
         """Start a run without a delivery. `body` is its payload, as JSON.
 
         Raises `Invalid` if the body is too large or not JSON, and `Conflict` if the automation is disabled.
@@ -193,14 +197,18 @@ class Automations:
         """
         uids = sorted(automation.selected_webhook_uids())
         with self._installation.reading() as tx:
-            selected = webhooks.with_uids(tx, uids)
+            selected_webhooks = webhooks.with_uids(tx, uids)
         return [
             *(_unreadable_warning(trigger) for trigger in automation.unreadable),
-            *(warning for uid in uids if (warning := _webhook_warning(may, uid, selected.get(uid))) is not None),
             *(
-                _missing_events_warning(selected[uid])
+                warning
+                for uid in uids
+                if (warning := _webhook_warning(may, uid, selected_webhooks.get(uid))) is not None
+            ),
+            *(
+                _missing_events_warning(selected_webhooks[uid])
                 for uid in _webhooks_selected_only_by_event_type(automation)
-                if _lacks_events(may, selected.get(uid))
+                if _lacks_events(may, selected_webhooks.get(uid))
             ),
         ]
 
@@ -258,15 +266,17 @@ def _unreadable_warning(trigger: UnreadableTrigger) -> str:
 def _webhooks_selected_only_by_event_type(automation: Automation) -> list[WebhookUid]:
     """The webhooks for which every trigger requires an event type."""
     with_event_types = {uid for trigger in automation.triggers if trigger.event_types for uid in trigger.webhook_ids}
-    without = {uid for trigger in automation.triggers if not trigger.event_types for uid in trigger.webhook_ids}
-    return sorted(with_event_types - without)
+    without_event_types = {
+        uid for trigger in automation.triggers if not trigger.event_types for uid in trigger.webhook_ids
+    }
+    return sorted(with_event_types - without_event_types)
 
 
 def _lacks_events(may: MayView, webhook: Webhook | None) -> bool:
     # Details of another factory's webhook must not be revealed; `_webhook_warning` covers it.
     if webhook is None or webhook.factory_id != may.factory.id or webhook.state is WebhookState.DELETED:
         return False
-    return not compatibility.reports_events(webhook)
+    return not compatibility.defines_event_type(webhook)
 
 
 def _missing_events_warning(webhook: Webhook) -> str:

@@ -4,16 +4,14 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from hookmill.domain.errors import Invalid
-from hookmill.domain.secret import GENERATED_BYTES, SecretValue, is_url_safe
-from hookmill.domain.secret import generate_value as generated_token
-from hookmill.domain.webhook import AuthMode, Webhook, usable_delivery_id_header
-from hookmill.domain.webhook import usable_event_header as usable_as_event_header
+from hookmill.domain.secret import GENERATED_BYTES, SecretValue, generate_value, is_url_safe
+from hookmill.domain.webhook import AuthMode, Webhook, usable_delivery_id_header, usable_event_header
 
 if TYPE_CHECKING:
     from hookmill.domain.signatures.scheme import Scheme
 
 
-def usable_scheme(
+def compatible_scheme(
     mode: AuthMode, name: str | None, options: dict[str, Any] | None, answers_handshakes: bool
 ) -> "Scheme | None":
     """The signature scheme of a new webhook, or None. Raises `Invalid` if mode, scheme and options don't agree."""
@@ -40,20 +38,20 @@ def scheme_of(webhook: Webhook) -> "Scheme | None":
 
 def scheme_named(name: str | None, options: dict[str, Any] | None) -> "Scheme":
     # Imported here, because most commands don't need the catalogue, and start faster without it.
-    from hookmill.domain.signatures.rule import scheme_named
+    from hookmill.domain.signatures import rule
 
-    return scheme_named(name, options)
+    return rule.scheme_named(name, options)
 
 
-def generated_for(scheme: "Scheme | None", name: str | None) -> SecretValue | None:
-    """A new secret; None if only the provider can make one. `name` is the webhook's name of the scheme."""
+def generate_secret(scheme: "Scheme | None", scheme_name: str | None) -> SecretValue | None:
+    """A new secret; None if only the provider can make it. `scheme_name` is the scheme's name or one of its aliases."""
     entropy = os.urandom(GENERATED_BYTES)
     if scheme is None:
-        return generated_token(entropy)
+        return generate_value(entropy)
     from hookmill.domain.signatures.key import generated_secret, generates_secret
 
     # An alias is another provider that signs in the same way, and makes its own secrets.
-    is_alias = name != scheme.name
+    is_alias = scheme_name != scheme.name
     return generated_secret(scheme, entropy) if generates_secret(scheme) and not is_alias else None
 
 
@@ -68,6 +66,7 @@ def refuse_unfit_secret(mode: AuthMode, scheme: "Scheme | None", value: SecretVa
 
 
 def refuse_signing_header(scheme: "Scheme | None", header: str) -> None:
+    """Raises `Invalid` if the scheme's signatures are in this header."""
     if scheme is None:
         return
     from hookmill.domain.signatures.scheme import signing_headers
@@ -78,7 +77,7 @@ def refuse_signing_header(scheme: "Scheme | None", header: str) -> None:
         )
 
 
-def usable_header(scheme: "Scheme | None", header: str | None) -> str | None:
+def compatible_delivery_id_header(scheme: "Scheme | None", header: str | None) -> str | None:
     """A webhook's delivery id header. Raises `Invalid` for a header that contains a credential or a signature."""
     if header is None:
         return None
@@ -87,22 +86,22 @@ def usable_header(scheme: "Scheme | None", header: str | None) -> str | None:
     return header
 
 
-def usable_event_header(scheme: "Scheme | None", scheme_name: str | None, header: str | None) -> str | None:
+def compatible_event_header(scheme: "Scheme | None", scheme_name: str | None, header: str | None) -> str | None:
     """A webhook's event header. Raises `Invalid` for a header that contains a credential or a signature.
 
     Also raises `Invalid` if the scheme already defines where the event type is.
     """
     if header is None:
         return None
-    header = usable_as_event_header(header)
+    header = usable_event_header(header)
     if scheme is None:
         return header
-    from hookmill.domain.signatures.rule import usable_event_header
+    from hookmill.domain.signatures import rule
 
-    return usable_event_header(scheme, scheme_name, header)
+    return rule.usable_event_header(scheme, scheme_name, header)
 
 
-def reports_events(webhook: Webhook) -> bool:
+def defines_event_type(webhook: Webhook) -> bool:
     """Whether the webhook's configuration defines where its deliveries have their event type."""
     if webhook.event_header is not None or webhook.auth_mode is not AuthMode.SIGNATURE:
         return webhook.event_header is not None

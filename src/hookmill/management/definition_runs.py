@@ -32,7 +32,8 @@ class DefinitionRuns:
             summary=summary[:LINE_CHARACTERS_MAX],
             lines=stored_lines,
         )
-        # Inside an apply, this joins its transaction, so that a rollback also removes the result.
+        # Inside an apply, the write joins the transaction of the apply, so that a rollback also removes the result.
+        # Inside `one_transaction`, `reading` yields the transaction that writes.
         with self._installation.one_transaction(may), self._installation.reading() as tx:
             definition_runs.store(tx, may.factory.id, run)
 

@@ -52,7 +52,7 @@ class Factories:
         return factory
 
     def set_max_running(self, may: MayAdminister, name: str, max_running: int | None) -> Factory:
-        """Set how many of the factory's runs workers perform at the same time. None removes the limit.
+        """Limit how many runs of the factory are performed at the same time. None removes the limit.
 
         Runs that have started continue. Raises `NotFound` or `Invalid`.
         """
@@ -64,7 +64,7 @@ class Factories:
                 return factory
             factories.set_max_running(change.tx, factory.id, limit)
             change.record("set_max_running", "factory", factory.id, factory.name, max_running=limit)
-            # Runs may start that the former limit held back.
+            # Runs that the former limit held back may start now.
             notify_workers(change.tx)
         return replace(factory, max_running=limit)
 

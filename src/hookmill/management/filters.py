@@ -38,23 +38,23 @@ class FilterTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backtest:
-    """Stored deliveries that a draft matches, and the `others`, which it does not match; newest first."""
+    """The tested deliveries: the `matching` ones, and the `others`, which don't match. Newest first."""
 
     matching: tuple[Delivery, ...]
     others: tuple[Delivery, ...]
-    keys: int | None = None
+    key_count: int | None = None
     """How many different policy keys the matching deliveries have; None without a policy that needs keys."""
-    superseded: frozenset[DeliveryKey] = frozenset()
-    """The matching deliveries whose runs the policy's debounce would supersede."""
+    superseded_keys: frozenset[DeliveryKey] = frozenset()
+    """The keys of the matching deliveries whose runs the policy's debounce would supersede."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutomationMatch:
-    """Whether the current version of an automation matches a delivery, and its runs of the delivery."""
+    """Whether the current version of an automation matches a delivery, and the automation's runs of this delivery."""
 
     automation: Automation
     would_trigger: bool
-    triggers: tuple[FilterTest, ...]
+    trigger_tests: tuple[FilterTest, ...]
     runs: tuple[Run, ...]
 
 
@@ -71,9 +71,10 @@ class Filters:
         event_types: Any = None,
         webhook_ids: Sequence[str] | None = None,
     ) -> FilterTest:
-        """Test a draft on a stored delivery. None accepts every payload, event type or webhook.
+        """Test a draft, which is a filter that no trigger has, on a stored delivery.
 
-        Raises `InvalidFilter`, and `NotFound` for an unknown delivery or one without a payload.
+        None accepts every payload, event type or webhook. Raises `InvalidFilter`, and `NotFound` for a delivery that is
+        unknown or has no payload.
         """
         draft = draft_filter(payload_filter, event_types)
         with self._installation.reading() as tx:
@@ -94,7 +95,8 @@ class Filters:
     ) -> Backtest:
         """Test a draft on the last stored deliveries of these webhooks. None accepts everything, as in `test`.
 
-        With a policy, the result also says how many keys the runs would have, and which debounce would supersede.
+        With a policy, the result also has the number of the runs' policy keys, and the deliveries whose runs debounce
+        would supersede.
         Raises `InvalidFilter`, `Invalid` for `last`, and `NotFound` for a webhook that the factory does not have.
         """
         if not 1 <= last <= BACKTEST_MAX:
@@ -105,8 +107,8 @@ class Filters:
         policy_keys: list[bytes | None] = []
         with self._installation.reading() as tx:
             uids = [webhook_named(tx, may, name).uid for name in webhook_ids] if webhook_ids is not None else None
-            stored = deliveries.newest(tx, may.factory.id, webhooks=uids, label=Label.ACCEPTED, limit=last)
-        for delivery in stored:
+            stored_deliveries = deliveries.newest(tx, may.factory.id, webhooks=uids, label=Label.ACCEPTED, limit=last)
+        for delivery in stored_deliveries:
             # One body at a time, each in its own transaction: all bodies would fill the memory, and a long transaction
             # would occupy a connection that others wait for.
             with self._installation.reading() as tx:
@@ -118,15 +120,16 @@ class Filters:
             matching.append(delivery)
             # The keys are compared with each other only, so any automation's id will do.
             policy_keys.append(policy.policy_key(AutomationId(""), parsed))
-        superseded: set[int] = set()
+        superseded_positions: set[int] = set()
         if policy.debounce is not None:
             arrivals = [(key, delivery.received_at) for key, delivery in zip(policy_keys, matching, strict=True)]
-            superseded = superseded_by_debounce(policy.debounce, reversed(arrivals))
+            # Positions count from the oldest matching delivery.
+            superseded_positions = superseded_by_debounce(policy.debounce, reversed(arrivals))
         return Backtest(
             matching=tuple(matching),
             others=tuple(others),
-            keys=len(set(policy_keys)) if policy.holds_runs else None,
-            superseded=frozenset(matching[-1 - position].key for position in superseded),
+            key_count=len(set(policy_keys)) if policy.holds_runs else None,
+            superseded_keys=frozenset(matching[-1 - position].key for position in superseded_positions),
         )
 
     def explain(self, may: MayView, delivery_id: str) -> Sequence[AutomationMatch]:
@@ -147,7 +150,7 @@ class Filters:
                 AutomationMatch(
                     automation=automation,
                     would_trigger=automation.enabled and any(test.would_trigger for test in tests),
-                    triggers=tests,
+                    trigger_tests=tests,
                     runs=tuple(run for run in delivery_runs if run.automation_id == automation.id),
                 )
             )
@@ -182,8 +185,8 @@ def _parsed(body: bytes) -> Parsed:
     return parsed
 
 
-def would_trigger(automation: Automation, delivery: Delivery, parsed: Parsed) -> bool:
-    """Whether a delivery with this body starts the automation, as the ingress decides it."""
+def would_start(automation: Automation, delivery: Delivery, parsed: Parsed) -> bool:
+    """Whether the delivery would start a run of the automation, as the ingress decides it. `parsed` is its body."""
     subscription = Subscription(
         automation_id=automation.id,
         version=automation.version,

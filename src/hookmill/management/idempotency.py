@@ -9,7 +9,7 @@ from hookmill.domain.permission import MayAdminister, MayManage
 from hookmill.management.installation import Installation
 from hookmill.store import idempotency
 
-KEPT_US: Final = IDEMPOTENT_ANSWERS_KEPT_HOURS * 3_600_000_000
+RESPONSES_KEPT_US: Final = IDEMPOTENT_ANSWERS_KEPT_HOURS * 3_600_000_000
 
 
 class IdempotencyKeyReused(Conflict):
@@ -24,22 +24,22 @@ class Idempotency:
 
     def stored_response(self, may: MayManage | MayAdminister, key: str, request_digest: bytes) -> bytes | None:
         """The stored response; None if the key was not used. Raises `IdempotencyKeyReused`."""
-        since = self._installation.now() - KEPT_US
+        since = self._installation.now() - RESPONSES_KEPT_US
         with self._installation.reading() as tx:
             stored = idempotency.stored_response(
                 tx, idempotency.row_id_of(may.actor.id, key), self._installation.master_keys, since=since
             )
         if stored is None:
             return None
-        digest, response = stored
-        if not hmac.compare_digest(digest, request_digest):
+        stored_digest, response = stored
+        if not hmac.compare_digest(stored_digest, request_digest):
             raise IdempotencyKeyReused("This Idempotency-Key was used for another request. Use a new key.")
         return response
 
     def store(self, may: MayManage | MayAdminister, key: str, request_digest: bytes, response: bytes) -> None:
         """Store the response, sealed, for a day."""
         with self._installation.changing(may) as change:
-            row = idempotency.row_id_of(may.actor.id, key)
-            idempotency.store(change.tx, row, request_digest, response, self._installation.master_keys, change.now)
+            row_id = idempotency.row_id_of(may.actor.id, key)
+            idempotency.store(change.tx, row_id, request_digest, response, self._installation.master_keys, change.now)
             # The operation itself has a line in the audit log.
             change.skip_audit()

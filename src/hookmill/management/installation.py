@@ -40,14 +40,15 @@ class OwnAccount:
 
 @dataclass(slots=True)
 class Change:
-    """A change in progress. It must end with `record` or `skip_audit`."""
+    """A change in progress. It must end with a call of `record` or `skip_audit`."""
 
     tx: Transaction
     now: int
     _may: MayManage | MayAdminister | OwnAccount
     _is_settled: bool = field(default=False, init=False)
+    """Whether `record` or `skip_audit` was called."""
 
-    def record(self, action: str, kind: str, subject_id: str, name: str, **details: Any) -> None:
+    def record(self, action: str, subject_kind: str, subject_id: str, subject_name: str, **details: Any) -> None:
         """Add a line to the audit log. `details` are plain values, and never a secret."""
         may = self._may
         audit.add(
@@ -57,18 +58,18 @@ class Change:
             factory=may.factory.id if isinstance(may, MayManage) else None,
             at=self.now,
             actor=may.actor,
-            action=f"{kind}.{action}",
-            subject=(kind, subject_id, name),
+            action=f"{subject_kind}.{action}",
+            subject=(subject_kind, subject_id, subject_name),
             details=details,
         )
         self._is_settled = True
 
     def skip_audit(self) -> None:
-        """The requested state already exists, so there is no line in the audit log."""
+        """End the change without a line in the audit log, such as if the requested state already exists."""
         self._is_settled = True
 
     def require_settled(self) -> None:
-        assert self._is_settled, "each change has a line in the audit log"
+        assert self._is_settled, "each change calls `record` or `skip_audit`"
 
 
 class Installation:
@@ -96,13 +97,13 @@ class Installation:
     def one_transaction(self, may: MayManage | MayAdminister) -> Iterator[None]:
         """All operations of this thread share one transaction. Don't catch exceptions inside the block: half
         of an operation could be committed."""
-        with self._writing(may):
+        with self._write_transaction(may):
             yield
 
     @contextmanager
     def changing(self, may: MayManage | MayAdminister) -> Iterator[Change]:
         """A transaction that locks the team, so no other change can come between its reads and writes."""
-        with self._writing(may) as tx:
+        with self._write_transaction(may) as tx:
             change = Change(tx, self.now(), may)
             yield change
             change.require_settled()
@@ -111,7 +112,7 @@ class Installation:
     def changing_definition(self, may: MayManage) -> Iterator[Change]:
         """Like `changing`, for fields that definition files can define.
 
-        Raises `Conflict` if the factory is defined by files and the channel is another one.
+        Raises `Conflict` if the factory is defined by files, and the change comes through another channel.
         """
         with self.changing(may) as change:
             factory = factories.by_id(change.tx, may.factory.id)
@@ -124,7 +125,7 @@ class Installation:
 
     @contextmanager
     def locking_all_teams(self) -> Iterator[Transaction]:
-        """A transaction for the first start and sign-in links, when there may be no team yet."""
+        """A transaction for the first start and for sign-in links. It keeps others from creating the first team."""
         with self._database.write() as tx:
             factories.lock_creation_of_first_team(tx)
             yield tx
@@ -137,13 +138,14 @@ class Installation:
             yield tx
 
     @contextmanager
-    def _writing(self, may: MayManage | MayAdminister) -> Iterator[Transaction]:
+    def _write_transaction(self, may: MayManage | MayAdminister) -> Iterator[Transaction]:
+        """The open write transaction of this thread, or a new one that locks the team."""
         if self._current.tx is not None:
             yield self._current.tx
             return
         with self._database.write() as tx:
             factories.lock_team(tx, team_of(may))
-            # The permission may have been revoked while this waited. Revoking takes the same lock.
+            # Another transaction may have revoked the permission before this one got the lock.
             _require_permission(tx, may, self.now())
             self._current.tx = tx
             try:

@@ -1,4 +1,4 @@
-"""Operations on the delivery log: list, read, count and replay deliveries. None changes or removes a row of the log."""
+"""Operations on the delivery log: list, read, count and replay deliveries. No operation changes or removes a row."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from hookmill.domain.ids import DeliveryKey, RunKey, WebhookUid
 from hookmill.domain.permission import MayManage, MayView
 from hookmill.domain.run import Run
 from hookmill.management.activity import ActivityReader, WebhookActivity
-from hookmill.management.filters import would_trigger
+from hookmill.management.filters import would_start
 from hookmill.management.installation import Installation
 from hookmill.management.lookup import automation_named, delivery_of, payload_of, run_of, uids_of, webhook_named
 from hookmill.store import automations, deliveries
@@ -45,17 +45,17 @@ class Log:
         """
         log_range = LogRange(since=since, until=until, before=before)
         with self._installation.reading() as tx:
-            webhooks = uids_of(tx, may, webhook)
+            uids = uids_of(tx, may, webhook)
             if identity is None:
                 return deliveries.newest(
-                    tx, may.factory.id, webhooks=webhooks, label=label, event=event, log_range=log_range, limit=limit
+                    tx, may.factory.id, webhooks=uids, label=label, event=event, log_range=log_range, limit=limit
                 )
             return deliveries.of_identities(
                 tx,
                 may.factory.id,
                 possible_identity_digests(identity),
                 now=self._installation.now(),
-                webhooks=webhooks,
+                webhooks=uids,
                 label=label,
                 event=event,
                 log_range=log_range,
@@ -98,7 +98,7 @@ class Log:
     def activity(self, may: MayView) -> Mapping[WebhookUid, WebhookActivity]:
         """The counts of the last 24 hours, and the newest delivery, of each webhook that is not deleted."""
         with self._installation.reading() as tx:
-            return self._activity.day(tx, may, self._installation.now())
+            return self._activity.last_day_by_webhook(tx, may, self._installation.now())
 
     def replay(self, may: MayManage, delivery_id: str, automation: str | None = None) -> Sequence[Run]:
         """Start runs of a stored delivery again, with the current versions of the automations.
@@ -112,7 +112,7 @@ class Log:
             deliveries.lock_against_pruning(change.tx, delivery.key)
             body = payload_of(change.tx, delivery)
             automations_to_start = self._matching_automations(change.tx, may, delivery, body, automation)
-            started = []
+            started_runs: list[Run] = []
             for automation_to_start in automations_to_start:
                 key = RunKey(ids.time_ordered_key(change.now, os.urandom(8)))
                 adding.add_replay(
@@ -124,16 +124,16 @@ class Log:
                     policy_key=_policy_key(automation_to_start, body),
                     now=change.now,
                 )
-                started.append(run_of(change.tx, may, ids.run_id(key)))
+                started_runs.append(run_of(change.tx, may, ids.run_id(key)))
             change.record(
                 "replay",
                 "delivery",
                 delivery_id,
                 delivery.webhook_name,
                 automations=[started_automation.name for started_automation in automations_to_start],
-                runs=[ids.run_id(run.id) for run in started],
+                runs=[ids.run_id(run.id) for run in started_runs],
             )
-        return started
+        return started_runs
 
     def _matching_automations(
         self, tx: Transaction, may: MayManage, delivery: Delivery, body: bytes, id_or_name: str | None
@@ -145,7 +145,7 @@ class Log:
             matching = [
                 automation
                 for automation in automations.in_factory(tx, may.factory.id)
-                if automation.enabled and would_trigger(automation, delivery, parsed)
+                if automation.enabled and would_start(automation, delivery, parsed)
             ]
             if not matching:
                 raise Conflict(
@@ -156,7 +156,7 @@ class Log:
         automation = automation_named(tx, may, id_or_name)
         if not automation.enabled:
             raise Conflict(f"Automation {automation.name!r} is disabled. Enable it first. Nothing was started.")
-        if not would_trigger(automation, delivery, parsed):
+        if not would_start(automation, delivery, parsed):
             raise Conflict(
                 f"Delivery {delivery_id} does not trigger automation {automation.name!r}. Nothing was started.",
                 command=f"hookmill delivery show {delivery_id}",

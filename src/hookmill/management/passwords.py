@@ -39,7 +39,10 @@ def hash_password(password: str) -> str:
 
 
 def is_correct_password(password: str, password_hash: str | None) -> bool:
-    """Whether the password has this hash. Without a hash it takes as long, so that the time reveals no accounts."""
+    """Whether the password has this hash.
+
+    Verification takes the same time without a hash, so the time does not reveal whether an account exists.
+    """
     with _HASHING_SLOTS:
         try:
             _HASHER.verify(

@@ -108,7 +108,7 @@ class Runs:
         all_runs: bool = False,
     ) -> int:
         """How many runs `cancel_many` would cancel now."""
-        _require_filter(webhook, automation, state, all_runs)
+        _require_usable_conditions(webhook, automation, state, all_runs)
         with self._installation.reading() as tx:
             run_filter = _run_filter(tx, may, webhook, automation, state)
             return cancellation.count_to_cancel(tx, run_filter) if run_filter is not None else 0
@@ -127,7 +127,7 @@ class Runs:
         `state` is queued or running. Runs that are created meanwhile are not cancelled. The runs are cancelled in
         several transactions. The audit log has the conditions, and the number of runs that met them at the start.
         """
-        _require_filter(webhook, automation, state, all_runs)
+        _require_usable_conditions(webhook, automation, state, all_runs)
         with self._installation.reading() as tx:
             run_filter = _run_filter(tx, may, webhook, automation, state)
             if run_filter is None or not (count := cancellation.count_to_cancel(tx, run_filter)):
@@ -137,7 +137,8 @@ class Runs:
         with self._installation.changing(may) as change:
             change.record("cancel_runs", "factory", may.factory.id, may.factory.name, **conditions, runs=count)
         cancelled = stopping = 0
-        # A run may move to another part of the queue meanwhile. Each run is counted once, so this ends.
+        # A run may move meanwhile to a part of the queue that was processed before, so the parts are processed again. A
+        # run that was cancelled, or asked to stop, is not selected again, so the loop ends.
         while batches := list(self._cancel_each(run_filter)):
             cancelled += sum(batch.cancelled for batch in batches)
             stopping += sum(batch.stopping for batch in batches)
@@ -169,7 +170,9 @@ class Runs:
                 time.sleep(REST_SECONDS)
 
 
-def _require_filter(webhook: str | None, automation: str | None, state: RunState | None, all_runs: bool) -> None:
+def _require_usable_conditions(
+    webhook: str | None, automation: str | None, state: RunState | None, all_runs: bool
+) -> None:
     if state is not None and state.is_final:
         raise Invalid(f"Runs in the state {state.value} have ended. Choose queued or running.", pointer="/state")
     has_filter = webhook is not None or automation is not None or state is not None

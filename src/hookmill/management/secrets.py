@@ -23,7 +23,7 @@ class TeamSecret:
     changed_at: int | None
     has_value: bool
     used_by: tuple[str, ...]
-    """Names of this factory's webhooks."""
+    """The names of this factory's webhooks that use it."""
     used_elsewhere: bool
     """Whether other factories use it too. Then only an admin can change it."""
 
@@ -35,7 +35,7 @@ class Secrets:
     def all(self, may: MayManage) -> Sequence[TeamSecret]:
         """The secrets that the caller may see: all for an admin, else those of the factory."""
         with self._installation.reading() as tx:
-            return self._secrets(tx, may)
+            return self._visible_secrets(tx, may)
 
     def get(self, may: MayManage, name: str) -> TeamSecret:
         """The secret with this name. Raises `NotFound`."""
@@ -50,16 +50,16 @@ class Secrets:
         Raises `Conflict` for a taken name.
         """
         name = usable_secret_name(name)
-        new_value = usable_secret(value) if value is not None else _generated()
+        new_value = usable_secret(value) if value is not None else _generate_value()
         with self._installation.changing(may) as change:
             existing = secrets.secret_id_named(change.tx, may.factory.team_id, name)
             if existing is not None:
                 refuse_foreign_secret(change.tx, may, existing, name)
                 raise Conflict(f"A team secret named {name} already exists. Replace it, or choose another name.")
-            secret = SecretId(random_id("sec"))
-            secrets.add_secret(change.tx, secret, may.factory.team_id, name, change.now, factory=may.factory.id)
-            secrets.add_version(change.tx, secret, new_value, self._installation.master_keys, change.now)
-            change.record("create", "secret", secret, name)
+            secret_id = SecretId(random_id("sec"))
+            secrets.add_secret(change.tx, secret_id, may.factory.team_id, name, change.now, factory=may.factory.id)
+            secrets.add_version(change.tx, secret_id, new_value, self._installation.master_keys, change.now)
+            change.record("create", "secret", secret_id, name)
         return new_value
 
     def replace(self, may: MayManage, name: str, value: str | None = None) -> SecretValue:
@@ -67,36 +67,35 @@ class Secrets:
 
         Webhooks use the previous value until their next sync.
         """
-        new_value = usable_secret(value) if value is not None else _generated()
+        new_value = usable_secret(value) if value is not None else _generate_value()
         with self._installation.changing(may) as change:
-            secret = self._secret(change.tx, may, name)
-            secrets.add_version(change.tx, secret, new_value, self._installation.master_keys, change.now)
-            change.record("replace", "secret", secret, name)
+            secret_id = self._changeable_secret_id(change.tx, may, name)
+            secrets.add_version(change.tx, secret_id, new_value, self._installation.master_keys, change.now)
+            change.record("replace", "secret", secret_id, name)
         return new_value
 
     def delete(self, may: MayManage, name: str) -> None:
         """Delete the secret with all its values. Raises `Conflict` while a webhook uses it."""
         with self._installation.changing(may) as change:
-            secret = self._secret(change.tx, may, name)
-            uses = [
-                use for use in secrets.uses_of_team_secrets(change.tx, may.factory.team_id) if use.secret_id == secret
-            ]
+            secret_id = self._changeable_secret_id(change.tx, may, name)
+            uses = [use for use in secrets.uses_of_team_secrets(change.tx, may.factory.team_id) if use.secret_id == secret_id]
             if uses:
                 names = [use.webhook_name for use in uses if use.factory_id == may.factory.id]
                 users = ", ".join(repr(name) for name in names) or "a webhook of another factory"
                 these = "this webhook" if len(uses) == 1 else "these webhooks"
                 raise Conflict(f"Team secret {name} is used by {users}. Delete {these} first.")
-            secrets.delete(change.tx, secret, change.now)
-            change.record("delete", "secret", secret, name)
+            secrets.delete(change.tx, secret_id, change.now)
+            change.record("delete", "secret", secret_id, name)
 
-    def _secret(self, tx: Transaction, may: MayManage, name: str) -> SecretId:
-        secret = secrets.secret_id_named(tx, may.factory.team_id, usable_secret_name(name))
-        if secret is None or not (may.is_admin or sharing_of(tx, may, secret).used_here):
+    def _changeable_secret_id(self, tx: Transaction, may: MayManage, name: str) -> SecretId:
+        """The id of the secret with this name. Raises `NotFound`, and `Forbidden` if only an admin can change it."""
+        secret_id = secrets.secret_id_named(tx, may.factory.team_id, usable_secret_name(name))
+        if secret_id is None or not (may.is_admin or sharing_of(tx, may, secret_id).used_here):
             raise _not_found(name)
-        refuse_shared_secret(tx, may, secret, name)
-        return secret
+        refuse_shared_secret(tx, may, secret_id, name)
+        return secret_id
 
-    def _secrets(self, tx: Transaction, may: MayManage) -> Sequence[TeamSecret]:
+    def _visible_secrets(self, tx: Transaction, may: MayManage) -> Sequence[TeamSecret]:
         uses = secrets.uses_of_team_secrets(tx, may.factory.team_id)
         visible = []
         for secret in secrets.of_team(tx, may.factory.team_id):
@@ -117,8 +116,8 @@ class Secrets:
         return visible
 
 
-def _generated() -> SecretValue:
-    value = compatibility.generated_for(None, None)
+def _generate_value() -> SecretValue:
+    value = compatibility.generate_secret(None, None)
     assert value is not None, "without a scheme, the service generates secrets"
     return value
 

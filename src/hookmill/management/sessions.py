@@ -24,7 +24,7 @@ from hookmill.store.keys.sealing import WrongKey
 HOUR_US: Final = 3_600_000_000
 LINK_HOURS: Final = 24
 LAST_SEEN_PRECISION_US: Final = 60_000_000
-_BROWSER: Final = "known browser"
+_BROWSER_CONTEXT: Final = "known browser"
 """The sealing context of browser tokens, so that a sealed row of the database can't pass as a browser token."""
 
 
@@ -37,7 +37,7 @@ class LinkTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SignedIn:
+class SignedInMember:
     """A signed-in member, for one request."""
 
     caller: Caller
@@ -52,9 +52,9 @@ class Sessions:
     # Links
 
     def first_link(self) -> SecretValue | None:
-        """A link's token for the first admin, valid for a day; None if a member can already sign in.
+        """The token of a sign-in link for the first admin, valid for a day; None if a member can already sign in.
 
-        It replaces the previous token.
+        The new token replaces the previous one.
         """
         token = _new_token()
         with self._installation.locking_all_teams() as tx:
@@ -66,7 +66,7 @@ class Sessions:
         return token
 
     def link_for(self, may: MayAdminister, id_or_email: str) -> SecretValue:
-        """A link's token with which a member can choose a new password, valid for a day. It is shown only once."""
+        """The token of a link with which a member can choose a password, valid for a day. It is shown only once."""
         token = _new_token()
         with self._installation.changing(may) as change:
             member = _member(change.tx, may, id_or_email)
@@ -76,7 +76,7 @@ class Sessions:
         return token
 
     def link_target(self, token: str) -> LinkTarget:
-        """The member whom the link is for. Raises `NotFound` if it is unknown, used or expired."""
+        """The member whom the link is for. Raises `NotFound` if the link is unknown, used or expired."""
         with self._installation.reading() as tx:
             link = self._link(tx, token)
             if link.member_id is None:
@@ -99,23 +99,24 @@ class Sessions:
 
         self.link_target(token)
         password_hash = hash_password(password)
-        session = _new_token()
+        session_token = _new_token()
         with self._installation.locking_all_teams() as tx:
             link = self._link(tx, token)
             now = self._installation.now()
             if not sessions.use_link(tx, _digest(token)):
                 raise _link_not_found()
-            member = link.member_id or self._add_first_admin(tx, link, email, name, now)
-            sessions.set_password(tx, member, password_hash)
-            sessions.end_all_of(tx, member)
-            sessions.begin(tx, _digest(session.reveal()), member, client, now)
-            own_change = _own_change(tx, member, client, now)
+            member_id = link.member_id or self._add_first_admin(tx, link, email, name, now)
+            sessions.set_password(tx, member_id, password_hash)
+            sessions.end_all_of(tx, member_id)
+            sessions.begin(tx, _digest(session_token.reveal()), member_id, client, now)
+            own_change = _own_change(tx, member_id, client, now)
             own_change.change.record(
-                "choose_password", "member", member, own_change.email, is_first=link.member_id is None
+                "choose_password", "member", member_id, own_change.email, is_first=link.member_id is None
             )
-        return session
+        return session_token
 
     def _add_first_admin(self, tx: Transaction, link: SignInLink, email: str | None, name: str | None, now: int) -> str:
+        """Add the first admin, or make the member with this address an admin. Returns the member's id."""
         if sessions.any_member_has_password(tx):
             raise _link_not_found()
         address = usable_address(email or "")
@@ -161,7 +162,7 @@ class Sessions:
             own_change.change.record("sign_in", "member", account.member_id, own_change.email)
         return token
 
-    def by_session_token(self, token: str, *, client: str | None, is_visit: bool = True) -> SignedIn | None:
+    def by_session_token(self, token: str, *, client: str | None, is_visit: bool = True) -> SignedInMember | None:
         """The member with this session token; None if it is unknown or expired.
 
         Only a visit keeps the session alive. Background requests of a page are not visits.
@@ -184,7 +185,7 @@ class Sessions:
             kind=ActorKind.MEMBER, id=account.member_id, name=account.email, channel=Channel.DASHBOARD, client=client
         )
         caller = Caller(actor=actor, team_id=account.team_id, is_admin=account.is_admin, roles=roles)
-        return SignedIn(caller=caller, email=account.email, name=account.name)
+        return SignedInMember(caller=caller, email=account.email, name=account.name)
 
     def sign_out(self, token: str) -> None:
         """End the session."""
@@ -193,16 +194,16 @@ class Sessions:
 
     # Passwords
 
-    def change_password(self, signed_in: SignedIn, *, old: str, new: str, client: str | None) -> SecretValue:
+    def change_password(self, signed_in: SignedInMember, *, old: str, new: str, client: str | None) -> SecretValue:
         """Set a new password, end all sessions of the member, and return a new session's token.
 
         Raises `Conflict` for a wrong old password, and `Invalid` for an unusable new one.
         """
         from hookmill.management.passwords import hash_password, is_correct_password
 
-        member = signed_in.caller.actor.id
+        member_id = signed_in.caller.actor.id
         with self._installation.reading() as tx:
-            account: Account | None = sessions.account_of(tx, member)
+            account: Account | None = sessions.account_of(tx, member_id)
         if account is None or not is_correct_password(old, account.password_hash):
             raise Conflict("The old password is wrong. Nothing was changed.")
         if old == new:
@@ -210,29 +211,31 @@ class Sessions:
         password_hash = hash_password(new)
         token = _new_token()
         with self._installation.writing_without_permission() as tx:
-            if not sessions.password_is_unchanged(tx, member, account.password_hash or ""):
+            if not sessions.password_is_unchanged(tx, member_id, account.password_hash or ""):
                 raise Conflict("Another session changed the password in the meantime. Nothing was changed.")
             now = self._installation.now()
-            sessions.set_password(tx, member, password_hash)
-            sessions.end_all_of(tx, member)
-            sessions.begin(tx, _digest(token.reveal()), member, client, now)
-            own_change = _own_change(tx, member, client, now)
-            own_change.change.record("change_password", "member", member, own_change.email)
+            sessions.set_password(tx, member_id, password_hash)
+            sessions.end_all_of(tx, member_id)
+            sessions.begin(tx, _digest(token.reveal()), member_id, client, now)
+            own_change = _own_change(tx, member_id, client, now)
+            own_change.change.record("change_password", "member", member_id, own_change.email)
         return token
 
     # Known browsers
 
-    def remember_browser(self, email: str) -> SecretValue:
-        """A token for a browser that signed in to this account. It does not authenticate; see `known_browser`."""
+    def browser_token(self, email: str) -> SecretValue:
+        """A token for a browser that signed in to this account. It does not authenticate; see `known_browser_name`."""
         key = self._installation.master_keys.newest
         browser = SecretValue(f"{secrets.token_hex(8)} {email.strip().lower()}")
-        return SecretValue(base64.urlsafe_b64encode(key.seal(browser, _BROWSER)).decode())
+        return SecretValue(base64.urlsafe_b64encode(key.seal(browser, _BROWSER_CONTEXT)).decode())
 
-    def known_browser(self, token: str, email: str) -> str | None:
+    def known_browser_name(self, token: str, email: str) -> str | None:
         """The browser's random name, if it signed in to this account under the newest master key; else None."""
         try:
             sealed = base64.b64decode(token, altchars=b"-_", validate=True)
-            name, _, account = self._installation.master_keys.newest.open(sealed, _BROWSER).reveal().partition(" ")
+            name, _, account = (
+                self._installation.master_keys.newest.open(sealed, _BROWSER_CONTEXT).reveal().partition(" ")
+            )
         except (ValueError, WrongKey):
             return None
         return name if account == email.strip().lower() else None
@@ -246,10 +249,10 @@ class _OwnChange:
     email: str
 
 
-def _own_change(tx: Transaction, member: str, client: str | None, now: int) -> _OwnChange:
-    account = sessions.account_of(tx, member)
+def _own_change(tx: Transaction, member_id: str, client: str | None, now: int) -> _OwnChange:
+    account = sessions.account_of(tx, member_id)
     assert account is not None, "looked up in the same transaction"
-    actor = Actor(kind=ActorKind.MEMBER, id=member, name=account.email, channel=Channel.DASHBOARD, client=client)
+    actor = Actor(kind=ActorKind.MEMBER, id=member_id, name=account.email, channel=Channel.DASHBOARD, client=client)
     return _OwnChange(Change(tx, now, OwnAccount(actor=actor, team_id=account.team_id)), account.email)
 
 

@@ -72,12 +72,12 @@ class Webhooks:
         `Invalid`, `Conflict` for a taken name, or `LimitReached` at the factory's limit.
         """
         name = usable_name("webhook", name)
-        scheme = compatibility.usable_scheme(auth_mode, signature_scheme, signature_options, answers_handshakes)
-        delivery_id_header = compatibility.usable_header(scheme, delivery_id_header)
-        event_header = compatibility.usable_event_header(scheme, signature_scheme, event_header)
-        supplied = usable_secret(secret) if secret is not None else None
-        if supplied is not None:
-            compatibility.refuse_unfit_secret(auth_mode, scheme, supplied)
+        scheme = compatibility.compatible_scheme(auth_mode, signature_scheme, signature_options, answers_handshakes)
+        delivery_id_header = compatibility.compatible_delivery_id_header(scheme, delivery_id_header)
+        event_header = compatibility.compatible_event_header(scheme, signature_scheme, event_header)
+        supplied_secret = usable_secret(secret) if secret is not None else None
+        if supplied_secret is not None:
+            compatibility.refuse_unfit_secret(auth_mode, scheme, supplied_secret)
         with self._installation.changing_definition(may) as change:
             tx = change.tx
             limit = self._installation.config.webhooks_per_factory
@@ -87,16 +87,16 @@ class Webhooks:
                 )
             _refuse_taken_name(tx, may, name)
             new_secret = None
-            if secret_name is not None and (existing := _existing_secret(tx, may, secret_name)) is not None:
-                if supplied is not None:
+            if secret_name is not None and (existing_id := _existing_secret_id(tx, may, secret_name)) is not None:
+                if supplied_secret is not None:
                     raise Conflict(
                         f"Team secret {secret_name} exists and has its own value. Leave the value out, or choose "
                         "another name."
                     )
-                secret_id = existing
-                version_id: str | None = self._usable_version(tx, existing, secret_name, auth_mode, scheme)
+                secret_id = existing_id
+                version_id: str | None = self._usable_version_id(tx, existing_id, secret_name, auth_mode, scheme)
             else:
-                new_secret = supplied or compatibility.generated_for(scheme, signature_scheme)
+                new_secret = supplied_secret or compatibility.generate_secret(scheme, signature_scheme)
                 secret_id, version_id = self._add_secret(change, may, name, secret_name, new_secret)
             uid = WebhookUid(random_id("wh"))
             webhooks.add(
@@ -201,14 +201,14 @@ class Webhooks:
         The old secret stops working in every process before this returns. Raises `Invalid` if only the provider can
         make the secret and `secret` is None, and `Forbidden` if another factory uses the secret too.
         """
-        supplied = usable_secret(secret) if secret is not None else None
+        supplied_secret = usable_secret(secret) if secret is not None else None
         with self._installation.changing(may) as change:
             tx = change.tx
             webhook = live_webhook_named(tx, may, uid_or_name)
             scheme = compatibility.scheme_of(webhook)
-            if supplied is not None:
-                compatibility.refuse_unfit_secret(webhook.auth_mode, scheme, supplied)
-            value = supplied or compatibility.generated_for(scheme, webhook.signature_scheme)
+            if supplied_secret is not None:
+                compatibility.refuse_unfit_secret(webhook.auth_mode, scheme, supplied_secret)
+            value = supplied_secret or compatibility.generate_secret(scheme, webhook.signature_scheme)
             if value is None:
                 raise Invalid(
                     f"Only the provider can make the secret of {webhook.name!r}. Supply it: "
@@ -234,7 +234,7 @@ class Webhooks:
                 return webhook
             secret_id, _ = webhooks.secret_of(change.tx, webhook.uid)
             scheme = compatibility.scheme_of(webhook)
-            version_id = self._usable_version(change.tx, secret_id, webhook.secret_name, webhook.auth_mode, scheme)
+            version_id = self._usable_version_id(change.tx, secret_id, webhook.secret_name, webhook.auth_mode, scheme)
             webhooks.use_secret_version(change.tx, webhook.uid, version_id)
             change.record("sync", "webhook", webhook.uid, webhook.name, secret_name=webhook.secret_name)
             return _reload(change.tx, webhook.uid)
@@ -264,16 +264,16 @@ class Webhooks:
 
         Raises `NotFound` for an unknown `secret_name`, and `Invalid` for an incompatible combination.
         """
-        scheme = compatibility.usable_scheme(auth_mode, signature_scheme, signature_options, answers_handshakes)
-        delivery_id_header = compatibility.usable_header(scheme, delivery_id_header)
-        event_header = compatibility.usable_event_header(scheme, signature_scheme, event_header)
+        scheme = compatibility.compatible_scheme(auth_mode, signature_scheme, signature_options, answers_handshakes)
+        delivery_id_header = compatibility.compatible_delivery_id_header(scheme, delivery_id_header)
+        event_header = compatibility.compatible_event_header(scheme, signature_scheme, event_header)
         with self._installation.changing_definition(may) as change:
             tx = change.tx
             webhook = live_webhook_named(tx, may, uid_or_name)
-            secret_id = _existing_secret(tx, may, secret_name)
+            secret_id = _existing_secret_id(tx, may, secret_name)
             if secret_id is None:
                 raise _secret_not_found(secret_name)
-            version_id = self._usable_version(tx, secret_id, secret_name, auth_mode, scheme)
+            version_id = self._usable_version_id(tx, secret_id, secret_name, auth_mode, scheme)
             webhooks.redefine(
                 tx,
                 webhook.uid,
@@ -310,7 +310,7 @@ class Webhooks:
         return self._installation.config.public_url + webhook.ingress_path()
 
     def secret_for_sending(self, may: MayManage, uid_or_name: str) -> WebhookWithSecret:
-        """The webhook with its current secret, for sample deliveries. Never put it in a page or an API response."""
+        """The webhook with its current secret, for sample deliveries. Pages and API responses must not show it."""
         with self._installation.reading() as tx:
             webhook = live_webhook_named(tx, may, uid_or_name)
             _, version_id = webhooks.secret_of(tx, webhook.uid)
@@ -323,7 +323,7 @@ class Webhooks:
         assert not isinstance(header, Unset)
         with self._installation.changing_definition(may) as change:
             webhook = live_webhook_named(change.tx, may, uid_or_name)
-            header = compatibility.usable_header(compatibility.scheme_of(webhook), header)
+            header = compatibility.compatible_delivery_id_header(compatibility.scheme_of(webhook), header)
             if webhook.delivery_id_header == header:
                 change.skip_audit()
                 return webhook
@@ -335,7 +335,7 @@ class Webhooks:
         assert not isinstance(header, Unset)
         with self._installation.changing_definition(may) as change:
             webhook = live_webhook_named(change.tx, may, uid_or_name)
-            header = compatibility.usable_event_header(
+            header = compatibility.compatible_event_header(
                 compatibility.scheme_of(webhook), webhook.signature_scheme, header
             )
             if webhook.event_header == header:
@@ -345,7 +345,7 @@ class Webhooks:
             change.record("change", "webhook", webhook.uid, webhook.name, event_header=header)
             return _reload(change.tx, webhook.uid)
 
-    def _usable_version(
+    def _usable_version_id(
         self, tx: Transaction, secret_id: SecretId, secret_name: str, mode: AuthMode, scheme: "Scheme | None"
     ) -> str:
         """The id of a team secret's newest version, if its value can authenticate this webhook's deliveries."""
@@ -378,52 +378,54 @@ class Webhooks:
         return url.replace(TOKEN_PLACEHOLDER, secret.reveal())
 
 
-def sharing_of(tx: Transaction, may: MayManage, secret: SecretId) -> "SecretSharing":
-    """Whether the permission's factory, and whether another factory, created or uses the secret."""
-    users = {use.factory_id for use in secrets.uses_of_team_secrets(tx, may.factory.team_id) if use.secret_id == secret}
-    creating_factory = secrets.creating_factory(tx, secret)
+def sharing_of(tx: Transaction, may: MayManage, secret_id: SecretId) -> "SecretSharing":
+    """Whether the secret was created or is used in the factory of the permission, and whether in any other factory."""
+    using_factory_ids = {use.factory_id for use in secrets.uses_of_team_secrets(tx, may.factory.team_id) if use.secret_id == secret_id}
+    creating_factory = secrets.creating_factory(tx, secret_id)
     return SecretSharing(
-        used_here=may.factory.id in users or creating_factory == may.factory.id,
-        used_elsewhere=bool(users - {may.factory.id}) or creating_factory not in {None, may.factory.id},
+        used_here=may.factory.id in using_factory_ids or creating_factory == may.factory.id,
+        used_elsewhere=bool(using_factory_ids - {may.factory.id}) or creating_factory not in {None, may.factory.id},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class SecretSharing:
     used_here: bool
-    """Whether the permission's factory created the secret or uses it."""
+    """Whether the secret was created or is used in the factory of the permission."""
     used_elsewhere: bool
-    """Whether another factory created the secret or uses it."""
+    """Whether the secret was created or is used in any other factory."""
 
 
-def refuse_foreign_secret(tx: Transaction, may: MayManage, secret: SecretId, name: str) -> None:
-    """Raises `Conflict` if only other factories created or use the secret. Admins are exempt.
+def refuse_foreign_secret(tx: Transaction, may: MayManage, secret_id: SecretId, name: str) -> None:
+    """Raises `Conflict` if the secret was neither created nor is used in the factory of the permission.
 
-    Secret names are unique in a team. So a manager can learn that a name is taken, but not by which factory.
+    Admins are exempt. Secret names are unique in a team. So a manager can learn that a name is taken, but not by which
+    factory.
     """
-    if not (may.is_admin or sharing_of(tx, may, secret).used_here):
+    if not (may.is_admin or sharing_of(tx, may, secret_id).used_here):
         raise Conflict(
             f"Another factory has a team secret named {name}. Choose another name, or ask an admin of the team."
         )
 
 
-def refuse_shared_secret(tx: Transaction, may: MayManage, secret: SecretId, name: str) -> None:
-    """Raises `Forbidden` if another factory created or uses the secret. Admins are exempt.
+def refuse_shared_secret(tx: Transaction, may: MayManage, secret_id: SecretId, name: str) -> None:
+    """Raises `Forbidden` if the secret was created or is used in any other factory. Admins are exempt.
 
     Otherwise a manager of one factory could change another factory through a shared secret.
     """
     if may.is_admin:
         return
-    if sharing_of(tx, may, secret).used_elsewhere:
+    if sharing_of(tx, may, secret_id).used_elsewhere:
         raise Forbidden(f"Another factory owns or uses team secret {name} too. Only an admin of the team can do this.")
 
 
-def _existing_secret(tx: Transaction, may: MayManage, name: str) -> SecretId | None:
-    secret = secrets.secret_id_named(tx, may.factory.team_id, usable_secret_name(name))
-    if secret is not None:
-        refuse_foreign_secret(tx, may, secret, name)
-        refuse_shared_secret(tx, may, secret, name)
-    return secret
+def _existing_secret_id(tx: Transaction, may: MayManage, name: str) -> SecretId | None:
+    """The id of the team secret with this name, if there is one. Raises `Conflict` or `Forbidden` for a foreign one."""
+    secret_id = secrets.secret_id_named(tx, may.factory.team_id, usable_secret_name(name))
+    if secret_id is not None:
+        refuse_foreign_secret(tx, may, secret_id, name)
+        refuse_shared_secret(tx, may, secret_id, name)
+    return secret_id
 
 
 def _secret_not_found(name: str) -> NotFound:
@@ -434,10 +436,10 @@ def _secret_not_found(name: str) -> NotFound:
 
 def _free_secret_name(tx: Transaction, may: MayManage, webhook_name: str) -> str:
     suggested = suggested_secret_name(webhook_name)
-    name, count = suggested, 1
+    name, number = suggested, 1
     while secrets.secret_id_named(tx, may.factory.team_id, name) is not None:
-        count += 1
-        name = f"{suggested.removesuffix('_SECRET')}_{count}_SECRET"
+        number += 1
+        name = f"{suggested.removesuffix('_SECRET')}_{number}_SECRET"
     return name
 
 

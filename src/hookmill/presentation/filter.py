@@ -85,7 +85,7 @@ class EvaluationView(View, frozen=True):
             automation=evaluation.automation.name,
             enabled=evaluation.automation.enabled,
             would_trigger=evaluation.would_trigger,
-            triggers=[FilterTestView.of(test) for test in evaluation.triggers],
+            triggers=[FilterTestView.of(test) for test in evaluation.trigger_tests],
             runs=[RunView.of(run) for run in evaluation.runs],
         )
 
@@ -117,16 +117,16 @@ class BacktestView(View, frozen=True):
         return cls(
             matching=[DeliveryView.of(delivery) for delivery in backtest.matching],
             others=[DeliveryView.of(delivery) for delivery in backtest.others],
-            keys=backtest.keys,
-            superseded=[delivery_id(each.key) for each in backtest.matching if each.key in backtest.superseded],
+            keys=backtest.key_count,
+            superseded=[delivery_id(each.key) for each in backtest.matching if each.key in backtest.superseded_keys],
         )
 
 
 def policy_outcome(backtest: Backtest) -> str | None:
     """What the run policy would do with the matching deliveries; None without a policy that needs keys."""
-    if backtest.keys is None or not backtest.matching:
+    if backtest.key_count is None or not backtest.matching:
         return None
-    keys = "1 key" if backtest.keys == 1 else f"{backtest.keys:,} different keys"
-    if not backtest.superseded:
+    keys = "1 key" if backtest.key_count == 1 else f"{backtest.key_count:,} different keys"
+    if not backtest.superseded_keys:
         return f"Their runs have {keys}."
-    return f"Their runs have {keys}. Debounce supersedes {len(backtest.superseded):,} of them."
+    return f"Their runs have {keys}. Debounce supersedes {len(backtest.superseded_keys):,} of them."

@@ -125,19 +125,19 @@ def viewer(
     factory: FactoryInPath, caller: Annotated[Caller, Depends(any_key)], management: "ManagementDependency"
 ) -> MayView:
     """The role viewer in the factory in the path."""
-    return management.access.may_view(caller, factory)
+    return management.access.permission_to_view(caller, factory)
 
 
 def manager(
     factory: FactoryInPath, caller: Annotated[Caller, Depends(any_key)], management: "ManagementDependency"
 ) -> MayManage:
     """The role manager in the factory in the path."""
-    return management.access.may_manage(caller, factory)
+    return management.access.permission_to_manage(caller, factory)
 
 
 def admin(caller: Annotated[Caller, Depends(any_key)], management: "ManagementDependency") -> MayAdminister:
     """The role admin."""
-    return management.access.may_administer(caller)
+    return management.access.permission_to_administer(caller)
 
 
 async def _management(request: Request) -> Management:

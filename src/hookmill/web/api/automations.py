@@ -168,7 +168,7 @@ def run_automation(
     payload = field_bytes(context_of(request).body, "payload") if body is not None else None
 
     def run() -> Response:
-        started = management.automations.run(permission, automation, payload)
+        started = management.automations.start_run(permission, automation, payload)
         location = api_path("factories", permission.factory.name, "runs", run_id(started.id))
         return json_response(RunView.of(started), 201, location=location)
 

@@ -55,7 +55,7 @@ class CallerView(View, frozen=True):
 @routes.get("/me", operation_id="show_me", summary="Show the API key in use", response_model=CallerView)
 def show_me(caller: AnyKey, management: ManagementDependency) -> Response:
     """Returns the name and roles of the API key that authenticates the request."""
-    return json_response(CallerView.of(caller, management.access.factories(caller)))
+    return json_response(CallerView.of(caller, management.access.visible_factories(caller)))
 
 
 @routes.get("/factories", operation_id="list_factories", summary="List factories", response_model=FactoryPage)
@@ -63,7 +63,7 @@ def list_factories(
     caller: AnyKey, management: ManagementDependency, limit: Limit = PAGE_SIZE, cursor: Cursor = None
 ) -> Response:
     """Lists the factories that the key can see, by name."""
-    factories = management.access.factories(caller)
+    factories = management.access.visible_factories(caller)
     items, next_cursor = paginate(factories, lambda factory: (factory.name,), limit=limit, cursor=cursor)
     return json_response(FactoryPage(items=[FactoryView.of(factory) for factory in items], next_cursor=next_cursor))
 

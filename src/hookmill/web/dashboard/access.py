@@ -41,24 +41,24 @@ def any_member(context: PageContext) -> Caller:
 def viewing(context: PageContext) -> MayView:
     """The role viewer in the factory of the URL. Managers get a `MayManage`."""
     caller = any_member(context)
-    may = context.management.access.may_view(caller, context.parameters["factory"])
+    may = context.management.access.permission_to_view(caller, context.parameters["factory"])
     context.factory = may.factory
     try:
-        return context.management.access.may_manage(caller, context.parameters["factory"])
+        return context.management.access.permission_to_manage(caller, context.parameters["factory"])
     except Forbidden:
         return may
 
 
 def managing(context: PageContext) -> MayManage:
     """The role manager in the factory of the URL."""
-    may = context.management.access.may_manage(any_member(context), context.parameters["factory"])
+    may = context.management.access.permission_to_manage(any_member(context), context.parameters["factory"])
     context.factory = may.factory
     return may
 
 
 def administering(context: PageContext) -> MayAdminister:
     """The role admin in the team."""
-    return context.management.access.may_administer(any_member(context))
+    return context.management.access.permission_to_administer(any_member(context))
 
 
 Requirement = Callable[[PageContext], Any]

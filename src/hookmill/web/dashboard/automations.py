@@ -178,7 +178,7 @@ def run_now(context: PageContext, may: MayManage) -> Response:
     typed = context.form["payload"]
     body = typed.encode("utf-8", "surrogatepass") if typed.strip() else None
     try:
-        run = context.management.automations.run(may, context.parameters["automation"], body)
+        run = context.management.automations.start_run(may, context.parameters["automation"], body)
     except Invalid as error:
         return _run_form(context, may, status=422, problem=str(error))
     except Conflict as error:

@@ -300,7 +300,7 @@ def _delivery_page(context: PageContext, may: MayView, *, status: int = 200, pro
 
 def _selects_webhook(match: AutomationMatch) -> bool:
     """Whether the automation selects the delivery's webhook."""
-    return any(test.webhook_check for test in match.triggers)
+    return any(test.webhook_check for test in match.trigger_tests)
 
 
 def payload(context: PageContext, may: MayView) -> Response:

@@ -93,7 +93,7 @@ def home(context: PageContext, may: MayView) -> Response:
     days = management.log.activity(may)
     automations = management.automations.all(may)
     live = [
-        Shown(webhook, days[uid], chart(days[uid].hours), days[uid].dropped(NOT_FOUND))
+        Shown(webhook, days[uid], chart(days[uid].hours), days[uid].dropped_count(NOT_FOUND))
         for uid, webhook in by_uid.items()
         if webhook.state is not WebhookState.DELETED and uid in days
     ]
@@ -148,7 +148,7 @@ def webhooks(context: PageContext, may: MayView) -> Response:
 
 
 def dropped_in_words(activity: WebhookActivity) -> tuple[tuple[str, int], ...]:
-    return tuple((words, count) for kind, words in DROPPED_REASONS.items() if (count := activity.dropped(kind)))
+    return tuple((words, count) for kind, words in DROPPED_REASONS.items() if (count := activity.dropped_count(kind)))
 
 
 def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Iterator[Concern]:
@@ -191,7 +191,7 @@ def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Ite
             log(Label.REJECTED_AUTH),
             is_loss=still,
         )
-    if over := activity.dropped(RATE_LIMITED):
+    if over := activity.dropped_count(RATE_LIMITED):
         yield concern(
             f"dropped {times(over)} over its rate limit",
             "They were authenticated and received 429. They are lost unless the sender retries.",
@@ -199,7 +199,7 @@ def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Ite
             log(),
             is_loss=True,
         )
-    if over := activity.dropped(FAILED_AUTHENTICATIONS):
+    if over := activity.dropped_count(FAILED_AUTHENTICATIONS):
         yield concern(
             f"dropped {times(over)} over the limit of failed authentications",
             "A client often sends a wrong credential. Authenticated deliveries are not affected.",
@@ -229,7 +229,7 @@ def of_webhook(factory: str, webhook: Webhook, activity: WebhookActivity) -> Ite
     ):
         if count := activity.count(label):
             yield concern(f"rejected {times(count)} {fault}", why, "View deliveries", log(label), is_loss=True)
-    if missed := activity.dropped(NOT_FOUND):
+    if missed := activity.dropped_count(NOT_FOUND):
         is_disabled = webhook.state is WebhookState.DISABLED
         yield concern(
             f"received {times(missed)} while it was disabled",

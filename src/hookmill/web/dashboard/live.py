@@ -265,7 +265,7 @@ def _may_still_watch(watcher: Watcher) -> bool:
         )
         if signed_in is None:
             return False
-        context.management.access.may_view(signed_in.caller, watcher.may.factory.name)
+        context.management.access.permission_to_view(signed_in.caller, watcher.may.factory.name)
     except StoreUnavailable:
         return True
     except HookmillError:

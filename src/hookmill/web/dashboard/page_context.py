@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from hookmill.domain.errors import ReportFailure
 from hookmill.domain.factory import Factory
-from hookmill.management import Management, SignedIn
+from hookmill.management import Management, SignedInMember
 from hookmill.web.dashboard import pages
 from hookmill.web.dashboard.sign_in_limits import Guesses, SignInQueue
 from hookmill.web.dashboard.urls import url
@@ -101,7 +101,7 @@ class PageContext:
     request: Request
     service: Service
     client: str | None
-    signed_in: SignedIn | None = None
+    signed_in: SignedInMember | None = None
     session: str | None = None
     form: SubmittedForm = field(default_factory=SubmittedForm)
     factory: Factory | None = None

@@ -31,7 +31,7 @@ async def sign_in(context: PageContext) -> Response:
     email = context.form["email"]
     account, client = email.strip().lower()[:200], client_network(context.client)
     queue, turn = context.service.sign_ins, client
-    browser = context.management.sessions.known_browser(
+    browser = context.management.sessions.known_browser_name(
         context.request.cookies.get(_browser_cookie(context), ""), email
     )
     if browser is not None:
@@ -138,7 +138,7 @@ def _welcome(context: PageContext, session: SecretValue, target_path: str, email
         context,
         answer,
         _browser_cookie(context),
-        context.management.sessions.remember_browser(email),
+        context.management.sessions.browser_token(email),
         BROWSER_REMEMBERED_DAYS * 86_400,
     )
     set_session(context, answer, session)

@@ -11,7 +11,7 @@ from hookmill.web.dashboard.page_context import PageContext
 
 
 def start(context: PageContext, caller: Caller) -> Response:
-    factories = context.management.access.factories(caller)
+    factories = context.management.access.visible_factories(caller)
     if len(factories) == 1:
         return context.redirect("f", factories[0].name)
     return context.page("start.html", factories=factories)

@@ -119,14 +119,14 @@ def _create_from_form(context: PageContext, may: MayManage) -> WebhookWithSecret
         options = _options(form["options"]) if is_generic else None
     with _at("options" if is_generic else "scheme"):
         # Called twice, so that each problem is shown at its own field.
-        compatibility.usable_scheme(mode, scheme_name, options, answers_handshakes=False)
+        compatibility.compatible_scheme(mode, scheme_name, options, answers_handshakes=False)
     with _at("handshakes"):
         handshakes = form.is_checked("handshakes") and is_signed
-        scheme = compatibility.usable_scheme(mode, scheme_name, options, answers_handshakes=handshakes)
+        scheme = compatibility.compatible_scheme(mode, scheme_name, options, answers_handshakes=handshakes)
     with _at("delivery_id_header"):
-        header = compatibility.usable_header(scheme, form.optional("delivery_id_header"))
+        header = compatibility.compatible_delivery_id_header(scheme, form.optional("delivery_id_header"))
     with _at("event_header"):
-        event_header = compatibility.usable_event_header(scheme, scheme_name, form.optional("event_header"))
+        event_header = compatibility.compatible_event_header(scheme, scheme_name, form.optional("event_header"))
     secret, secret_name = None, form.optional("secret_name")
     if form["secret_from"] == "own":
         with _at("secret"):
