@@ -22,7 +22,7 @@ import hookmill.web.api
 import hookmill.web.dashboard
 import tests.support.loaded
 
-hookmill.cli._command()
+hookmill.cli._build_command()
 # What is loaded is never garbage: looking for it would copy what all of them share.
 gc.collect()
 gc.freeze()

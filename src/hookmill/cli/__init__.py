@@ -30,8 +30,8 @@ from hookmill.cli.output import print_error, print_line
 from hookmill.domain.errors import HookmillError, StoreUnavailable
 from hookmill.domain.text import shown
 
-FAILED = 1
-WRONG_USAGE = 2
+EXIT_FAILED = 1
+EXIT_WRONG_USAGE = 2
 
 app = typer.Typer(
     name="hookmill",
@@ -84,8 +84,8 @@ definitions.register(app)
 
 
 @functools.cache
-def _command() -> Callable[..., object]:
-    """All commands. Building them takes longer than most commands run."""
+def _build_command() -> Callable[..., object]:
+    """The click command that contains all commands. Building it takes longer than most commands run."""
     return typer.main.get_command(app)
 
 
@@ -93,12 +93,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and end the process: exit code 0 for success, 1 for failure, 2 for wrong usage."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # A terminal that can't show a character gets its escape, not a traceback.
+            # Print characters that the terminal can't show as escapes, instead of raising an error.
             stream.reconfigure(errors="backslashreplace")
-    words = sys.argv[1:] if arguments is None else arguments
-    _refuse_invalid_utf8(words)
+    command_arguments = sys.argv[1:] if arguments is None else arguments
+    _refuse_invalid_utf8(command_arguments)
     try:
-        _command()(words, prog_name="hookmill")
+        _build_command()(command_arguments, prog_name="hookmill")
     except StoreUnavailable as error:
         print_error(
             f"The database can't be used now: {error}\n"
@@ -107,17 +107,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except HookmillError as error:
         print_error(str(error))
     except OSError as error:
-        place = f": {shown(str(error.filename))}" if error.filename is not None else ""
-        print_error(f"The operating system reported an error: {error.strerror or error}{place}.")
-    sys.exit(FAILED)
+        file_name = f": {shown(str(error.filename))}" if error.filename is not None else ""
+        print_error(f"The operating system reported an error: {error.strerror or error}{file_name}.")
+    sys.exit(EXIT_FAILED)
 
 
 def _refuse_invalid_utf8(arguments: Sequence[str]) -> None:
     """End the process if an argument is not UTF-8. No database, request or JSON can hold such text.
 
-    Python represents its bytes as lone surrogates.
+    Python represents the invalid bytes as lone surrogates.
     """
     for argument in arguments:
         if any("\ud800" <= character <= "\udfff" for character in argument):
             print_error(f"An argument is not UTF-8: '{shown(argument[:100])}'.")
-            sys.exit(FAILED if arguments[0] in definitions.COMMANDS else WRONG_USAGE)
+            sys.exit(EXIT_FAILED if arguments[0] in definitions.COMMANDS else EXIT_WRONG_USAGE)

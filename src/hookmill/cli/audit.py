@@ -32,7 +32,7 @@ def list_entries(
     team: Annotated[
         bool, typer.Option("--team", help="All factories, and what belongs to none, such as members and keys.")
     ] = False,
-    limit: options.Limit = options.PAGE,
+    limit: options.Limit = options.PAGE_ROWS,
     before: Annotated[
         str | None, typer.Option(metavar="ENTRY", help="Only entries older than this one: the next page.")
     ] = None,
@@ -40,36 +40,39 @@ def list_entries(
     json: options.AsJson = False,
 ) -> None:
     """List all changes, newest first. Entries are never deleted."""
-    after = _entry_key(before) if before is not None else None
+    before_key = _entry_key(before) if before is not None else None
     entries: Sequence[AuditEntry]
     if team:
         with team_session() as session:
-            entries = session.management.audit.of_team(session.may, before=after, limit=limit)
+            entries = session.management.audit.of_team(session.may, before=before_key, limit=limit)
     else:
         with factory_session(factory) as session:
-            entries = session.management.audit.of_factory(session.may, before=after, limit=limit)
+            entries = session.management.audit.of_factory(session.may, before=before_key, limit=limit)
     if json:
         print_json({"entries": [AuditEntryView.of(entry) for entry in entries]})
         return
     if not entries:
         print_line("There are no older entries." if before is not None else "The audit log has no entries yet.")
         return
-    _print_entries(entries, team)
+    _print_entries(entries, shows_factory=team)
     if len(entries) == limit:
-        same_options = {"limit": limit if limit != options.PAGE else None, "before": audit_entry_id(entries[-1].key)}
+        same_options = {
+            "limit": limit if limit != options.PAGE_ROWS else None,
+            "before": audit_entry_id(entries[-1].key),
+        }
         print_line(
             f"Older entries: {command_line('audit list' + (' --team' if team else ''), factory, **same_options)}"
         )
 
 
-def _print_entries(entries: Sequence[AuditEntry], team: bool) -> None:
+def _print_entries(entries: Sequence[AuditEntry], *, shows_factory: bool) -> None:
     print_table(
         [
-            Column("WHEN (UTC)", whole=True),
+            Column("WHEN (UTC)", no_wrap=True),
             Column("WHO"),
             Column("THROUGH"),
-            Column("ACTION", whole=True, moves_below_if_narrow=True),
-            *([Column("FACTORY")] if team else []),
+            Column("ACTION", no_wrap=True, moves_below_if_narrow=True),
+            *([Column("FACTORY")] if shows_factory else []),
             Column("SUBJECT"),
             Column("DETAILS"),
         ],
@@ -79,27 +82,29 @@ def _print_entries(entries: Sequence[AuditEntry], team: bool) -> None:
                 f"{entry.actor_kind} {entry.actor_name}",
                 f"{entry.channel} from {entry.client}" if entry.client is not None else entry.channel,
                 entry.action,
-                *([entry.factory_name or "-"] if team else []),
+                *([entry.factory_name or "-"] if shows_factory else []),
                 entry.subject_name,
-                _details(entry),
+                _details_text(entry),
             )
             for entry in entries
         ],
     )
 
 
-def _details(entry: AuditEntry) -> str:
+def _details_text(entry: AuditEntry) -> str:
     """The details that are neither empty nor null."""
     return ", ".join(
-        f"{name} {_detail(name, value)}" for name, value in entry.details.items() if value is not None and value != []
+        f"{name} {_detail_text(name, value)}"
+        for name, value in entry.details.items()
+        if value is not None and value != []
     )
 
 
-def _detail(name: str, value: Any) -> str:
+def _detail_text(name: str, value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and name.endswith("_at"):
         return utc(value)
     if isinstance(value, list):
-        return " ".join(_detail(name, item) for item in value)
+        return " ".join(_detail_text(name, item) for item in value)
     return value if isinstance(value, str) else json_line(value)
 
 

@@ -168,13 +168,13 @@ def create(
         inputs.require_exactly_one(webhook=webhook or None, triggers_file=triggers_file)
     inputs.require_at_most_one(webhook=webhook or None, triggers_file=triggers_file)
     inputs.require_at_most_one(schedule=schedule or None, triggers_file=triggers_file)
-    schedules = _schedules(schedule, timezone, catch_up)
+    schedules = _schedule_triggers(schedule, timezone, catch_up)
     if not webhook and triggers_file is None:
         _refuse_conditions_without_webhook(filter=filter_json, filter_file=filter_file, event=event or None)
     inputs.require_at_most_one(filter=filter_json, filter_file=filter_file, triggers_file=triggers_file)
     inputs.require_at_most_one(event=event or None, triggers_file=triggers_file)
-    text = _read_prompt(prompt, prompt_file)
-    assert text is not None, "one of the two options has a value"
+    prompt_text = _read_prompt(prompt, prompt_file)
+    assert prompt_text is not None, "one of the two options has a value"
     payload_filter = inputs.read_filter(filter_json, filter_file)
     triggers = _read_triggers(triggers_file)
     policy_options = _PolicyOptions(
@@ -200,11 +200,11 @@ def create(
                 trigger_filter["event"] = event
             if payload_filter is not None:
                 trigger_filter["payload"] = payload_filter
-            triggers = [*([_trigger(trigger_filter)] if webhook else []), *schedules]
+            triggers = [*([_webhook_trigger(trigger_filter)] if webhook else []), *schedules]
         automation = session.management.automations.create(
             session.may,
             name,
-            prompt=text,
+            prompt=prompt_text,
             triggers=triggers,
             runner=runner,
             enabled=not disabled,
@@ -245,7 +245,7 @@ def list_automations(factory: options.FactoryName = "default", json: options.AsJ
         print_line(f"Factory {shown(factory)} has no automations yet. Create one: {create_command}")
         return
     print_table(
-        [Column("NAME"), Column("STATE", whole=True), Column("RUNNER"), Column("STARTED BY")],
+        [Column("NAME"), Column("STATE", no_wrap=True), Column("RUNNER"), Column("STARTED BY")],
         [
             (
                 automation.name,
@@ -282,7 +282,7 @@ def show(name: AutomationArgument, factory: options.FactoryName = "default", jso
         pairs.append(("Trigger", ", ".join(shown(_webhook_label(uid, webhooks_by_uid)) for uid in trigger.webhook_ids)))
         if trigger.event_types:
             pairs.append(("  events", ", ".join(map(shown, trigger.event_types))))
-        pairs.append(("  filter", json_line(trigger.payload.source) if trigger.payload else _no_filter(trigger)))
+        pairs.append(("  filter", json_line(trigger.payload.source) if trigger.payload else _no_filter_text(trigger)))
     pairs += [
         ("Schedule", f"{shown(schedule.name)}: {schedule_text(schedule, next_times.get(schedule.name))}")
         for schedule in automation.schedules
@@ -345,8 +345,8 @@ def change(
     inputs.require_at_most_one(webhook=webhook or None, triggers_file=triggers_file)
     inputs.require_at_most_one(event=event or None, any_event=any_event or None, triggers_file=triggers_file)
     inputs.require_at_most_one(schedule=schedule or None, no_schedule=no_schedule or None, triggers_file=triggers_file)
-    schedules = _schedules(schedule, timezone, catch_up)
-    text = _read_prompt(prompt, prompt_file)
+    schedules = _schedule_triggers(schedule, timezone, catch_up)
+    prompt_text = _read_prompt(prompt, prompt_file)
     payload_filter = inputs.read_filter(filter_json, filter_file)
     triggers = _read_triggers(triggers_file)
     changes_trigger = bool(webhook or event) or payload_filter is not None or no_filter or any_event
@@ -364,7 +364,7 @@ def change(
         max_running=max_running,
         pause_after_failures=pause_after_failures,
     )
-    set_fields = policy_options.changes(NO_POLICY)
+    policy_changes = policy_options.changes(NO_POLICY)
     resets = {
         "concurrency": no_concurrency,
         "debounce": no_debounce,
@@ -373,11 +373,11 @@ def change(
         "pause_after_failures": no_pause_after_failures,
     }
     for field, is_reset in resets.items():
-        inputs.require_at_most_one(**{field: field in set_fields or None, f"no_{field}": is_reset or None})
-    changes_policy = bool(set_fields) or any(resets.values())
+        inputs.require_at_most_one(**{field: field in policy_changes or None, f"no_{field}": is_reset or None})
+    changes_policy = bool(policy_changes) or any(resets.values())
     if (
         new_name is None
-        and text is None
+        and prompt_text is None
         and triggers is None
         and runner is None
         and not changes_trigger
@@ -400,19 +400,21 @@ def change(
                 changes["payload"] = payload_filter
             if event or any_event:
                 changes["event"] = event
-            kept = [trigger.as_json() for trigger in before.triggers]
-            kept_schedules = [] if no_schedule else [each.as_json() for each in before.schedules]
-            _refuse_unreadable(before)
+            unchanged_triggers = [trigger.as_json() for trigger in before.triggers]
+            unchanged_schedules = [] if no_schedule else [each.as_json() for each in before.schedules]
+            _refuse_unreadable_triggers(before)
             triggers = [
-                *([_changed_trigger(before, changes)] if changes_trigger else kept),
-                *(schedules or kept_schedules),
+                *([_changed_trigger(before, changes)] if changes_trigger else unchanged_triggers),
+                *(schedules or unchanged_schedules),
             ]
         policy: dict[str, Any] | None = None
         if changes_policy:
-            current = session.management.automations.get(session.may, name).policy
-            policy = policy_options.changes(current) | {field: None for field, is_reset in resets.items() if is_reset}
+            current_policy = session.management.automations.get(session.may, name).policy
+            policy = policy_options.changes(current_policy) | {
+                field: None for field, is_reset in resets.items() if is_reset
+            }
         automation = session.management.automations.change(
-            session.may, name, prompt=text, triggers=triggers, runner=runner, new_name=new_name, policy=policy
+            session.may, name, prompt=prompt_text, triggers=triggers, runner=runner, new_name=new_name, policy=policy
         )
         warnings = session.management.automations.warnings(session.may, automation)
         next_times = session.management.automations.next_times_of(session.may, automation)
@@ -519,8 +521,8 @@ class _PolicyOptions:
             changes["concurrency"] = fields.get("concurrency", {}) | concurrency
         if debounce := _without_none({"seconds": self.debounce, "max_seconds": self.debounce_max}):
             # A new time without its maximum gets the default maximum.
-            kept = fields.get("debounce", {}) if self.debounce is None else {}
-            changes["debounce"] = kept | debounce
+            unchanged_fields = fields.get("debounce", {}) if self.debounce is None else {}
+            changes["debounce"] = unchanged_fields | debounce
         retry = _without_none(
             {
                 "attempts": self.retry,
@@ -554,11 +556,13 @@ def _read_triggers(path: str | None) -> Any:
     return inputs.parse_json(inputs.read_text(path, label), label)
 
 
-def _trigger(trigger_filter: dict[str, Any]) -> dict[str, Any]:
+def _webhook_trigger(trigger_filter: dict[str, Any]) -> dict[str, Any]:
     return {"provider": TRIGGER_PROVIDER, "event": TRIGGER_EVENT, "filter": trigger_filter}
 
 
-def _schedules(schedules: Sequence[str] | None, timezone: str | None, catch_up: CatchUp | None) -> list[dict[str, Any]]:
+def _schedule_triggers(
+    schedules: Sequence[str] | None, timezone: str | None, catch_up: CatchUp | None
+) -> list[dict[str, Any]]:
     """The triggers of the `--schedule` options."""
     if not schedules and (timezone is not None or catch_up is not None):
         raise typer.BadParameter("--timezone and --catch-up need --schedule")
@@ -589,11 +593,11 @@ def _starters(automation: Automation, webhooks_by_uid: Mapping[WebhookUid, Webho
     ]
 
 
-def _no_filter(trigger: Trigger) -> str:
+def _no_filter_text(trigger: Trigger) -> str:
     return "none: every delivery" if trigger.takes_all else "none: every payload"
 
 
-def _refuse_unreadable(automation: Automation) -> None:
+def _refuse_unreadable_triggers(automation: Automation) -> None:
     if automation.unreadable:
         raise Conflict(
             f"Automation {automation.name!r} has triggers that can't be read, but these options change a single "
@@ -609,7 +613,7 @@ _REPLACE_ALL_TRIGGERS: Final = (
 def _changed_trigger(automation: Automation, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The automation's only webhook trigger after the changes. A change to None removes that condition."""
     if not automation.triggers and "webhook_ids" in changes:
-        return _trigger(_without_none(changes))
+        return _webhook_trigger(_without_none(changes))
     if len(automation.triggers) != 1:
         triggers = f"{len(automation.triggers)} triggers" if automation.triggers else "no webhook trigger"
         raise Conflict(
@@ -617,7 +621,7 @@ def _changed_trigger(automation: Automation, changes: Mapping[str, Any]) -> dict
             f"{_REPLACE_ALL_TRIGGERS}"
         )
     trigger_filter = automation.triggers[0].as_json()["filter"] | changes
-    return _trigger({name: condition for name, condition in trigger_filter.items() if condition is not None})
+    return _webhook_trigger({name: condition for name, condition in trigger_filter.items() if condition is not None})
 
 
 def _uid(session: FactorySession, name_or_uid: str) -> str:

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from hookmill.domain.webhook import Webhook
 
 COMMANDS = frozenset({"validate", "plan", "apply", "export"})
-FAILED = 1
-CHANGES = 2
+EXIT_FAILED = 1
+EXIT_CHANGES = 2
 
 Folder: TypeAlias = Annotated[
     str, typer.Argument(metavar="DIR", help="The folder with the folders webhooks and automations.", show_default=False)
@@ -78,7 +78,7 @@ class _UsageErrorExitsWithOne(TyperCommand):
         except Exception as error:
             # typer has no public name for its usage errors.
             if isinstance(getattr(error, "exit_code", None), int):
-                error.exit_code = FAILED  # type: ignore[attr-defined]
+                error.exit_code = EXIT_FAILED  # type: ignore[attr-defined]
             raise
 
 
@@ -87,14 +87,14 @@ def validate(folder: Folder, contract_only: ContractOnly = False, json: options.
     from hookmill import definitions
 
     # Validation never changes anything, so its message doesn't mention changes.
-    with _problems_reported(json, outcome=""):
-        valid = definitions.validated(Path(folder), contract_only=contract_only)
+    with _report_problems(json, closing=""):
+        validated_definitions = definitions.validated(Path(folder), contract_only=contract_only)
+    webhook_count, automation_count = len(validated_definitions.webhooks), len(validated_definitions.automations)
     if json:
-        counts = {"webhook_count": len(valid.webhooks), "automation_count": len(valid.automations)}
-        print_json(counts | {"problems": []})
+        print_json({"webhook_count": webhook_count, "automation_count": automation_count, "problems": []})
         return
-    counted = f"{count(len(valid.webhooks), 'webhook')} and {count(len(valid.automations), 'automation')}"
-    print_line(f"{shown(folder)} has {counted}, and no problem that can be detected without the factory.")
+    counts_text = f"{count(webhook_count, 'webhook')} and {count(automation_count, 'automation')}"
+    print_line(f"{shown(folder)} has {counts_text}, and no problem that can be detected without the factory.")
 
 
 def plan(
@@ -106,18 +106,18 @@ def plan(
     """Show what `apply` would change. Changes nothing. The exit code is 2 if there are changes."""
     from hookmill import definitions
 
-    with _open_session(factory) as session, _problems_reported(json):
+    with _open_session(factory) as session, _report_problems(json):
         may = _permission(session, factory)
         desired = definitions.definitions_for(session.management, may, Path(folder))
-        planned = definitions.plan(session.management, may, desired)
+        factory_plan = definitions.plan(session.management, may, desired)
         webhooks = session.management.webhooks.all(may)
-        warnings = [*planned.warnings, *_filter_warnings(session, may, desired)]
-        _print_plan(session, factory, planned, webhooks, warnings, json, applied=False)
-    if planned.needs_consent is not None and not allow_deletions:
-        print_error(f"{planned.needs_consent}\nTo allow this: {_consent_command(folder, factory)}")
-        raise typer.Exit(FAILED)
-    if planned.has_changes:
-        raise typer.Exit(CHANGES)
+        warnings = [*factory_plan.warnings, *_filter_warnings(session, may, desired)]
+        _print_plan(session, factory, factory_plan, webhooks, warnings, json, is_applied=False)
+    if factory_plan.needs_consent is not None and not allow_deletions:
+        print_error(f"{factory_plan.needs_consent}\nTo allow this: {_consent_command(folder, factory)}")
+        raise typer.Exit(EXIT_FAILED)
+    if factory_plan.has_changes:
+        raise typer.Exit(EXIT_CHANGES)
 
 
 def apply(
@@ -129,25 +129,25 @@ def apply(
     """Change a factory to match definition files, all or nothing. The exit code is 2 if there were changes."""
     from hookmill import definitions
 
-    with _open_session(factory) as session, _problems_reported(json):
+    with _open_session(factory) as session, _report_problems(json):
         may = _permission(session, factory)
         desired = definitions.definitions_for(session.management, may, Path(folder))
         try:
-            applied = definitions.apply(session.management, may, desired, may_delete=allow_deletions)
+            result = definitions.apply(session.management, may, desired, may_delete=allow_deletions)
         except definitions.ConsentNeeded as error:
             print_error(f"{error}\nNothing was changed. To allow this: {_consent_command(folder, factory)}")
-            raise typer.Exit(FAILED) from None
-        warnings = [*applied.plan.warnings, *_filter_warnings(session, may, desired)]
-        _print_plan(session, factory, applied.plan, applied.webhooks, warnings, json, applied=True)
-    if applied.plan.has_changes:
-        raise typer.Exit(CHANGES)
+            raise typer.Exit(EXIT_FAILED) from None
+        warnings = [*result.plan.warnings, *_filter_warnings(session, may, desired)]
+        _print_plan(session, factory, result.plan, result.webhooks, warnings, json, is_applied=True)
+    if result.plan.has_changes:
+        raise typer.Exit(EXIT_CHANGES)
 
 
 def export(folder: Folder, factory: options.FactoryName = "default", json: options.AsJson = False) -> None:
     """Write a factory as definition files. Applying them changes no webhook and no automation."""
     from hookmill import definitions
 
-    with _open_session(factory) as session, _problems_reported(json, outcome=" Nothing was written."):
+    with _open_session(factory) as session, _report_problems(json, closing=" Nothing was written."):
         may = _permission(session, factory)
         files = definitions.export(session.management, may)
     definitions.write(Path(folder), files)
@@ -173,10 +173,10 @@ def _open_session(factory: str) -> Iterator[FactorySession]:
     try:
         with factory_session(factory) as session:
             yield session
-    except typer.Exit as ended:
-        if ended.exit_code == CHANGES:
+    except typer.Exit as exit_error:
+        if exit_error.exit_code == EXIT_CHANGES:
             # Unusable settings end with 2, which would mean changes here.
-            raise typer.Exit(FAILED) from None
+            raise typer.Exit(EXIT_FAILED) from None
         raise
 
 
@@ -187,23 +187,24 @@ def _permission(session: FactorySession, factory: str) -> MayManage:
 
 
 @contextmanager
-def _problems_reported(json: bool, outcome: str = " Nothing was changed.") -> Iterator[None]:
+def _report_problems(json: bool, closing: str = " Nothing was changed.") -> Iterator[None]:
+    """Print problems of the definitions, and end the command. `closing` is the text after their number."""
     from hookmill.definitions import UnusableDefinitions
 
     try:
         yield
     except UnusableDefinitions as error:
-        _print_problems(error, json, outcome)
-        raise typer.Exit(FAILED) from None
+        _print_problems(error, json, closing)
+        raise typer.Exit(EXIT_FAILED) from None
 
 
-def _print_problems(error: UnusableDefinitions, json: bool, outcome: str) -> None:
+def _print_problems(error: UnusableDefinitions, json: bool, closing: str) -> None:
     if json:
         print_json({"problems": [problem.as_json() for problem in error.problems]})
         return
     for problem in error.problems:
         print_error(shown(str(problem)))
-    print_error(f"{count(len(error.problems), 'problem')}.{outcome}")
+    print_error(f"{count(len(error.problems), 'problem')}.{closing}")
 
 
 def _filter_warnings(session: FactorySession, may: MayManage, desired: Definitions) -> list[Problem]:
@@ -222,34 +223,36 @@ def _filter_warnings(session: FactorySession, may: MayManage, desired: Definitio
 def _print_plan(
     session: FactorySession,
     factory: str,
-    planned: Plan,
+    factory_plan: Plan,
     webhooks: Sequence[Webhook],
     warnings: Sequence[Problem],
     json: bool,
     *,
-    applied: bool,
+    is_applied: bool,
 ) -> None:
     if json:
-        listed = [
+        webhook_fields = [
             {"name": webhook.name, "uid": webhook.uid, "url": session.management.webhooks.url(webhook)}
             for webhook in webhooks
         ]
-        plan_fields: dict[str, Any] = planned.as_json() | {
+        plan_fields: dict[str, Any] = factory_plan.as_json() | {
             "warnings": [warning.as_json() for warning in sorted(warnings)]
         }
-        print_json({"factory": factory, "applied": applied} | plan_fields | {"problems": [], "webhooks": listed})
+        print_json(
+            {"factory": factory, "applied": is_applied} | plan_fields | {"problems": [], "webhooks": webhook_fields}
+        )
         return
     from hookmill.definitions import lines_of_plan, summary_of
 
-    _print_diff(lines_of_plan(planned))
-    print_line(summary_of(planned))
-    if planned.takes_over:
-        when = "From now on" if applied else "After the apply"
+    _print_diff(lines_of_plan(factory_plan))
+    print_line(summary_of(factory_plan))
+    if factory_plan.takes_over:
+        when = "From now on" if is_applied else "After the apply"
         print_line(f"{when}, only files can change the definitions of factory {shown(factory)}.")
     if webhooks:
         print_line()
         print_table(
-            [Column("WEBHOOK"), Column("UID", whole=True), Column("URL", whole=True, moves_below_if_narrow=True)],
+            [Column("WEBHOOK"), Column("UID", no_wrap=True), Column("URL", no_wrap=True, moves_below_if_narrow=True)],
             [(webhook.name, webhook.uid, session.management.webhooks.url(webhook)) for webhook in webhooks],
         )
     for warning in sorted(warnings):

@@ -42,7 +42,7 @@ DeliveryArgument = Annotated[
     str, typer.Argument(metavar="DELIVERY", help="The delivery's id, dlv_….", show_default=False)
 ]
 
-DROPPED_SHOWN: Final = 5
+DROPPED_RANGES_SHOWN_MAX: Final = 5
 
 
 @commands.command("list")
@@ -64,7 +64,7 @@ def list_deliveries(
     event: Annotated[
         str | None, typer.Option(metavar="TYPE", help="Only deliveries with this event type, such as push.")
     ] = None,
-    limit: options.Limit = options.PAGE,
+    limit: options.Limit = options.PAGE_ROWS,
     before: Annotated[
         str | None, typer.Option(metavar="DELIVERY", help="Only deliveries older than this one: the next page.")
     ] = None,
@@ -72,7 +72,7 @@ def list_deliveries(
     json: options.AsJson = False,
 ) -> None:
     """List the log, newest first. Below it, count the attempts that were dropped without an entry."""
-    wanted_label = _label(label) if label is not None else None
+    wanted_label = _label_named(label) if label is not None else None
     since_us, until_us = inputs.parse_time(since, "--since"), inputs.parse_time(until, "--until")
     if since_us is not None and until_us is not None and since_us >= until_us:
         raise typer.BadParameter("--since must be before --until", param_hint="--since")
@@ -92,13 +92,16 @@ def list_deliveries(
         counters = (
             session.management.log.dropped_attempts(session.may, webhook) if identity is None and event is None else ()
         )
-        dropped = merge_adjacent(counter for counter in counters if _is_within(counter, since_us, until_us))
-        names = {row.uid: row.name for row in session.management.webhooks.all(session.may, with_deleted=True)}
+        dropped_ranges = merge_adjacent(counter for counter in counters if _overlaps(counter, since_us, until_us))
+        names_by_uid = {
+            webhook_row.uid: webhook_row.name
+            for webhook_row in session.management.webhooks.all(session.may, with_deleted=True)
+        }
     if json:
         print_json(
             {
                 "deliveries": [DeliveryView.of(delivery) for delivery in deliveries],
-                "dropped_attempts": [DroppedAttemptsView.of(time_range) for time_range in dropped],
+                "dropped_attempts": [DroppedAttemptsView.of(time_range) for time_range in dropped_ranges],
             }
         )
         return
@@ -106,7 +109,7 @@ def list_deliveries(
         is_narrowed = any(option is not None for option in (webhook, label, since, until, identity, event))
         older = "older " if before is not None else ""
         print_line(f"The log has no {older}deliveries{' that match' if is_narrowed else ''}.")
-        if not (is_narrowed or before or dropped):
+        if not (is_narrowed or before or dropped_ranges):
             print_line(f"To send a sample: {command_line('send WEBHOOK', factory)}")
     else:
         print_deliveries(deliveries)
@@ -118,11 +121,11 @@ def list_deliveries(
                 "until": until,
                 "identity": identity,
                 "event": event,
-                "limit": limit if limit != options.PAGE else None,
+                "limit": limit if limit != options.PAGE_ROWS else None,
                 "before": delivery_id(deliveries[-1].key),
             }
             print_line(f"Older deliveries: {command_line('delivery list', factory, **same_options)}")
-    _print_dropped(dropped, names)
+    _print_dropped(dropped_ranges, names_by_uid)
 
 
 @commands.command()
@@ -147,7 +150,7 @@ def show(identifier: DeliveryArgument, factory: options.FactoryName = "default",
     pairs += [(title, shown(text)) for title, text in details(delivery)]
     pairs.append(("Size", f"{delivery.size:,} bytes"))
     if delivery.identity_kind is not None:
-        pairs.append(("Identity", _identity(delivery)))
+        pairs.append(("Identity", _identity_text(delivery)))
     if delivery.duplicate_of is not None:
         pairs.append(("Duplicate of", delivery_id(delivery.duplicate_of)))
     print_fields(pairs)
@@ -200,12 +203,12 @@ def replay(
 ) -> None:
     """Start new runs of a delivery. It uses the automations that match now; the log does not change."""
     with factory_session(factory) as session:
-        started = session.management.log.replay(session.may, identifier, automation)
+        started_runs = session.management.log.replay(session.may, identifier, automation)
     if json:
-        print_json(ReplayView.of(started))
+        print_json(ReplayView.of(started_runs))
         return
-    print_line(f"Started {count(len(started), 'run')}:")
-    print_runs(started)
+    print_line(f"Started {count(len(started_runs), 'run')}:")
+    print_runs(started_runs)
 
 
 @commands.command("export")
@@ -225,7 +228,7 @@ def export_deliveries(
 
 
 def print_deliveries(deliveries: Sequence[Delivery]) -> None:
-    # Most deliveries have none of these: a column without values is omitted.
+    # Most deliveries have none of these details. A column without values is omitted.
     list_columns = [
         (detail.title.upper(), detail.listed)
         for detail in DETAILS
@@ -233,11 +236,11 @@ def print_deliveries(deliveries: Sequence[Delivery]) -> None:
     ]
     print_table(
         [
-            Column("RECEIVED (UTC)", whole=True),
-            Column("DELIVERY", whole=True, moves_below_if_narrow=True),
+            Column("RECEIVED (UTC)", no_wrap=True),
+            Column("DELIVERY", no_wrap=True, moves_below_if_narrow=True),
             Column("LABEL"),
             *(Column(title) for title, _ in list_columns),
-            Column("SIZE", whole=True, right=True),
+            Column("SIZE", no_wrap=True, align_right=True),
             Column("WEBHOOK"),
         ],
         [
@@ -254,7 +257,7 @@ def print_deliveries(deliveries: Sequence[Delivery]) -> None:
     )
 
 
-def _label(text: str) -> Label:
+def _label_named(text: str) -> Label:
     for label in Label:
         if text.lower() in {label.shown.lower(), label.name.lower()}:
             return label
@@ -262,21 +265,21 @@ def _label(text: str) -> Label:
     raise typer.BadParameter(f"there is no label {shown(text)!r}. Labels are: {names}", param_hint="--label")
 
 
-_IDENTITY_FROM: Final = {
+_IDENTITY_SOURCES: Final = {
     "delivery_id_header": "the webhook's own delivery id header",
     "provider": "the provider's delivery id",
     "sender": "the X-Service-Delivery-Id or X-Warp-Delivery-Id header",
 }
 
 
-def _identity(delivery: Delivery) -> str:
+def _identity_text(delivery: Delivery) -> str:
     kind = delivery.identity_kind.shown if delivery.identity_kind is not None else ""
     if delivery.identity is None:
         return "the body's SHA-256, because the sender supplied no id"
-    return f"{shown(delivery.identity)} (from {_IDENTITY_FROM.get(kind, kind)})"
+    return f"{shown(delivery.identity)} (from {_IDENTITY_SOURCES.get(kind, kind)})"
 
 
-# How automations evaluate it
+# How automations evaluate a delivery
 
 
 def _print_matches(matches: Sequence[AutomationMatch]) -> None:
@@ -284,20 +287,22 @@ def _print_matches(matches: Sequence[AutomationMatch]) -> None:
     if not matches:
         print_line("There are no automations now.")
         return
-    selecting = [match for match in matches if any(test.webhook_check for test in match.trigger_tests)]
-    others = [match for match in matches if match not in selecting]
-    print_line("How the automations evaluate it now:" if selecting else "No automation selects this webhook now:")
-    for match in selecting:
+    selecting_matches = [match for match in matches if any(test.webhook_check for test in match.trigger_tests)]
+    others = [match for match in matches if match not in selecting_matches]
+    print_line(
+        "How the automations evaluate it now:" if selecting_matches else "No automation selects this webhook now:"
+    )
+    for match in selecting_matches:
         disabled_note = "" if match.automation.enabled else ": it is disabled"
         print_line()
-        print_line(f"{shown(match.automation.name)}: {explain.result(match.would_trigger)}{disabled_note}")
+        print_line(f"{shown(match.automation.name)}: {explain.result_text(match.would_trigger)}{disabled_note}")
         for test in match.trigger_tests:
             explain.print_checks(test)
     if others:
         print_line()
     for match in others:
-        reason = explain.webhook_check(held=False)
-        print_line(f"{shown(match.automation.name)}: {explain.result(match.would_trigger)}. {reason}")
+        reason = explain.webhook_check_line(passed=False)
+        print_line(f"{shown(match.automation.name)}: {explain.result_text(match.would_trigger)}. {reason}")
 
 
 # Dropped attempts
@@ -310,21 +315,23 @@ _DROP_REASONS: Final = {
 }
 
 
-def _is_within(dropped: DroppedAttempts, since_us: int | None, until_us: int | None) -> bool:
+def _overlaps(dropped: DroppedAttempts, since_us: int | None, until_us: int | None) -> bool:
     """Whether the time range of the dropped attempts overlaps the range from `since_us` to `until_us`."""
     return (since_us is None or dropped.until > since_us) and (until_us is None or dropped.since < until_us)
 
 
-def _print_dropped(dropped: Sequence[DroppedAttempts], names: Mapping[WebhookUid, str]) -> None:
-    if not dropped:
+def _print_dropped(dropped_ranges: Sequence[DroppedAttempts], names_by_uid: Mapping[WebhookUid, str]) -> None:
+    if not dropped_ranges:
         return
     print_line()
     print_line("Dropped without an entry (UTC):")
-    for time_range in dropped[:DROPPED_SHOWN]:
+    for time_range in dropped_ranges[:DROPPED_RANGES_SHOWN_MAX]:
         since, until = utc(time_range.since)[:-3], utc(time_range.until)[:-3]
         until = until[-5:] if until[:10] == since[:10] else until
         cause = _DROP_REASONS.get(time_range.kind, time_range.kind.replace("_", " "))
-        name = shown(names.get(time_range.webhook_uid, time_range.webhook_uid))
+        name = shown(names_by_uid.get(time_range.webhook_uid, time_range.webhook_uid))
         print_line(f"  {time_range.count:,} dropped between {since} and {until}: {cause} ({name})")
-    if len(dropped) > DROPPED_SHOWN:
-        print_line(f"  {count(len(dropped) - DROPPED_SHOWN, 'earlier time range')}: --json shows them all")
+    if len(dropped_ranges) > DROPPED_RANGES_SHOWN_MAX:
+        print_line(
+            f"  {count(len(dropped_ranges) - DROPPED_RANGES_SHOWN_MAX, 'earlier time range')}: --json shows them all"
+        )

@@ -15,36 +15,36 @@ if TYPE_CHECKING:
     from hookmill.management import FilterTest
 
 
-def result(would_trigger: bool) -> str:
+def result_text(would_trigger: bool) -> str:
     return "Would trigger" if would_trigger else "Would not trigger"
 
 
-def webhook_check(*, held: bool) -> str:
-    return f"Webhook check: {_outcome(held)}"
+def webhook_check_line(*, passed: bool) -> str:
+    return f"Webhook check: {_check_result(passed=passed)}"
 
 
 def print_checks(test: FilterTest, *, shows_webhook_check: bool = True) -> None:
-    """Print each check, and each condition with the value that it met."""
+    """Print each check, and each condition with the value that the delivery has."""
     if shows_webhook_check:
-        print_line(f"  {webhook_check(held=test.webhook_check)}")
+        print_line(f"  {webhook_check_line(passed=test.webhook_check)}")
     else:
         print_line("  Webhook check: none, because a body has no webhook")
     if test.event_types:
-        print_line(f"  Event check: {_outcome(test.event_check)}; {_event_comparison(test)}")
+        print_line(f"  Event check: {_check_result(passed=test.event_check)}; {_event_comparison(test)}")
     if test.explanation is None:
         print_line("  Payload check: passed; without a filter, every payload passes")
         return
-    print_line(f"  Payload check: {_outcome(test.payload_check)}")
+    print_line(f"  Payload check: {_check_result(passed=test.payload_check)}")
     if not test.explanation.conditions:
         return
     print_table(
-        [Column("  HELD", whole=True), Column("FIELD"), Column("CONDITION"), Column("FOUND")],
+        [Column("  HELD", no_wrap=True), Column("FIELD"), Column("CONDITION"), Column("FOUND")],
         list(_rows(test.explanation.conditions)),
     )
 
 
 def checks_as_json(test: FilterTest, *, shows_webhook_check: bool = True) -> dict[str, Any]:
-    """The same as JSON. `webhook_check` is null without a webhook."""
+    """The checks that `print_checks` prints, as JSON. `webhook_check` is null for a body without a webhook."""
     checks: dict[str, Any] = plain(FilterTestView.of(test))
     return checks if shows_webhook_check else checks | {"webhook_check": None}
 
@@ -56,20 +56,23 @@ def _event_comparison(test: FilterTest) -> str:
     return f"the event type is {shown(test.event)}, expected {expected}"
 
 
-def _outcome(held: bool) -> str:
-    return "passed" if held else "failed"
+def _check_result(*, passed: bool) -> str:
+    return "passed" if passed else "failed"
 
 
-def _rows(conditions: Iterable[ConditionOutcome], within: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """A row for each condition. The conditions inside `$any` and `$not` follow it, with their place."""
+def _rows(conditions: Iterable[ConditionOutcome], parent: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """A row for each condition. After `$any` and `$not`, a row for each condition inside them, with its place.
+
+    `parent` is the place of the condition that contains these conditions.
+    """
     for condition in conditions:
-        inside = within if condition.alternative is None else f"{within} {condition.alternative}"
-        place = f"{inside}: {condition.pointer or '/'}" if inside else condition.pointer or "/"
-        yield "  yes" if condition.held else "  no", place, _condition(condition), _actual_value(condition)
-        yield from _rows(condition.within, f"{inside} > {condition.operator}" if inside else condition.operator)
+        prefix = parent if condition.alternative is None else f"{parent} {condition.alternative}"
+        place = f"{prefix}: {condition.pointer or '/'}" if prefix else condition.pointer or "/"
+        yield "  yes" if condition.held else "  no", place, _condition_text(condition), _actual_value(condition)
+        yield from _rows(condition.within, f"{prefix} > {condition.operator}" if prefix else condition.operator)
 
 
-def _condition(condition: ConditionOutcome) -> str:
+def _condition_text(condition: ConditionOutcome) -> str:
     return f"{condition.operator} {condition.expected}"
 
 

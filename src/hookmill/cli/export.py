@@ -27,18 +27,18 @@ def all_pages(page_after: Callable[[Row | None], Sequence[Row]]) -> Iterator[Seq
 
 def write(pages: Iterable[Sequence[View]], output: str | None, noun: str) -> None:
     """Write one row per line. Raises `Invalid` for a file that can't be written."""
-    written = 0
+    row_count = 0
     rows_on_terminal = output is None and on_terminal()
-    with _opened(output) as file, progress.row_counter(noun, rows_on_terminal=rows_on_terminal) as advance:
+    with _open_output(output) as file, progress.row_counter(noun, rows_on_terminal=rows_on_terminal) as advance:
         for page in pages:
             file.write("".join(f"{json_line(row)}\n" for row in page))
-            written += len(page)
+            row_count += len(page)
             advance(len(page))
     if output is not None:
-        print_line(f"Wrote {count(written, noun)} to {shown(output)}.")
+        print_line(f"Wrote {count(row_count, noun)} to {shown(output)}.")
 
 
-def _opened(output: str | None) -> AbstractContextManager[IO[str]]:
+def _open_output(output: str | None) -> AbstractContextManager[IO[str]]:
     if output is None:
         return nullcontext(sys.stdout)
     try:

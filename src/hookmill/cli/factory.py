@@ -39,7 +39,7 @@ def list_factories(json: options.AsJson = False) -> None:
         print_json({"factories": [FactoryView.of(factory) for factory in factories]})
         return
     print_table(
-        [Column("NAME"), Column("DEFINED BY", whole=True), Column("MAX RUNNING", whole=True)],
+        [Column("NAME"), Column("DEFINED BY", no_wrap=True), Column("MAX RUNNING", no_wrap=True)],
         [
             (
                 factory.name,

@@ -26,7 +26,7 @@ FilterJson = Annotated[str | None, typer.Option("--filter", metavar="JSON", help
 
 
 @commands.command("test")
-def would_trigger(
+def run_filter_test(
     delivery: Annotated[
         str | None, typer.Option(metavar="DELIVERY", help="Test on this delivery of the log, dlv_….")
     ] = None,
@@ -72,7 +72,16 @@ def would_trigger(
         tests = [_test_body(payload_filter, event, content, body_event)]
     else:
         with factory_session(factory) as session:
-            tests = _test_in_store(session, delivery, (body, body_event), (payload_filter, event), automation, webhook)
+            tests = _test_in_store(
+                session,
+                delivery=delivery,
+                body_file=body,
+                body_event=body_event,
+                payload_filter=payload_filter,
+                event_types=event,
+                automation=automation,
+                webhooks=webhook,
+            )
 
     if not tests:
         raise Conflict(f"Automation {automation!r} has no readable trigger. `hookmill automation show` says why.")
@@ -84,10 +93,10 @@ def would_trigger(
             explain.checks_as_json(deciding_test, shows_webhook_check=shows_webhook_check) | {"triggers": triggers}
         )
     else:
-        print_line(explain.result(deciding_test.would_trigger))
+        print_line(explain.result_text(deciding_test.would_trigger))
         for number, test in enumerate(tests, 1):
             if len(tests) > 1:
-                print_line(f"Trigger {number}: {explain.result(test.would_trigger)}")
+                print_line(f"Trigger {number}: {explain.result_text(test.would_trigger)}")
             explain.print_checks(test, shows_webhook_check=shows_webhook_check)
     if exit_code and not deciding_test.would_trigger:
         raise typer.Exit(1)
@@ -170,23 +179,25 @@ def _test_body(payload_filter: Any, event_types: list[str] | None, body: bytes, 
 
 def _test_in_store(
     session: FactorySession,
+    *,
     delivery: str | None,
-    body: tuple[str | None, str | None],
-    draft: tuple[Any, list[str] | None],
+    body_file: str | None,
+    body_event: str | None,
+    payload_filter: Any,
+    event_types: list[str] | None,
     automation: str | None,
-    selected: list[str] | None,
+    webhooks: list[str] | None,
 ) -> list[FilterTest]:
-    """Tests that read the store: of a delivery, of an automation's triggers, or of both.
+    """Test the triggers of the automation if it is named, else the filter.
 
-    `body` is a file and an event type. `draft` is a payload filter and the event types to match.
+    The input is the delivery if it is named, else the body in the file.
     """
     from hookmill.management import evaluate_filter
 
     if delivery is None:
-        path, event = body
-        content = inputs.read_bytes(str(path), "The body file", BODY_BYTES_MAX)
+        content = inputs.read_bytes(str(body_file), "The body file", BODY_BYTES_MAX)
         triggers = session.management.automations.get(session.may, str(automation)).triggers
-        return [evaluate_filter(trigger, content, event=event) for trigger in triggers]
+        return [evaluate_filter(trigger, content, event=body_event) for trigger in triggers]
     if automation is not None:
         return [
             session.management.filters.test(
@@ -199,11 +210,10 @@ def _test_in_store(
             for trigger in session.management.automations.get(session.may, automation).triggers
         ]
     uids = (
-        [session.management.webhooks.get(session.may, name_or_uid).uid for name_or_uid in selected]
-        if selected
+        [session.management.webhooks.get(session.may, name_or_uid).uid for name_or_uid in webhooks]
+        if webhooks
         else None
     )
-    payload_filter, event_types = draft
     test = session.management.filters.test(
         session.may, delivery, payload_filter=payload_filter, event_types=event_types or None, webhook_ids=uids
     )

@@ -21,33 +21,33 @@ TEXT_BYTES_MAX: Final = 1_048_576
 SECRET_BYTES_MAX: Final = 16_384
 """The limit for a secret or a key, including white space around it."""
 
-_AGO: Final = re.compile(r"([0-9]{1,6})([smhdw])\Z")
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_AGE: Final = re.compile(r"([0-9]{1,6})([smhdw])\Z")
+_SECONDS_BY_UNIT: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def require_exactly_one(**options: object) -> None:
     """Raise a usage error unless exactly one of these options is set."""
     if _count_set(options) != 1:
-        raise typer.BadParameter(f"give exactly one of {_names(options)}")
+        raise typer.BadParameter(f"give exactly one of {_option_names(options)}")
 
 
 def require_at_most_one(**options: object) -> None:
     """Raise a usage error if more than one of these options is set."""
     if _count_set(options) > 1:
-        raise typer.BadParameter(f"give at most one of {_names(options)}")
+        raise typer.BadParameter(f"give at most one of {_option_names(options)}")
 
 
 def require_at_least_one(**options: object) -> None:
     """Raise a usage error unless at least one of these options is set."""
     if _count_set(options) == 0:
-        raise typer.BadParameter(f"give at least one of {_names(options)}")
+        raise typer.BadParameter(f"give at least one of {_option_names(options)}")
 
 
 def _count_set(options: Mapping[str, object]) -> int:
     return sum(value is not None for value in options.values())
 
 
-def _names(options: Iterable[str]) -> str:
+def _option_names(options: Iterable[str]) -> str:
     return ", ".join("--" + name.replace("_", "-") for name in options)
 
 
@@ -62,8 +62,8 @@ def parse_time(text: str | None, option: str) -> int | None:
     if text is None:
         return None
     try:
-        if ago := _AGO.match(text.strip()):
-            return require_in_calendar(time.time_ns() // 1000 - int(ago[1]) * _SECONDS[ago[2]] * 1_000_000)
+        if age := _AGE.match(text.strip()):
+            return require_in_calendar(time.time_ns() // 1000 - int(age[1]) * _SECONDS_BY_UNIT[age[2]] * 1_000_000)
         return parse_iso(text.strip())
     except ValueError:
         raise typer.BadParameter(

@@ -59,7 +59,7 @@ def create(
         print_json(KeyWithTokenView.showing_secret(created))
         return
     until = f"until {utc(expires_at)} UTC" if expires_at is not None else "until it is revoked"
-    print_line(f"API key {shown(created.key.name)} is ready. It gives access to {_scope(created.key)}, {until}.")
+    print_line(f"API key {shown(created.key.name)} is ready. It gives access to {_scope_text(created.key)}, {until}.")
     print_line()
     print_fields([("ID", created.key.id), ("Token", token)])
     print_line()
@@ -82,13 +82,13 @@ def list_keys(json: options.AsJson = False) -> None:
     now = time.time_ns() // 1000
     print_table(
         [
-            Column("KEY", whole=True),
+            Column("KEY", no_wrap=True),
             Column("NAME", moves_below_if_narrow=True),
             Column("ACCESS"),
-            Column("STATE", whole=True),
-            Column("LAST USED", whole=True),
+            Column("STATE", no_wrap=True),
+            Column("LAST USED", no_wrap=True),
         ],
-        [(key.id, key.name, _scope(key), _state(key, now), utc(key.last_used_at)[:10]) for key in keys],
+        [(key.id, key.name, _scope_text(key), _state_text(key, now), utc(key.last_used_at)[:10]) for key in keys],
     )
 
 
@@ -104,7 +104,7 @@ def revoke(
     inputs.require_yes_with_json(json, yes)
     with team_session() as session:
         key = _find_key(session.management.keys.all(session.may), name_or_id)
-        # An unknown or revoked key is refused in any case, without a question.
+        # For an unknown or revoked key, the command is refused in any case, so no question is asked.
         if key is not None and key.revoked_at is None and not yes:
             confirm(f"Revoke API key {key.name} ({key.id})? Its requests get 401 permanently.")
         revoked = session.management.keys.revoke(session.may, key.id if key is not None else name_or_id)
@@ -126,13 +126,13 @@ def _find_key(keys: Sequence[ApiKey], name_or_id: str) -> ApiKey | None:
     return next(iter([*active, *same_name]), None)
 
 
-def _scope(key: ApiKey) -> str:
+def _scope_text(key: ApiKey) -> str:
     if key.factory_name is None:
         return "all factories, as admin"
     return f"factory {shown(key.factory_name)}, as {key.role.value}"
 
 
-def _state(key: ApiKey, now: int) -> str:
+def _state_text(key: ApiKey, now: int) -> str:
     if key.revoked_at is not None:
         return "revoked"
     if key.expires_at is None:

@@ -11,7 +11,7 @@ import typer
 
 from hookmill.cli import options
 from hookmill.cli.output import Column, count, print_error, print_json, print_line, print_table, program
-from hookmill.cli.session import effective_settings
+from hookmill.cli.session import read_settings_or_exit
 from hookmill.domain.text import shown
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(no_args_is_help=True, help="Master keys, which seal the stored secrets.")
 
-ROWS_NAMED = 20
+ROWS_SHOWN_MAX = 20
 
 
 @commands.command("show")
 def show(json: options.AsJson = False) -> None:
     """Show the ids of the keys. Also shows which key seals, and how many rows each has sealed."""
-    settings = effective_settings()
+    settings = read_settings_or_exit()
 
     from hookmill import app
 
@@ -37,14 +37,14 @@ def show(json: options.AsJson = False) -> None:
         key_list = app.keys.list_keys(settings, store.database)
     finally:
         store.close()
-    states = _states(key_list)
+    keys_with_states = _keys_with_states(key_list)
     if json:
-        described = [{"id": key_id, "state": state, "rows": rows} for key_id, state, rows in states]
-        print_json({"keys": described, "rotating": key_list.is_rotating, "file": _path_text(key_list.file)})
+        key_fields = [{"id": key_id, "state": state, "rows": rows} for key_id, state, rows in keys_with_states]
+        print_json({"keys": key_fields, "rotating": key_list.is_rotating, "file": _path_text(key_list.file)})
         return
     print_table(
-        [Column("KEY", whole=True), Column("STATE", whole=True), Column("ROWS", whole=True, right=True)],
-        [(key_id, state, f"{rows:,}") for key_id, state, rows in states],
+        [Column("KEY", no_wrap=True), Column("STATE", no_wrap=True), Column("ROWS", no_wrap=True, align_right=True)],
+        [(key_id, state, f"{rows:,}") for key_id, state, rows in keys_with_states],
     )
     if key_list.is_rotating:
         print_line(f"A rotation is unfinished. To finish it: {program()} keys rotate")
@@ -53,7 +53,7 @@ def show(json: options.AsJson = False) -> None:
 @commands.command("add")
 def add(json: options.AsJson = False) -> None:
     """Add a new key to master.key for the next rotation. Needed for a service on several machines."""
-    settings = effective_settings()
+    settings = read_settings_or_exit()
 
     from hookmill import app
 
@@ -75,14 +75,14 @@ def add(json: options.AsJson = False) -> None:
 @commands.command("rotate")
 def rotate(yes: options.Yes = False, json: options.AsJson = False) -> None:
     """Seal every secret with a new key while the service runs. Finishes an interrupted rotation."""
-    settings = effective_settings()
+    settings = read_settings_or_exit()
 
     from hookmill import app
 
     store = app.open_store(settings)
     try:
         with _progress_bar() as report_rows:
-            rotated = app.keys.rotate(
+            result = app.keys.rotate(
                 settings,
                 store.database,
                 app.build_management(settings, store),
@@ -91,13 +91,13 @@ def rotate(yes: options.Yes = False, json: options.AsJson = False) -> None:
             )
     finally:
         store.close()
-    _print_rotated(rotated, app.keys.key_file(settings), json)
+    _print_result(result, app.keys.key_file(settings), json)
 
 
-def _states(key_list: MasterKeyList) -> list[tuple[str, str, int]]:
+def _keys_with_states(key_list: MasterKeyList) -> list[tuple[str, str, int]]:
     """Id, state and rows of each key: first the available keys, newest first, then the missing ones."""
     sealing_position = key_list.available_ids.index(key_list.sealing_id)
-    states = []
+    keys_with_states = []
     for key_id in dict.fromkeys([*key_list.available_ids, *key_list.rows_by_id]):
         if key_id == key_list.sealing_id:
             state = "seals"
@@ -105,8 +105,8 @@ def _states(key_list: MasterKeyList) -> list[tuple[str, str, int]]:
             state = "missing"
         else:
             state = "waits" if key_list.available_ids.index(key_id) < sealing_position else "opens"
-        states.append((key_id, state, key_list.rows_by_id.get(key_id, 0)))
-    return states
+        keys_with_states.append((key_id, state, key_list.rows_by_id.get(key_id, 0)))
+    return keys_with_states
 
 
 def _confirm_new_key(settings: Settings, yes: bool) -> None:
@@ -129,27 +129,25 @@ def _confirm_new_key(settings: Settings, yes: bool) -> None:
         raise typer.Exit(1)
 
 
-def _print_rotated(rotated: RotationResult, file: KeyFile | None, json: bool) -> None:
+def _print_result(result: RotationResult, file: KeyFile | None, json: bool) -> None:
     if json:
         print_json(
             {
-                "key": rotated.key_id,
-                "began": rotated.began,
-                "sealed_again": rotated.resealed_rows,
-                "unreadable": list(rotated.unreadable_rows),
-                "retired": list(rotated.retired_key_ids),
-                "retired_file": str(file.retired_path.absolute())
-                if file is not None and rotated.retired_key_ids
-                else None,
+                "key": result.key_id,
+                "began": result.began,
+                "sealed_again": result.resealed_rows,
+                "unreadable": list(result.unreadable_rows),
+                "retired": list(result.retired_key_ids),
+                "retired_file": str(file.retired_path.absolute()) if file is not None and result.retired_key_ids else None,
             }
         )
     else:
-        for text in _rotation_lines(rotated, file):
+        for text in _rotation_lines(result, file):
             print_line(text)
-    if rotated.unreadable_rows:
-        rows = [f"  {row}" for row in rotated.unreadable_rows[:ROWS_NAMED]]
-        if len(rotated.unreadable_rows) > ROWS_NAMED:
-            rows.append(f"  and {len(rotated.unreadable_rows) - ROWS_NAMED} more")
+    if result.unreadable_rows:
+        rows = [f"  {row}" for row in result.unreadable_rows[:ROWS_SHOWN_MAX]]
+        if len(result.unreadable_rows) > ROWS_SHOWN_MAX:
+            rows.append(f"  and {len(result.unreadable_rows) - ROWS_SHOWN_MAX} more")
         print_error(
             "\n".join(
                 [
@@ -161,24 +159,22 @@ def _print_rotated(rotated: RotationResult, file: KeyFile | None, json: bool) ->
         )
 
 
-def _rotation_lines(rotated: RotationResult, file: KeyFile | None) -> Iterator[str]:
-    if rotated.began:
-        yield (
-            f"Master key {rotated.key_id} now seals every secret. Sealed again: {count(rotated.resealed_rows, 'row')}."
-        )
+def _rotation_lines(result: RotationResult, file: KeyFile | None) -> Iterator[str]:
+    if result.began:
+        yield f"Master key {result.key_id} now seals every secret. Sealed again: {count(result.resealed_rows, 'row')}."
     else:
         yield (
-            f"Master key {rotated.key_id} was already in use. The interrupted rotation is finished. "
-            f"Sealed again: {count(rotated.resealed_rows, 'row')}."
+            f"Master key {result.key_id} was already in use. The interrupted rotation is finished. "
+            f"Sealed again: {count(result.resealed_rows, 'row')}."
         )
-    if not rotated.retired_key_ids:
+    if not result.retired:
         return
-    old = ", ".join(rotated.retired_key_ids)
+    retired_ids = ", ".join(result.retired_key_ids)
     if file is None:
-        yield f"HOOKMILL_MASTER_KEY_PREVIOUS ({old}) is no longer needed: unset it."
+        yield f"HOOKMILL_MASTER_KEY_PREVIOUS ({retired_ids}) is no longer needed: unset it."
         yield "Older backups still need this key: keep it with them."
     else:
-        yield f"The previous key ({old}) is no longer used. It was moved to {shown(str(file.retired_path))}."
+        yield f"The previous key ({retired_ids}) is no longer used. It was moved to {shown(str(file.retired_path))}."
         yield "Older backups still need it: store that file with them, then delete it here."
 
 
@@ -199,7 +195,7 @@ def _progress_bar() -> Iterator[Callable[[int, int], None]]:
     task = progress.add_task("sealing", total=None)
 
     def report_rows(rows: int, total: int) -> None:
-        # Started late: a bar would overwrite the question.
+        # The bar starts only now, because a running bar would overwrite the question whether to create a key.
         progress.start()
         progress.update(task, advance=rows, total=total)
 

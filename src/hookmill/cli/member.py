@@ -94,9 +94,9 @@ def set_role(
     if json:
         print_json(MemberView.of(member))
         return
-    membership = f"{_role_with_article(new_role)} in" if new_role is not None else "without a role in"
+    role_text = f"{_role_with_article(new_role)} in" if new_role is not None else "without a role in"
     admin_note = " As an admin, they may still do everything." if member.is_admin else ""
-    print_line(f"{_name_and_email(member)} is now {membership} factory {shown(factory)}.{admin_note}")
+    print_line(f"{_name_and_email(member)} is now {role_text} factory {shown(factory)}.{admin_note}")
 
 
 @commands.command("admin")

@@ -4,7 +4,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-PAGE: Final = 20
+PAGE_ROWS: Final = 20
 """How many rows a list shows by default."""
 
 FactoryName: TypeAlias = Annotated[str, typer.Option("--factory", metavar="NAME", help="The factory.")]

@@ -48,7 +48,7 @@ def json_line(value: Any) -> str:
 
 
 def _exact_json(value: Any) -> str:
-    """The same for a value with numbers of a payload filter, which are exact decimals."""
+    """Like `json_line`, for a value that contains numbers of a payload filter, which are exact decimals."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(name)}: {_exact_json(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -62,7 +62,7 @@ def print_json(value: Any) -> None:
 
 
 def print_error(text: str) -> None:
-    """Print to standard error: what happened, to what, and what to do."""
+    """Print an error or a warning to standard error. The text says what happened, to what, and what to do."""
     print(shown_lines(text), file=sys.stderr)
 
 
@@ -88,14 +88,14 @@ def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. A `whole` column is never folded, so that ids and times can be copied.
+    """A column of a table. A `no_wrap` column is never folded, so that ids and times can be copied.
 
     A column that `moves_below_if_narrow` is shown below the first column if the table is too wide for the terminal.
     """
 
     header: str
-    whole: bool = False
-    right: bool = False
+    no_wrap: bool = False
+    align_right: bool = False
     moves_below_if_narrow: bool = False
 
 
@@ -107,20 +107,23 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Non
     cells = [tuple(shown(cell) for cell in row) for row in rows]
     headers = tuple(column.header for column in columns)
     rich_table = _rich_table(columns, headers, cells)
-    unlimited = console.options.update(max_width=_UNLIMITED)
+    unlimited = console.options.update(max_width=_UNLIMITED_WIDTH)
     if not console.is_terminal:
         console.width = console.measure(rich_table, options=unlimited).maximum
     elif console.measure(rich_table, options=unlimited).maximum > console.width:
         first, *others = [column for column in columns if not column.moves_below_if_narrow]
-        first_is_whole = first.whole or any(column.whole for column in columns if column.moves_below_if_narrow)
-        stacked_columns = [replace(first, whole=first_is_whole), *others]
+        first_has_no_wrap = first.no_wrap or any(column.no_wrap for column in columns if column.moves_below_if_narrow)
+        stacked_columns = [replace(first, no_wrap=first_has_no_wrap), *others]
         stacked_headers = _stack(columns, headers)
         stacked_rows = [_stack(columns, row) for row in cells]
         rich_table = _rich_table(stacked_columns, stacked_headers, stacked_rows)
-        # If the terminal is narrower than the ids, it folds the lines itself. So the table needs at least the width of
-        # this one, which is not printed.
+        # If the terminal is narrower than the columns that don't wrap, it folds the lines itself. So the printed table
+        # is at least as wide as `narrowest_table`, which is not printed.
         narrowest_rows = [
-            tuple(cell if column.whole else cell[:_NARROW] for column, cell in zip(stacked_columns, row, strict=True))
+            tuple(
+                cell if column.no_wrap else cell[:_WRAPPING_WIDTH_MIN]
+                for column, cell in zip(stacked_columns, row, strict=True)
+            )
             for row in stacked_rows
         ]
         narrowest_table = _rich_table(stacked_columns, stacked_headers, narrowest_rows)
@@ -131,8 +134,8 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Non
         print_line(text_line.rstrip())
 
 
-_UNLIMITED: Final = 100_000
-_NARROW: Final = 10
+_UNLIMITED_WIDTH: Final = 100_000
+_WRAPPING_WIDTH_MIN: Final = 10
 """The least width of a column that may be folded. Below it, lines get longer than the terminal."""
 
 
@@ -142,8 +145,8 @@ def _rich_table(columns: Sequence[Column], headers: Sequence[str], rows: Iterabl
 
     rich_table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     for column, header in zip(columns, headers, strict=True):
-        justify: Literal["left", "right"] = "right" if column.right else "left"
-        rich_table.add_column(Text(header), no_wrap=column.whole, overflow="fold", justify=justify)
+        justify: Literal["left", "right"] = "right" if column.align_right else "left"
+        rich_table.add_column(Text(header), no_wrap=column.no_wrap, overflow="fold", justify=justify)
     for row in rows:
         rich_table.add_row(*(Text(cell) for cell in row))
     return rich_table

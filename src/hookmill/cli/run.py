@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(no_args_is_help=True, help="Runs of automations, and their results.")
 
-FILES_SHOWN: Final = 20
+FILES_SHOWN_MAX: Final = 20
 LOG_BYTES_MAX: Final = 1_048_576
-"""The limit for output in JSON, which has its last part."""
+"""The limit for output in JSON. Of a longer output, JSON has only the last part."""
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, run_….", show_default=False)]
 
@@ -68,7 +68,7 @@ def list_runs(
         str | None, typer.Option(metavar="AUTOMATION", help="Only runs of this automation (name or id).")
     ] = None,
     state: Annotated[RunState | None, typer.Option(help="Only runs in this state.")] = None,
-    limit: options.Limit = options.PAGE,
+    limit: options.Limit = options.PAGE_ROWS,
     before: Annotated[
         str | None, typer.Option(metavar="RUN", help="Only runs older than this one: the next page.")
     ] = None,
@@ -98,7 +98,7 @@ def list_runs(
             "webhook": webhook,
             "automation": automation,
             "state": state.value if state is not None else None,
-            "limit": limit if limit != options.PAGE else None,
+            "limit": limit if limit != options.PAGE_ROWS else None,
             "before": run_id(runs[-1].id),
         }
         print_line(f"Older runs: {command_line('run list', factory, **same_options)}")
@@ -106,7 +106,7 @@ def list_runs(
 
 @commands.command("queue")
 def show_queue(
-    limit: options.Limit = options.PAGE, factory: options.FactoryName = "default", json: options.AsJson = False
+    limit: options.Limit = options.PAGE_ROWS, factory: options.FactoryName = "default", json: options.AsJson = False
 ) -> None:
     """Show waiting runs, running runs, and the live workers."""
     with factory_session(factory) as session:
@@ -118,14 +118,14 @@ def show_queue(
     if (warning := warning_text(queue)) is not None:
         print_error(warning)
     counts = queue.counts
-    held = ", ".join(f"{hold.name.lower()} {count_text(count)}" for hold, count in counts.held.items())
-    oldest = counts.oldest_ready_at
-    age = f", the oldest for {duration_text(queue.read_at - oldest)}" if oldest is not None else ""
+    held_text = ", ".join(f"{hold.name.lower()} {count_text(held_count)}" for hold, held_count in counts.held.items())
+    oldest_at = counts.oldest_ready_at
+    age = f", the oldest for {duration_text(queue.read_at - oldest_at)}" if oldest_at is not None else ""
     print_fields(
         [
             ("Running", count_text(counts.running)),
             ("Ready", f"{count_text(counts.ready)}{age}"),
-            ("Held", held),
+            ("Held", held_text),
         ]
     )
     print_line()
@@ -145,7 +145,12 @@ def _print_workers(queue: Queue) -> None:
         print_line("There are no workers.")
         return
     print_table(
-        [Column("WORKER"), Column("STATE", whole=True), Column("HEARTBEAT (UTC)", whole=True), Column("SLOTS USED")],
+        [
+            Column("WORKER"),
+            Column("STATE", no_wrap=True),
+            Column("HEARTBEAT (UTC)", no_wrap=True),
+            Column("SLOTS USED"),
+        ],
         [
             (
                 worker_text(worker.executor),
@@ -161,10 +166,10 @@ def _print_workers(queue: Queue) -> None:
 def _print_running(queue: Queue) -> None:
     print_table(
         [
-            Column("RUNNING SINCE (UTC)", whole=True),
-            Column("RUN", whole=True, moves_below_if_narrow=True),
-            Column("STATE", whole=True),
-            Column("ATTEMPT", right=True),
+            Column("RUNNING SINCE (UTC)", no_wrap=True),
+            Column("RUN", no_wrap=True, moves_below_if_narrow=True),
+            Column("STATE", no_wrap=True),
+            Column("ATTEMPT", align_right=True),
             Column("AUTOMATION"),
             Column("RUNNER"),
             Column("WORKER"),
@@ -173,9 +178,9 @@ def _print_running(queue: Queue) -> None:
             (
                 utc(running.run.started_at),
                 run_id(running.run.id),
-                _state(running.run),
+                _state_text(running.run),
                 str(running.run.attempt),
-                _automation(running.run),
+                _automation_text(running.run),
                 running.run.runner,
                 worker_text(running.executor) + ("" if running.has_live_worker(queue.read_at) else " (no heartbeat)"),
             )
@@ -189,9 +194,9 @@ def _print_running(queue: Queue) -> None:
 def _print_waiting(waiting: Sequence[WaitingRun], now: int) -> None:
     print_table(
         [
-            Column("WAITING", whole=True),
-            Column("RUN", whole=True, moves_below_if_narrow=True),
-            Column("PRIORITY", whole=True),
+            Column("WAITING", no_wrap=True),
+            Column("RUN", no_wrap=True, moves_below_if_narrow=True),
+            Column("PRIORITY", no_wrap=True),
             Column("AUTOMATION"),
             Column("WHY"),
         ],
@@ -200,7 +205,7 @@ def _print_waiting(waiting: Sequence[WaitingRun], now: int) -> None:
                 duration_text(now - each.run.created_at),
                 run_id(each.run.id),
                 each.priority.value,
-                _automation(each.run),
+                _automation_text(each.run),
                 waiting_text(each),
             )
             for each in waiting
@@ -229,10 +234,10 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
         return
     pairs = [
         ("Run", run_id(run.id)),
-        ("State", _state(run)),
+        ("State", _state_text(run)),
         ("Automation", f"{shown(run.automation_name)}, version {run.automation_version}"),
         ("Runner", run.runner),
-        *_origin(run),
+        *_origin_fields(run),
         ("Attempt", str(run.attempt)),
         *(("  failed", f"{failed.attempt}: {shown(failed.reason or '')}") for failed in failed_attempts),
         ("Created", utc(run.created_at)),
@@ -241,14 +246,14 @@ def show(identifier: RunArgument, factory: options.FactoryName = "default", json
     ]
     if run.exit_status is not None:
         pairs.append(("Exit status", str(run.exit_status)))
-    if (waiting := hold_text(run)) is not None:
-        pairs.append(("Waiting", waiting))
+    if (hold_reason := hold_text(run)) is not None:
+        pairs.append(("Waiting", hold_reason))
     if run.reason is not None:
         pairs.append(("Reason", shown(run.reason)))
     pairs.append(("Package", str(directory) if files else f"{directory} (does not exist now)"))
-    pairs += [("", f"{shown(name)} ({size:,} bytes)") for name, size in files[:FILES_SHOWN]]
-    if len(files) > FILES_SHOWN:
-        pairs.append(("", f"and {'more than ' if has_more else ''}{len(files) - FILES_SHOWN} more"))
+    pairs += [("", f"{shown(name)} ({size:,} bytes)") for name, size in files[:FILES_SHOWN_MAX]]
+    if len(files) > FILES_SHOWN_MAX:
+        pairs.append(("", f"and {'more than ' if has_more else ''}{len(files) - FILES_SHOWN_MAX} more"))
     print_fields(pairs)
 
 
@@ -268,9 +273,9 @@ def log(identifier: RunArgument, factory: options.FactoryName = "default", json:
         _print_stored_output(run, json)
         return
     if json:
-        end, size = read_tail(output_file, LOG_BYTES_MAX)
-        file = str(directory_of(packages_directory, run) / OUTPUT_FILE)
-        _print_log(run, file, end.decode("utf-8", "backslashreplace"), size, is_cut=size > LOG_BYTES_MAX)
+        tail, size = read_tail(output_file, LOG_BYTES_MAX)
+        file_path = str(directory_of(packages_directory, run) / OUTPUT_FILE)
+        _print_log_as_json(run, file_path, tail.decode("utf-8", "backslashreplace"), size, is_cut=size > LOG_BYTES_MAX)
         return
     if not on_terminal():
         for chunk in read_chunks(output_file):
@@ -287,15 +292,18 @@ def _print_stored_output(run: Run, json: bool) -> None:
     """Print the end of the output from the database: the run's file is not on this host."""
     output_tail = run.output_tail
     if json:
-        _print_log(run, None, output_tail, len((output_tail or "").encode("utf-8", "surrogatepass")), is_cut=False)
+        _print_log_as_json(
+            run, None, output_tail, len((output_tail or "").encode("utf-8", "surrogatepass")), is_cut=False
+        )
     elif output_tail:
         print_line(shown_lines(output_tail))
     else:
         print_error(f"Run {run_id(run.id)} has printed nothing{'' if run.state.is_final else ' yet'}.")
 
 
-def _print_log(run: Run, file: str | None, output: str | None, size: int, *, is_cut: bool) -> None:
-    print_json({"run_id": run_id(run.id), "file": file, "output": output, "size": size, "is_cut": is_cut})
+def _print_log_as_json(run: Run, file_path: str | None, output: str | None, size: int, *, is_cut: bool) -> None:
+    """Print the output as JSON. `size`: the bytes of the file, or without a file, of the output."""
+    print_json({"run_id": run_id(run.id), "file": file_path, "output": output, "size": size, "is_cut": is_cut})
 
 
 @commands.command()
@@ -386,27 +394,27 @@ def export_runs(
 def print_runs(runs: Sequence[Run]) -> None:
     print_table(
         [
-            Column("CREATED (UTC)", whole=True),
-            Column("RUN", whole=True, moves_below_if_narrow=True),
-            Column("STATE", whole=True),
+            Column("CREATED (UTC)", no_wrap=True),
+            Column("RUN", no_wrap=True, moves_below_if_narrow=True),
+            Column("STATE", no_wrap=True),
             Column("AUTOMATION"),
         ],
-        [(utc(run.created_at), run_id(run.id), _state(run), _automation(run)) for run in runs],
+        [(utc(run.created_at), run_id(run.id), _state_text(run), _automation_text(run)) for run in runs],
     )
 
 
-def _state(run: Run) -> str:
+def _state_text(run: Run) -> str:
     if run.cancel_requested_at is not None and not run.state.is_final:
         return f"{run.state.value}, being cancelled"
     return run_state_text(run)
 
 
-def _origin(run: Run) -> list[tuple[str, str]]:
+def _origin_fields(run: Run) -> list[tuple[str, str]]:
     match started_by := run.started_by:
         case ByDelivery():
-            of_it = f" (replay {run.replay} of it)" if run.replay else ""
+            replay_note = f" (replay {run.replay} of it)" if run.replay else ""
             return [
-                ("Delivery", f"{delivery_id(started_by.delivery_id)}{of_it}"),
+                ("Delivery", f"{delivery_id(started_by.delivery_id)}{replay_note}"),
                 ("Webhook", f"{shown(started_by.webhook_name)} ({started_by.webhook_uid})"),
             ]
         case BySchedule():
@@ -420,7 +428,7 @@ def _origin(run: Run) -> list[tuple[str, str]]:
             assert_never(started_by)
 
 
-def _automation(run: Run) -> str:
+def _automation_text(run: Run) -> str:
     match started_by := run.started_by:
         case ByDelivery():
             return f"{run.automation_name} (replay {run.replay})" if run.replay else run.automation_name

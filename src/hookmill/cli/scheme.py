@@ -24,10 +24,10 @@ def list_schemes(json: options.AsJson = False) -> None:
         return
     print_table(
         [
-            Column("NAME", whole=True),
+            Column("NAME", no_wrap=True),
             Column("PROVIDER"),
-            Column("SIGNED WITH", whole=True),
-            Column("PROOF", whole=True),
+            Column("SIGNED WITH", no_wrap=True),
+            Column("PROOF", no_wrap=True),
         ],
         [(scheme.name, scheme.title, scheme.algorithm.value, scheme.proof.kind.value) for scheme in all_schemes],
     )

@@ -40,12 +40,12 @@ def create(
         stored_value = session.management.secrets.create(session.may, name, value)
         secret = session.management.secrets.get(session.may, name)
         defined_by_files = session.may.factory.defined_by_files
-    generated = stored_value.reveal() if value is None else None
+    generated_value = stored_value.reveal() if value is None else None
     if json:
-        print_json(SecretWithValueView.showing_secret(secret, generated))
+        print_json(SecretWithValueView.showing_secret(secret, generated_value))
         return
     print_line(f"Team secret {secret.name} is created.")
-    _print_generated(generated)
+    _print_generated(generated_value)
     if defined_by_files:
         print_line(f"To use it, write in a webhook's file: secretName: {secret.name}")
         return
@@ -66,8 +66,8 @@ def list_secrets(factory: options.FactoryName = "default", json: options.AsJson 
         print_line(f"There are no team secrets yet. A new webhook creates its own, or: {create_command}")
         return
     print_table(
-        [Column("NAME"), Column("CHANGED (UTC)", whole=True), Column("USED BY")],
-        [(secret.name, _changed(secret), _used_by(secret)) for secret in secrets],
+        [Column("NAME"), Column("CHANGED (UTC)", no_wrap=True), Column("USED BY")],
+        [(secret.name, _changed_text(secret), _used_by_text(secret)) for secret in secrets],
     )
 
 
@@ -76,20 +76,20 @@ def show(name: SecretArgument, factory: options.FactoryName = "default", json: o
     """Show which webhooks use a team secret. Its value is never shown."""
     with factory_session(factory) as session:
         secret = session.management.secrets.get(session.may, name)
-        not_synced = unsynced(session, name)
+        webhooks_to_sync = unsynced_webhooks(session, name)
     if json:
-        print_json(plain(SecretView.of(secret)) | {"not_synced": [webhook.name for webhook in not_synced]})
+        print_json(plain(SecretView.of(secret)) | {"not_synced": [webhook.name for webhook in webhooks_to_sync]})
         return
     print_fields(
         [
             ("Secret", secret.name),
             ("Value", "never shown" if secret.has_value else "none yet"),
             ("Created", utc(secret.created_at)),
-            ("Changed", _changed(secret)),
-            ("Used by", _used_by(secret)),
+            ("Changed", _changed_text(secret)),
+            ("Used by", _used_by_text(secret)),
         ]
     )
-    print_unsynced(not_synced, factory)
+    print_unsynced(webhooks_to_sync, factory)
 
 
 @commands.command()
@@ -104,15 +104,15 @@ def replace(
     with factory_session(factory) as session:
         stored_value = session.management.secrets.replace(session.may, name, value)
         secret = session.management.secrets.get(session.may, name)
-        webhooks_not_synced = unsynced(session, name)
-    generated = stored_value.reveal() if value is None else None
+        webhooks_to_sync = unsynced_webhooks(session, name)
+    generated_value = stored_value.reveal() if value is None else None
     if json:
-        not_synced = {"not_synced": [webhook.name for webhook in webhooks_not_synced]}
-        print_json(plain(SecretWithValueView.showing_secret(secret, generated)) | not_synced)
+        not_synced_field = {"not_synced": [webhook.name for webhook in webhooks_to_sync]}
+        print_json(plain(SecretWithValueView.showing_secret(secret, generated_value)) | not_synced_field)
         return
     print_line(f"Team secret {secret.name} has a new value.")
-    _print_generated(generated)
-    print_unsynced(webhooks_not_synced, factory)
+    _print_generated(generated_value)
+    print_unsynced(webhooks_to_sync, factory)
     if secret.used_elsewhere:
         print_line("Webhooks of other factories use it too. Each keeps the old value until it is synced.")
 
@@ -128,7 +128,7 @@ def delete(
     inputs.require_yes_with_json(json, yes)
     with factory_session(factory) as session:
         secret = session.management.secrets.get(session.may, name)
-        # A secret in use is refused in any case, without a question.
+        # If the secret is in use, the deletion is refused in any case, so no question is asked.
         if not (yes or secret.used_by or secret.used_elsewhere):
             confirm(f"Delete team secret {secret.name}? Its value can't be restored.")
         session.management.secrets.delete(session.may, name)
@@ -138,7 +138,7 @@ def delete(
     print_line(f"Team secret {secret.name} is deleted.")
 
 
-def unsynced(session: FactorySession, secret_name: str) -> list[Webhook]:
+def unsynced_webhooks(session: FactorySession, secret_name: str) -> list[Webhook]:
     """The factory's webhooks that use an older value of the team secret."""
     webhooks = session.management.webhooks.all(session.may)
     return [webhook for webhook in webhooks if webhook.secret_name == secret_name and not webhook.secret_is_current]
@@ -154,21 +154,21 @@ def print_unsynced(webhooks: Sequence[Webhook], factory: str) -> None:
         print_line(f"  {command_line(f'webhook sync {webhook.uid}', factory)}  # {shown(webhook.name)}{state}")
 
 
-def _print_generated(generated: str | None) -> None:
+def _print_generated(generated_value: str | None) -> None:
     # A supplied value is not printed: a terminal keeps its output.
-    if generated is None:
+    if generated_value is None:
         return
     print_line()
-    print_fields([("Value", generated)])
+    print_fields([("Value", generated_value)])
     print_line()
     print_line("Save it now: it is not shown again.")
 
 
-def _changed(secret: TeamSecret) -> str:
+def _changed_text(secret: TeamSecret) -> str:
     return utc(secret.changed_at) if secret.has_value else "no value yet"
 
 
-def _used_by(secret: TeamSecret) -> str:
+def _used_by_text(secret: TeamSecret) -> str:
     users = [shown(name) for name in secret.used_by]
     if secret.used_elsewhere:
         users.append("webhooks of other factories")

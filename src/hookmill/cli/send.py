@@ -33,10 +33,10 @@ ANSWER_SECONDS: Final = 15
 ANSWER_BYTES_MAX: Final = 65_536
 SENT_BYTES_MAX: Final = 16_777_216
 """Larger than the limit of the service, so that you can test its answer 413."""
-ACCEPTED: Final = 202
-UNAUTHENTICATED: Final = 401
-CLOCK_SKEW_MAX: Final = 315_360_000
-"""Ten years, in seconds."""
+HTTP_ACCEPTED: Final = 202
+HTTP_UNAUTHORIZED: Final = 401
+CLOCK_SKEW_SECONDS_MAX: Final = 315_360_000
+"""Ten years."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +72,8 @@ def send(
     clock_skew: Annotated[
         int,
         typer.Option(
-            min=-CLOCK_SKEW_MAX,
-            max=CLOCK_SKEW_MAX,
+            min=-CLOCK_SKEW_SECONDS_MAX,
+            max=CLOCK_SKEW_SECONDS_MAX,
             metavar="SECONDS",
             help="Sign with a clock that is ahead, or behind if negative.",
         ),
@@ -106,20 +106,20 @@ def send(
         print_line(f"To {sender.shown_url} (webhook {shown(target.webhook.name)}):")
     try:
         for number in range(1, times + 1):
-            answer = sender.post(content if content is not None else _sample(number))
+            answer = sender.post(content if content is not None else _sample_body(number))
             answers.append(answer)
             if not json:
                 print_line(_answer_line(answer))
     finally:
         sender.close()
     if json:
-        described = [_answer_fields(answer) for answer in answers]
-        posted_to = {"url": sender.shown_url}
-        print_json(described[0] | posted_to if times == 1 else {"sent": described} | posted_to)
-    elif any(answer.status == UNAUTHENTICATED for answer in answers):
+        answers_as_json = [_answer_fields(answer) for answer in answers]
+        url_field = {"url": sender.shown_url}
+        print_json(answers_as_json[0] | url_field if times == 1 else {"sent": answers_as_json} | url_field)
+    elif any(answer.status == HTTP_UNAUTHORIZED for answer in answers):
         list_command = command_line("delivery list", factory, webhook=target.webhook.uid)
         print_line(f"To see why: {list_command}, then delivery show with the id.")
-    if any(answer.status != ACCEPTED for answer in answers):
+    if any(answer.status != HTTP_ACCEPTED for answer in answers):
         raise typer.Exit(1)
 
 
@@ -132,14 +132,14 @@ class Signer:
     url: str
     """The webhook's URL. Some providers sign it."""
     clock_skew: int
-    event: tuple[str, str] | None
+    located_event: tuple[str, str] | None
     """Where the event type is (`header:NAME` or `json:PATH`), and the type."""
 
     def __call__(self, body: bytes, event_id: str | None) -> RequestToSend:
         from hookmill.domain.signatures.sign import sign
 
         at_us = time.time_ns() // 1000 + self.clock_skew * 1_000_000
-        return sign(self.scheme, self.secret, body, self.url, at_us, event_id, self.event)
+        return sign(self.scheme, self.secret, body, self.url, at_us, event_id, self.located_event)
 
 
 def _event_location(webhook: Webhook, scheme: str | None) -> str:
@@ -165,19 +165,19 @@ def _signer(
     target: WebhookWithSecret,
     scheme: str | None,
     clock_skew: int,
-    signing_key: str | None,
-    event: tuple[str, str] | None,
+    signing_key_file: str | None,
+    located_event: tuple[str, str] | None,
 ) -> Signer | None:
     webhook = target.webhook
     if webhook.auth_mode is not AuthMode.SIGNATURE:
-        if scheme is not None or clock_skew or signing_key is not None:
+        if scheme is not None or clock_skew or signing_key_file is not None:
             raise Invalid(
                 f"Webhook {webhook.name!r} does not verify signatures: omit --scheme, --clock-skew and --signing-key."
             )
         return None
     signing_scheme = _chosen_scheme(webhook, scheme)
-    if signing_key is not None:
-        secret = inputs.read_text(signing_key, "The signing key", inputs.SECRET_BYTES_MAX)
+    if signing_key_file is not None:
+        secret = inputs.read_text(signing_key_file, "The signing key", inputs.SECRET_BYTES_MAX)
     elif signing_scheme.algorithm.uses_public_key:
         raise Invalid(
             f"{signing_scheme.title} signs with a private key, and the webhook has only the public key. "
@@ -185,7 +185,7 @@ def _signer(
         )
     else:
         secret = target.reveal()
-    return Signer(signing_scheme, secret, target.url, clock_skew, event)
+    return Signer(signing_scheme, secret, target.url, clock_skew, located_event)
 
 
 class Sender:
@@ -197,7 +197,7 @@ class Sender:
         target: WebhookWithSecret,
         event_id: str | None,
         signer: Signer | None = None,
-        event: tuple[str, str] | None = None,
+        located_event: tuple[str, str] | None = None,
     ) -> None:
         self._shown_base = shown(base[:200])
         try:
@@ -223,8 +223,9 @@ class Sender:
                 assert_never(target.webhook.auth_mode)
         if event_id is not None:
             self._headers[target.webhook.delivery_id_header or "X-Service-Delivery-Id"] = event_id.encode()
-        if event is not None and signer is None:
-            self._headers[event[0].removeprefix("header:")] = event[1].encode()
+        if located_event is not None and signer is None:
+            location, event_type = located_event
+            self._headers[location.removeprefix("header:")] = event_type.encode()
         connection_class = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._connection = connection_class(host, port, timeout=ANSWER_SECONDS)
 
@@ -275,7 +276,7 @@ class Sender:
         self._connection.close()
 
 
-def _sample(number: int) -> bytes:
+def _sample_body(number: int) -> bytes:
     # The identity is the body's hash: two equal samples would be one event.
     sample = {"message": "A sample from hookmill send", "number": number, "sent_at": iso(time.time_ns() // 1000)}
     return json_text.dumps(sample).encode()
@@ -304,6 +305,6 @@ def _answer_fields(answer: Answer) -> dict[str, Any]:
     return {
         "status": answer.status,
         "delivery_id": answer.delivery_id,
-        "title": answer.title if answer.status != ACCEPTED else None,
+        "title": answer.title if answer.status != HTTP_ACCEPTED else None,
         "retry_after": answer.retry_after,
     }

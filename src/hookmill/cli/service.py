@@ -14,7 +14,7 @@ import typer
 from hookmill.cli import options
 from hookmill.cli.member import sign_in_url
 from hookmill.cli.output import count, print_fields, print_json, print_line, program
-from hookmill.cli.session import effective_settings
+from hookmill.cli.session import read_settings_or_exit
 from hookmill.domain.errors import Conflict
 from hookmill.domain.run import PAYLOAD_FILE
 from hookmill.domain.sample import FIRST, FIRST_PROMPT, curl_line
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hookmill.management import Management, WebhookWithSecret
     from hookmill.settings import Settings
 
-NAMES_SHOWN: Final = 5
+NAMES_SHOWN_MAX: Final = 5
 
 
 def serve(
@@ -48,13 +48,13 @@ def serve(
     """Start the service. The first start sets everything up, and prints a curl line to try it."""
     # This comes before the service's modules are loaded, which takes a second. The environment may contain keys.
     protect_memory()
-    _override(
+    _override_settings(
         host=host,
         port=port,
         data_dir=str(Path(data_dir).absolute()) if data_dir is not None else None,
         processes=processes,
     )
-    settings = effective_settings()
+    settings = read_settings_or_exit()
 
     from hookmill import app
     from hookmill.app.open_files import raise_open_files_limit
@@ -67,14 +67,14 @@ def serve(
     with hold_port(settings.host, settings.port):
         store = app.open_store(settings, create=True)
         try:
-            setup = _set_up(app.build_management(settings, store), settings)
+            state = _set_up(app.build_management(settings, store), settings)
         finally:
             store.close()
         if settings.performs_runs:
             grant_accounts_access(settings)
 
         def announce() -> None:
-            _announce(setup, settings, " ".join([*_environment_assignments(settings), program()]), json)
+            _announce(state, settings, " ".join([*_environment_assignments(settings), program()]), json)
             sys.stdout.flush()
 
         from hookmill.app.serve import serve as serve_until_stopped
@@ -85,7 +85,7 @@ def serve(
 def worker(json: options.AsJson = False) -> None:
     """Perform runs in a process separate from `hookmill serve`. Needs PostgreSQL."""
     protect_memory()
-    settings = effective_settings()
+    settings = read_settings_or_exit()
     if not settings.on_postgres:
         raise Conflict(
             "A separate worker needs PostgreSQL. On SQLite `hookmill serve` performs the runs itself. "
@@ -113,7 +113,7 @@ def worker(json: options.AsJson = False) -> None:
 
 def migrate(json: options.AsJson = False) -> None:
     """Upgrade the database to this version's schema. `hookmill serve` does the same."""
-    settings = effective_settings()
+    settings = read_settings_or_exit()
 
     from hookmill.app.first_start import refuse_lost_database
     from hookmill.store.database import open_database
@@ -131,8 +131,8 @@ def migrate(json: options.AsJson = False) -> None:
     )
 
 
-def _override(**options: str | int | None) -> None:
-    """Set the environment variables of these options: they override the settings, also in child processes."""
+def _override_settings(**options: str | int | None) -> None:
+    """Set the environment variables of these options. They override the settings, also in child processes."""
     os.environ.update({f"HOOKMILL_{name.upper()}": str(value) for name, value in options.items() if value is not None})
 
 
@@ -159,7 +159,7 @@ def _environment_assignments(settings: Settings) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateAfterStart:
-    """What exists after a start. Only a first start sets `first`, with the secret that is shown once.
+    """What exists after a start. Only a first start sets `first_webhook`, with the secret that is shown once.
 
     `sign_in_link` is set while nobody can sign in to the dashboard.
     """
@@ -167,30 +167,32 @@ class StateAfterStart:
     webhooks: Sequence[Webhook]
     automations: Sequence[Automation]
     other_factories: Sequence[str]
-    first: WebhookWithSecret | None
-    first_view: WebhookWithSecretView | None
+    first_webhook: WebhookWithSecret | None
+    first_webhook_view: WebhookWithSecretView | None
     sign_in_link: str | None
 
 
 def _set_up(management: Management, settings: Settings) -> StateAfterStart:
     factory, is_new = management.factories.set_up()
     may = management.access.operator(factory.name)
-    created = _create_first(management, may, settings) if is_new else None
+    created = _create_first_webhook_and_automation(management, may, settings) if is_new else None
     token = management.sessions.first_link()
     factories = management.factories.all(management.access.operator_of_team())
     return StateAfterStart(
         webhooks=management.webhooks.all(may),
         automations=management.automations.all(may),
         other_factories=[other.name for other in factories if other.name != factory.name],
-        first=created,
-        first_view=WebhookWithSecretView.showing_secret(management, created, generated=True)
+        first_webhook=created,
+        first_webhook_view=WebhookWithSecretView.showing_secret(management, created, generated=True)
         if created is not None
         else None,
         sign_in_link=sign_in_url(settings.public_url(), token) if token is not None else None,
     )
 
 
-def _create_first(management: Management, may: MayManage, settings: Settings) -> WebhookWithSecret:
+def _create_first_webhook_and_automation(
+    management: Management, may: MayManage, settings: Settings
+) -> WebhookWithSecret:
     created = management.webhooks.create(may, FIRST)
     management.automations.create(
         may,
@@ -205,14 +207,14 @@ def _create_first(management: Management, may: MayManage, settings: Settings) ->
 def _announce(state: StateAfterStart, settings: Settings, command_prefix: str, json: bool) -> None:
     """Print the start message. `command_prefix` is the beginning of every suggested command: variables and program."""
     shown_host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    listening = f"http://{shown_host}:{settings.port}"
+    listen_url = f"http://{shown_host}:{settings.port}"
     data_dir = settings.data_dir.absolute()
     if json:
         message = {
-            "listening": listening,
+            "listening": listen_url,
             "base_url": settings.public_url(),
             "data_dir": str(data_dir),
-            "first_start": state.first is not None,
+            "first_start": state.first_webhook is not None,
             "dashboard": {
                 "url": state.sign_in_link or settings.public_url(),
                 "signs_in_once": state.sign_in_link is not None,
@@ -220,10 +222,10 @@ def _announce(state: StateAfterStart, settings: Settings, command_prefix: str, j
         }
         print_json(message | _announcement_fields(state))
         return
-    print_line(f"Hookmill is ready at {listening}")
+    print_line(f"Hookmill is ready at {listen_url}")
     print_line()
-    if state.first is not None:
-        _announce_first(state.first, settings)
+    if state.first_webhook is not None:
+        _announce_first(state.first_webhook, settings)
     else:
         _announce_existing(state, command_prefix)
     print_line()
@@ -280,17 +282,19 @@ def _count_and_names(things: Sequence[Webhook] | Sequence[Automation], noun: str
 
 
 def _name_list(names: Sequence[str]) -> str:
-    some = [shown(name) for name in names[:NAMES_SHOWN]]
-    if len(names) > NAMES_SHOWN:
-        some.append(f"{len(names) - NAMES_SHOWN} more")
-    return ", ".join(some)
+    listed_names = [shown(name) for name in names[:NAMES_SHOWN_MAX]]
+    if len(names) > NAMES_SHOWN_MAX:
+        listed_names.append(f"{len(names) - NAMES_SHOWN_MAX} more")
+    return ", ".join(listed_names)
 
 
 def _announcement_fields(state: StateAfterStart) -> dict[str, Any]:
-    if state.first is not None:
+    if state.first_webhook is not None:
         return {
-            "webhook": state.first_view,
-            "curl": curl_line(state.first.webhook.auth_mode, state.first.url, state.first.reveal()),
+            "webhook": state.first_webhook_view,
+            "curl": curl_line(
+                state.first_webhook.webhook.auth_mode, state.first_webhook.url, state.first_webhook.reveal()
+            ),
         }
     return {
         "webhooks": [webhook.name for webhook in state.webhooks],

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hookmill.management import Management
     from hookmill.settings import Settings
 
-UNUSABLE_SETTINGS = 2
+EXIT_UNUSABLE_SETTINGS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class TeamSession:
     may: MayAdminister
 
 
-def effective_settings() -> Settings:
+def read_settings_or_exit() -> Settings:
     """The settings. If they are invalid, print every problem and end the command with exit code 2."""
     from hookmill.settings import read_settings
 
@@ -47,7 +47,7 @@ def effective_settings() -> Settings:
         return read_settings()
     except Invalid as error:
         print_error(str(error))
-        raise typer.Exit(UNUSABLE_SETTINGS) from None
+        raise typer.Exit(EXIT_UNUSABLE_SETTINGS) from None
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def team_session() -> Iterator[TeamSession]:
 def _open_management() -> Iterator[tuple[Settings, Management]]:
     from hookmill import app
 
-    settings = effective_settings()
+    settings = read_settings_or_exit()
     store = app.open_store(settings)
     try:
         yield settings, app.build_management(settings, store)

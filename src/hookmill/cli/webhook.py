@@ -8,7 +8,7 @@ import typer
 
 from hookmill.cli import inputs, options
 from hookmill.cli.output import Column, command_line, confirm, print_fields, print_json, print_line, print_table, utc
-from hookmill.cli.secret import print_unsynced, unsynced
+from hookmill.cli.secret import print_unsynced, unsynced_webhooks
 from hookmill.cli.session import factory_session
 from hookmill.domain.sample import curl_line
 from hookmill.domain.text import shown
@@ -93,7 +93,7 @@ def create(
     if secret is None and created.secret is not None:
         _print_with_secret(created)
     else:
-        _print_with_known_secret(webhook, url, from_input=secret is not None)
+        _print_with_hidden_secret(webhook, url, is_supplied=secret is not None)
         print_line(f"To send a sample: {command_line(f'send {webhook.uid}', factory)}")
     if webhook.state is WebhookState.DISABLED:
         print_line(f"To accept deliveries: {command_line(f'webhook enable {webhook.uid}', factory)}")
@@ -119,11 +119,11 @@ def list_webhooks(
     print_table(
         [
             Column("NAME"),
-            Column("UID", whole=True, moves_below_if_narrow=True),
-            Column("MODE", whole=True),
-            Column("STATE", whole=True),
+            Column("UID", no_wrap=True, moves_below_if_narrow=True),
+            Column("MODE", no_wrap=True),
+            Column("STATE", no_wrap=True),
         ],
-        [(webhook.name, webhook.uid, webhook.auth_mode.value, _state(webhook)) for webhook in webhooks],
+        [(webhook.name, webhook.uid, webhook.auth_mode.value, _state_text(webhook)) for webhook in webhooks],
     )
 
 
@@ -132,19 +132,19 @@ def show(name: WebhookArgument, factory: options.FactoryName = "default", json: 
     """Show one webhook, and which automations select it."""
     with factory_session(factory) as session:
         webhook = session.management.webhooks.get(session.may, name)
-        selecting = [
+        selecting_automations = [
             automation
             for automation in session.management.automations.all(session.may)
             if webhook.uid in automation.selected_webhook_uids()
         ]
         view = WebhookView.of(session.management, webhook)
     if json:
-        print_json(plain(view) | {"automations": [automation.name for automation in selecting]})
+        print_json(plain(view) | {"automations": [automation.name for automation in selecting_automations]})
         return
     pairs = [
         ("Webhook", shown(webhook.name)),
         ("UID", webhook.uid),
-        ("State", _state(webhook)),
+        ("State", _state_text(webhook)),
         ("Mode", webhook.auth_mode.value),
         ("URL", view.url),
         ("Secret", f"{webhook.secret_name} ({_secret_state(webhook, factory)})"),
@@ -158,7 +158,10 @@ def show(name: WebhookArgument, factory: options.FactoryName = "default", json: 
         pairs.append(("Event type in", webhook.event_header))
     pairs.append(("Created", utc(webhook.created_at)))
     pairs.append(
-        ("Automations", ", ".join(_automation_label(automation) for automation in selecting) or "none selects it")
+        (
+            "Automations",
+            ", ".join(_automation_label(automation) for automation in selecting_automations) or "none selects it",
+        )
     )
     print_fields(pairs)
 
@@ -226,7 +229,7 @@ def rotate(
         had_secret = session.management.webhooks.get(session.may, name).has_secret
         rotated = session.management.webhooks.rotate(session.may, name, secret)
         view = WebhookWithSecretView.showing_secret(session.management, rotated, generated=secret is None)
-        others = unsynced(session, rotated.webhook.secret_name)
+        others_to_sync = unsynced_webhooks(session, rotated.webhook.secret_name)
     webhook = rotated.webhook
     if json:
         print_json(view)
@@ -240,9 +243,9 @@ def rotate(
         _print_with_secret(rotated)
     if webhook.state is WebhookState.DISABLED:
         print_line(f"To accept deliveries: {command_line(f'webhook enable {webhook.uid}', factory)}")
-    if others:
+    if others_to_sync:
         print_line(f"Other webhooks use team secret {webhook.secret_name} too.")
-        print_unsynced(others, factory)
+        print_unsynced(others_to_sync, factory)
 
 
 @commands.command()
@@ -277,23 +280,21 @@ def _set_enabled(name: str, factory: str, json: bool, *, enabled: bool) -> None:
     print_line(f"Webhook {shown(webhook.name)} ({webhook.uid}) is {webhook.state.value}. {effect}")
 
 
-def _print_with_secret(created: WebhookWithSecret) -> None:
+def _print_with_secret(result: WebhookWithSecret) -> None:
     """Print the secret and the complete URL, which are shown only once."""
-    print_fields([("UID", created.webhook.uid), ("URL", created.url), ("Secret", created.reveal())])
+    print_fields([("UID", result.webhook.uid), ("URL", result.url), ("Secret", result.reveal())])
     print_line()
-    print_line(
-        f"Save the secret now: it is not shown again. It is stored as team secret {created.webhook.secret_name}."
-    )
-    if (sample := curl_line(created.webhook.auth_mode, created.url, created.reveal())) is not None:
-        enabled = created.webhook.state is WebhookState.ENABLED
-        print_line("A sample delivery:" if enabled else "A sample delivery, after you enable the webhook:")
+    print_line(f"Save the secret now: it is not shown again. It is stored as team secret {result.webhook.secret_name}.")
+    if (sample := curl_line(result.webhook.auth_mode, result.url, result.reveal())) is not None:
+        is_enabled = result.webhook.state is WebhookState.ENABLED
+        print_line("A sample delivery:" if is_enabled else "A sample delivery, after you enable the webhook:")
         print_line()
         print_line(sample)
 
 
-def _print_with_known_secret(webhook: Webhook, url: str, *, from_input: bool) -> None:
+def _print_with_hidden_secret(webhook: Webhook, url: str, *, is_supplied: bool) -> None:
     """Print a webhook whose secret was supplied or existed before. The secret is not shown."""
-    origin = "the supplied one, stored as team secret" if from_input else "the value of team secret"
+    origin = "the supplied one, stored as team secret" if is_supplied else "the value of team secret"
     print_fields([("UID", webhook.uid), ("URL", url), ("Secret", f"{origin} {webhook.secret_name} (not shown)")])
     print_line()
     match webhook.auth_mode:
@@ -333,7 +334,7 @@ def _secret_state(webhook: Webhook, factory: str) -> str:
     return "never shown; rotate replaces it"
 
 
-def _state(webhook: Webhook) -> str:
+def _state_text(webhook: Webhook) -> str:
     if not webhook.has_secret:
         return f"{webhook.state.value}, waiting for the provider's secret"
     if webhook.secret_is_current:

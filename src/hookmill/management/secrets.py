@@ -78,7 +78,11 @@ class Secrets:
         """Delete the secret with all its values. Raises `Conflict` while a webhook uses it."""
         with self._installation.changing(may) as change:
             secret_id = self._changeable_secret_id(change.tx, may, name)
-            uses = [use for use in secrets.uses_of_team_secrets(change.tx, may.factory.team_id) if use.secret_id == secret_id]
+            uses = [
+                use
+                for use in secrets.uses_of_team_secrets(change.tx, may.factory.team_id)
+                if use.secret_id == secret_id
+            ]
             if uses:
                 names = [use.webhook_name for use in uses if use.factory_id == may.factory.id]
                 users = ", ".join(repr(name) for name in names) or "a webhook of another factory"
