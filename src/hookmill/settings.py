@@ -25,7 +25,7 @@ from hookmill.domain.run_policy import ATTEMPTS_MAX, BACKOFF_SECONDS_MAX, EXIT_C
 CONFIG_FILE: Final = "hookmill.toml"
 _VARIABLES_OTHER_THAN_SETTINGS: Final = {
     "HOOKMILL_CONFIG",
-    # A run's command has these variables, and may call the command line.
+    # A run's command has these variables, and can call `hookmill`.
     "HOOKMILL_RUN_ID",
     "HOOKMILL_ATTEMPT",
     "HOOKMILL_DELIVERY_ID",

@@ -53,7 +53,8 @@ class ForkServer:
     def close(self) -> None:
         """End the fork server. Processes that it started end with their channels."""
         self._closing.set()
-        # The thread may start another fork server after a signal, so this is repeated until the thread ends.
+        # The thread may start another fork server after the first signal. So the signal is repeated until the thread
+        # ends.
         while self._restart_thread.is_alive():
             if (pid := self._pid) is not None:
                 with suppress(ProcessLookupError):

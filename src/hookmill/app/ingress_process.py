@@ -48,7 +48,8 @@ class IngressService:
         self._management_store_lock = threading.Lock()
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        # The server passes requests only after the lifespan's startup has set `_routes`.
+        # The server passes requests only after the lifespan's startup has set `_routes`. The second condition is for
+        # the type checker.
         if scope["type"] == "lifespan" or self._routes is None:
             return self._run_lifespan(receive, send)
         return self._routes(scope, receive, send)

@@ -259,7 +259,7 @@ def _print_plan(
         print_error(shown(f"Warning: {warning}"))
 
 
-_STYLES = {"+": "green", "~": "yellow", "-": "red"}
+_STYLES_BY_SIGN = {"+": "green", "~": "yellow", "-": "red"}
 
 
 def _print_diff(lines: Iterator[str]) -> None:
@@ -272,4 +272,4 @@ def _print_diff(lines: Iterator[str]) -> None:
 
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
     for plan_line in lines:
-        console.print(Text(shown(plan_line), style=_STYLES.get(plan_line.lstrip()[:1], "")))
+        console.print(Text(shown(plan_line), style=_STYLES_BY_SIGN.get(plan_line.lstrip()[:1], "")))

@@ -167,7 +167,7 @@ def _rotation_lines(result: RotationResult, file: KeyFile | None) -> Iterator[st
             f"Master key {result.key_id} was already in use. The interrupted rotation is finished. "
             f"Sealed again: {count(result.resealed_rows, 'row')}."
         )
-    if not result.retired:
+    if not result.retired_key_ids:
         return
     retired_ids = ", ".join(result.retired_key_ids)
     if file is None:

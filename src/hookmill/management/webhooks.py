@@ -379,10 +379,8 @@ class Webhooks:
 
 
 def sharing_of(tx: Transaction, may: MayManage, secret_id: SecretId) -> "SecretSharing":
-    """Whether the secret was created or is used in the factory of the permission, and whether in any other factory."""
-    using_factory_ids = {
-        use.factory_id for use in secrets.uses_of_team_secrets(tx, may.factory.team_id) if use.secret_id == secret_id
-    }
+    """Whether the factory of the permission created or uses the secret, and whether any other factory does."""
+    using_factory_ids = {use.factory_id for use in secrets.uses_of_team_secrets(tx, may.factory.team_id) if use.secret_id == secret_id}
     creating_factory = secrets.creating_factory(tx, secret_id)
     return SecretSharing(
         used_here=may.factory.id in using_factory_ids or creating_factory == may.factory.id,
@@ -393,13 +391,13 @@ def sharing_of(tx: Transaction, may: MayManage, secret_id: SecretId) -> "SecretS
 @dataclass(frozen=True, slots=True)
 class SecretSharing:
     used_here: bool
-    """Whether the secret was created or is used in the factory of the permission."""
+    """Whether the factory of the permission created or uses the secret."""
     used_elsewhere: bool
-    """Whether the secret was created or is used in any other factory."""
+    """Whether any other factory created or uses the secret."""
 
 
 def refuse_foreign_secret(tx: Transaction, may: MayManage, secret_id: SecretId, name: str) -> None:
-    """Raises `Conflict` if the secret was neither created nor is used in the factory of the permission.
+    """Raises `Conflict` if the factory of the permission neither created nor uses the secret.
 
     Admins are exempt. Secret names are unique in a team. So a manager can learn that a name is taken, but not by which
     factory.
@@ -411,7 +409,7 @@ def refuse_foreign_secret(tx: Transaction, may: MayManage, secret_id: SecretId, 
 
 
 def refuse_shared_secret(tx: Transaction, may: MayManage, secret_id: SecretId, name: str) -> None:
-    """Raises `Forbidden` if the secret was created or is used in any other factory. Admins are exempt.
+    """Raises `Forbidden` if any other factory created or uses the secret. Admins are exempt.
 
     Otherwise a manager of one factory could change another factory through a shared secret.
     """
@@ -422,7 +420,10 @@ def refuse_shared_secret(tx: Transaction, may: MayManage, secret_id: SecretId, n
 
 
 def _existing_secret_id(tx: Transaction, may: MayManage, name: str) -> SecretId | None:
-    """The id of the team secret with this name, if there is one. Raises `Conflict` or `Forbidden` for a foreign one."""
+    """The id of the team secret with this name, if there is one.
+
+    Raises `Conflict` or `Forbidden` as described at `refuse_foreign_secret` and `refuse_shared_secret`.
+    """
     secret_id = secrets.secret_id_named(tx, may.factory.team_id, usable_secret_name(name))
     if secret_id is not None:
         refuse_foreign_secret(tx, may, secret_id, name)
