@@ -138,7 +138,9 @@ def _print_result(result: RotationResult, file: KeyFile | None, json: bool) -> N
                 "sealed_again": result.resealed_rows,
                 "unreadable": list(result.unreadable_rows),
                 "retired": list(result.retired_key_ids),
-                "retired_file": str(file.retired_path.absolute()) if file is not None and result.retired_key_ids else None,
+                "retired_file": str(file.retired_path.absolute())
+                if file is not None and result.retired_key_ids
+                else None,
             }
         )
     else:

@@ -380,7 +380,9 @@ class Webhooks:
 
 def sharing_of(tx: Transaction, may: MayManage, secret_id: SecretId) -> "SecretSharing":
     """Whether the factory of the permission created or uses the secret, and whether any other factory does."""
-    using_factory_ids = {use.factory_id for use in secrets.uses_of_team_secrets(tx, may.factory.team_id) if use.secret_id == secret_id}
+    using_factory_ids = {
+        use.factory_id for use in secrets.uses_of_team_secrets(tx, may.factory.team_id) if use.secret_id == secret_id
+    }
     creating_factory = secrets.creating_factory(tx, secret_id)
     return SecretSharing(
         used_here=may.factory.id in using_factory_ids or creating_factory == may.factory.id,

@@ -221,6 +221,7 @@ class Dispatcher:
     # Claiming and performing
 
     def _dispatch(self) -> None:
+        """In a thread: claim runs and start them, until the shutdown."""
         last_served = FactoryId("")
         interval = WATCH_SECONDS if self._database.on_sqlite else POLL_SECONDS
         while not self._stop_claiming.is_set():
@@ -229,16 +230,17 @@ class Dispatcher:
             began_at = time.monotonic()
             try:
                 if claimed := self._claim(after=last_served):
-                    pause = PAUSE_FACTOR * (time.monotonic() - began_at)
+                    pause_seconds = PAUSE_FACTOR * (time.monotonic() - began_at)
                     last_served = claimed[-1].factory
                     for claimed_run in claimed:
                         self._start_in_engine(claimed_run.run)
-                    self._stop_claiming.wait(min(pause, PAUSE_SECONDS_MAX))
+                    self._stop_claiming.wait(min(pause_seconds, PAUSE_SECONDS_MAX))
             except Exception as error:
                 self._report_failure("runs", error)
                 self._stop_claiming.wait(RETRY_SECONDS)
 
     def _listen(self) -> None:
+        """In a thread, on PostgreSQL: wake `_dispatch` when runs join the backlog, until the shutdown."""
         while not self._stop_claiming.is_set():
             try:
                 with listening(self._database) as wait:
@@ -337,6 +339,7 @@ class Dispatcher:
             self._report_failure("runs", error)
 
     def _perform(self, run: RunKey) -> None:
+        """Perform an attempt of the run. The engine calls this in one of its threads."""
         try:
             result = self._performer.perform(run)
         except StoreUnavailable as error:
@@ -358,6 +361,7 @@ class Dispatcher:
     # Heartbeats, and requeueing
 
     def _register(self) -> None:
+        """Register this executor, and requeue the runs of dead executors."""
         with self._database.write() as tx:
             if self._database.on_sqlite:
                 # The lock proves that no other process performs runs.
@@ -369,6 +373,7 @@ class Dispatcher:
         kill_processes_of_run(*map(run_id, ended_runs))
 
     def _beat(self) -> None:
+        """In a thread, on PostgreSQL: send heartbeats, and reap dead executors, until the shutdown abandons runs."""
         heartbeats = Heartbeats(self._settings.dead_after_seconds)
         while not self._abandon_runs.is_set():
             try:
@@ -407,6 +412,7 @@ class Dispatcher:
         return executors.requeue(tx, keys, attempts_max=attempts_max, now=self._clock())
 
     def _tidy(self) -> None:
+        """In a thread: repair what crashes and errors have left, every `TIDY_SECONDS` until the shutdown."""
         missing_runs: set[RunKey] = set()
         reconsidered_at = -math.inf
         while not self._stop_claiming.wait(TIDY_SECONDS):

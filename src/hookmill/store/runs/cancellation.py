@@ -23,7 +23,7 @@ BATCH_RUNS: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
-    """Which of a factory's unfinished runs to cancel: all, or those that meet every condition."""
+    """Which of a factory's unfinished_in_batch runs to cancel: all, or those that meet every condition."""
 
     factory: FactoryId
     newest: RunKey
@@ -134,9 +134,9 @@ def request_cancel_of_batch(
     if not keys:
         return CancelledRuns(cancelled=0, stopping=0)
     held.lock_decisions(tx)
-    names = {f"run_{number}": key for number, key in enumerate(keys)}
+    key_parameters = {f"run_{number}": key for number, key in enumerate(keys)}
     # No condition repeats the WHERE of a partial index, so that each row is read by its key.
-    unfinished = f"id IN ({', '.join(f':{name}' for name in names)}) AND finished_at IS NULL"
+    unfinished_in_batch = f"id IN ({', '.join(f':{name}' for name in key_parameters)}) AND finished_at IS NULL"
     held_condition = f"AND COALESCE(hold, {Hold.RETRY:d}) <> {Hold.RETRY:d}" if part is Part.HELD else ""
     cancelled_rows: Sequence[Row] = ()
     if state is not RunState.RUNNING:
@@ -145,11 +145,11 @@ def request_cancel_of_batch(
             UPDATE runs
             SET state = 'cancelled', finished_at = :now, cancel_requested_at = :now, hold = NULL, due_at = NULL,
                 reason = 'It was cancelled before it began.'
-            WHERE {unfinished} AND state = 'queued' {held_condition}
+            WHERE {unfinished_in_batch} AND state = 'queued' {held_condition}
             RETURNING id, policy_key
             """,
             now=now,
-            **names,
+            **key_parameters,
         )
     if part is not Part.HELD:
         # The cancelled runs were active. For each policy key, the next run that waits can start.
@@ -166,10 +166,10 @@ def request_cancel_of_batch(
             f"""
             UPDATE runs
             SET cancel_requested_at = :now
-            WHERE {unfinished} AND state = 'running' AND cancel_requested_at IS NULL
+            WHERE {unfinished_in_batch} AND state = 'running' AND cancel_requested_at IS NULL
             """,
             now=now,
-            **names,
+            **key_parameters,
         )
     return CancelledRuns(cancelled=len(cancelled_rows), stopping=stopping)
 

@@ -55,7 +55,7 @@ def next_due_at(tx: Transaction) -> int | None:
     return None if row is None else row["due_at"]
 
 
-# SQL conditions.
+# The constants whose names begin with _HAS, _NEEDS or _IS are SQL conditions on a run.
 _HAS_DUE_TIME: Final = f"hold IN ({Hold.DEBOUNCE:d}, {Hold.RETRY:d})"
 _NEEDS_DECISION: Final = (
     f"finished_at IS NULL AND hold IS NOT NULL AND (hold = {Hold.NEW:d} OR ({_HAS_DUE_TIME} AND due_at <= :now))"
@@ -155,13 +155,14 @@ _IS_WAITING: Final = f"policy_key IS NOT NULL AND finished_at IS NULL AND hold =
 
 
 def _decide_key(tx: Transaction, policy_key: bytes, now: int) -> None:
+    """Decide about the runs with the policy key that are new or debounced."""
     candidates = _held_runs_with_key(tx, policy_key, Hold.NEW, Hold.DEBOUNCE, limit=DECISIONS_MAX)
     if not candidates:
         return
-    # The policy of the newest waiting run applies to all runs with the key.
-    policy = _held_runs_with_key(tx, policy_key, Hold.NEW, Hold.DEBOUNCE, Hold.BUSY, limit=1, newest_first=True)[
-        0
-    ].policy
+    # The policy of the newest held run applies to all runs with the key.
+    policy_holds = (Hold.NEW, Hold.DEBOUNCE, Hold.BUSY)
+    [newest_held_run] = _held_runs_with_key(tx, policy_key, *policy_holds, limit=1, newest_first=True)
+    policy = newest_held_run.policy
     if policy.debounce is not None:
         candidates = _debounced(tx, policy.debounce, candidates, now)
     if policy.concurrency is None:
