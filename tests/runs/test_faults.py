@@ -18,9 +18,12 @@ from hookmill.domain.run import RunState
 from hookmill.domain.run_policy import Concurrency, Retry, RunPolicy
 from hookmill.store.migrate import migrate
 from tests.runs.backlog import Backlog, Worker
+from tests.runs.schedules import HOUR, let_time_pass, scheduled
+from tests.runs.worker import microseconds
 from tests.support.counts import count
 from tests.support.link import Link
 from tests.support.postgres import PostgresServer
+from tests.support.waiting import until
 
 FAULTS: Final = count(100, usually=2)
 WORKERS: Final = 3
@@ -40,6 +43,8 @@ class Plant:
         self.notes = backlog.data.parent / "notes"
         self._stack = stack
         self._automations = [backlog.automation(runner="command", policy=policy) for policy in POLICIES]
+        scheduled(backlog, runner="command")
+        self._first_anchor = self._schedule()[0]
         self.keys: list[RunKey] = []
         self.links: list[Link] = []
         self.workers: list[Worker] = []
@@ -70,9 +75,19 @@ class Plant:
         self.workers[number].kill()
         self.workers[number] = self.start_worker(number)
 
+    def _schedule(self) -> tuple[int, int]:
+        """The schedule's anchor and next time, in µs since 1970. `let_time_pass` moves the anchor."""
+        with self.backlog.database.read() as tx:
+            row = tx.one("SELECT anchor, next_at FROM schedules")
+        assert row is not None
+        return row["anchor"], row["next_at"]
+
+    def _has_fired(self) -> bool:
+        return self._schedule()[1] > microseconds()
+
     @contextmanager
     def arrivals(self) -> Iterator[None]:
-        """Runs arrive while the block runs."""
+        """Runs arrive, and the schedule becomes due again and again, while the block runs."""
         is_over = threading.Event()
 
         def arrive() -> None:
@@ -82,6 +97,8 @@ class Plant:
                 payload = b'{"key": %d}' % (number % 4)
                 try:
                     self.keys.append(self.backlog.queue(self._automations[number % len(POLICIES)], payload=payload))
+                    if self._has_fired():
+                        let_time_pass(self.backlog, HOUR)
                 except (StoreUnavailable, psycopg.OperationalError):
                     # A sender that got no 202 has no run.
                     continue
@@ -95,6 +112,12 @@ class Plant:
             thread.join()
 
     def require_that_nothing_is_lost_or_doubled(self) -> None:
+        until(self._has_fired, "the schedule has fired for the last time")
+        with self.backlog.database.read() as tx:
+            rows = tx.all("SELECT id FROM runs WHERE schedule IS NOT NULL")
+        of_schedule = [RunKey(bytes(row["id"])) for row in rows]
+        assert len(of_schedule) == (self._first_anchor - self._schedule()[0]) // HOUR > 0, "each time fires once"
+        self.keys += of_schedule
         # Workers that are always killed leave a long backlog.
         runs = self.backlog.wait_for_end(*self.keys, seconds=600)
         lines = [line.split() for line in self.notes.read_text().splitlines()]
