@@ -365,7 +365,7 @@ def test_a_worker_that_stopped_in_good_order_is_not_missed(backlog):
 # What the durable engine is relied on for, and what must not depend on it
 
 
-def test_the_engine_holds_the_id_alone_in_plain_json(on_sqlite):
+def test_the_engine_holds_only_the_id_and_the_attempt_in_plain_json(on_sqlite):
     gate = Gate()
     key = on_sqlite.queue(on_sqlite.automation(runner="gate", prompt="canary"), payload=b'"canary"')
 
@@ -376,7 +376,7 @@ def test_the_engine_holds_the_id_alone_in_plain_json(on_sqlite):
         on_sqlite.wait_for_end(key)
 
     assert record.workflow_id == run_id(key)
-    assert record.input == {"args": (run_id(key),), "kwargs": {}}
+    assert record.input == {"args": (run_id(key), 1), "kwargs": {}}
     for file in on_sqlite.data.glob("engine.db*"):
         assert b"canary" not in file.read_bytes()
 

@@ -51,20 +51,36 @@ def test_a_new_process_reaps_nobody_before_it_watched():
 
 def test_a_run_held_twice_is_in_flight_until_both_release_it():
     in_flight = InFlight()
-    in_flight.add(KEY)
-    in_flight.add(KEY)
+    in_flight.add(KEY, 1)
+    in_flight.add(KEY, 2)
 
-    in_flight.remove(KEY)
+    in_flight.remove(KEY, 1)
 
     assert in_flight.count == 1
     assert in_flight.keys_not_in_flight([KEY, OTHER]) == {OTHER}
-    in_flight.remove(KEY)
+    in_flight.remove(KEY, 2)
     assert in_flight.keys_not_in_flight([KEY]) == {KEY}
     assert in_flight.wait_until_empty(0)
 
 
+def test_an_attempt_begins_once():
+    in_flight = InFlight()
+    in_flight.add(KEY, 2)
+
+    assert not in_flight.begin(KEY, 1)
+    assert [in_flight.begin(KEY, 2) for _ in range(2)] == [True, False]
+
+
+def test_an_attempt_that_was_removed_does_not_begin():
+    in_flight = InFlight()
+    in_flight.add(KEY, 1)
+    in_flight.remove(KEY, 1)
+
+    assert not in_flight.begin(KEY, 1)
+
+
 def test_waiting_until_nothing_is_in_flight_ends_at_the_deadline():
     in_flight = InFlight()
-    in_flight.add(KEY)
+    in_flight.add(KEY, 1)
 
     assert not in_flight.wait_until_empty(0.01)

@@ -84,7 +84,7 @@ def take_back(backlog: Backlog, key: RunKey) -> None:
 def test_a_run_is_performed_from_its_row_to_its_end(backlog):
     key = taken(backlog, payload=b"[1,  2]")
 
-    performer(backlog).perform(key)
+    performer(backlog).perform(key, backlog.run(key).attempt)
 
     run = backlog.run(key)
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 1)
@@ -97,7 +97,7 @@ def test_a_run_is_performed_from_its_row_to_its_end(backlog):
 def test_a_run_whose_runner_is_not_configured_fails_with_the_reason(on_sqlite):
     key = taken(on_sqlite, runner="agent")
 
-    performer(on_sqlite).perform(key)
+    performer(on_sqlite).perform(key, on_sqlite.run(key).attempt)
 
     run = on_sqlite.run(key)
     assert run.state is RunState.FAILED
@@ -109,7 +109,7 @@ def test_a_run_without_its_payload_fails_with_the_reason(on_sqlite):
     with on_sqlite.database.write() as tx:
         tx.run("DELETE FROM payloads")
 
-    performer(on_sqlite).perform(key)
+    performer(on_sqlite).perform(key, on_sqlite.run(key).attempt)
 
     assert on_sqlite.run(key).reason == "The delivery's payload is no longer stored."
 
@@ -120,7 +120,7 @@ def test_a_run_whose_package_cannot_be_written_goes_back_uncounted(backlog):
     (backlog.data / "runs").write_text("in the way")
     failures: list[Any] = []
 
-    ended = performer(backlog, failures).perform(key)
+    ended = performer(backlog, failures).perform(key, backlog.run(key).attempt)
 
     run = backlog.run(key)
     assert ended == Abandoned()
@@ -148,7 +148,7 @@ def test_a_fault_of_the_host_gives_the_run_back_and_never_ends_it(on_sqlite, err
         raise error
 
     performing = performer(on_sqlite, failures, acting=Acting(act))
-    performing.perform(key)
+    performing.perform(key, on_sqlite.run(key).attempt)
 
     run = on_sqlite.run(key)
     assert (run.state, run.attempt, run.reason) == (RunState.QUEUED, attempt, None)
@@ -167,8 +167,8 @@ def test_a_command_that_breaks_its_guard_each_time_ends_its_run(on_sqlite):
 
     performing = performer(on_sqlite, acting=Acting(act))
     for _ in range(ATTEMPTS_MAX):
-        assert on_sqlite.run(key).state is RunState.QUEUED
-        performing.perform(key)
+        assert on_sqlite.run(key).state is RunState.RUNNING
+        performing.perform(key, on_sqlite.run(key).attempt)
         take(on_sqlite)
 
     run = on_sqlite.run(key)
@@ -188,7 +188,7 @@ def test_a_payload_is_read_as_soon_as_the_database_is_back(on_sqlite, monkeypatc
 
     monkeypatch.setattr(reading, "payload_of", read_at_last)
 
-    performer(on_sqlite).perform(key)
+    performer(on_sqlite).perform(key, on_sqlite.run(key).attempt)
 
     assert on_sqlite.run(key).state is RunState.SUCCEEDED
 
@@ -200,7 +200,7 @@ def test_a_runner_with_a_fault_fails_its_run_and_the_operator_hears_of_it(on_sql
     def fault(*_: object) -> Ended:
         raise ZeroDivisionError("a secret detail")
 
-    performer(on_sqlite, failures, faulty=Acting(fault)).perform(key)
+    performer(on_sqlite, failures, faulty=Acting(fault)).perform(key, on_sqlite.run(key).attempt)
 
     run = on_sqlite.run(key)
     assert run.state is RunState.FAILED
@@ -208,13 +208,13 @@ def test_a_runner_with_a_fault_fails_its_run_and_the_operator_hears_of_it(on_sql
     assert [(where, type(error)) for where, error in failures] == [("runner faulty", ZeroDivisionError)]
 
 
-def test_a_run_claimed_by_another_process_is_not_begun(backlog):
+def test_a_run_claimed_by_another_process_is_not_performed(backlog):
     key = backlog.queue(backlog.automation())
     take(backlog, ExecutorId("them"))
 
-    assert performer(backlog).perform(key) is None
+    assert performer(backlog).perform(key, backlog.run(key).attempt) is None
 
-    assert backlog.run(key).attempt == 0
+    assert backlog.run(key).state is RunState.RUNNING
     assert not (backlog.data / "runs").exists()
 
 
@@ -228,7 +228,7 @@ def test_a_runner_at_work_learns_that_its_run_was_cancelled(backlog):
         told.append(next_instruction())
         return DONE
 
-    performer(backlog, acting=Acting(act)).perform(key)
+    performer(backlog, acting=Acting(act)).perform(key, backlog.run(key).attempt)
 
     assert told == [Instruction.CONTINUE, Instruction.CANCEL]
 
@@ -243,7 +243,7 @@ def test_a_runner_goes_on_while_its_run_cannot_be_read(on_sqlite, monkeypatch):
             assert next_instruction() is Instruction.CONTINUE
         return DONE
 
-    performer(on_sqlite, failures, acting=Acting(act)).perform(key)
+    performer(on_sqlite, failures, acting=Acting(act)).perform(key, on_sqlite.run(key).attempt)
 
     assert on_sqlite.run(key).state is RunState.SUCCEEDED
     ((where, error),) = failures
@@ -261,11 +261,12 @@ def test_a_runner_declared_dead_is_stopped_without_effect(backlog):
         told.append(next_instruction())
         return DONE
 
-    ended = performer(backlog, acting=Acting(act)).perform(key)
+    ended = performer(backlog, acting=Acting(act)).perform(key, backlog.run(key).attempt)
 
     assert told == [Instruction.ABANDON, Instruction.ABANDON]
     assert ended == Abandoned()
-    assert backlog.run(key).state is RunState.QUEUED
+    assert (backlog.run(key).state, backlog.run(key).attempt) == (RunState.RUNNING, 2)
+    assert backlog.column(key, "executor") == "them"
 
 
 def test_an_earlier_attempt_of_the_same_process_has_no_effect_either(backlog):
@@ -275,12 +276,12 @@ def test_an_earlier_attempt_of_the_same_process_has_no_effect_either(backlog):
         if backlog.run(key).attempt == 1:
             take_back(backlog, key)
             take(backlog)
-            assert performing.perform(key) == Ended(state=RunState.FAILED, reason="second")
+            assert performing.perform(key, backlog.run(key).attempt) == Ended(state=RunState.FAILED, reason="second")
             return Ended(state=RunState.SUCCEEDED, reason="first")
         return Ended(state=RunState.FAILED, reason="second")
 
     performing = performer(backlog, acting=Acting(act))
-    ended = performing.perform(key)
+    ended = performing.perform(key, backlog.run(key).attempt)
 
     assert ended == Abandoned()
     assert (backlog.run(key).attempt, backlog.run(key).reason) == (2, "second")
@@ -296,7 +297,7 @@ def test_an_end_is_recorded_as_soon_as_the_database_is_back(on_sqlite):
         back.start()
         return DONE
 
-    performer(on_sqlite, acting=Acting(act)).perform(key)
+    performer(on_sqlite, acting=Acting(act)).perform(key, on_sqlite.run(key).attempt)
 
     back.join()
     holder.close()
@@ -315,7 +316,7 @@ def test_every_attempt_has_a_package_of_its_own(on_sqlite, attempt):
 
     performing = performer(on_sqlite, acting=Acting(act))
     for _ in range(attempt):
-        performing.perform(key)
+        performing.perform(key, on_sqlite.run(key).attempt)
         take_back(on_sqlite, key)
         take(on_sqlite)
 

@@ -4,7 +4,7 @@ import json
 
 from hookmill.domain.ids import FactoryId, RunKey
 from hookmill.domain.run_policy import Concurrency, RunPolicy
-from hookmill.store.runs import attempts, claims, executors, held
+from hookmill.store.runs import claims, executors, held
 from hookmill.store.runs.executors import ExecutorId
 from tests.runs.backlog import Backlog
 from tests.runs.worker import microseconds
@@ -30,9 +30,7 @@ def decide(backlog: Backlog) -> None:
         held.decide(tx, microseconds())
 
 
-def claim(backlog: Backlog, most: int, *, begins: bool = True) -> list[RunKey]:
+def claim(backlog: Backlog, most: int) -> list[RunKey]:
     with backlog.database.write() as tx:
         claimed = claims.claim(tx, executor=WORKER, at_most=most, after=FactoryId(""), now=microseconds())
-        for each in claimed if begins else ():
-            attempts.begin(tx, each.run, executor=WORKER, now=microseconds())
     return [each.run for each in claimed]

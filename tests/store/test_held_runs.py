@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hookmill.domain.ids import RunKey, run_id
+from hookmill.domain.ids import FactoryId, RunKey, run_id
 from hookmill.domain.run import Ended, Hold, RunState
 from hookmill.domain.run_policy import Concurrency, Debounce, Priority, RunPolicy, WhenBusy
 from hookmill.store.runs import attempts, claims, executors, held
@@ -40,11 +40,9 @@ def decide(backlog: Backlog, *, at: int | None = None) -> None:
 
 
 def begin(backlog: Backlog, *, most: int = 10) -> list[RunKey]:
-    """Claim and begin what may start, as a worker does."""
+    """Claim what may start, as a worker does."""
     with backlog.database.write() as tx:
-        claimed = claims.claim(tx, executor=WORKER, at_most=most, after="", now=microseconds())  # type: ignore[arg-type]
-        for each in claimed:
-            assert attempts.begin(tx, each.run, executor=WORKER, now=microseconds()) is not None
+        claimed = claims.claim(tx, executor=WORKER, at_most=most, after=FactoryId(""), now=microseconds())
     return [each.run for each in claimed]
 
 

@@ -69,7 +69,6 @@ class History:
     now: int = field(init=False)
     keys: list[RunKey] = field(default_factory=list)
     workers: list[ExecutorId] = field(default_factory=list)
-    claimed: dict[ExecutorId, list[RunKey]] = field(default_factory=dict)
     begun: dict[ExecutorId, list[Attempt]] = field(default_factory=dict)
     of_dead_workers: list[tuple[ExecutorId, Attempt]] = field(default_factory=list)
     began: Counter[RunKey] = field(default_factory=Counter)
@@ -84,7 +83,7 @@ class History:
     def _start_worker(self) -> None:
         worker = ExecutorId(f"worker-{next(_executors)}")
         self.workers.append(worker)
-        self.claimed[worker], self.begun[worker] = [], []
+        self.begun[worker] = []
         with self.backlog.database.write() as tx:
             executors.heartbeat(tx, worker, self.now)
 
@@ -112,18 +111,8 @@ class History:
             claimed = claims.claim(
                 tx, executor=worker, at_most=1 + number % 3, after=FactoryId(""), now=self.now, skipped_runners=()
             )
-        self.claimed[worker] += [each.run for each in claimed]
-
-    def begin(self, number: int) -> None:
-        worker = self.workers[number % len(self.workers)]
-        if not self.claimed[worker]:
-            return
-        key = self.claimed[worker].pop(0)
-        with self.backlog.database.write() as tx:
-            attempt = attempts.begin(tx, key, executor=worker, now=self.now)
-        if attempt is not None:
-            self.begun[worker].append(Attempt(key, attempt))
-            self.began[key] += 1
+        self.begun[worker] += [Attempt(each.run, each.attempt) for each in claimed]
+        self.began.update(each.run for each in claimed)
         self._require_limits()
 
     def succeed(self, number: int) -> None:
@@ -151,7 +140,6 @@ class History:
         """A worker is killed, and another one requeues its runs."""
         worker = self.workers.pop(number % len(self.workers))
         self.of_dead_workers += [(worker, attempt) for attempt in self.begun.pop(worker)]
-        self.claimed.pop(worker)
         with self.backlog.database.write() as tx:
             executors.deregister(tx, worker)
             lost = executors.runs_of_dead_executors(tx)
@@ -241,8 +229,6 @@ class History:
             self.decide(0)
             for worker in range(2):
                 self.claim(worker + 4)
-                while self.claimed[self.workers[worker]]:
-                    self.begin(worker)
                 while self.begun[self.workers[worker]]:
                     self.succeed(worker)
         raise AssertionError([(run.state, run.hold, run.attempt) for run in self.runs()])
@@ -278,7 +264,7 @@ class History:
 EVENTS_OF_A_HISTORY: Final = 120
 EVENTS: Final = [
     *["arrive"] * 4,
-    *["decide", "claim", "begin"] * 2,
+    *["decide", "claim"] * 2,
     "wait",
     "succeed",
     "fail",

@@ -38,10 +38,9 @@ def claim(
 
 
 def end(backlog: Backlog, key: RunKey) -> None:
+    attempt = backlog.run(key).attempt
     with backlog.database.write() as tx:
-        attempt = attempts.begin(tx, key, executor=WORKERS[0], now=microseconds())
-        assert attempt is not None
-        attempts.finish(
+        assert attempts.finish(
             tx, key, Ended(state=RunState.SUCCEEDED), executor=WORKERS[0], attempt=attempt, now=microseconds()
         )
 

@@ -34,11 +34,6 @@ def is_anything_waiting(backlog, skipped=()):
         return claims.has_backlog(tx, skipped_runners=skipped)
 
 
-def begin(backlog, key, executor=US):
-    with backlog.database.write() as tx:
-        return attempts.begin(tx, key, executor=executor, now=6)
-
-
 def finish(backlog, key, attempt, executor=US, ended=DONE):
     with backlog.database.write() as tx:
         return attempts.finish(tx, key, ended, executor=executor, attempt=attempt, now=7)
@@ -58,7 +53,6 @@ def begun(backlog, automation=None):
     """A run whose first attempt is ours."""
     key = backlog.queue(automation or backlog.automation())
     take(backlog)
-    begin(backlog, key)
     return key
 
 
@@ -104,7 +98,6 @@ def test_taking_says_whose_it_is_and_since_when(backlog):
 
     assert backlog.run(key).claimed_at == 5
     assert backlog.column(key, "executor") == "us"
-    assert backlog.run(key).state is RunState.QUEUED
 
 
 def test_a_factory_that_floods_does_not_keep_the_others_waiting(backlog):
@@ -152,30 +145,14 @@ def test_finished_runs_do_not_wait(backlog):
 # One attempt
 
 
-def test_beginning_counts_the_attempt(backlog):
+def test_a_claim_begins_the_next_attempt(backlog):
     key = backlog.queue(backlog.automation())
-    take(backlog)
 
-    assert begin(backlog, key) == 1
+    (claimed,) = take(backlog)
 
     run = backlog.run(key)
-    assert (run.state, run.attempt, run.started_at) == (RunState.RUNNING, 1, 6)
-
-
-def test_only_the_one_whose_it_is_can_begin(backlog):
-    key = backlog.queue(backlog.automation())
-
-    assert begin(backlog, key) is None
-    take(backlog)
-    assert begin(backlog, key, executor=THEM) is None
-    assert backlog.run(key).attempt == 0
-
-
-def test_an_attempt_begins_once(backlog):
-    key = begun(backlog)
-
-    assert begin(backlog, key) is None
-    assert backlog.run(key).attempt == 1
+    assert (claimed.run, claimed.attempt) == (key, 1)
+    assert (run.state, run.attempt, run.started_at) == (RunState.RUNNING, 1, 5)
 
 
 def test_the_end_is_recorded(backlog):
@@ -200,7 +177,6 @@ def test_what_a_stale_worker_writes_has_no_effect(backlog):
     key = begun(backlog)
     take_back(backlog, [key])
     take(backlog, executor=THEM)
-    begin(backlog, key, executor=THEM)
 
     assert not finish(backlog, key, 1)
     assert not finish(backlog, key, 2)
@@ -229,14 +205,6 @@ def test_a_queued_run_is_cancelled_at_once(backlog):
 
     assert backlog.run(key).finished_at == 8
     assert take(backlog) == []
-
-
-def test_a_taken_run_that_has_not_begun_is_cancelled_at_once(backlog):
-    key = backlog.queue(backlog.automation())
-    take(backlog)
-
-    assert cancel(backlog, key) is RunState.CANCELLED
-    assert begin(backlog, key) is None
 
 
 def test_a_running_run_is_asked_to_end(backlog):
@@ -303,8 +271,7 @@ def test_a_lost_run_goes_back_into_the_backlog_for_another_attempt(backlog):
 
     run = backlog.run(key)
     assert (run.state, run.attempt, run.claimed_at) == (RunState.QUEUED, 1, None)
-    take(backlog, executor=THEM)
-    assert begin(backlog, key, executor=THEM) == 2
+    assert [taken.attempt for taken in take(backlog, executor=THEM)] == [2]
 
 
 def test_a_run_that_is_lost_too_often_is_interrupted_with_the_reason(backlog):
@@ -312,7 +279,6 @@ def test_a_run_that_is_lost_too_often_is_interrupted_with_the_reason(backlog):
     for _ in range(2):
         take_back(backlog, [key])
         take(backlog)
-        begin(backlog, key)
 
     take_back(backlog, [key])
 
@@ -326,19 +292,9 @@ def test_a_run_that_is_stopped_in_good_order_is_never_interrupted(backlog):
     for _ in range(9):
         take_back(backlog, [key], attempts_max=None)
         take(backlog)
-        begin(backlog, key)
 
     assert backlog.run(key).state is RunState.RUNNING
     assert backlog.run(key).attempt == 10
-
-
-def test_a_run_that_had_not_begun_when_its_worker_died_loses_no_attempt(backlog):
-    key = backlog.queue(backlog.automation())
-    for _ in range(5):
-        take(backlog)
-        take_back(backlog, [key], attempts_max=1)
-
-    assert backlog.run(key).state is RunState.QUEUED
 
 
 def test_a_lost_run_that_was_to_be_cancelled_is_cancelled(backlog):
@@ -386,8 +342,7 @@ def test_a_run_that_is_given_back_is_as_if_it_had_not_begun(backlog):
 
     run = backlog.run(key)
     assert (run.state, run.attempt, run.started_at, run.claimed_at) == (RunState.QUEUED, 0, None, None)
-    take(backlog, executor=THEM)
-    assert begin(backlog, key, executor=THEM) == 1
+    assert [taken.attempt for taken in take(backlog, executor=THEM)] == [1]
 
 
 def test_an_attempt_that_may_have_acted_counts_when_its_run_is_given_back(backlog):
@@ -403,7 +358,6 @@ def test_a_run_that_is_given_back_is_never_interrupted(backlog):
     for _ in range(9):
         give_back(backlog, key)
         take(backlog)
-        begin(backlog, key)
 
     take_back(backlog, [key], attempts_max=2)
 
@@ -423,7 +377,6 @@ def test_a_stale_worker_gives_nothing_back_and_ends_nothing_that_was(backlog):
     key = begun(backlog)
     take_back(backlog, [key])
     take(backlog, executor=THEM)
-    begin(backlog, key, executor=THEM)
 
     assert not give_back(backlog, key)
     assert give_back(backlog, key, attempt=2, executor=THEM)

@@ -38,7 +38,7 @@ from hookmill.runs.in_flight import Heartbeats, InFlight
 from hookmill.runs.perform import Performer
 from hookmill.runs.runner import Abandoned, Runner
 from hookmill.runs.runners.guard import kill_processes_of_run
-from hookmill.store import dialect, firing, schedules
+from hookmill.store import firing, schedules
 from hookmill.store.database import Database, Transaction
 from hookmill.store.notifications import listening
 from hookmill.store.pauses import pause_failing
@@ -233,7 +233,7 @@ class Dispatcher:
                     pause_seconds = PAUSE_FACTOR * (time.monotonic() - began_at)
                     last_served = claimed[-1].factory
                     for claimed_run in claimed:
-                        self._start_in_engine(claimed_run.run)
+                        self._start_in_engine(claimed_run.run, claimed_run.attempt)
                     self._stop_claiming.wait(min(pause_seconds, PAUSE_SECONDS_MAX))
             except Exception as error:
                 self._report_failure("runs", error)
@@ -309,8 +309,6 @@ class Dispatcher:
                 self._stop_claiming.wait(RETRY_SECONDS)
             return ()
         with self._database.write() as tx:
-            # The synced commit of `attempts.begin` makes this commit durable, too.
-            dialect.commit_without_sync(tx)
             claimed = claims.claim(
                 tx,
                 executor=self.executor,
@@ -328,25 +326,28 @@ class Dispatcher:
             # Another worker was faster, or limits keep all runs in the backlog. Only a later commit can change that.
             self._backlog = _Backlog.EMPTY
         for claimed_run in claimed:
-            self._in_flight.add(claimed_run.run)
+            self._in_flight.add(claimed_run.run, claimed_run.attempt)
         return claimed
 
-    def _start_in_engine(self, run: RunKey) -> None:
+    def _start_in_engine(self, run: RunKey, attempt: int) -> None:
         try:
-            self._engine.start(run)
+            self._engine.start(run, attempt)
         except Exception as error:
-            self._in_flight.remove(run)
+            self._in_flight.remove(run, attempt)
             self._report_failure("runs", error)
 
-    def _perform(self, run: RunKey) -> None:
+    def _perform(self, run: RunKey, attempt: int) -> None:
         """Perform an attempt of the run. The engine calls this in one of its threads."""
+        if not self._in_flight.begin(run, attempt):
+            # The engine may perform a workflow again, or after `start` has failed.
+            raise RunNotEnded
         try:
-            result = self._performer.perform(run)
+            result = self._performer.perform(run, attempt)
         except StoreUnavailable as error:
             self._report_failure("runs", error)
             result = Abandoned()
         finally:
-            self._in_flight.remove(run)
+            self._in_flight.remove(run, attempt)
             self.wake()
         if isinstance(result, Abandoned):
             raise RunNotEnded

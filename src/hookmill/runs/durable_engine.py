@@ -44,12 +44,12 @@ class DurableEngine:
         executor: ExecutorId,
         *,
         threads_max: int,
-        perform: Callable[[RunKey], None],
+        perform: Callable[[RunKey, int], None],
         report_failure: ReportFailure,
     ) -> None:
         """Launch the engine. `data` is the data directory; with SQLite, the engine's database is in it.
 
-        `perform` is called in one of the engine's threads for each run that `start` starts.
+        `perform` is called in one of the engine's threads with each run and attempt that `start` starts.
         """
         # Without a handler, the engine would print lines that are not in the service's log format.
         logging.getLogger("dbos").handlers[:] = [_ForwardingHandler(report_failure)]
@@ -74,24 +74,24 @@ class DurableEngine:
         # This is not a method, because the engine would store `self` as an argument. The engine doesn't limit attempts,
         # because the run's row counts them.
         @DBOS.workflow(name="perform", max_recovery_attempts=None)
-        def workflow(workflow_id: str) -> None:
-            perform(run_key(workflow_id))
+        def workflow(workflow_id: str, attempt: int) -> None:
+            perform(run_key(workflow_id), attempt)
 
         self._workflow = workflow
         DBOS.launch()
 
-    def start(self, run: RunKey) -> None:
-        """Start a run, even if the engine has an old record of it."""
+    def start(self, run: RunKey, attempt: int) -> None:
+        """Start an attempt of a run, even if the engine has an old record of the run."""
         try:
-            self._start_workflow(run_id(run))
+            self._start_workflow(run_id(run), attempt)
         except dbos_error.DBOSWorkflowIDInUseError:
             # The engine's record is out of date: the caller has claimed the run, and no worker performs it.
             self.forget([run])
-            self._start_workflow(run_id(run))
+            self._start_workflow(run_id(run), attempt)
 
-    def _start_workflow(self, workflow_id: str) -> None:
+    def _start_workflow(self, workflow_id: str, attempt: int) -> None:
         with SetWorkflowID(workflow_id, workflow_id_reuse_policy="reject"):
-            DBOS.start_workflow(self._workflow, workflow_id)
+            DBOS.start_workflow(self._workflow, workflow_id, attempt)
 
     def forget(self, runs: Sequence[RunKey]) -> None:
         """Delete the engine's records of these runs. In a workflow's thread, call `forget_own_workflow` instead."""
@@ -142,8 +142,7 @@ def _engine_database(database: Database, data: Path, threads_max: int, report_fa
                 "max_overflow": 0,
                 "pool_use_lifo": True,
                 "pool_pre_ping": False,
-                # The engine's commits need no sync: the commit that begins an attempt syncs them, too. The result is in
-                # the row of the run.
+                # The engine's commits need no sync: the row of the run has the attempt and the result.
                 "connect_args": {
                     "application_name": f"{application_name()} runs",
                     "options": "-c synchronous_commit=off",

@@ -13,6 +13,8 @@ class InFlight:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._count_by_run: dict[RunKey, int] = {}
+        self._not_begun: set[tuple[RunKey, int]] = set()
+        """Runs, and their attempts, that no thread performs yet."""
 
     @property
     def count(self) -> int:
@@ -24,13 +26,23 @@ class InFlight:
         with self._changed:
             return list(self._count_by_run)
 
-    def add(self, key: RunKey) -> None:
+    def add(self, key: RunKey, attempt: int) -> None:
         # A run that was requeued and claimed again counts twice, until the thread of the old attempt notices that.
         with self._changed:
             self._count_by_run[key] = self._count_by_run.get(key, 0) + 1
+            self._not_begun.add((key, attempt))
 
-    def remove(self, key: RunKey) -> None:
+    def begin(self, key: RunKey, attempt: int) -> bool:
+        """Whether the calling thread shall perform the attempt. True only for the first call after `add`."""
         with self._changed:
+            if (key, attempt) not in self._not_begun:
+                return False
+            self._not_begun.remove((key, attempt))
+            return True
+
+    def remove(self, key: RunKey, attempt: int) -> None:
+        with self._changed:
+            self._not_begun.discard((key, attempt))
             self._count_by_run[key] -= 1
             if not self._count_by_run[key]:
                 del self._count_by_run[key]

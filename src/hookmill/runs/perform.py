@@ -1,4 +1,4 @@
-"""Performs one attempt of a run: begins it, writes the package, calls the runner, records the result."""
+"""Performs one attempt of a run: writes the package, calls the runner, records the result."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -48,13 +48,13 @@ class Performer:
     retry_rules: Mapping[str, Retry] = field(default_factory=dict)
     """The retry rule of each runner, by its name, for automations that have no retry rule."""
 
-    def perform(self, key: RunKey) -> Ended | Abandoned | None:
-        """Perform one attempt, and record its result in the run's row. After a fault of the host, the run is requeued.
+    def perform(self, key: RunKey, attempt: int) -> Ended | Abandoned | None:
+        """Perform an attempt that a claim began, and record its result in the run's row.
 
-        Returns `Abandoned` if the run has not ended, and None if another worker has claimed it. Raises
-        `StoreUnavailable` if the service stops before the database is available.
+        After a fault of the host, the run is requeued. Returns `Abandoned` if the run has not ended, and None if the
+        attempt is outdated. Raises `StoreUnavailable` if the service stops before the database is available.
         """
-        run_and_payload = self._begin_attempt(key)
+        run_and_payload = self._run_and_payload(key, attempt)
         if run_and_payload is None:
             return None
         run, payload = run_and_payload
@@ -77,17 +77,17 @@ class Performer:
             return Abandoned()
         return result if self._record_result(run, result) else Abandoned()
 
-    def _begin_attempt(self, key: RunKey) -> tuple[Run, bytes | None] | None:
-        """Begin an attempt. Returns the run and its payload, if stored; None if another worker has claimed the run."""
+    def _run_and_payload(self, key: RunKey, attempt: int) -> tuple[Run, bytes | None] | None:
+        """The run and its payload, if stored; None if the attempt is outdated."""
 
-        def begin() -> tuple[Run, bytes | None] | None:
-            with self.database.write() as tx:
-                if attempts.begin(tx, key, executor=self.executor, now=self.clock()) is None:
+        def read() -> tuple[Run, bytes | None] | None:
+            with self.database.read() as tx:
+                if attempts.status(tx, key, executor=self.executor, attempt=attempt) is AttemptStatus.OUTDATED:
                     return None
                 run = reading.run_by_key(tx, key)
                 return None if run is None else (run, reading.payload_of(tx, run))
 
-        return self._retry_while_unavailable(begin)
+        return self._retry_while_unavailable(read)
 
     def _call_runner(self, run: Run, payload: bytes | None) -> Ended | Abandoned:
         runner = self.runners.get(run.runner)

@@ -61,12 +61,6 @@ def allow_long_statements(tx: Transaction, seconds: int) -> None:
         tx.set_timeouts(seconds)
 
 
-def commit_without_sync(tx: Transaction) -> None:
-    """Let this transaction commit without waiting for the disk. On SQLite, the database's `syncs` decides."""
-    if not tx.on_sqlite:
-        tx.run("SET LOCAL synchronous_commit = off")
-
-
 def bytes_type(tx: Transaction) -> str:
     return "BLOB" if tx.on_sqlite else "BYTEA"
 

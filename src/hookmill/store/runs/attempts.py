@@ -1,4 +1,4 @@
-"""Begins and ends the attempts of a run.
+"""Ends the attempts of a run. A claim begins them.
 
 Only the executor that has claimed a run can begin an attempt, and only the latest attempt can finish the run. So writes
 of a stale worker have no effect.
@@ -28,22 +28,6 @@ class AttemptStatus(Enum):
     CANCEL_REQUESTED = auto()
     OUTDATED = auto()
     """The run has ended, another executor has claimed it, or a later attempt has begun. Writes have no effect."""
-
-
-def begin(tx: Transaction, key: RunKey, *, executor: ExecutorId, now: int) -> int | None:
-    """Begin the next attempt, and return its number; None if the run is not queued, or not claimed by the executor."""
-    row = tx.one(
-        """
-        UPDATE runs
-        SET state = 'running', attempt = attempt + 1, started_at = :now, reason = NULL
-        WHERE id = :id AND executor = :executor AND state = 'queued' AND finished_at IS NULL
-        RETURNING attempt
-        """,
-        id=key,
-        executor=executor,
-        now=now,
-    )
-    return None if row is None else int(row["attempt"])
 
 
 def status(tx: Transaction, key: RunKey, *, executor: ExecutorId, attempt: int) -> AttemptStatus:

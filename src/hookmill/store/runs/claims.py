@@ -19,9 +19,10 @@ FACTORIES_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedRun:
-    """A run that `claim` assigned to the executor."""
+    """A run that `claim` assigned to the executor, and its attempt that began."""
 
     run: RunKey
+    attempt: int
     factory: FactoryId
 
 
@@ -41,7 +42,7 @@ def claim(
     skipped_runners: Collection[str] = (),
 ) -> list[ClaimedRun]:
     """Claim up to `at_most` runs of the backlog for the executor: round robin by factory, and by priority and age in
-    each factory.
+    each factory. A claim begins the run's next attempt.
 
     `after` is the factory that was served last; the next factory in order is served first. A run stays in the backlog
     if its runner is in `skipped_runners`, or if the limit of its automation or its factory is reached.
@@ -60,14 +61,21 @@ def claim(
     )
     round_robin = chain.from_iterable(zip_longest(*islice(runs_of_factories, at_most)))
     interleaved = [claimed_run for claimed_run in round_robin if claimed_run is not None]
-    for claimed_run in interleaved[:at_most]:
+    claimed = interleaved[:at_most]
+    if claimed:
+        keys = {f"run_{number}": claimed_run.run for number, claimed_run in enumerate(claimed)}
         tx.run(
-            "UPDATE runs SET claimed_at = :now, executor = :executor WHERE id = :id",
-            id=claimed_run.run,
+            f"""
+            UPDATE runs
+            SET state = 'running', attempt = attempt + 1, claimed_at = :now, started_at = :now, executor = :executor,
+                reason = NULL
+            WHERE id IN ({", ".join(f":{name}" for name in keys)})
+            """,
             executor=executor,
             now=now,
+            **keys,
         )
-    return interleaved[:at_most]
+    return claimed
 
 
 def _factories_in_backlog(tx: Transaction, *, after: FactoryId, at_most: int) -> list[FactoryId]:
@@ -167,7 +175,7 @@ def _startable(
         parameters |= names
     rows = tx.all(
         f"""
-        SELECT id, automation_id
+        SELECT id, automation_id, attempt
         FROM runs
         WHERE {READY} AND factory_id = :factory {condition}
         ORDER BY priority, id
@@ -184,5 +192,5 @@ def _startable(
         automation = row["automation_id"]
         count_by_automation[automation] += 1
         if count_by_automation[automation] <= capacity.by_automation.get(automation, at_most):
-            runs.append(ClaimedRun(run=RunKey(bytes(row["id"])), factory=factory))
+            runs.append(ClaimedRun(run=RunKey(bytes(row["id"])), attempt=row["attempt"] + 1, factory=factory))
     return runs
