@@ -239,7 +239,7 @@ def _automation(factory: Factory, uids: Sequence[WebhookUid]) -> Automation:
                     "filter": {"webhook_ids": list(uids), "payload": {"kind": ["matching"]}},
                 }
             ]
-        ).deliveries,
+        ).delivery_triggers,
         created_at=app.now_us(),
         updated_at=app.now_us(),
     )

@@ -133,7 +133,7 @@ def test_a_filter_on_the_event_type_of_every_known_provider_starts_what_matches(
         provider = Provider(wide_world, name)
         of_events(wide_world, name, provider.made, [EVENT, "further"])
         wanted, others = provider.send(EVENT), [provider.send("another"), provider.send(None)]
-        runs = [run.delivery_id for run in wide_world.runs(provider.made)]
+        runs = [run.delivery_key for run in wide_world.runs(provider.made)]
         back = wide_world.management.filters.backtest(wide_world.may, event_types=[EVENT], webhook_ids=[name])
         results[name] = (
             runs == [wanted.key],
@@ -161,7 +161,7 @@ def test_admission_tests_backtests_and_explanations_agree(world: World):
         world.clock.advance(seconds=1)
         body = b'{"n": %d, "of": %d}' % (number % 2, number)
         sent.append(world.post(made, body, headers={"X-Kind": kind}).delivery_id)
-    started = {(delivery_id(run.delivery_id), run.automation_id) for run in world.runs(made)}
+    started = {(delivery_id(run.delivery_key), run.automation_id) for run in world.runs(made)}
     filters = world.management.filters
 
     for automation, (events, payload) in zip(automations, drafts, strict=True):
@@ -303,7 +303,7 @@ def test_every_authenticated_attempt_has_its_event_type_and_no_other(world: Worl
     world.clock.advance(seconds=0.001)
     world.post(made, b"{}", token="wrong", headers=headers)
 
-    assert [(row.label.shown, row.event) for row in reversed(world.log(made))] == [
+    assert [(row.label.wording, row.event) for row in reversed(world.log(made))] == [
         ("Accepted", "paid"),
         ("Duplicate", "paid"),
         ("Rejected (invalid JSON)", "paid"),

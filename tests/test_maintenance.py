@@ -308,7 +308,7 @@ def test_an_unfinished_run_keeps_all_that_it_needs_however_old_it_is(world, tmp_
     run_retention(world.database, tmp_path, world.clock())
 
     [run] = world.runs(made)
-    assert f"dlv_{run.delivery_id.hex()}" == answer.delivery_id
+    assert f"dlv_{run.delivery_key.hex()}" == answer.delivery_id
     assert world.management.log.payload(world.may, answer.delivery_id) == b"[1]"
 
 

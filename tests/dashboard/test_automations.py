@@ -109,7 +109,7 @@ def test_a_filter_clicked_from_a_delivery_starts_matching_runs(page: Page, insta
     deliver(installation, made, CLOSED)
 
     [run] = runs_of(installation, "Review")
-    assert delivery_id(run.delivery_id or b"") == matching
+    assert delivery_id(run.delivery_key or b"") == matching
 
 
 def test_the_result_follows_what_is_typed(page: Page, installation: Installation):
@@ -348,7 +348,7 @@ def test_a_new_automation_is_run_on_the_delivery_that_it_was_tried_on(
 
     expect(page.get_by_role("heading", name=f"Run of {name}")).to_be_visible()
     [run] = runs_of(installation, name)
-    assert delivery_id(run.delivery_id or b"") == tried
+    assert delivery_id(run.delivery_key or b"") == tried
     expect(page.get_by_text("replay 1")).to_be_visible()
     # What would not trigger is not offered, and what is offered may have changed since.
     for untried in (deliver(installation, made, CLOSED | {"n": 3}), "dlv_nobody"):
@@ -369,7 +369,7 @@ def test_a_run_is_found_from_its_automation_however_many_came_after_it(page: Pag
     automation(installation, "Never", made.webhook.uid, payload={"action": ["nothing"]})
     deliver(installation, made, OPENED)
     [run] = runs_of(installation, "Seldom")
-    delivery = delivery_id(run.delivery_id or b"")
+    delivery = delivery_id(run.delivery_key or b"")
     for _ in range(101):
         installation.management.log.replay(installation.may, delivery, often)
 
@@ -923,7 +923,7 @@ def test_a_run_is_started_by_hand_after_a_confirmation(page: Page, installation:
     expect(page.get_by_role("status").filter(has_text="Run started.")).to_be_visible()
     expect(page.get_by_text("ada@example.com, by hand")).to_be_visible()
     [run] = runs_of(installation, "By hand")
-    assert (run.person, run.has_payload) == ("ada@example.com", True)
+    assert (run.person_name, run.has_payload) == ("ada@example.com", True)
     page.goto(installation.at("/f/default/runs"))
     expect(page.get_by_role("row", name="By hand").first).to_contain_text("ada@example.com by hand")
     page.goto(installation.at(f"/f/default/automations/{key}"))

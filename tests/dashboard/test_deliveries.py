@@ -202,7 +202,7 @@ def test_a_delivery_is_run_again_by_keyboard_alone(
 
     expect(page.get_by_role("status").first).to_contain_text("Delivery replayed")
     expect(page.get_by_text("replay 1")).to_be_visible()
-    assert [run.replay for run in installation.management.runs.of_delivery(installation.may, sent)] == [1, 0]
+    assert [run.replay_number for run in installation.management.runs.of_delivery(installation.may, sent)] == [1, 0]
 
 
 def test_a_delivery_that_triggers_nothing_is_not_run_again(page: Page, installation: Installation):
@@ -394,7 +394,7 @@ def test_a_viewer_reads_and_runs_nothing(
     )
 
     assert refused == 403
-    assert [run.replay for run in installation.management.runs.of_delivery(installation.may, sent)] == [0]
+    assert [run.replay_number for run in installation.management.runs.of_delivery(installation.may, sent)] == [0]
 
 
 def test_the_pages_look_right(

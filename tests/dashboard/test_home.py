@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from hookmill.domain.activity import RATE_LIMITED, Counts
+from hookmill.domain.activity import RATE_LIMITED, AttemptCounts
 from hookmill.domain.delivery import Label
 from hookmill.domain.ids import run_id
 from hookmill.domain.permission import Role
-from hookmill.domain.sample import FIRST, FIRST_PROMPT
+from hookmill.domain.sample import FIRST_START_NAME, FIRST_START_PROMPT
 from hookmill.domain.webhook import AuthMode
 from hookmill.management.activity import HOUR_US, Hour
 from hookmill.web.dashboard.chart import HEIGHT, chart
@@ -154,8 +154,8 @@ def test_a_disk_without_room_is_said_before_everything(sqlite_store: str):
 
 def test_first_steps_lead_to_a_run_that_succeeded(dashboard: Dashboard, manager: Visitor):
     world = dashboard.world
-    made = world.webhook(FIRST)
-    world.automation(FIRST, made, prompt=FIRST_PROMPT, payload={"to": ["first"]})
+    made = world.webhook(FIRST_START_NAME)
+    world.automation(FIRST_START_NAME, made, prompt=FIRST_START_PROMPT, payload={"to": ["first"]})
 
     def steps() -> str:
         return text(manager).partition("First steps")[2].partition("Webhooks")[0]
@@ -199,16 +199,16 @@ def test_the_list_of_webhooks_is_the_home(manager: Visitor):
     assert (answer.status, answer.headers["location"]) == (303, "/f/default")
 
 
-def hours(*counts: Counts) -> list[Hour]:
+def hours(*counts: AttemptCounts) -> list[Hour]:
     return [Hour(start=place * HOUR_US, counts=each) for place, each in enumerate(counts)]
 
 
 def test_a_chart_says_in_words_what_it_draws():
     drawn = chart(
         hours(
-            Counts({Label.ACCEPTED: 2}),
-            Counts(),
-            Counts({Label.ACCEPTED: 1000, Label.REJECTED_AUTH: 1}, {RATE_LIMITED: 3}),
+            AttemptCounts({Label.ACCEPTED: 2}),
+            AttemptCounts(),
+            AttemptCounts({Label.ACCEPTED: 1000, Label.REJECTED_AUTH: 1}, {RATE_LIMITED: 3}),
         )
     )
 
@@ -219,19 +219,19 @@ def test_a_chart_says_in_words_what_it_draws():
 
 
 def test_an_empty_day_draws_nothing_and_says_so():
-    drawn = chart(hours(Counts(), Counts()))
+    drawn = chart(hours(AttemptCounts(), AttemptCounts()))
 
     assert (drawn.parts, drawn.words) == ((), "No deliveries in the last 24 hours.")
 
 
 def test_parts_of_an_hour_stand_on_each_other_up_to_the_full_height():
-    [accepted, duplicate] = chart(hours(Counts({Label.ACCEPTED: 3, Label.DUPLICATE: 1}))).parts
+    [accepted, duplicate] = chart(hours(AttemptCounts({Label.ACCEPTED: 3, Label.DUPLICATE: 1}))).parts
 
     assert (accepted.path, duplicate.path) == (f"M120 {HEIGHT // 4}V{HEIGHT}", f"M120 0V{HEIGHT // 4}")
 
 
 def test_one_among_a_million_is_drawn():
-    [_, rejected] = chart(hours(Counts({Label.ACCEPTED: 1_000_000, Label.REJECTED_AUTH: 1}))).parts
+    [_, rejected] = chart(hours(AttemptCounts({Label.ACCEPTED: 1_000_000, Label.REJECTED_AUTH: 1}))).parts
 
     assert rejected.path == "M120 0V1"
 

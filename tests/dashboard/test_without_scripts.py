@@ -148,7 +148,7 @@ def test_the_log_is_paged_narrowed_and_a_delivery_run_again(page: Page, installa
     page.get_by_label("Automation to replay for").select_option(label="runs plainly")
     press(page, "Replay")
     reads(page, "Delivery replayed")
-    assert [run.replay for run in installation.management.runs.of_delivery(installation.may, sent[0])] == [1, 0]
+    assert [run.replay_number for run in installation.management.runs.of_delivery(installation.may, sent[0])] == [1, 0]
     installation.management.automations.delete(installation.may, "runs plainly")
     installation.management.webhooks.delete(installation.may, made.webhook.uid)
 

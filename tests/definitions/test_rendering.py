@@ -38,7 +38,7 @@ AUTOMATION = Automation(
     runner="package",
     triggers=triggers_from_json(
         [{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [UID]}}]
-    ).deliveries,
+    ).delivery_triggers,
     created_at=0,
     updated_at=0,
 )

@@ -15,8 +15,7 @@ from hookmill.definitions.reading import read
 from hookmill.domain.automation import TRIGGERS_MAX, WEBHOOKS_PER_TRIGGER_MAX
 from hookmill.domain.errors import NotFound
 from hookmill.domain.filters import OPERATORS, SET_VALUES_MAX
-from hookmill.domain.schedule import CRON_CHARACTERS_MAX, TIMEZONE_CHARACTERS_MAX
-from hookmill.domain.schedule import FIELDS as SCHEDULE_FIELDS
+from hookmill.domain.schedule import CRON_CHARACTERS_MAX, SCHEDULE_FIELDS, TIMEZONE_CHARACTERS_MAX
 from hookmill.domain.signatures.generic import GenericHmac
 from hookmill.domain.signatures.rule import allowed_names
 from scripts import filter_operators

@@ -153,7 +153,7 @@ def a_webhook(mode: AuthMode) -> IngressWebhook:
         auth_mode=mode,
         accepts_deliveries=True,
         secret_digest=sha256(SECRET).digest(),
-        signature=None,
+        signature_rule=None,
         delivery_id_header=None,
         event_source=None,
         subscriptions=(),

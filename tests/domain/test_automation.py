@@ -13,7 +13,7 @@ from hookmill.domain.automation import (
     DeliveryFilter,
     Subscription,
     Trigger,
-    Triggers,
+    TriggersByKind,
     triggers_from_json,
     triggers_from_stored,
 )
@@ -37,13 +37,13 @@ AUTOMATION = Automation(
 
 
 def test_a_trigger_without_a_payload_filter_takes_every_payload():
-    [trigger] = triggers_from_json([written(["wh_a"])]).deliveries
+    [trigger] = triggers_from_json([written(["wh_a"])]).delivery_triggers
 
     assert trigger == Trigger(webhook_ids=(WebhookUid("wh_a"),), payload=None)
 
 
 def test_a_trigger_with_a_payload_filter_keeps_it_compiled():
-    [trigger] = triggers_from_json([written(["wh_a"], {"action": ["opened"]})]).deliveries
+    [trigger] = triggers_from_json([written(["wh_a"], {"action": ["opened"]})]).delivery_triggers
 
     assert trigger.payload == compile_filter({"action": ["opened"]})
 
@@ -54,17 +54,17 @@ def test_a_trigger_reads_back_as_it_was_written():
         written(["wh_c"]),
     ]
 
-    assert [trigger.as_json() for trigger in triggers_from_json(given).deliveries] == given
+    assert [trigger.as_json() for trigger in triggers_from_json(given).delivery_triggers] == given
 
 
 def test_a_webhook_that_is_named_twice_counts_once():
-    [trigger] = triggers_from_json([written(["wh_a", "wh_b", "wh_a"])]).deliveries
+    [trigger] = triggers_from_json([written(["wh_a", "wh_b", "wh_a"])]).delivery_triggers
 
     assert trigger.webhook_ids == ("wh_a", "wh_b")
 
 
 def test_an_automation_selects_the_webhooks_of_all_its_triggers():
-    triggers = triggers_from_json([written(["wh_a", "wh_b"]), written(["wh_b", "wh_c"])]).deliveries
+    triggers = triggers_from_json([written(["wh_a", "wh_b"]), written(["wh_b", "wh_c"])]).delivery_triggers
     automation = replace(AUTOMATION, triggers=triggers)
 
     assert automation.selected_webhook_uids() == {"wh_a", "wh_b", "wh_c"}
@@ -155,20 +155,20 @@ def test_a_subscription_without_any_filter_left_matches_nothing():
 
 
 def test_a_trigger_with_event_types_keeps_each_once():
-    [trigger] = triggers_from_json([of_events(["push", "Push Hook", "push"])]).deliveries
+    [trigger] = triggers_from_json([of_events(["push", "Push Hook", "push"])]).delivery_triggers
 
     assert trigger.event_types == ("push", "Push Hook")
-    assert not trigger.takes_all
+    assert not trigger.matches_every_delivery
 
 
 def test_a_trigger_with_event_types_reads_back_as_it_was_written():
     given = of_events(["größer", "\u65e5", 'a"b\\'], {"a": [1]})
 
-    [trigger] = triggers_from_json([given]).deliveries
+    [trigger] = triggers_from_json([given]).delivery_triggers
     stored = triggers_from_stored([json.loads(trigger.as_text())])
 
     assert trigger.as_json() == given
-    assert stored == Triggers(deliveries=(trigger,))
+    assert stored == TriggersByKind(delivery_triggers=(trigger,))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_problems_of_event_types_and_of_the_payload_filter_are_told_together():
 def test_as_many_event_types_as_are_allowed_are_taken():
     events = [f"{number:0200}" for number in range(EVENT_TYPES_MAX)]
 
-    assert triggers_from_json([of_events(events)]).deliveries[0].event_types == tuple(events)
+    assert triggers_from_json([of_events(events)]).delivery_triggers[0].event_types == tuple(events)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_without_event_types_any_delivery_passes_the_event_check(event):
 
 
 def test_a_subscription_matches_by_any_of_its_triggers():
-    [one, other] = triggers_from_json([of_events(["push"]), of_events(["ping"], {"a": [1]})]).deliveries
+    [one, other] = triggers_from_json([of_events(["push"]), of_events(["ping"], {"a": [1]})]).delivery_triggers
     subscription = Subscription(automation_id=AutomationId("aut_1"), version=1, triggers=(one, other))
 
     found = [subscription.matches(event, parsed(b'{"a": 2}')) for event in ("push", "ping", "other", None)]
@@ -240,9 +240,9 @@ def test_a_subscription_matches_by_any_of_its_triggers():
 
 
 def test_a_trigger_with_event_types_alone_does_not_take_every_delivery():
-    automation = replace(AUTOMATION, triggers=triggers_from_json([of_events(["push"])]).deliveries)
+    automation = replace(AUTOMATION, triggers=triggers_from_json([of_events(["push"])]).delivery_triggers)
 
-    assert automation.unfiltered_webhooks() == frozenset()
+    assert automation.unfiltered_webhook_uids() == frozenset()
     assert automation.selected_webhook_uids() == {"wh_a"}
 
 

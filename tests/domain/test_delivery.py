@@ -24,13 +24,13 @@ def test_the_webhooks_own_header_is_preferred_to_every_other_identity():
         b"x-event", b"provider-1", an_attempt({b"x-event": b"e-1", b"x-service-delivery-id": b"s-1"}), BODY
     )
 
-    assert (found.kind, found.shown) == (IdentityKind.DELIVERY_ID_HEADER, "e-1")
+    assert (found.kind, found.display_value) == (IdentityKind.DELIVERY_ID_HEADER, "e-1")
 
 
 def test_the_providers_own_id_comes_second():
     found = identify(b"x-event", b"provider-1", an_attempt({b"x-service-delivery-id": b"s-1"}), BODY)
 
-    assert (found.kind, found.shown) == (IdentityKind.PROVIDER, "provider-1")
+    assert (found.kind, found.display_value) == (IdentityKind.PROVIDER, "provider-1")
 
 
 def test_the_senders_id_under_its_other_name_comes_third_too():
@@ -42,13 +42,13 @@ def test_the_senders_id_under_its_other_name_comes_third_too():
 def test_the_senders_id_comes_third():
     found = identify(b"x-event", None, an_attempt({b"x-service-delivery-id": b"s-1"}), BODY)
 
-    assert (found.kind, found.shown) == (IdentityKind.SENDER, "s-1")
+    assert (found.kind, found.display_value) == (IdentityKind.SENDER, "s-1")
 
 
 def test_the_body_itself_comes_last():
     found = identify(b"x-event", None, an_attempt({b"x-other": b"o-1"}), BODY)
 
-    assert (found.kind, found.shown) == (IdentityKind.BODY_SHA256, None)
+    assert (found.kind, found.display_value) == (IdentityKind.BODY_SHA256, None)
 
 
 @pytest.mark.parametrize("blank", [b"", b" ", b"\t  \t"])
@@ -105,7 +105,7 @@ def test_a_long_identity_counts_whole_and_is_shown_cut():
     one, other = identity("x" * 10_000 + "1"), identity("x" * 10_000 + "2")
 
     assert one.digest != other.digest
-    assert one.shown == other.shown == "x" * 255
+    assert one.display_value == other.display_value == "x" * 255
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_long_identity_counts_whole_and_is_shown_cut():
     ],
 )
 def test_unprintable_characters_of_an_identity_are_replaced(sent, shown):
-    assert identify(None, None, an_attempt({b"x-service-delivery-id": sent}), BODY).shown == shown
+    assert identify(None, None, an_attempt({b"x-service-delivery-id": sent}), BODY).display_value == shown
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_unprintable_characters_of_an_identity_are_replaced(sent, shown):
     ],
 )
 def test_a_label_is_shown_in_the_contracts_words(label, shown):
-    assert label.shown == shown
+    assert label.wording == shown
 
 
 def test_the_numbers_that_are_stored_never_change():
@@ -145,7 +145,7 @@ def test_the_numbers_that_are_stored_never_change():
         (4, "REJECTED_INVALID_JSON"),
         (5, "REJECTED_TOO_LARGE"),
     ]
-    assert [(kind.value, kind.shown) for kind in IdentityKind] == [
+    assert [(kind.value, kind.public_name) for kind in IdentityKind] == [
         (1, "delivery_id_header"),
         (2, "provider"),
         (3, "sender"),

@@ -6,8 +6,8 @@ from hookmill.domain.delivery import Attempt
 from hookmill.domain.event import EVENT_CHARACTERS_MAX, EventSource, EventType, event_type
 from hookmill.domain.payload import Parsed, parse
 
-IN_HEADER = EventSource.at("header:x-event", is_signed=False)
-IN_BODY = EventSource.at("json:event.type", is_signed=True)
+IN_HEADER = EventSource.parse("header:x-event", is_signed=False)
+IN_BODY = EventSource.parse("json:event.type", is_signed=True)
 UNUSABLE = [
     "",
     "  ",
@@ -108,6 +108,6 @@ def test_a_header_that_is_not_utf8_has_no_event_type(value):
 
 
 def test_a_header_is_named_in_any_case():
-    source = EventSource.at("header:X-Event", is_signed=False)
+    source = EventSource.parse("header:X-Event", is_signed=False)
 
     assert event_type(source, an_attempt({b"x-event": b"push"}), None) == EventType("push", False)

@@ -21,7 +21,7 @@ from hookmill.domain.run import (
 )
 
 DELIVERY = ByDelivery(
-    delivery_id=DeliveryKey(bytes(range(16, 32))),
+    delivery_key=DeliveryKey(bytes(range(16, 32))),
     webhook_uid=WebhookUid("wh_7k2m9"),
     webhook_name="Deploys (staging)",
 )

@@ -18,7 +18,7 @@ from hookmill.domain.run_policy import (
     WhenBusy,
     changed_policy,
     policy_from_json,
-    stored_policy,
+    policy_from_stored,
     superseded_by_debounce,
 )
 
@@ -26,12 +26,12 @@ from hookmill.domain.run_policy import (
 def key(payload: str, *pointers: str, automation: str = "aut_a") -> bytes | None:
     parsed = parse(payload.encode("utf-8", "surrogatepass"))
     assert isinstance(parsed, Parsed)
-    return RunPolicy(concurrency=Concurrency(key=pointers)).policy_key(AutomationId(automation), parsed)
+    return RunPolicy(concurrency=Concurrency(key_pointers=pointers)).policy_key(AutomationId(automation), parsed)
 
 
 def test_a_policy_survives_its_json():
     policy = RunPolicy(
-        concurrency=Concurrency(key=("/pull_request/number", "/a~1b"), limit=3, when_busy=WhenBusy.REPLACE),
+        concurrency=Concurrency(key_pointers=("/pull_request/number", "/a~1b"), limit=3, when_busy=WhenBusy.REPLACE),
         debounce=Debounce(seconds=30, max_seconds=90),
         retry=Retry(attempts=5, backoff_seconds=2, max_backoff_seconds=60, exit_codes=(3, 75)),
         priority=Priority.HIGH,
@@ -40,16 +40,16 @@ def test_a_policy_survives_its_json():
     )
 
     assert policy_from_json(policy.as_json()) == policy
-    assert stored_policy(json.dumps(policy.as_json())) == policy
+    assert policy_from_stored(json.dumps(policy.as_json())) == policy
     assert NO_POLICY.as_json() == {}
 
 
 def test_defaults():
     policy = policy_from_json({"concurrency": {}, "debounce": {"seconds": 5}})
 
-    assert policy.concurrency == Concurrency(key=(), limit=1, when_busy=WhenBusy.QUEUE)
+    assert policy.concurrency == Concurrency(key_pointers=(), limit=1, when_busy=WhenBusy.QUEUE)
     assert policy.debounce == Debounce(seconds=5, max_seconds=50)
-    assert policy_from_json({"concurrency": {"key": "/a"}}).concurrency == Concurrency(key=("/a",))
+    assert policy_from_json({"concurrency": {"key": "/a"}}).concurrency == Concurrency(key_pointers=("/a",))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_unusable_policies_are_refused_at_their_place(source: dict[str, Any], po
 
 @pytest.mark.parametrize("stored", ["", "[]", "{", '{"concurrency": 5}', '{"priority": "urgent"}'])
 def test_a_stored_policy_that_cannot_be_read_has_no_rules(stored: str):
-    assert stored_policy(stored) == NO_POLICY
+    assert policy_from_stored(stored) == NO_POLICY
 
 
 def test_changes_keep_the_other_fields_and_none_resets():

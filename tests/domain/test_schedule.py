@@ -18,7 +18,7 @@ from hookmill.domain.schedule import (
     Schedule,
     latest_time,
     next_time,
-    resumes_after,
+    resume_time,
     schedule_from_json,
 )
 
@@ -178,7 +178,7 @@ def test_time_at_the_limit_itself_is_the_latest():
 def test_schedule_repeats_no_time_unless_the_clock_was_very_wrong(ahead, resumes):
     now = parse_iso("2026-11-23T10:00:00Z")
 
-    assert resumes_after(now + ahead, now) == now + resumes
+    assert resume_time(now + ahead, now) == now + resumes
 
 
 # Properties

@@ -257,4 +257,4 @@ def test_half_a_request_at_the_moment_of_a_kill_leaves_nothing(service, webhook)
 def labels(service: Service, made: WebhookWithSecret) -> list[str]:
     with service.management() as management:
         log = management.log.newest(operator(management), webhook=made.webhook.uid)
-    return [row.label.shown for row in log]
+    return [row.label.wording for row in log]

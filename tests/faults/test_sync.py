@@ -93,7 +93,7 @@ def test_a_sync_that_fails_is_never_answered_with_202(tmp_path: Path):
             log = management.log.newest(may, webhook=made.webhook.uid, limit=100)
 
     assert {answer.status for answer in first} == {202, 503}
-    accepted = [delivery_id(row.key) for row in log if row.label.shown == "Accepted"]
+    accepted = [delivery_id(row.key) for row in log if row.label.wording == "Accepted"]
     assert len(accepted) == len(first)
     assert {answer.delivery_id for answer in first if answer.status == 202} <= set(accepted)
     assert sqlite_is_whole(tmp_path / "data" / "hookmill.db")

@@ -42,7 +42,7 @@ def test_a_flood_of_bad_credentials_is_counted_and_not_logged(tmp_path: Path):
         assert Counter(answer.status for answer in answers) == {401: 60, 429: 540}
         assert all(1 <= int(a.headers["retry-after"]) <= 60 for a in answers if a.status == 429)
         assert max(waits) < 2.0
-        labels = Counter(row.label.shown for row in management.log.newest(may, limit=10_000))
+        labels = Counter(row.label.wording for row in management.log.newest(may, limit=10_000))
         assert labels["Rejected (auth)"] == 60
         until(lambda: refused(management, "failed_authentications") == 540, "every refusal is counted")
 

@@ -150,8 +150,8 @@ def test_a_sender_that_vanishes_after_its_delivery_may_repeat_it(
     assert answer is not None
     assert answer.status == 202
     rows = [row for row in management.log.newest(operator(management), limit=20) if row.identity == "vanished"]
-    [accepted] = [row for row in rows if row.label.shown == "Accepted"]
-    assert {row.label.shown for row in rows if row is not accepted} <= {"Duplicate"}
+    [accepted] = [row for row in rows if row.label.wording == "Accepted"]
+    assert {row.label.wording for row in rows if row is not accepted} <= {"Duplicate"}
 
 
 def test_an_oversized_delivery_is_refused_before_its_body_comes(service: Service, target: Target):

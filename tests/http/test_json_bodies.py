@@ -27,7 +27,7 @@ def test_a_body_is_answered_as_the_grammar_decides(
 
         assert verdict(answer) == ("accepted" if body.accepted else "invalid_json"), body.name
         newest = management.log.newest(operator(management), webhook=webhook.webhook.uid, limit=1)[0]
-        assert newest.label.shown == ("Accepted" if body.accepted else "Rejected (invalid JSON)"), body.name
+        assert newest.label.wording == ("Accepted" if body.accepted else "Rejected (invalid JSON)"), body.name
         assert newest.size == len(body.body), body.name
         if body.accepted:
             assert management.log.payload(operator(management), answer.delivery_id) == body.body, body.name

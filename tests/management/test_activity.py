@@ -23,7 +23,7 @@ def test_a_day_is_counted_by_hour_and_label(world: World):
     [day] = world.management.log.activity(world.may).values()
 
     assert len(day.hours) == HOURS
-    assert [dict(hour.counts.labels) for hour in day.hours[-2:]] == [
+    assert [dict(hour.counts.logged_by_label) for hour in day.hours[-2:]] == [
         {**dict.fromkeys(Label, 0), Label.ACCEPTED: 1, Label.DUPLICATE: 1},
         {**dict.fromkeys(Label, 0), Label.ACCEPTED: 1, Label.REJECTED_INVALID_JSON: 1, Label.REJECTED_AUTH: 1},
     ]
@@ -44,7 +44,7 @@ def test_a_finished_hour_is_remembered_with_its_last_deliveries(world: World):
     world.clock.advance(seconds=3600)
     day = world.management.log.activity(world.may)[made.webhook.uid]
 
-    assert (before, day.delivery_count, day.hours[-4].counts.of(Label.ACCEPTED)) == (1, 2, 2)
+    assert (before, day.delivery_count, day.hours[-4].counts.logged(Label.ACCEPTED)) == (1, 2, 2)
 
 
 def test_a_day_without_deliveries_still_shows_the_last_one(world: World):

@@ -134,7 +134,7 @@ def test_a_replay_starts_new_runs_and_leaves_the_log_as_it_is(world: World):
     started = world.management.log.replay(world.may, answer.delivery_id)
 
     assert {run.automation_name for run in started} == {"one", "two"}
-    assert {(run.state, run.replay) for run in started} == {(RunState.QUEUED, 1)}
+    assert {(run.state, run.replay_number) for run in started} == {(RunState.QUEUED, 1)}
     assert len(world.management.runs.of_delivery(world.may, answer.delivery_id)) == 4
     assert world.log(made) == before
 
@@ -146,7 +146,7 @@ def test_each_replay_is_a_run_of_its_own(world: World):
 
     replays = [world.management.log.replay(world.may, answer.delivery_id)[0] for _ in range(3)]
 
-    assert [run.replay for run in replays] == [1, 2, 3]
+    assert [run.replay_number for run in replays] == [1, 2, 3]
     assert len({run.id for run in replays}) == 3
 
 
@@ -157,7 +157,7 @@ def test_a_replay_to_one_automation_uses_it_as_it_is_now(world: World):
 
     [run] = world.management.log.replay(world.may, answer.delivery_id, "made later")
 
-    assert (run.automation_name, run.replay) == ("made later", 1)
+    assert (run.automation_name, run.replay_number) == ("made later", 1)
 
 
 def test_a_replay_starts_nothing_that_the_delivery_does_not_trigger(world: World):
@@ -235,5 +235,5 @@ def test_replays_that_race_with_retention_are_kept_whole_or_refused(world: World
 
     for answer, run in zip(answers, runs, strict=False):
         if run is not None:
-            assert world.management.runs.get(world.may, run_id(run)).replay == 1
+            assert world.management.runs.get(world.may, run_id(run)).replay_number == 1
             assert world.management.log.payload(world.may, answer.delivery_id)

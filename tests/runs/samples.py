@@ -17,7 +17,7 @@ def a_run(*, webhook_name: str = "Deploys", **different: Any) -> Run:
     run = Run(
         id=RunKey(time_ordered_key(now, b"runs8888")),
         started_by=ByDelivery(
-            delivery_id=DeliveryKey(time_ordered_key(now, b"dlvs8888")),
+            delivery_key=DeliveryKey(time_ordered_key(now, b"dlvs8888")),
             webhook_uid=WebhookUid("wh_7k2m9"),
             webhook_name=webhook_name,
         ),

@@ -13,7 +13,7 @@ from tests.runs.test_dispatcher import Gate, running
 from tests.runs.worker import microseconds
 from tests.support.waiting import until
 
-SERIAL = RunPolicy(concurrency=Concurrency(key=("/pr",)))
+SERIAL = RunPolicy(concurrency=Concurrency(key_pointers=("/pr",)))
 
 
 def cancel_many(backlog: Backlog, **conditions: Any) -> CancelledRuns:

@@ -97,7 +97,7 @@ def test_a_command_sees_its_own_environment_and_nothing_else(package, monkeypatc
         "MODEL": "m-1",
         "HOOKMILL_RUN_ID": run_id(run.id),
         "HOOKMILL_ATTEMPT": "1",
-        "HOOKMILL_DELIVERY_ID": delivery_id(run.delivery_id),
+        "HOOKMILL_DELIVERY_ID": delivery_id(run.delivery_key),
         "HOOKMILL_WEBHOOK": "wh_7k2m9",
         "HOOKMILL_AUTOMATION": "aut_3x",
         "HOOKMILL_PROMPT_FILE": str(package.directory / "prompt.md"),

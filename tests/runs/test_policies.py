@@ -64,7 +64,7 @@ def perform_with_a_kill(
 @pytest.mark.parametrize("workers", [1, 3])
 def test_no_more_than_one_run_of_a_key_is_active(sqlite_store, postgres_store, tmp_path, when_busy, workers):
     url = sqlite_store if workers == 1 else postgres_store
-    policy = RunPolicy(concurrency=Concurrency(key=("/pr",), when_busy=when_busy))
+    policy = RunPolicy(concurrency=Concurrency(key_pointers=("/pr",), when_busy=when_busy))
     with Backlog(url, tmp_path / "data") as backlog:
         groups = perform_with_a_kill(backlog, policy, workers=workers, seconds=0.03, runs=RUNS)
 
@@ -86,7 +86,7 @@ def test_no_more_than_one_run_of_a_key_is_active(sqlite_store, postgres_store, t
 
 
 def test_debounced_deliveries_are_performed_once_for_each_key(backlog):
-    policy = RunPolicy(concurrency=Concurrency(key=("/pr",)), debounce=Debounce(seconds=2, max_seconds=60))
+    policy = RunPolicy(concurrency=Concurrency(key_pointers=("/pr",)), debounce=Debounce(seconds=2, max_seconds=60))
     groups = perform_with_a_kill(backlog, policy, workers=1, seconds=0.01, runs=60)
 
     assert len(groups) == KEYS

@@ -51,7 +51,7 @@ def test_request_without_the_secret_is_refused_and_the_log_says_why(world, heade
     answer = world.request("POST", f"/webhooks/w/{made.webhook.uid}", headers=given, body=b"{}")
 
     assert answer.status == 401
-    assert [(row.label.shown, row.reason) for row in world.log(made)] == [("Rejected (auth)", reason)]
+    assert [(row.label.wording, row.reason) for row in world.log(made)] == [("Rejected (auth)", reason)]
 
 
 @BOTH_MODES

@@ -173,7 +173,9 @@ def test_row_states_the_identity_and_its_source(world):
     world.clock.advance(seconds=1)
     world.post(made, b"4", token="wrong", headers={"X-Event-Id": "event-2"})
 
-    shown = [(row.identity_kind.shown if row.identity_kind else None, row.identity) for row in world.log(made)[::-1]]
+    shown = [
+        (row.identity_kind.public_name if row.identity_kind else None, row.identity) for row in world.log(made)[::-1]
+    ]
 
     assert shown == [("delivery_id_header", "event-1"), ("sender", "sent-1"), ("body_sha256", None), (None, None)]
 

@@ -74,7 +74,7 @@ def test_invalid_json_is_answered_400_and_the_log_says_where(world):
     answer = world.post(made, b'{"a": tru}')
 
     assert answer.status == 400
-    assert [(row.label.shown, row.reason) for row in world.log(made)] == [
+    assert [(row.label.wording, row.reason) for row in world.log(made)] == [
         ("Rejected (invalid JSON)", "not JSON at line 1, column 7")
     ]
 
@@ -86,7 +86,7 @@ def test_body_one_byte_over_256_kb_is_answered_413(world):
     answer = world.post(made, json_of(BODY_MAX + 1))
 
     assert answer.status == 413
-    assert [(row.label.shown, row.size) for row in world.log(made)] == [("Rejected (too large)", BODY_MAX + 1)]
+    assert [(row.label.wording, row.size) for row in world.log(made)] == [("Rejected (too large)", BODY_MAX + 1)]
 
 
 def test_body_declared_too_large_is_refused_unread(world):
@@ -95,7 +95,7 @@ def test_body_declared_too_large_is_refused_unread(world):
     answer = world.post(made, never_read(), headers={"Content-Length": str(BODY_MAX + 1)})
 
     assert (answer.status, answer.headers["connection"]) == (413, "close")
-    assert [(row.label.shown, row.size) for row in world.log(made)] == [("Rejected (too large)", BODY_MAX + 1)]
+    assert [(row.label.wording, row.size) for row in world.log(made)] == [("Rejected (too large)", BODY_MAX + 1)]
 
 
 @pytest.mark.parametrize("declared", ["2147483647", "2147483648", "999999999999999", "9" * 30])

@@ -225,8 +225,8 @@ def test_exactly_one_copy_is_accepted_across_several_processes(world):
             assert answers == [202] * 6
 
     assert sorted(world.labels(made)) == ["Accepted"] * 10 + ["Duplicate"] * 50
-    originals = {row.key for row in world.log(made) if row.label.shown == "Accepted"}
-    assert {row.duplicate_of for row in world.log(made) if row.label.shown == "Duplicate"} == originals
+    originals = {row.key for row in world.log(made) if row.label.wording == "Accepted"}
+    assert {row.duplicate_of for row in world.log(made) if row.label.wording == "Duplicate"} == originals
     assert len(world.runs(made)) == 10
 
 

@@ -96,7 +96,7 @@ def test_run_names_its_delivery_webhook_automation_and_attempt(world):
     [run] = world.runs(made)
 
     assert (run.state, run.attempt, run.created_at) == ("queued", 0, world.clock.now)
-    assert f"dlv_{run.delivery_id.hex()}" == answer.delivery_id
+    assert f"dlv_{run.delivery_key.hex()}" == answer.delivery_id
     assert (run.webhook_uid, run.automation_id, run.automation_name) == (made.webhook.uid, automation.id, "triage")
 
 

@@ -290,7 +290,7 @@ def test_old_secret_is_refused_after_a_concurrent_rotation_returns(world):
 
 def test_new_automation_gets_every_delivery_after_its_creation_returns(world):
     for made, after in racing(world, lambda made: world.automation("triage", made)):
-        seen = {run.delivery_id for run in world.runs(made)}
+        seen = {run.delivery_key for run in world.runs(made)}
         answer = world.post(made, after)
         assert len(world.management.runs.of_delivery(world.may, answer.delivery_id)) == 1
         assert seen <= {row.key for row in world.log(made)}
@@ -328,7 +328,7 @@ def racing(world: World, change: Callable[[WebhookWithSecret], object]) -> Itera
         changed.join()
         accepted = [answer.delivery_id for answer in answers if answer.status == 202]
         assert {answer.status for answer in answers} <= {202, 401, 404}
-        kept = {f"dlv_{row.key.hex()}" for row in world.log(made) if row.label.shown == "Accepted"}
+        kept = {f"dlv_{row.key.hex()}" for row in world.log(made) if row.label.wording == "Accepted"}
         assert kept >= set(accepted)
         assert len(kept) == len(accepted) + 1
         world.clock.advance(seconds=61)

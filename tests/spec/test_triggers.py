@@ -64,7 +64,7 @@ def test_every_accepted_delivery_starts_its_own_run(world):
 
     runs = world.runs(made)
     assert len({run.id for run in runs}) == 3
-    assert {f"dlv_{run.delivery_id.hex()}" for run in runs} == {answer.delivery_id for answer in answers}
+    assert {f"dlv_{run.delivery_key.hex()}" for run in runs} == {answer.delivery_id for answer in answers}
     assert {tuple(answer.json) for answer in answers} == {("delivery_id",)}
 
 

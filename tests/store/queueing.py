@@ -11,7 +11,7 @@ from tests.runs.worker import microseconds
 
 FACTORY = FactoryId("fac_one")
 WORKER = ExecutorId("host-1-with-dashes-4711-0a1b2c3d")
-SERIAL = RunPolicy(concurrency=Concurrency(key=("/pr",)))
+SERIAL = RunPolicy(concurrency=Concurrency(key_pointers=("/pr",)))
 FILLING = 4_000
 """So many finished runs that PostgreSQL prefers an index to reading the whole table."""
 

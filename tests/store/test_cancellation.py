@@ -34,7 +34,7 @@ def cancel(backlog: Backlog, run_filter: RunFilter = EVERY_RUN, part: Part | Non
         with backlog.database.read() as tx:
             batch = cancellation.next_to_cancel(tx, run_filter, each, after=None)
         with backlog.database.write() as tx:
-            keys = [position.run for position in batch]
+            keys = [position.run_key for position in batch]
             result = cancellation.request_cancel_of_batch(tx, keys, each, state=run_filter.state, now=microseconds())
         cancelled, stopping = cancelled + result.cancelled, stopping + result.stopping
     return CancelledRuns(cancelled=cancelled, stopping=stopping)
@@ -135,10 +135,10 @@ def test_a_run_that_started_meanwhile_is_left_for_its_new_part(backlog):
     decide(backlog)
 
     with backlog.database.write() as tx:
-        keys = [each.run for each in batch]
+        keys = [each.run_key for each in batch]
         result = cancellation.request_cancel_of_batch(tx, keys, Part.HELD, state=None, now=microseconds())
 
-    assert [each.run for each in batch] == [second]
+    assert [each.run_key for each in batch] == [second]
     assert result.cancelled == 0
     assert cancel(backlog, part=Part.READY).cancelled == 1
 
@@ -155,7 +155,7 @@ def test_cancelling_scans_no_other_runs(backlog):
     gather_statistics(backlog.database)
     of_automation = backlog.page(limit=1)[0].automation_id
     narrow = RunFilter(factory=FACTORY, newest=NEWEST, automation=of_automation, webhook_no=1, state=RunState.QUEUED)
-    position = QueuePosition(is_held=False, rank=1, run=RunKey(b"\x01" * 16))
+    position = QueuePosition(is_held=False, rank=1, run_key=RunKey(b"\x01" * 16))
 
     def cancel_all(tx: Transaction) -> None:
         for run_filter in (EVERY_RUN, narrow):
@@ -163,7 +163,7 @@ def test_cancelling_scans_no_other_runs(backlog):
             for part in Part:
                 cancellation.next_to_cancel(tx, run_filter, part, after=position)
                 batch = cancellation.next_to_cancel(tx, run_filter, part, after=None)
-                keys = [each.run for each in batch]
+                keys = [each.run_key for each in batch]
                 cancellation.request_cancel_of_batch(tx, keys, part, state=run_filter.state, now=1)
 
     executed = plans(backlog.database, cancel_all)

@@ -27,7 +27,7 @@ def backlog(store_url: str, tmp_path: Path) -> Iterator[Backlog]:
 
 
 def queue_rule(when_busy: WhenBusy = WhenBusy.QUEUE, *, limit: int = 1) -> RunPolicy:
-    return RunPolicy(concurrency=Concurrency(key=("/pr",), limit=limit, when_busy=when_busy))
+    return RunPolicy(concurrency=Concurrency(key_pointers=("/pr",), limit=limit, when_busy=when_busy))
 
 
 def arrive(backlog: Backlog, automation: str, *prs: int) -> list[RunKey]:
@@ -272,7 +272,9 @@ def test_with_a_limit_of_two_the_two_newest_stay(backlog):
 
 
 def debounced(seconds: int = 10, most: int = 25) -> RunPolicy:
-    return RunPolicy(concurrency=Concurrency(key=("/pr",)), debounce=Debounce(seconds=seconds, max_seconds=most))
+    return RunPolicy(
+        concurrency=Concurrency(key_pointers=("/pr",)), debounce=Debounce(seconds=seconds, max_seconds=most)
+    )
 
 
 def test_only_the_newest_delivery_starts_a_run_once_it_is_quiet(backlog):

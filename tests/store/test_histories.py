@@ -34,7 +34,9 @@ POLICIES: Final = [
     RunPolicy(debounce=DEBOUNCE),
     *(
         RunPolicy(
-            concurrency=Concurrency(key=("/key",), limit=limit, when_busy=when_busy), debounce=debounce, retry=retry
+            concurrency=Concurrency(key_pointers=("/key",), limit=limit, when_busy=when_busy),
+            debounce=debounce,
+            retry=retry,
         )
         for limit in (1, 2)
         for when_busy in WhenBusy

@@ -191,8 +191,8 @@ def test_stored_filters_on_fields_with_a_dollar_keep_their_meaning(before_operat
     for stored, (before, after, matching, other) in zip(stored_triggers(before_operators), STORED, strict=True):
         assert stored == f"[{trigger_with(after or before)}, {trigger_with('{}')}]"
         triggers = parsed_triggers(stored)
-        assert triggers.unreadable == ()
-        payload = triggers.deliveries[0].payload
+        assert triggers.unreadable_triggers == ()
+        payload = triggers.delivery_triggers[0].payload
         assert payload is not None
         assert payload.matches(parsed(matching)), before
         assert other is None or not payload.matches(parsed(other)), before
@@ -207,7 +207,7 @@ def test_stored_filters_that_were_never_read_are_not_made_readable(before_operat
     migrate(before_operators)
 
     assert stored_triggers(before_operators) == stored
-    assert [each for each in stored if parsed_triggers(each).deliveries] == []
+    assert [each for each in stored if parsed_triggers(each).delivery_triggers] == []
 
 
 def test_filter_at_the_limits_can_be_read_after_it_was_rewritten(before_operators):
@@ -218,7 +218,7 @@ def test_filter_at_the_limits_can_be_read_after_it_was_rewritten(before_operator
 
     [stored] = stored_triggers(before_operators)
     triggers = parsed_triggers(stored)
-    assert (len(triggers.deliveries), triggers.unreadable) == (1, ())
+    assert (len(triggers.delivery_triggers), triggers.unreadable_triggers) == (1, ())
 
 
 def test_rows_under_the_names_of_before_are_kept(empty_url):

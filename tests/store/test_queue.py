@@ -227,7 +227,7 @@ def fill(backlog: Backlog) -> None:
 
 def test_reading_the_queue_scans_no_other_runs(backlog):
     fill(backlog)
-    position = QueuePosition(is_held=False, rank=1, run=RunKey(b"\x01" * 16))
+    position = QueuePosition(is_held=False, rank=1, run_key=RunKey(b"\x01" * 16))
 
     def read_pages(tx: Transaction) -> None:
         for after in (None, position):

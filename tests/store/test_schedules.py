@@ -97,7 +97,7 @@ def test_each_time_starts_one_run(shelf):
         name="s", scheduled_at=parse_iso("2026-11-23T11:00:00Z"), timezone="Europe/Berlin"
     )
     assert (run.automation_id, run.factory_id) == (report.id, shelf.factory.id)
-    assert (run.delivery_id, run.webhook_uid, run.webhook_name, run.event) == (None, None, None, None)
+    assert (run.delivery_key, run.webhook_uid, run.webhook_name, run.event) == (None, None, None, None)
     assert shelf.count("payloads") == 0
 
 
@@ -351,7 +351,7 @@ def test_change_keeps_the_schedules_of_a_newer_version(shelf):
 
     after = shelf.management.automations.get(shelf.may, made.id)
     assert [schedule.name for schedule in after.schedules] == ["plain"]
-    assert [unreadable.schedule_name for unreadable in after.unreadable] == ["newer"]
+    assert [unreadable.schedule_name for unreadable in after.unreadable_triggers] == ["newer"]
     assert sorted(row["name"] for row in shelf.rows("schedules")) == ["newer", "plain"]
     assert any("starts no runs" in warning for warning in shelf.management.automations.warnings(shelf.may, after))
 

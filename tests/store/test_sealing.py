@@ -236,5 +236,5 @@ def test_an_earlier_secret_that_does_not_open_closes_nothing(shelf):
         [live] = read_for_ingress(tx, [made.webhook.uid], shelf.key)
 
     assert live.accepts_deliveries
-    assert live.signature is not None
-    assert live.signature.previous_keys == ()
+    assert live.signature_rule is not None
+    assert live.signature_rule.previous_keys == ()

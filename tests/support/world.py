@@ -150,7 +150,7 @@ class World:
         return list(self.management.log.newest(self.may, webhook=made.webhook.uid, limit=1000))
 
     def labels(self, made: WebhookWithSecret) -> list[str]:
-        return [row.label.shown for row in self.log(made)]
+        return [row.label.wording for row in self.log(made)]
 
     def runs(self, made: WebhookWithSecret) -> list[Any]:
         return list(self.management.runs.newest(self.may, webhook=made.webhook.uid, limit=1000))

@@ -287,7 +287,9 @@ def show(name: AutomationArgument, factory: options.FactoryName = "default", jso
         ("Schedule", f"{shown(schedule.name)}: {schedule_text(schedule, next_times.get(schedule.name))}")
         for schedule in automation.schedules
     ]
-    pairs += [("Trigger", f"can't be read: {json_line(trigger.as_json())}") for trigger in automation.unreadable]
+    pairs += [
+        ("Trigger", f"can't be read: {json_line(trigger.as_json())}") for trigger in automation.unreadable_triggers
+    ]
     print_fields(pairs)
     print_line()
     print_line(shown_lines(automation.prompt))
@@ -594,11 +596,11 @@ def _starters(automation: Automation, webhooks_by_uid: Mapping[WebhookUid, Webho
 
 
 def _no_filter_text(trigger: Trigger) -> str:
-    return "none: every delivery" if trigger.takes_all else "none: every payload"
+    return "none: every delivery" if trigger.matches_every_delivery else "none: every payload"
 
 
 def _refuse_unreadable_triggers(automation: Automation) -> None:
-    if automation.unreadable:
+    if automation.unreadable_triggers:
         raise Conflict(
             f"Automation {automation.name!r} has triggers that can't be read, but these options change a single "
             f"trigger. {_REPLACE_ALL_TRIGGERS}"

@@ -145,7 +145,7 @@ def show(identifier: DeliveryArgument, factory: options.FactoryName = "default",
         ("Delivery", delivery_id(delivery.key)),
         ("Webhook", f"{shown(delivery.webhook_name)} ({delivery.webhook_uid})"),
         ("Received", f"{utc(delivery.received_at)} UTC"),
-        ("Label", delivery.label.shown),
+        ("Label", delivery.label.wording),
     ]
     pairs += [(title, shown(text)) for title, text in details(delivery)]
     pairs.append(("Size", f"{delivery.size:,} bytes"))
@@ -247,7 +247,7 @@ def print_deliveries(deliveries: Sequence[Delivery]) -> None:
             (
                 utc(delivery.received_at),
                 delivery_id(delivery.key),
-                delivery.label.shown,
+                delivery.label.wording,
                 *(cell_of(delivery) or "" for _, cell_of in list_columns),
                 str(delivery.size),
                 delivery.webhook_name,
@@ -259,7 +259,7 @@ def print_deliveries(deliveries: Sequence[Delivery]) -> None:
 
 def _label_named(text: str) -> Label:
     for label in Label:
-        if text.lower() in {label.shown.lower(), label.name.lower()}:
+        if text.lower() in {label.wording.lower(), label.name.lower()}:
             return label
     names = ", ".join(label.name.lower() for label in Label)
     raise typer.BadParameter(f"there is no label {shown(text)!r}. Labels are: {names}", param_hint="--label")
@@ -273,7 +273,7 @@ _IDENTITY_SOURCES: Final = {
 
 
 def _identity_text(delivery: Delivery) -> str:
-    kind = delivery.identity_kind.shown if delivery.identity_kind is not None else ""
+    kind = delivery.identity_kind.public_name if delivery.identity_kind is not None else ""
     if delivery.identity is None:
         return "the body's SHA-256, because the sender supplied no id"
     return f"{shown(delivery.identity)} (from {_IDENTITY_SOURCES.get(kind, kind)})"

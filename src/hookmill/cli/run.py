@@ -412,9 +412,9 @@ def _state_text(run: Run) -> str:
 def _origin_fields(run: Run) -> list[tuple[str, str]]:
     match started_by := run.started_by:
         case ByDelivery():
-            replay_note = f" (replay {run.replay} of it)" if run.replay else ""
+            replay_note = f" (replay {run.replay_number} of it)" if run.replay_number else ""
             return [
-                ("Delivery", f"{delivery_id(started_by.delivery_id)}{replay_note}"),
+                ("Delivery", f"{delivery_id(started_by.delivery_key)}{replay_note}"),
                 ("Webhook", f"{shown(started_by.webhook_name)} ({started_by.webhook_uid})"),
             ]
         case BySchedule():
@@ -431,7 +431,7 @@ def _origin_fields(run: Run) -> list[tuple[str, str]]:
 def _automation_text(run: Run) -> str:
     match started_by := run.started_by:
         case ByDelivery():
-            return f"{run.automation_name} (replay {run.replay})" if run.replay else run.automation_name
+            return f"{run.automation_name} (replay {run.replay_number})" if run.replay_number else run.automation_name
         case BySchedule():
             return f"{run.automation_name} (schedule {started_by.name})"
         case ByPerson():

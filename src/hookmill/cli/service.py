@@ -17,7 +17,7 @@ from hookmill.cli.output import count, print_fields, print_json, print_line, pro
 from hookmill.cli.session import read_settings_or_exit
 from hookmill.domain.errors import Conflict
 from hookmill.domain.run import PAYLOAD_FILE
-from hookmill.domain.sample import FIRST, FIRST_PROMPT, curl_line
+from hookmill.domain.sample import FIRST_START_NAME, FIRST_START_PROMPT, curl_line
 from hookmill.domain.text import shown
 from hookmill.prctl import protect_memory
 from hookmill.presentation.webhook import WebhookWithSecretView
@@ -193,11 +193,11 @@ def _set_up(management: Management, settings: Settings) -> StateAfterStart:
 def _create_first_webhook_and_automation(
     management: Management, may: MayManage, settings: Settings
 ) -> WebhookWithSecret:
-    created = management.webhooks.create(may, FIRST)
+    created = management.webhooks.create(may, FIRST_START_NAME)
     management.automations.create(
         may,
-        FIRST,
-        prompt=FIRST_PROMPT,
+        FIRST_START_NAME,
+        prompt=FIRST_START_PROMPT,
         triggers=[{"provider": "webhook", "event": "received", "filter": {"webhook_ids": [created.webhook.uid]}}],
         runner=settings.default_runner,
     )
@@ -251,7 +251,7 @@ def _announce(state: StateAfterStart, settings: Settings, command_prefix: str, j
 
 
 def _announce_first(created: WebhookWithSecret, settings: Settings) -> None:
-    print_line(f"Created a webhook and an automation, both named {FIRST}. To try them, post a delivery:")
+    print_line(f"Created a webhook and an automation, both named {FIRST_START_NAME}. To try them, post a delivery:")
     print_line()
     print_line(str(curl_line(created.webhook.auth_mode, created.url, created.reveal())))
     print_line()

@@ -6,7 +6,7 @@ Only this module maps a webhook's keys to the domain's fields. An automation's k
 from enum import StrEnum
 from typing import Final
 
-from hookmill.domain.run_policy import FIELDS
+from hookmill.domain.run_policy import POLICY_FIELDS
 
 
 class WebhookKey(StrEnum):
@@ -28,5 +28,5 @@ class WebhookKey(StrEnum):
         return self.name.lower()
 
 
-POLICY_KEYS: Final = FIELDS
+POLICY_KEYS: Final = POLICY_FIELDS
 AUTOMATION_KEYS: Final = ("name", "enabled", "runner", "triggers", *POLICY_KEYS)

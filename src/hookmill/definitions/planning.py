@@ -369,7 +369,7 @@ def filters_to_backtest(definitions: Definitions) -> list[tuple[AutomationDefini
         (automation, number, trigger)
         for automation in definitions.automations
         for number, trigger in automation.webhook_triggers()
-        if not trigger.takes_all
+        if not trigger.matches_every_delivery
     ]
 
 

@@ -26,7 +26,7 @@ from hookmill.domain.automation import (
     ScheduleTrigger,
     Trigger,
     read_event_types,
-    same_schedule_name,
+    same_schedule_name_message,
     schedule_trigger,
 )
 from hookmill.domain.errors import Invalid
@@ -34,11 +34,10 @@ from hookmill.domain.filters import CONTRACT_OPERATORS, CompiledFilter, compile_
 from hookmill.domain.ids import WebhookUid
 from hookmill.domain.name import usable_name
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy, policy_from_json
-from hookmill.domain.schedule import FIELDS as SCHEDULE_FIELDS
+from hookmill.domain.schedule import SCHEDULE_FIELDS
 from hookmill.domain.secret import usable_secret_name
 from hookmill.domain.signatures.generic import GENERIC, GenericHmac
-from hookmill.domain.signatures.rule import scheme_named
-from hookmill.domain.signatures.rule import usable_event_header as usable_event_header_with_scheme
+from hookmill.domain.signatures.rule import scheme_named, usable_event_header_for
 from hookmill.domain.signatures.scheme import Scheme, signing_headers
 from hookmill.domain.webhook import AuthMode, usable_delivery_id_header, usable_event_header
 
@@ -183,7 +182,7 @@ def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefin
         mapping.check_value(WebhookKey.EVENT_HEADER, lambda: usable_event_header(event_header))
         if scheme is not None:
             mapping.check_value(
-                WebhookKey.EVENT_HEADER, lambda: usable_event_header_with_scheme(scheme, scheme_name, event_header)
+                WebhookKey.EVENT_HEADER, lambda: usable_event_header_for(scheme, scheme_name, event_header)
             )
     name, enabled = _name(mapping, "webhook", file), mapping.boolean("enabled")
     if reporter.count or secret_name is None:
@@ -400,7 +399,7 @@ def _triggers(mapping: MappingReader, hints: _UidHints) -> tuple[Trigger | Sched
             continue
         if isinstance(trigger, ScheduleTrigger):
             if trigger.name in schedule_names:
-                message = same_schedule_name(trigger.name)
+                message = same_schedule_name_message(trigger.name)
                 mapping.reporter.report(place_at(item, "/schedule/name"), message[0].upper() + message[1:])
             schedule_names.add(trigger.name)
         triggers.append(trigger)

@@ -10,22 +10,22 @@ from hookmill.domain.ids import DeliveryKey
 RATE_LIMITED: Final = "rate_limited"
 FAILED_AUTHENTICATIONS: Final = "failed_authentications"
 NOT_FOUND: Final = "not_found"
-"""These three are the kinds of dropped attempts: authenticated attempts over the rate limit of deliveries,
+"""These three constants are the kinds of dropped attempts: authenticated attempts over the rate limit of deliveries,
 unauthenticated attempts over the rate limit of failed authentications, and attempts at a disabled webhook."""
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class AttemptCounts:
     """The number of logged attempts by label, and of dropped attempts by kind."""
 
-    labels: Mapping[Label, int] = field(default_factory=dict)
-    dropped: Mapping[str, int] = field(default_factory=dict)
+    logged_by_label: Mapping[Label, int] = field(default_factory=dict)
+    dropped_by_kind: Mapping[str, int] = field(default_factory=dict)
 
-    def of(self, label: Label) -> int:
-        return self.labels.get(label, 0)
+    def logged(self, label: Label) -> int:
+        return self.logged_by_label.get(label, 0)
 
-    def dropped_of(self, kind: str) -> int:
-        return self.dropped.get(kind, 0)
+    def dropped(self, kind: str) -> int:
+        return self.dropped_by_kind.get(kind, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +36,4 @@ class NewestAttempt:
     label: Label
     received_at: int
     reason: str | None
+    """The reason of a rejection."""

@@ -1,4 +1,4 @@
-"""Authenticates senders. An acceptance requires an `Authentic`, which only this module creates."""
+"""Authenticates senders. To accept a delivery, the service needs an `Authentic`, which only this module creates."""
 
 import hmac
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from hookmill.domain.delivery import Attempt, HandshakeReply
 from hookmill.domain.signatures.doctor import diagnose
 from hookmill.domain.signatures.handshake import handshake_reply
 from hookmill.domain.signatures.reading import SignedRequest
-from hookmill.domain.signatures.verify import Unverified, delivery_id, verify
+from hookmill.domain.signatures.verify import Unverified, provider_event_id, verify
 from hookmill.domain.webhook import AuthMode, IngressWebhook
 
-_CREDENTIAL_BYTES_MAX: Final = 8192
+_AUTHORIZATION_BYTES_MAX: Final = 8192
 
 
 class Reason(StrEnum):
@@ -80,7 +80,7 @@ def authenticate(
 
 def diagnosis(webhook: IngressWebhook, attempt: Attempt, body: bytes, *, public_url: str) -> str:
     """One sentence for the owner that explains why a signature was refused. It costs several verifications."""
-    rule = webhook.signature
+    rule = webhook.signature_rule
     if rule is None:
         return Reason.NO_SCHEME.value
     request = _signed_request(attempt, body, public_url)
@@ -88,7 +88,7 @@ def diagnosis(webhook: IngressWebhook, attempt: Attempt, body: bytes, *, public_
 
 
 def _authenticate_signature(webhook: IngressWebhook, request: SignedRequest, now_us: int) -> Authentication:
-    rule = webhook.signature
+    rule = webhook.signature_rule
     if rule is None:
         return Refused(Reason.NO_SCHEME)
     result = verify(rule.scheme, rule.keys, request, now_us)
@@ -96,7 +96,7 @@ def _authenticate_signature(webhook: IngressWebhook, request: SignedRequest, now
         return Refused(result.reason)
     return Authentic(
         mode=AuthMode.SIGNATURE,
-        event_id=delivery_id(rule.scheme, request),
+        event_id=provider_event_id(rule.scheme, request),
         fingerprint=result.fingerprint,
         challenge_reply=handshake_reply(rule.scheme, rule.keys, request) if rule.answers_handshakes else None,
     )
@@ -116,7 +116,7 @@ def _authenticate_bearer_token(webhook: IngressWebhook, attempt: Attempt) -> Aut
         return Refused(Reason.SEVERAL_AUTHORIZATIONS)
     scheme, space, rest = authorization.partition(b" ")
     credential = rest.lstrip(b" ")
-    if not space or not credential or scheme.lower() != b"bearer" or len(authorization) > _CREDENTIAL_BYTES_MAX:
+    if not space or not credential or scheme.lower() != b"bearer" or len(authorization) > _AUTHORIZATION_BYTES_MAX:
         return Refused(Reason.NOT_BEARER)
     return _AUTHENTIC_BEARER if _is_secret(webhook, credential) else Refused(Reason.WRONG_TOKEN)
 

@@ -18,7 +18,7 @@ from hookmill.domain.text import key_hint
 
 TRIGGER_PROVIDER: Final = "webhook"
 TRIGGER_EVENT: Final = "received"
-"""The contract's word in every trigger. It is not the delivery's event type."""
+"""The value of `event` in every trigger with the provider `webhook`. It is not the event type of a delivery."""
 SCHEDULE_PROVIDER: Final = "schedule"
 SCHEDULE_EVENT: Final = "cron_fired"
 PROMPT_CHARACTERS_MAX: Final = 100_000
@@ -27,7 +27,7 @@ _UID: Final = re.compile(r"wh_[0-9A-Za-z_-]{1,64}\Z")
 WEBHOOKS_PER_TRIGGER_MAX: Final = 100
 EVENT_TYPES_MAX: Final = 32
 REASONS_MAX: Final = 3
-"""The number of problems of a stored filter in an error text."""
+"""The maximum number of problems that one error text or log event lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +39,17 @@ class DeliveryFilter:
     payload: CompiledFilter | None = None
 
     @property
-    def takes_all(self) -> bool:
+    def matches_every_delivery(self) -> bool:
+        """Whether there are no conditions."""
         return not self.event_types and self.payload is None
 
-    def takes_event(self, event: str | None) -> bool:
-        """Whether the event type matches. None means that the delivery has none."""
+    def matches_event_type(self, event: str | None) -> bool:
+        """Whether the event type matches. `event` is None if the delivery has no event type."""
         return not self.event_types or event in self.event_types
 
     def matches(self, event: str | None, payload: Parsed) -> bool:
         """Whether the delivery matches. The ingress, tests and backtests all use this method."""
-        return self.takes_event(event) and (self.payload is None or self.payload.matches(payload))
+        return self.matches_event_type(event) and (self.payload is None or self.payload.matches(payload))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +119,8 @@ class UnreadableTrigger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Automation:
+    """An automation, in its current version. `enabled`: whether deliveries and schedules start runs."""
+
     id: AutomationId
     factory_id: FactoryId
     name: str
@@ -126,28 +129,30 @@ class Automation:
     prompt: str
     runner: str
     triggers: tuple[Trigger, ...]
-    """Those that select deliveries."""
+    """The triggers that select deliveries. The other kinds have fields of their own."""
     created_at: int
     updated_at: int
     schedules: tuple[ScheduleTrigger, ...] = ()
-    unreadable: tuple[UnreadableTrigger, ...] = ()
+    unreadable_triggers: tuple[UnreadableTrigger, ...] = ()
     policy: RunPolicy = NO_POLICY
     pause_reason: str | None = None
-    """Why the service disabled it; None if it is enabled, or if a person disabled it."""
+    """Why the service disabled the automation; None if it is enabled, or if a person disabled it."""
 
     @property
     def all_triggers(self) -> tuple[Trigger | ScheduleTrigger | UnreadableTrigger, ...]:
-        """All stored triggers. The unreadable ones start no runs."""
-        return (*self.triggers, *self.schedules, *self.unreadable)
+        """All stored triggers. Unreadable triggers start no runs."""
+        return (*self.triggers, *self.schedules, *self.unreadable_triggers)
 
     def selected_webhook_uids(self) -> frozenset[WebhookUid]:
         selections = [trigger.webhook_ids for trigger in self.triggers]
-        selections += [trigger.webhook_ids for trigger in self.unreadable]
+        selections += [trigger.webhook_ids for trigger in self.unreadable_triggers]
         return frozenset(chain.from_iterable(selections))
 
-    def unfiltered_webhooks(self) -> frozenset[WebhookUid]:
+    def unfiltered_webhook_uids(self) -> frozenset[WebhookUid]:
         """The webhooks of which every delivery starts the automation, whatever its event type and payload."""
-        return frozenset(uid for trigger in self.triggers if trigger.takes_all for uid in trigger.webhook_ids)
+        return frozenset(
+            uid for trigger in self.triggers if trigger.matches_every_delivery for uid in trigger.webhook_ids
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +165,7 @@ class Subscription:
     policy: RunPolicy = NO_POLICY
 
     def matches(self, event: str | None, payload: Parsed) -> bool:
-        """Whether a delivery starts a run. It starts only one, even if several triggers match."""
+        """Whether a delivery starts a run. The delivery starts only one run, even if several triggers match."""
         return any(_matches(trigger, event, payload) for trigger in self.triggers)
 
 
@@ -173,60 +178,68 @@ def _matches(trigger: DeliveryFilter, event: str | None, payload: Parsed) -> boo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Triggers:
+class TriggersByKind:
     """The triggers of an automation by kind."""
 
-    deliveries: tuple[Trigger, ...] = ()
+    delivery_triggers: tuple[Trigger, ...] = ()
     schedules: tuple[ScheduleTrigger, ...] = ()
-    unreadable: tuple[UnreadableTrigger, ...] = ()
+    unreadable_triggers: tuple[UnreadableTrigger, ...] = ()
 
 
-def triggers_from_json(source: Any) -> Triggers:
-    """Triggers from a user's JSON. Raises `Invalid` with a pointer, or `InvalidFilter` with every problem."""
+def triggers_from_json(source: Any) -> TriggersByKind:
+    """The triggers in a user's JSON. Raises `Invalid` with a pointer, or `InvalidFilter` with every problem."""
     if not isinstance(source, list) or not source:
         raise Invalid("An automation needs a list of one or more triggers.", pointer="/triggers")
     if len(source) > TRIGGERS_MAX:
         raise Invalid(f"An automation has at most {TRIGGERS_MAX} triggers; got {len(source)}.", pointer="/triggers")
-    read = [_trigger(f"/triggers/{index}", trigger) for index, trigger in enumerate(source)]
-    names: set[str] = set()
-    for index, trigger in enumerate(read):
+    triggers = [_trigger(f"/triggers/{index}", trigger_json) for index, trigger_json in enumerate(source)]
+    schedule_names: set[str] = set()
+    for index, trigger in enumerate(triggers):
         if isinstance(trigger, ScheduleTrigger):
-            if trigger.name in names:
-                raise _invalid(f"/triggers/{index}/schedule/name", same_schedule_name(trigger.name))
-            names.add(trigger.name)
-    return Triggers(
-        deliveries=tuple(trigger for trigger in read if isinstance(trigger, Trigger)),
-        schedules=tuple(trigger for trigger in read if isinstance(trigger, ScheduleTrigger)),
+            if trigger.name in schedule_names:
+                raise _invalid(f"/triggers/{index}/schedule/name", same_schedule_name_message(trigger.name))
+            schedule_names.add(trigger.name)
+    return TriggersByKind(
+        delivery_triggers=tuple(trigger for trigger in triggers if isinstance(trigger, Trigger)),
+        schedules=tuple(trigger for trigger in triggers if isinstance(trigger, ScheduleTrigger)),
     )
 
 
-def same_schedule_name(name: str) -> str:
+def same_schedule_name_message(name: str) -> str:
     return f"another schedule of the automation is named {name!r}. Names of schedules are unique."
 
 
-def triggers_from_stored(stored: Json) -> Triggers:
-    """Stored triggers, which another version may have stored."""
-    deliveries: list[Trigger] = []
-    schedules: dict[str, ScheduleTrigger] = {}
-    unreadable: list[UnreadableTrigger] = []
-    for index, source in enumerate(stored if isinstance(stored, list) else [stored]):
+def triggers_from_stored(stored_json: Json) -> TriggersByKind:
+    """The triggers in stored JSON, which another version may have written. Never raises."""
+    delivery_triggers: list[Trigger] = []
+    schedules_by_name: dict[str, ScheduleTrigger] = {}
+    unreadable_triggers: list[UnreadableTrigger] = []
+    for index, source in enumerate(stored_json if isinstance(stored_json, list) else [stored_json]):
         try:
             trigger = _trigger(f"/triggers/{index}", source)
             if isinstance(trigger, Trigger):
-                deliveries.append(trigger)
-            elif trigger.name not in schedules:
-                schedules[trigger.name] = trigger
+                delivery_triggers.append(trigger)
+            elif trigger.name not in schedules_by_name:
+                schedules_by_name[trigger.name] = trigger
             else:
-                unreadable.append(UnreadableTrigger(source=source, reason=same_schedule_name(trigger.name)))
+                unreadable_triggers.append(
+                    UnreadableTrigger(source=source, reason=same_schedule_name_message(trigger.name))
+                )
         except InvalidFilter as error:
             reason = " ".join(f"{fault.pointer}: {fault.message}" for fault in error.faults[:REASONS_MAX])
-            unreadable.append(UnreadableTrigger(source=source, reason=reason))
+            unreadable_triggers.append(UnreadableTrigger(source=source, reason=reason))
         except Invalid as error:
-            unreadable.append(UnreadableTrigger(source=source, reason=str(error)))
+            unreadable_triggers.append(UnreadableTrigger(source=source, reason=str(error)))
         except Exception as error:
             # A fault in one trigger must not affect the others.
-            unreadable.append(UnreadableTrigger(source=source, reason=f"A fault of type {type(error).__name__}."))
-    return Triggers(deliveries=tuple(deliveries), schedules=tuple(schedules.values()), unreadable=tuple(unreadable))
+            unreadable_triggers.append(
+                UnreadableTrigger(source=source, reason=f"A fault of type {type(error).__name__}.")
+            )
+    return TriggersByKind(
+        delivery_triggers=tuple(delivery_triggers),
+        schedules=tuple(schedules_by_name.values()),
+        unreadable_triggers=tuple(unreadable_triggers),
+    )
 
 
 def _trigger(pointer: str, source: Any) -> Trigger | ScheduleTrigger:

@@ -8,10 +8,10 @@ FORWARDED_HOPS_MAX = 32
 
 
 def client_address(peer: str, forwarded_for: bytes | None, trusted_proxies: Sequence[Network]) -> str | None:
-    """The last address on the request's path that is not a trusted proxy; None if the connection has no address.
+    """The address nearest to this service that is not a trusted proxy; None if the connection has no address.
 
-    `X-Forwarded-For` is read from the right, as far as trusted proxies added entries. Clients can forge the entries
-    further left.
+    `peer` is the connection's address. `X-Forwarded-For` is read from the right, as far as trusted proxies added
+    entries. Clients can forge the entries further left.
     """
     nearest = _address(peer)
     if nearest is None:
@@ -39,7 +39,10 @@ def _is_in(address: IPv4Address | IPv6Address, networks: Sequence[Network]) -> b
 
 
 def client_network(address: str | None) -> str:
-    """The key by which clients are counted: an IPv4 address, or an IPv6 /64, whose addresses one client can choose."""
+    """The key by which clients are counted: the IPv4 address, or the first 64 bits of the IPv6 address.
+
+    One client can use every IPv6 address with the same first 64 bits.
+    """
     if address is None:
         return "unknown"
     parsed = ip_address(address)

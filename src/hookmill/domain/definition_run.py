@@ -18,7 +18,7 @@ class DefinitionOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionRun:
-    """One plan or apply. `at` is in µs since 1970. `lines` are its steps, or its problems if it was refused."""
+    """One plan or apply. `at` is in µs since 1970. `lines` are the plan's steps; if refused, the files' problems."""
 
     act: DefinitionAct
     outcome: DefinitionOutcome

@@ -1,7 +1,7 @@
 """A delivery: the attempt, its identity, and its outcome.
 
-Two deliveries with the same identity are the same event. The sender's id has priority over the body's digest. The
-digest of an identity includes its kind, so that an id of one kind never equals an id of another.
+Two deliveries with the same identity report the same event. The sender's id has priority over the body's digest. The
+digest of an identity includes its kind, so that identities of different kinds never have the same digest.
 """
 
 import re
@@ -16,8 +16,8 @@ import msgspec
 from hookmill.domain.ids import DeliveryKey, WebhookUid
 from hookmill.domain.limits import IDENTITY_SHOWN_CHARACTERS
 
-SENDER_DELIVERY_IDS: Final = (b"x-service-delivery-id", b"x-warp-delivery-id")
-"""The headers in which any sender may put an event's id. The first one that is present counts."""
+SENDER_DELIVERY_ID_HEADERS: Final = (b"x-service-delivery-id", b"x-warp-delivery-id")
+"""The headers in which any sender can put an event's id. The first header that is present counts."""
 
 
 class Attempt(msgspec.Struct, kw_only=True, gc=False):
@@ -31,6 +31,7 @@ class Attempt(msgspec.Struct, kw_only=True, gc=False):
     headers: dict[bytes, bytes]
     """The first value of each header that evaluation may need."""
     authorization: bytes | None
+    """The value of the first Authorization header."""
     authorization_count: int
     """The number of Authorization headers."""
     conflicting_headers: frozenset[bytes] = frozenset()
@@ -42,7 +43,7 @@ class Attempt(msgspec.Struct, kw_only=True, gc=False):
 
 
 class Label(IntEnum):
-    """The outcome of an attempt in the log. The numbers are stored; `.shown` is the contract's wording."""
+    """The outcome of an attempt in the log. The numbers are stored; `.wording` is the contract's wording."""
 
     ACCEPTED = 1
     DUPLICATE = 2
@@ -51,11 +52,11 @@ class Label(IntEnum):
     REJECTED_TOO_LARGE = 5
 
     @property
-    def shown(self) -> str:
-        return _SHOWN[self]
+    def wording(self) -> str:
+        return _WORDINGS[self]
 
 
-_SHOWN: Final = {
+_WORDINGS: Final = {
     Label.ACCEPTED: "Accepted",
     Label.DUPLICATE: "Duplicate",
     Label.REJECTED_AUTH: "Rejected (auth)",
@@ -75,18 +76,18 @@ class RateLimit(IntEnum):
 
 
 class IdentityKind(IntEnum):
-    """The source of an identity, in order of priority. `.shown` is its name in exports."""
+    """The source of an identity, in order of priority. `.public_name` is its name in the API and in exports."""
 
     DELIVERY_ID_HEADER = 1
     PROVIDER = 2
     SENDER = 3
     BODY_SHA256 = 4
     SIGNED_CONTENT = 5
-    """The signed content, including its time. A delivery has this identity in addition to its own, so that a replay
-    with a new delivery id is a Duplicate."""
+    """The signed content, including its time. A delivery has this identity in addition to an identity of another kind,
+    so that a replay with a new delivery id is a Duplicate."""
 
     @property
-    def shown(self) -> str:
+    def public_name(self) -> str:
         return self.name.lower()
 
 
@@ -129,40 +130,40 @@ class DroppedAttempts:
     count: int
 
 
-def merge_adjacent(counts: Iterable[DroppedAttempts]) -> list[DroppedAttempts]:
+def merge_adjacent(ranges: Iterable[DroppedAttempts]) -> list[DroppedAttempts]:
     """Merge adjacent time ranges of the same webhook and kind. The result is newest first."""
-    ranges: list[DroppedAttempts] = []
-    for counter in sorted(counts, key=lambda item: (item.webhook_uid, item.kind, item.since)):
-        last = ranges[-1] if ranges else None
-        key = (counter.webhook_uid, counter.kind, counter.since)
-        if last is None or (last.webhook_uid, last.kind, last.until) != key:
-            ranges.append(counter)
+    merged_ranges: list[DroppedAttempts] = []
+    for following in sorted(ranges, key=lambda item: (item.webhook_uid, item.kind, item.since)):
+        last = merged_ranges[-1] if merged_ranges else None
+        start = (following.webhook_uid, following.kind, following.since)
+        if last is None or (last.webhook_uid, last.kind, last.until) != start:
+            merged_ranges.append(following)
         else:
-            ranges[-1] = replace(last, until=counter.until, count=last.count + counter.count)
-    return sorted(ranges, key=lambda item: item.until, reverse=True)
+            merged_ranges[-1] = replace(last, until=following.until, count=last.count + following.count)
+    return sorted(merged_ranges, key=lambda item: item.until, reverse=True)
 
 
 class Identity(NamedTuple):
     """The identity of the event that a delivery reports.
 
-    Two deliveries with the same `digest` (16 bytes, a hash of the kind and the whole value) are the same event. `shown`
-    is the sender's value, shortened for display; None for a body's digest.
+    Two deliveries with the same `digest` (16 bytes, a hash of the kind and the whole value) report the same event.
+    `display_value` is the sender's value, shortened for display; None for a body's digest.
     """
 
     kind: IdentityKind
     digest: bytes
-    shown: str | None
+    display_value: str | None
 
 
 def identify(delivery_id_header: bytes | None, provider_id: bytes | None, attempt: Attempt, body: bytes) -> Identity:
     """The identity with the highest priority that is present and not blank."""
     if delivery_id_header is not None and (value := attempt.headers.get(delivery_id_header, b"").strip()):
-        return _sender_identity(IdentityKind.DELIVERY_ID_HEADER, value)
+        return _identity_of_id(IdentityKind.DELIVERY_ID_HEADER, value)
     if provider_id is not None and (value := provider_id.strip()):
-        return _sender_identity(IdentityKind.PROVIDER, value)
-    for header in SENDER_DELIVERY_IDS:
+        return _identity_of_id(IdentityKind.PROVIDER, value)
+    for header in SENDER_DELIVERY_ID_HEADERS:
         if value := attempt.headers.get(header, b"").strip():
-            return _sender_identity(IdentityKind.SENDER, value)
+            return _identity_of_id(IdentityKind.SENDER, value)
     return Identity(IdentityKind.BODY_SHA256, _digest(b"body_sha256", sha256(body).digest()), None)
 
 
@@ -173,21 +174,22 @@ def possible_identity_digests(text: str) -> tuple[bytes, ...]:
     """
     value = text.strip().encode("utf-8", "surrogatepass")
     kinds = (IdentityKind.DELIVERY_ID_HEADER, IdentityKind.PROVIDER, IdentityKind.SENDER)
-    digests = tuple(_digest(kind.shown.encode(), value) for kind in kinds)
+    digests = tuple(_digest(kind.public_name.encode(), value) for kind in kinds)
     if re.fullmatch(r"[0-9a-fA-F]{64}", text.strip()):
         return (*digests, _digest(b"body_sha256", bytes.fromhex(text.strip())))
     return digests
 
 
 def replay_digest(fingerprint: bytes) -> bytes:
-    """The identity of a signed request. Only a replay of the request has the same one."""
-    return _digest(IdentityKind.SIGNED_CONTENT.shown.encode(), fingerprint)
+    """The digest of the identity `SIGNED_CONTENT`. Only a replay of the same signed request has the same digest."""
+    return _digest(IdentityKind.SIGNED_CONTENT.public_name.encode(), fingerprint)
 
 
-def _sender_identity(kind: IdentityKind, value: bytes) -> Identity:
-    shown = value.decode("utf-8", "replace")[:IDENTITY_SHOWN_CHARACTERS]
+def _identity_of_id(kind: IdentityKind, value: bytes) -> Identity:
+    text = value.decode("utf-8", "replace")[:IDENTITY_SHOWN_CHARACTERS]
     # PostgreSQL can't store NUL in text, and control characters can't be displayed.
-    return Identity(kind, _digest(kind.shown.encode(), value), "".join(c if c.isprintable() else "�" for c in shown))
+    display_value = "".join(c if c.isprintable() else "�" for c in text)
+    return Identity(kind, _digest(kind.public_name.encode(), value), display_value)
 
 
 def _digest(kind: bytes, value: bytes) -> bytes:

@@ -3,13 +3,13 @@
 HookmillError
 ├── Invalid            an argument has an invalid value
 │   └── InvalidFilter  a payload filter has problems, each at its place
-├── NotFound           the object does not exist, or the caller may not view it
+├── NotFound           the object does not exist, or the caller has no permission to view it
 ├── Forbidden          the caller may view the object, but not perform this operation
 ├── Revoked            the caller lost its permission during the operation
 ├── Conflict           the object's present state forbids the operation
 │   ├── LimitReached   a limit on the number of objects is reached
 │   └── Changed        the object has changed since the caller read it
-└── StoreUnavailable   the database does not answer, or is full: try again later
+└── StoreUnavailable   the database does not answer, is full, or is locked: try again later
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ class Invalid(HookmillError):
 
 
 class InvalidFilter(Invalid):
-    """A payload filter can't be saved. `faults` has all its problems."""
+    """A payload filter is invalid. `faults` has all its problems."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         lines = [f"  {fault.pointer or '/'}: {fault.message}" for fault in faults]
@@ -49,7 +49,7 @@ class InvalidFilter(Invalid):
 
 
 class NotFound(HookmillError):
-    """The object does not exist, or the caller may not view it."""
+    """The object does not exist, or the caller has no permission to view it."""
 
 
 class Forbidden(HookmillError):
@@ -63,7 +63,7 @@ class Revoked(HookmillError):
 class Conflict(HookmillError):
     """The object's present state forbids the operation.
 
-    `command` explains the state on the command line. Pages show `reason`, which is the text without this command.
+    `command` is a command line that explains the state. Pages show `reason`, which is the text without `command`.
     """
 
     def __init__(self, reason: str, *, command: str = "") -> None:
@@ -80,4 +80,4 @@ class Changed(Conflict):
 
 
 class StoreUnavailable(HookmillError):
-    """The database does not answer, is full, or is locked. The operation may or may not have been performed."""
+    """The database does not answer, is full, or is locked. It is unknown whether the operation was performed."""

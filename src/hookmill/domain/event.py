@@ -23,7 +23,7 @@ class EventType(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSource:
-    """Where a webhook's deliveries have their event type: in a header, or at a path in the body."""
+    """The location of the event type in a webhook's deliveries: a header, or a path in the body."""
 
     header: bytes | None = None
     """In lower case, as header names arrive."""
@@ -31,7 +31,7 @@ class EventSource:
     is_signed: bool = False
 
     @classmethod
-    def at(cls, source: str, *, is_signed: bool) -> Self:
+    def parse(cls, source: str, *, is_signed: bool) -> Self:
         """`source` is `header:NAME` or `json:PATH`."""
         kind, _, name = source.partition(":")
         if kind == "header":
@@ -40,7 +40,7 @@ class EventSource:
 
 
 def event_type(source: EventSource, attempt: Attempt, body: Parsed | None) -> EventType | None:
-    """The event type of the attempt; None if it is missing or unusable. The attempt is not rejected for that.
+    """The event type of the attempt; None if it is missing or unusable, which is no reason to reject the attempt.
 
     `body` is None if it is not JSON, or was not read.
     """

@@ -15,7 +15,7 @@ class Factory:
     defined_by_files: bool = False
     """Whether definition files define its webhooks and automations. Then only the files can change them."""
     max_running: int | None = None
-    """The most runs that workers perform at the same time. None: no limit."""
+    """The maximum number of runs that workers perform at the same time. None: no limit."""
 
 
 def usable_factory_name(name: str) -> str:

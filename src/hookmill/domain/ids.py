@@ -31,7 +31,7 @@ _DIGITS: Final = re.compile(r"[0-9a-f]{32}\Z")
 def random_id(prefix: str, entropy: bytes) -> str:
     """An id such as `wh_…` or `aut_…`: a prefix, and 135 random bits as lower-case letters and digits.
 
-    Letters that look like other characters are not used.
+    The alphabet omits letters that look like other characters.
     """
     number = int.from_bytes(entropy[:RANDOM_BYTES], "big") >> 1
     return f"{prefix}_" + "".join(_ALPHABET[(number >> shift) & 31] for shift in range(130, -1, -5))
@@ -68,18 +68,18 @@ def audit_entry_id(key: bytes) -> str:
     return "aud_" + key.hex()
 
 
-def delivery_key(shown: str) -> DeliveryKey:
+def delivery_key(text: str) -> DeliveryKey:
     """The stored key, from the id `dlv_…`. Raises `Invalid` for any other text."""
-    return DeliveryKey(_key("dlv_", "delivery id", shown))
+    return DeliveryKey(_key("dlv_", "delivery id", text))
 
 
-def run_key(shown: str) -> RunKey:
+def run_key(text: str) -> RunKey:
     """The stored key, from the id `run_…`. Raises `Invalid` for any other text."""
-    return RunKey(_key("run_", "run id", shown))
+    return RunKey(_key("run_", "run id", text))
 
 
-def _key(prefix: str, kind: str, shown: str) -> bytes:
-    digits = shown.removeprefix(prefix)
-    if digits == shown or not _DIGITS.match(digits):
-        raise Invalid(f"{shown[:80]!r} is not a {kind}. It looks like {prefix}0192f0c1… with 32 digits.")
+def _key(prefix: str, kind: str, text: str) -> bytes:
+    digits = text.removeprefix(prefix)
+    if digits == text or not _DIGITS.match(digits):
+        raise Invalid(f"{text[:80]!r} is not a {kind}. It looks like {prefix}0192f0c1… with 32 digits.")
     return bytes.fromhex(digits)

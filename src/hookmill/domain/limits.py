@@ -12,17 +12,17 @@ DELIVERIES_PER_MINUTE: Final = 60
 FAILED_AUTHENTICATIONS_PER_MINUTE: Final = 60
 WEBHOOKS_PER_FACTORY: Final = 20
 AUTOMATIONS_PER_FACTORY: Final = 500
-"""The explanation of a delivery evaluates all of the factory's automations."""
+"""Limited, because the explanation of a delivery evaluates all automations of the factory."""
 BACKTEST_MAX: Final = 200
 """The maximum number of deliveries that one backtest evaluates."""
 
 LOG_ROWS_KEPT: Final = 50
 LOG_DAYS_KEPT: Final = 7
 IDENTITIES_KEPT_DAYS: Final = 30
-"""How long identities from senders and providers are stored. A body's digest is stored as long as its delivery."""
+"""How long ids of senders and providers are stored as identities. A body's digest is stored as long as its delivery."""
 
 IDENTITY_SHOWN_CHARACTERS: Final = 255
-"""The maximum length of an event id in the log. Longer ids are cut there, but their digest covers the whole id."""
+"""The maximum length of an event id in the log. The log shortens longer ids, but their digest covers the whole id."""
 
 IDEMPOTENT_ANSWERS_KEPT_HOURS: Final = 24
 """How long a retry with the same Idempotency-Key gets the first response."""

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_US: Final = timedelta(microseconds=1)
-FIRST_US: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _US
-LAST_US: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _US
+_MICROSECOND: Final = timedelta(microseconds=1)
+FIRST_US: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+LAST_US: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 class OutOfRange(ValueError):
@@ -35,18 +35,18 @@ def require_in_calendar(at_us: int) -> int:
 
 
 def date_of(at_us: int) -> datetime:
-    """The moment as a date in UTC. Outside the calendar, its first or last moment."""
+    """The moment as a date in UTC. For a moment outside the calendar, the calendar's first or last moment."""
     return _EPOCH + timedelta(microseconds=min(max(at_us, FIRST_US), LAST_US))
 
 
 def microseconds_of(date: datetime) -> int:
     """An aware date as µs since 1970."""
-    return (date - _EPOCH) // _US
+    return (date - _EPOCH) // _MICROSECOND
 
 
 def iso(at_us: int) -> str:
     """The moment for programs: RFC 3339, in UTC, with microseconds."""
-    return _plain(at_us).isoformat(timespec="microseconds") + "Z"
+    return _date_without_zone(at_us).isoformat(timespec="microseconds") + "Z"
 
 
 def iso_or_none(at_us: int | None) -> str | None:
@@ -56,9 +56,9 @@ def iso_or_none(at_us: int | None) -> str | None:
 
 def utc(at_us: int) -> str:
     """The moment for people: `2026-11-21 09:12:36`, always in UTC."""
-    return _plain(at_us).isoformat(" ", "seconds")
+    return _date_without_zone(at_us).isoformat(" ", "seconds")
 
 
-def _plain(at_us: int) -> datetime:
-    # `isoformat` gives every year four digits, unlike `strftime`. Without a time zone, it adds no offset.
+def _date_without_zone(at_us: int) -> datetime:
+    # `isoformat` gives every year four digits, unlike `strftime`. Without a time zone, `isoformat` adds no offset.
     return date_of(at_us).replace(tzinfo=None)

@@ -9,7 +9,10 @@ _NAME: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,100}\Z")
 
 
 def usable_name(kind: str, name: str) -> str:
-    """`name`, trimmed. Raises `Invalid` unless it has 1 to 100 printable characters that UTF-8 can encode."""
+    """`name`, trimmed. Raises `Invalid` unless it has 1 to 100 characters, all of which UTF-8 can encode.
+
+    Control characters and line separators are invalid.
+    """
     trimmed = name.strip()
     if _NAME.match(trimmed) and not any("\ud800" <= character <= "\udfff" for character in trimmed):
         return trimmed

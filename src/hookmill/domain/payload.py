@@ -36,7 +36,7 @@ class VastNumber:
     exponent: Decimal
 
     @property
-    def first_digit_at(self) -> Decimal:
+    def first_digit_power(self) -> Decimal:
         """The power of ten of the first digit."""
         return _DECIMALS.add(self.exponent, Decimal(len(self.digits) - 1))
 
@@ -64,10 +64,10 @@ class Parsed:
             self._value: Json = _exact_value(self._body)
             return self._value
 
-    def holds_none_of(self, spellings: Iterable[bytes]) -> bool:
-        """True if the body contains none of the strings with these `plain_spelling`s; False means unknown.
+    def surely_contains_none_of(self, spellings: Iterable[bytes]) -> bool:
+        """True if the body contains none of the strings with these `plain_spelling`s. False means that it may.
 
-        This check takes a tenth of the time of decoding. Only a `\\u` escape could hide a string from it.
+        The search takes a tenth of the time of decoding. It could miss only a string with a `\\u` escape.
         """
         body = self._body
         for spelling in spellings:
@@ -77,7 +77,7 @@ class Parsed:
 
 
 def plain_spelling(text: str) -> bytes | None:
-    """How a body without `\\u` escapes spells this string, including quotes. None if other spellings are common."""
+    """How a body without `\\u` escapes spells this string, including quotes. None if several spellings are common."""
     if any(character in _ESCAPED or character < " " or "\ud800" <= character <= "\udfff" for character in text):
         return None
     return f'"{text}"'.encode()
@@ -128,7 +128,7 @@ def _parse_leniently(body: bytes) -> Parsed | NotJson:
     except _NotANumber:
         return NotJson(reason="NaN and Infinity are not JSON")
     except RecursionError:
-        # Only with a caller that is hundreds of calls deep, the stack is too small for 512 levels.
+        # The stack is too small for 512 levels only if the caller is already hundreds of calls deep.
         return NotJson(reason=_TOO_DEEP)
     parsed = Parsed(body)
     parsed._value = value
@@ -144,7 +144,7 @@ def _exact_value(body: bytes) -> Json:
 
 
 def _may_nest_too_deep(body: bytes) -> bool:
-    # A closed level takes two bytes. The parsers reject shorter bodies with unclosed levels.
+    # A level and its end take two bytes. If levels have no end, the parsers below reject the body.
     return len(body) > 2 * MAX_NESTING and body.count(b"[") + body.count(b"{") > MAX_NESTING
 
 
@@ -181,14 +181,17 @@ def _exact_number(text: str) -> Decimal | VastNumber:
     try:
         return Decimal(text, _DECIMALS)
     except InvalidOperation:
-        return _beyond_decimal(text)
+        return _normalized_number(text)
 
 
-def _beyond_decimal(text: str) -> Decimal | VastNumber:
-    """The canonical form of the number: Decimal rejects some spellings of numbers that it can represent."""
-    literal = _NUMBER.fullmatch(text)
-    assert literal is not None, "the parser calls this for JSON numbers only"
-    sign, whole, fraction, power = literal.groups(default="")
+def _normalized_number(text: str) -> Decimal | VastNumber:
+    """The number, parsed without leading and trailing zeros.
+
+    Without them, Decimal accepts some numbers that it rejects otherwise. Every VastNumber has one form.
+    """
+    match = _NUMBER.fullmatch(text)
+    assert match is not None, "the parser calls `_exact_number` for JSON numbers only"
+    sign, whole, fraction, power = match.groups(default="")
     significant = (whole + fraction).lstrip("0")
     digits = significant.rstrip("0")
     if not digits:

@@ -1,7 +1,8 @@
 """Roles and permissions. A permission is a value that an operation requires as an argument.
 
-A viewer can view one factory, a manager can also change it, and an admin can do everything in the team. If a caller may
-not view a resource, the error is `NotFound`; if the caller may view but not change it, the error is `Forbidden`.
+A viewer can view one factory, a manager can also change it, and an admin can do everything in the team. If a caller
+has no permission to view a resource, the error is `NotFound`. If the caller may view it but has no permission to
+change it, the error is `Forbidden`.
 """
 
 from collections.abc import Mapping
@@ -63,6 +64,7 @@ class MayManage(MayView):
     """Permission to view and change one factory."""
 
     is_admin: bool
+    """Whether the caller is an admin of the team."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +85,13 @@ class Caller:
     roles: Mapping[FactoryId, Role]
 
     def may_know_of(self, factory: Factory) -> bool:
+        """Whether the caller may view the factory, and so know that it exists."""
         return factory.team_id == self.team_id and (self.is_admin or factory.id in self.roles)
 
     def permission_to_view(self, factory: Factory | None, factory_name: str) -> MayView:
         """Permission to view the factory.
 
-        Raises `NotFound`, with the same text for an unknown factory and for one that the caller may not view.
+        Raises `NotFound`, with the same text for an unknown factory and for a factory of which the caller may not know.
         """
         if factory is None or not self.may_know_of(factory):
             raise NotFound(f"There is no factory {factory_name[:100]!r}.")

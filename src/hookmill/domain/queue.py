@@ -31,14 +31,14 @@ class RunCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCounts:
-    """How many of a factory's runs are in which part of the queue."""
+    """The number of a factory's runs in each part of the queue."""
 
     running: RunCount
     """Claimed by a worker."""
     ready: RunCount
     """Waiting for a free slot, or because of a limit of running runs."""
     held: Mapping[Hold, RunCount]
-    """Held by a policy, for each reason."""
+    """Held by a run policy, by reason."""
     oldest_ready_at: int | None
     """When the oldest ready run was created, in µs since 1970."""
 
@@ -56,7 +56,7 @@ class Worker:
     started_at: int
     last_seen_at: int
     claimed_runs: int
-    """How many slots it uses."""
+    """The number of its slots that are in use."""
 
     def is_alive(self, now: int) -> bool:
         return is_recent_heartbeat(self.last_seen_at, now)
@@ -68,15 +68,15 @@ class RunningRun:
 
     run: Run
     executor: str
-    last_seen_at: int | None
-    """The last heartbeat of its worker; None if the worker is deregistered."""
+    worker_last_seen_at: int | None
+    """The time of its worker's last heartbeat; None if the worker is deregistered."""
 
     def has_live_worker(self, now: int) -> bool:
-        return self.last_seen_at is not None and is_recent_heartbeat(self.last_seen_at, now)
+        return self.worker_last_seen_at is not None and is_recent_heartbeat(self.worker_last_seen_at, now)
 
 
 class LimitedBy(StrEnum):
-    """Whose `max_running` keeps a ready run from starting."""
+    """The owner of the `max_running` that keeps a ready run waiting."""
 
     AUTOMATION = "automation"
     FACTORY = "factory"
@@ -95,13 +95,13 @@ class WaitingRun:
     run: Run
     priority: Priority
     waits_behind: RunKey | None = None
-    """The oldest active run with the same key, if the run waits for its end."""
+    """The oldest active run with the same policy key, if this run waits until that run ends."""
     reached_limit: ReachedLimit | None = None
     """The limit that keeps a ready run waiting."""
 
     @property
     def position(self) -> "QueuePosition":
-        return QueuePosition(is_held=self.run.hold is not None, rank=self.priority.rank, run=self.run.id)
+        return QueuePosition(is_held=self.run.hold is not None, rank=self.priority.rank, run_key=self.run.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,18 +110,21 @@ class QueuePosition:
 
     is_held: bool
     rank: int
-    run: RunKey
+    """The rank of the run's priority."""
+    run_key: RunKey
 
     def as_text(self) -> str:
-        return f"{'held' if self.is_held else 'ready'}-{self.rank}-{self.run.hex()}"
+        return f"{'held' if self.is_held else 'ready'}-{self.rank}-{self.run_key.hex()}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The position in a text of `as_text`. Raises `Invalid` for another text."""
+        """The position in a text that `as_text` returned. Raises `Invalid` for any other text."""
         parts = _POSITION.match(text)
         if parts is None:
             raise Invalid(f"{text[:80]!r} is not a position in the queue. Start at the first page.")
-        return cls(is_held=parts["part"] == "held", rank=int(parts["rank"]), run=RunKey(bytes.fromhex(parts["key"])))
+        return cls(
+            is_held=parts["part"] == "held", rank=int(parts["rank"]), run_key=RunKey(bytes.fromhex(parts["key"]))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +138,7 @@ class Queue:
     waiting: Sequence[WaitingRun]
     """One page, in the order in which the runs start."""
     read_at: int
-    """The moment, in µs since 1970."""
+    """When the queue was read, in µs since 1970."""
 
     @property
     def has_live_worker(self) -> bool:
@@ -147,9 +150,9 @@ class CancelledRuns:
     """The result of cancelling many runs."""
 
     cancelled: int
-    """Queued runs, which have ended."""
+    """The number of runs that were queued, and have ended."""
     stopping: int
-    """Running runs, which end as soon as their commands have ended."""
+    """The number of running runs. Each ends as soon as its command has ended."""
 
 
 def is_recent_heartbeat(last_seen_at: int, now: int) -> bool:
@@ -157,6 +160,6 @@ def is_recent_heartbeat(last_seen_at: int, now: int) -> bool:
 
 
 def host_and_pid(executor: str) -> tuple[str, int | None]:
-    """The host name and the process id in the id of an executor. The process id is None if the id has another form."""
+    """The host name and the process id in an executor's id. If the id has another form: the whole id, and None."""
     parts = _EXECUTOR.match(executor)
     return (parts["host"], int(parts["pid"])) if parts is not None else (executor, None)

@@ -46,7 +46,7 @@ class RunState(StrEnum):
 
 
 class Hold(IntEnum):
-    """Why a queued run may not start yet. The numbers are stored."""
+    """Why a queued run can't start yet. The numbers are stored."""
 
     NEW = 1
     """No worker has applied the automation's policy yet."""
@@ -62,11 +62,11 @@ class Hold(IntEnum):
 class ByDelivery:
     """A delivery started the run. It always has a payload."""
 
-    delivery_id: DeliveryKey
+    delivery_key: DeliveryKey
     webhook_uid: WebhookUid
     webhook_name: str
     event: EventType | None = None
-    """What the delivery reports, as its sender gives it."""
+    """The event type of the delivery; None if the delivery has none. It comes from the sender."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +84,7 @@ class ByPerson:
     """A person, or a program with an API key, started the run."""
 
     name: str
+    """The name of the person, or of the API key."""
     has_payload: bool = False
 
 
@@ -116,29 +117,29 @@ class Run:
     output_tail: str | None
     reason: str | None
     """Why it ended in this state, as a sentence for people."""
-    replay: int = 0
+    replay_number: int = 0
     """0 for the run that the delivery itself started; replays have the numbers 1, 2, …"""
     failures: int = 0
     """How many attempts failed and were followed by another one."""
     policy: RunPolicy = NO_POLICY
     """The policy of the automation's version."""
     policy_key: bytes | None = None
-    """Runs with equal keys share the limits of the automation's policy. None: the policy has no limits."""
+    """The policy's concurrency and debounce apply to all runs with the same key. None: the policy has neither."""
     hold: Hold | None = None
-    """Why it may not start yet; None if it may."""
+    """Why it can't start yet; None if it can."""
     due_at: int | None = None
     """When a debounced run starts, unless a newer run arrives. After a failure: when the next attempt starts."""
     replaced_by: RunKey | None = None
-    """The run because of which it was skipped, replaced or superseded."""
+    """The other run because of which this run was skipped, replaced or superseded."""
 
     @property
     def cut_short_attempts(self) -> int:
-        """How many attempts a dead worker or a fault of the host cut short. An attempt in progress counts as one."""
+        """How many attempts a dead worker or a fault of the host cut short. An attempt in progress counts too."""
         return self.attempt - self.failures
 
     @property
-    def delivery_id(self) -> DeliveryKey | None:
-        return self.started_by.delivery_id if isinstance(self.started_by, ByDelivery) else None
+    def delivery_key(self) -> DeliveryKey | None:
+        return self.started_by.delivery_key if isinstance(self.started_by, ByDelivery) else None
 
     @property
     def webhook_uid(self) -> WebhookUid | None:
@@ -157,7 +158,7 @@ class Run:
         return self.started_by if isinstance(self.started_by, BySchedule) else None
 
     @property
-    def person(self) -> str | None:
+    def person_name(self) -> str | None:
         return self.started_by.name if isinstance(self.started_by, ByPerson) else None
 
     @property
@@ -216,7 +217,7 @@ def _origin(started_by: StartedBy) -> Envelope:
         case ByDelivery(event=event):
             return {
                 "webhook": {"uid": started_by.webhook_uid, "name": started_by.webhook_name},
-                "delivery": {"id": delivery_id(started_by.delivery_id)},
+                "delivery": {"id": delivery_id(started_by.delivery_key)},
                 "event": {"type": event.name, "signed": event.is_signed} if event is not None else None,
             }
         case BySchedule():
@@ -233,7 +234,7 @@ def _origin(started_by: StartedBy) -> Envelope:
 
 
 def envelope_text(run: Run) -> str:
-    """The platform envelope for the agent. No name in it can contain the lines that begin and end it."""
+    """The platform envelope for the agent. No name can contain the lines that begin and end the envelope."""
     return f"""\
 <platform-envelope>
 {"".join(_lines_of_envelope(run))}</platform-envelope>
@@ -244,19 +245,19 @@ def _lines_of_envelope(run: Run) -> Iterator[str]:
     match started_by := run.started_by:
         case ByDelivery():
             yield "A webhook delivery started this run.\n\n"
-            yield f'Webhook: "{_shown(started_by.webhook_name)}" ({started_by.webhook_uid})\n'
-            yield f"Delivery: {delivery_id(started_by.delivery_id)}\n"
+            yield f'Webhook: "{_escaped_name(started_by.webhook_name)}" ({started_by.webhook_uid})\n'
+            yield f"Delivery: {delivery_id(started_by.delivery_key)}\n"
         case BySchedule():
             yield "A schedule started this run.\n\n"
-            yield f'Schedule: "{_shown(started_by.name)}"\n'
+            yield f'Schedule: "{_escaped_name(started_by.name)}"\n'
             yield f"Scheduled for: {utc(started_by.scheduled_at)} UTC\n"
             yield f"Time zone of the schedule: {started_by.timezone}\n"
         case ByPerson():
             yield "A person or a program started this run by hand.\n\n"
-            yield f'Started by: "{_shown(started_by.name)}"\n'
+            yield f'Started by: "{_escaped_name(started_by.name)}"\n'
         case _:
             assert_never(started_by)
-    yield f'Automation: "{_shown(run.automation_name)}"\n'
+    yield f'Automation: "{_escaped_name(run.automation_name)}"\n'
     yield f"Run: {run_id(run.id)}\n"
     if not run.has_payload:
         yield "\nThis run has no payload. The prompt is the request to act on.\n"
@@ -278,24 +279,23 @@ def full_prompt(run: Run) -> str:
     return f"{run.prompt.rstrip()}\n\n{envelope_text(run)}"
 
 
-_SHOWN_AS_THEY_ARE: Final = frozenset(" -_.,:/()'+@&!?")
-_LETTERS_AND_DIGITS: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nd", "Mn", "Mc"})
+_UNESCAPED_SIGNS: Final = frozenset(" -_.,:/()'+@&!?")
+_LETTER_AND_DIGIT_CATEGORIES: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nd", "Mn", "Mc"})
 
 
-def _shown(name: str) -> str:
+def _escaped_name(name: str) -> str:
     """A name on one line. Characters other than letters, digits and a few signs are escaped as `\\u{…}`.
 
     So the text contains no line breaks, quotes, backticks, markup or invisible characters, and nothing that changes
     the text direction.
     """
-    shown = "".join(c if _is_plain(c) else f"\\u{{{ord(c):x}}}" for c in name[:NAME_SHOWN_CHARACTERS])
-    return shown if len(name) <= NAME_SHOWN_CHARACTERS else f"{shown}…"
+    escaped = "".join(c if _is_plain(c) else f"\\u{{{ord(c):x}}}" for c in name[:NAME_SHOWN_CHARACTERS])
+    return escaped if len(name) <= NAME_SHOWN_CHARACTERS else f"{escaped}…"
 
 
 def _is_plain(character: str) -> bool:
-    if character in _SHOWN_AS_THEY_ARE:
+    if character in _UNESCAPED_SIGNS:
         return True
     # Variation selectors are invisible. Instructions to a model can be hidden in them.
-    return unicodedata.category(character) in _LETTERS_AND_DIGITS and "VARIATION SELECTOR" not in unicodedata.name(
-        character, ""
-    )
+    is_variation_selector = "VARIATION SELECTOR" in unicodedata.name(character, "")
+    return unicodedata.category(character) in _LETTER_AND_DIGIT_CATEGORIES and not is_variation_selector

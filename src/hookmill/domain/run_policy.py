@@ -21,7 +21,9 @@ from hookmill.domain.payload import Json, Parsed, VastNumber
 KEY_POINTERS_MAX: Final = 4
 POINTER_CHARACTERS_MAX: Final = 200
 LIMIT_MAX: Final = 1_000
+"""The maximum of `limit` and of `max_running`."""
 FAILURES_MAX: Final = 1_000
+"""The maximum of `pause_after_failures`."""
 DEBOUNCE_SECONDS_MAX: Final = 86_400
 DEFAULT_MAX_FACTOR: Final = 10
 """Without `max_seconds`, a debounce ends after this many times its `seconds`."""
@@ -35,7 +37,7 @@ class WhenBusy(StrEnum):
     """What happens to a new run while `limit` runs with its key are active."""
 
     QUEUE = "queue"
-    """It waits until an active run ends. The oldest starts first."""
+    """It waits until an active run ends. The oldest waiting run starts first."""
     SKIP = "skip"
     """It ends as skipped."""
     REPLACE = "replace"
@@ -59,17 +61,17 @@ class Priority(StrEnum):
 class Concurrency:
     """At most `limit` active runs with the same key. Without pointers, all runs of the automation have one key."""
 
-    key: tuple[str, ...] = ()
-    """JSON pointers into the payload."""
+    key_pointers: tuple[str, ...] = ()
+    """JSON pointers into the payload. Their values determine the key."""
     limit: int = 1
     when_busy: WhenBusy = WhenBusy.QUEUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Debounce:
-    """A run starts once no delivery with its key arrived for `seconds`, but at most `max_seconds` after the first one.
+    """A run starts when no delivery with its key arrived for `seconds`, or `max_seconds` after the first delivery.
 
-    The run of the newest delivery starts. The others end as superseded.
+    Only the run of the newest delivery starts. The runs of the other deliveries end as superseded.
     """
 
     seconds: int
@@ -85,13 +87,13 @@ class Retry:
     """The time before the second attempt. It doubles with each further one, up to `max_backoff_seconds`."""
     max_backoff_seconds: int = 3_600
     exit_codes: tuple[int, ...] = ()
-    """Only these are retried. If empty, every failure is."""
+    """Only failures with these exit codes are retried. If empty, every failure is retried."""
 
     def delay_after(self, failures: int, exit_status: int | None) -> int | None:
-        """Seconds until the next attempt after so many failed ones; None if there is none."""
+        """Seconds until the next attempt, after `failures` failed attempts; None if there is no further attempt."""
         if failures >= self.attempts or (self.exit_codes and exit_status not in self.exit_codes):
             return None
-        # The exponent is bounded: attempts are few.
+        # The exponent is small, because `attempts` is at most `ATTEMPTS_MAX`.
         return int(min(self.backoff_seconds * 2 ** (failures - 1), self.max_backoff_seconds))
 
 
@@ -100,42 +102,42 @@ class RunPolicy:
     concurrency: Concurrency | None = None
     debounce: Debounce | None = None
     retry: Retry | None = None
-    """None: the runner's."""
+    """None: the retry rule of the runner applies."""
     priority: Priority = Priority.NORMAL
     max_running: int | None = None
-    """The most runs, with any key, that workers perform at the same time. None: no limit."""
+    """The maximum number of runs, with any key, that workers perform at the same time. None: no limit."""
     pause_after_failures: int | None = None
     """The automation is disabled after this many runs in a row have failed. None: never."""
-    _pointers: tuple[tuple[str, ...], ...] = field(init=False, repr=False, compare=False)
+    _key_paths: tuple[tuple[str, ...], ...] = field(init=False, repr=False, compare=False)
+    """The steps of each key pointer, unescaped."""
 
     def __post_init__(self) -> None:
-        pointers = self.concurrency.key if self.concurrency is not None else ()
-        object.__setattr__(self, "_pointers", tuple(tuple(json_pointer.steps_of(pointer)) for pointer in pointers))
+        pointers = self.concurrency.key_pointers if self.concurrency is not None else ()
+        object.__setattr__(self, "_key_paths", tuple(tuple(json_pointer.steps_of(pointer)) for pointer in pointers))
 
     @property
-    def holds_runs(self) -> bool:
-        """Whether a new run may have to wait for its rules."""
+    def can_hold_runs(self) -> bool:
+        """Whether the policy has a rule because of which a new run may have to wait: concurrency or debounce."""
         return self.concurrency is not None or self.debounce is not None
 
-    def policy_key(self, automation: AutomationId, payload: Parsed | None) -> bytes | None:
+    def policy_key(self, automation_id: AutomationId, payload: Parsed | None) -> bytes | None:
         """16 bytes that are equal for runs with the same key; None if the policy has no rule that needs a key.
 
         Values are compared as filters compare them: 1 equals 1.0, but not "1". A missing value is a value of its own.
         Without a payload, all values are missing.
         """
-        if not self.holds_runs:
+        if not self.can_hold_runs:
             return None
         values = [
-            _canonical(_value_at(payload.value if payload is not None else MISSING, pointer))
-            for pointer in self._pointers
+            _canonical(_value_at(payload.value if payload is not None else MISSING, steps)) for steps in self._key_paths
         ]
-        return sha256("\0".join([automation, *values]).encode("utf-8", "surrogatepass")).digest()[:_KEY_BYTES]
+        return sha256("\0".join([automation_id, *values]).encode("utf-8", "surrogatepass")).digest()[:_KEY_BYTES]
 
     def as_json(self) -> dict[str, Any]:
-        """The fields of the automation that differ from the defaults."""
+        """The policy's fields of the automation, without those that have their default."""
         fields: dict[str, Any] = {}
         if (concurrency := self.concurrency) is not None:
-            key = {"key": list(concurrency.key)} if concurrency.key else {}
+            key = {"key": list(concurrency.key_pointers)} if concurrency.key_pointers else {}
             fields["concurrency"] = {**key, "limit": concurrency.limit, "when_busy": concurrency.when_busy.value}
         if (debounce := self.debounce) is not None:
             fields["debounce"] = {"seconds": debounce.seconds, "max_seconds": debounce.max_seconds}
@@ -157,17 +159,20 @@ class RunPolicy:
 
 
 NO_POLICY: Final = RunPolicy()
-FIELDS: Final = ("concurrency", "debounce", "retry", "priority", "max_running", "pause_after_failures")
+POLICY_FIELDS: Final = ("concurrency", "debounce", "retry", "priority", "max_running", "pause_after_failures")
 
 
 def changed_policy(policy: RunPolicy, changes: Mapping[str, Any]) -> RunPolicy:
-    """The policy with some of its `FIELDS` replaced. A field that is None is reset. Raises `Invalid` with a pointer."""
+    """The policy with some of its `POLICY_FIELDS` replaced. None resets a field to its default.
+
+    Raises `Invalid` with a JSON pointer.
+    """
     return policy_from_json({**policy.as_json(), **changes})
 
 
 def policy_from_json(source: Mapping[str, Any]) -> RunPolicy:
-    """The policy with these `FIELDS`; other keys are ignored. Raises `Invalid` with a JSON pointer."""
-    concurrency, debounce, retry, priority, max_running, failures = (source.get(name) for name in FIELDS)
+    """The policy with these `POLICY_FIELDS`; other keys are ignored. Raises `Invalid` with a JSON pointer."""
+    concurrency, debounce, retry, priority, max_running, failures = (source.get(name) for name in POLICY_FIELDS)
     return RunPolicy(
         concurrency=_concurrency(concurrency) if concurrency is not None else None,
         debounce=_debounce(debounce) if debounce is not None else None,
@@ -183,10 +188,10 @@ def usable_max_running(source: Any) -> int:
     return _number(source, "/max_running", LIMIT_MAX)
 
 
-def stored_policy(stored: str) -> RunPolicy:
-    """The policy of a stored automation. One that this version can't read has no rules, so its runs start."""
+def policy_from_stored(stored_json: str) -> RunPolicy:
+    """The policy of a stored automation. If this version can't read it, the policy has no rules, so that runs start."""
     try:
-        source = json.loads(stored)
+        source = json.loads(stored_json)
         return policy_from_json(source) if isinstance(source, dict) else NO_POLICY
     except (Invalid, ValueError):
         return NO_POLICY
@@ -198,15 +203,15 @@ def superseded_by_debounce(debounce: Debounce, arrivals: Iterable[tuple[bytes | 
     `arrivals` has the policy key and the time of each delivery in µs, oldest first.
     """
     superseded: set[int] = set()
-    waiting: dict[bytes | None, tuple[int, int, int]] = {}
+    newest_by_key: dict[bytes | None, tuple[int, int, int]] = {}
     for position, (key, arrived_at) in enumerate(arrivals):
-        older, first_at, due_at = waiting.get(key, (-1, arrived_at, 0))
+        older_position, first_at, due_at = newest_by_key.get(key, (-1, arrived_at, 0))
         if arrived_at < due_at:
-            superseded.add(older)
+            superseded.add(older_position)
         else:
             first_at = arrived_at
         due_at = min(arrived_at + debounce.seconds * 1_000_000, first_at + debounce.max_seconds * 1_000_000)
-        waiting[key] = (position, first_at, due_at)
+        newest_by_key[key] = (position, first_at, due_at)
     return superseded
 
 
@@ -223,7 +228,7 @@ def _concurrency(source: Any) -> Concurrency:
     if when_busy not in list(WhenBusy):
         raise Invalid("when_busy is queue, skip or replace.", pointer="/concurrency/when_busy")
     return Concurrency(
-        key=tuple(_pointer(pointer) for pointer in pointers),
+        key_pointers=tuple(_pointer(pointer) for pointer in pointers),
         limit=_number(fields.get("limit", 1), "/concurrency/limit", LIMIT_MAX),
         when_busy=WhenBusy(when_busy),
     )
@@ -291,10 +296,10 @@ def _pointer(source: Any) -> str:
     )
 
 
-def _number(source: Any, pointer: str, most: int) -> int:
-    if type(source) is int and 1 <= source <= most:
+def _number(source: Any, pointer: str, maximum: int) -> int:
+    if type(source) is int and 1 <= source <= maximum:
         return source
-    raise Invalid(f"{pointer.rpartition('/')[2]} is a whole number from 1 to {most:,}.", pointer=pointer)
+    raise Invalid(f"{pointer.rpartition('/')[2]} is a whole number from 1 to {maximum:,}.", pointer=pointer)
 
 
 def _value_at(value: Json, steps: Sequence[str]) -> Json:
@@ -319,13 +324,13 @@ def _canonical(value: Json) -> str:
         return "[" + ",".join(map(_canonical, value)) + "]"
     if type(value) is int or type(value) is Decimal:
         return _canonical_number(Decimal(value))
-    # A VastNumber has one spelling.
+    # Equal VastNumbers have the same text.
     return str(value) if type(value) is VastNumber else json.dumps(value)
 
 
 def _canonical_number(number: Decimal) -> str:
     sign, digits, exponent = number.as_tuple()
-    assert isinstance(exponent, int), "JSON has no other numbers"
+    assert isinstance(exponent, int), "JSON has no infinity and no NaN"
     significant = "".join(map(str, digits)).lstrip("0")
     stripped = significant.rstrip("0")
     if not stripped:

@@ -7,13 +7,13 @@ from typing import Final, assert_never
 from hookmill.domain.automation import Automation
 from hookmill.domain.webhook import AuthMode
 
-FIRST: Final = "first"
-"""The name of the webhook and of the automation that a first start creates."""
-FIRST_PROMPT: Final = """\
+FIRST_START_NAME: Final = "first"
+"""The name of the webhook and the name of the automation that a first start creates."""
+FIRST_START_PROMPT: Final = """\
 A delivery came in at the webhook `first`. Read event-payload.json, and say in one friendly paragraph what it asks for.
 """
 
-# The shell inserts the current time. So if the line is pasted again, its body differs, and it is no Duplicate.
+# The shell inserts the current time. So if a user pastes the line again, the body differs, and there is no Duplicate.
 # Seconds are the smallest unit that every `date` supports.
 _SAMPLE_BODY: Final = """'{"message": "Hello from curl", "sent_at": '$(date +%s)'}'"""
 
@@ -38,4 +38,6 @@ def curl_line(mode: AuthMode, url: str, secret: str) -> str | None:
 
 def unchanged_first_automation(automations: Iterable[Automation]) -> Automation | None:
     """The automation that the first start created, if its name and prompt are unchanged."""
-    return next((each for each in automations if (each.name, each.prompt) == (FIRST, FIRST_PROMPT)), None)
+    return next(
+        (each for each in automations if (each.name, each.prompt) == (FIRST_START_NAME, FIRST_START_PROMPT)), None
+    )

@@ -3,10 +3,10 @@
 An expression has five fields, as in Debian's cron, or is a name such as `@daily`, or an interval such as `@every 1h`.
 Where clocks change, schedules follow Debian's cron:
 
-- A time with a fixed hour and minute that the clock skips comes right after the gap. One that the clock repeats comes
-  once.
-- If the minute or the hour begins with `*`, the schedule follows the elapsed time: a skipped hour has no times, and a
-  repeated hour has them twice.
+- If the minute and the hour are fixed, a time that the clock skips comes right after the gap, and a time that the clock
+  repeats comes once.
+- If the minute or the hour begins with `*`, the schedule follows the elapsed time: there are no times in a skipped
+  hour, and the times in a repeated hour come twice.
 """
 
 import re
@@ -29,15 +29,15 @@ CRON_CHARACTERS_MAX: Final = 200
 TIMEZONE_CHARACTERS_MAX: Final = 64
 EVERY_MINUTES_MIN: Final = 1
 EVERY_DAYS_MAX: Final = 366
-LATE_US: Final = 60_000_000
-"""A time is missed if a worker looks later than this."""
+MISSED_AFTER_US: Final = 60_000_000
+"""A time counts as missed if it is further in the past than this when a worker notices it."""
 CLOCK_ERROR_US: Final = 3_600_000_000
-"""A schedule that is further ahead of the clock than this has followed a wrong clock."""
-FIELDS: Final = ("name", "cron", "timezone", "catch_up")
+"""If a schedule is ahead of the clock by more than this, the clock was wrong earlier."""
+SCHEDULE_FIELDS: Final = ("name", "cron", "timezone", "catch_up")
 _MINUTE_US: Final = 60_000_000
 _DAY: Final = timedelta(days=1)
 _SECOND: Final = timedelta(seconds=1)
-_NAMED: Final = {
+_CRON_BY_NAME: Final = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
     "@midnight": "0 0 * * *",
@@ -48,10 +48,10 @@ _NAMED: Final = {
 }
 _EVERY: Final = re.compile(r"@every (?=[0-9])(?:([0-9]{1,3})d)?(?:([0-9]{1,4})h)?(?:([0-9]{1,6})m)?\Z")
 _TIMEZONE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*\Z")
-_NOT_TIMEZONES: Final = re.compile(r"(?:posix|right)/|(?:localtime|posixrules|Factory)\Z")
+_UNUSABLE_TIMEZONES: Final = re.compile(r"(?:posix|right)/|(?:localtime|posixrules|Factory)\Z")
 """Entries of the zone database that depend on the host, or count leap seconds."""
 _SEARCH_START: Final = datetime(2024, 1, 1, tzinfo=UTC)
-"""An expression without a time after this one never fires."""
+"""An expression that matches no time after this date never fires."""
 
 
 class CatchUp(StrEnum):
@@ -72,19 +72,19 @@ class Schedule:
     catch_up: CatchUp = CatchUp.ONCE
 
     def schedule_json(self) -> dict[str, str]:
-        """The fields that differ from the defaults."""
+        """The schedule as JSON, without optional fields that have their default."""
         timezone = {"timezone": self.timezone} if self.timezone != UTC_NAME else {}
         catch_up = {"catch_up": self.catch_up.value} if self.catch_up is not CatchUp.ONCE else {}
         return {"name": self.name, "cron": self.cron, **timezone, **catch_up}
 
 
 def schedule_from_json(source: Any) -> Schedule:
-    """Raises `Invalid` with a pointer into `source`."""
+    """The schedule in a user's JSON. Raises `Invalid` with a pointer into `source`."""
     if not isinstance(source, dict):
         raise Invalid("A schedule is an object with name and cron. It may have timezone and catch_up.", pointer="")
     for key in source:
-        if key not in FIELDS:
-            raise Invalid(f"unknown key {str(key)[:100]!r}. {key_hint(str(key), FIELDS)}", pointer="")
+        if key not in SCHEDULE_FIELDS:
+            raise Invalid(f"unknown key {str(key)[:100]!r}. {key_hint(str(key), SCHEDULE_FIELDS)}", pointer="")
     timezone = source.get("timezone", UTC_NAME)
     catch_up = source.get("catch_up", CatchUp.ONCE)
     if catch_up not in list(CatchUp):
@@ -98,26 +98,29 @@ def schedule_from_json(source: Any) -> Schedule:
 
 
 def next_time(schedule: Schedule, after: int, anchor: int) -> int | None:
-    """The first time later than `after`. All times are in µs since 1970.
+    """The first time of the schedule that is later than `after`. All times are in µs since 1970.
 
-    An interval counts from `anchor`, so it does not drift. None if there is no such time in 50 years.
+    The times of an interval are `anchor` plus a multiple of the interval, so they don't drift. None if there is no time
+    within 50 years.
     """
-    if (every := _interval(schedule.cron)) is not None:
-        next_at = anchor + ((after - anchor) // every + 1) * every
+    if (interval := _interval(schedule.cron)) is not None:
+        next_at = anchor + ((after - anchor) // interval + 1) * interval
         return next_at if next_at <= moment.LAST_US else None
+    cron = _CRON_BY_NAME.get(schedule.cron, schedule.cron)
     try:
-        found = _next_date(_NAMED.get(schedule.cron, schedule.cron), moment.date_of(after), _zone(schedule.timezone))
+        date = _next_date(cron, moment.date_of(after), _zone(schedule.timezone))
     except OverflowError:
         return None
-    return moment.microseconds_of(found) if found is not None else None
+    return moment.microseconds_of(date) if date is not None else None
 
 
 def latest_time(schedule: Schedule, after: int, until: int, anchor: int) -> int | None:
-    """The last time that is later than `after`, and not later than `until`. None if there is none."""
+    """The last time of the schedule that is later than `after`, and not later than `until`. None if there is none."""
     latest = next_time(schedule, after, anchor)
     if latest is None or latest > until:
         return None
-    # A bisection: a schedule has half a million minutes in a year. No time is later than `upper` and at most `until`.
+    # A bisection, because a schedule can have half a million times in a year. `latest` is always a time of the
+    # schedule, and no time is later than `upper` but not later than `until`.
     upper = until
     while (following := next_time(schedule, latest, anchor)) is not None and following <= until:
         latest = following
@@ -130,10 +133,10 @@ def latest_time(schedule: Schedule, after: int, until: int, anchor: int) -> int 
     return latest
 
 
-def resumes_after(last_at: int, now: int) -> int:
-    """The time after which a schedule continues. `last_at` is the last time that it considered.
+def resume_time(last_at: int, now: int) -> int:
+    """The time after which a schedule continues. Up to `last_at`, its times were already considered.
 
-    A clock that was set back does not repeat times. If `last_at` is ahead of the clock by more than `CLOCK_ERROR_US`,
+    If the clock was set back, times are not repeated. If `last_at` is ahead of the clock by more than `CLOCK_ERROR_US`,
     the schedule follows the corrected clock.
     """
     return last_at if now < last_at <= now + CLOCK_ERROR_US else now
@@ -155,21 +158,22 @@ def _next_date(cron: str, after: datetime, zone: tzinfo) -> datetime | None:
 
 
 def _next_by_elapsed_time(cron: str, after: datetime, zone: tzinfo) -> datetime | None:
-    """The next time, searched separately in each period between two changes of the offset.
+    """The next date, searched separately in each period between two changes of the UTC offset.
 
-    The library would skip times after a change of half an hour.
+    If the offset changes by half an hour, the library would skip times after the change.
     """
     start, offset = after, _offset(after, zone)
     local = start + offset
     while True:
-        found = next(CronSim(cron, local), None)
-        if found is None:
+        local_date = next(CronSim(cron, local), None)
+        if local_date is None:
             return None
-        date = found - offset
+        date = local_date - offset
         change = _first_change(zone, start, date)
         if change is None:
             return date
         start, offset = change, _offset(change, zone)
+        # The search excludes its start, but the moment of the change can be a time of the schedule.
         local = start + offset - _SECOND
 
 
@@ -178,7 +182,7 @@ def _offset(date: datetime, zone: tzinfo) -> timedelta:
 
 
 def _first_change(zone: tzinfo, start: datetime, until: datetime) -> datetime | None:
-    """The first second later than `start`, and not later than `until`, with another offset."""
+    """The first change of the zone's UTC offset that is later than `start` and not later than `until`."""
     offset, before = _offset(start, zone), start
     while before < until:
         after = min(before + _DAY, until)
@@ -208,10 +212,10 @@ def _usable_cron(source: Any) -> str:
         raise _invalid_cron()
     cron = " ".join(source.split())
     if cron.startswith("@"):
-        if cron not in _NAMED and not _is_usable_interval(cron):
+        if cron not in _CRON_BY_NAME and not _is_usable_interval(cron):
             raise Invalid(
-                f"{cron[:80]!r} is not a schedule. Use {', '.join(_NAMED)}, or @every with an interval from 1m to "
-                f"{EVERY_DAYS_MAX}d, such as @every 1h30m.",
+                f"{cron[:80]!r} is not a schedule. Use {', '.join(_CRON_BY_NAME)}, or @every with an interval from 1m "
+                f"to {EVERY_DAYS_MAX}d, such as @every 1h30m.",
                 pointer="/cron",
             )
         return cron
@@ -237,12 +241,12 @@ def _invalid_cron() -> Invalid:
 
 
 def _is_usable_interval(cron: str) -> bool:
-    every = _interval(cron)
-    return every is not None and EVERY_MINUTES_MIN <= every // _MINUTE_US <= EVERY_DAYS_MAX * 24 * 60
+    interval = _interval(cron)
+    return interval is not None and EVERY_MINUTES_MIN <= interval // _MINUTE_US <= EVERY_DAYS_MAX * 24 * 60
 
 
 def _interval(cron: str) -> int | None:
-    """The interval of `@every` in µs; None for another expression."""
+    """The interval of an `@every` expression in µs; None for another expression."""
     match = _EVERY.match(cron)
     if match is None:
         return None
@@ -253,7 +257,7 @@ def _interval(cron: str) -> int | None:
 def _usable_timezone(source: Any) -> str:
     if isinstance(source, str) and len(source) <= TIMEZONE_CHARACTERS_MAX and _TIMEZONE.match(source):
         try:
-            if not _NOT_TIMEZONES.match(source):
+            if not _UNUSABLE_TIMEZONES.match(source):
                 _zone(source)
                 return source
         except (LookupError, ValueError, OSError):

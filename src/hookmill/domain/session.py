@@ -7,7 +7,7 @@ from hookmill.domain.ids import TeamId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A member who is signed in with one browser."""
+    """The sign-in of a member with one browser."""
 
     member_id: str
     created_at: int
@@ -24,7 +24,7 @@ class SignInLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A member with the hash of their password."""
+    """A member with the hash of the member's password; None if the member has no password yet."""
 
     member_id: str
     team_id: TeamId

@@ -23,9 +23,9 @@ def snake_case(name: str) -> str:
 
 
 def key_hint(key: str, allowed: Collection[str]) -> str:
-    """What to write instead of an unknown key."""
-    likely = snake_case(key)
-    return f"Did you mean {likely}?" if likely in allowed else f"Allowed: {', '.join(sorted(allowed))}."
+    """A sentence that says what to write instead of an unknown key."""
+    likely_key = snake_case(key)
+    return f"Did you mean {likely_key}?" if likely_key in allowed else f"Allowed: {', '.join(sorted(allowed))}."
 
 
 def _escaped(character: str) -> str:

@@ -44,7 +44,7 @@ class Webhook:
     signature_scheme: str | None
     delivery_id_header: str | None
     event_header: str | None
-    """The request header with the event type, if the signature scheme does not define where it is."""
+    """The request header with the event type. Not allowed if the signature scheme defines the location itself."""
     revision: int
     created_at: int
     signature_options: dict[str, Any] | None = None
@@ -78,7 +78,7 @@ class IngressWebhook:
     accepts_deliveries: bool
     secret_digest: bytes
     """SHA-256 of the secret, for the token modes."""
-    signature: "SignatureRule | None"
+    signature_rule: "SignatureRule | None"
     """The signature scheme and keys, for the mode `signature` only."""
     delivery_id_header: bytes | None
     """In lower case, as header names arrive."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hookmill.domain.activity import Counts, NewestAttempt
+from hookmill.domain.activity import AttemptCounts, NewestAttempt
 from hookmill.domain.delivery import Label
 from hookmill.domain.ids import FactoryId, WebhookUid
 from hookmill.domain.permission import MayView
@@ -25,7 +25,7 @@ class Hour:
 
     start: int
     """In µs since 1970."""
-    counts: Counts
+    counts: AttemptCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +43,10 @@ class WebhookActivity:
     """How many of the newest duplicates in these hours were checked, at most `DUPLICATES_CHECKED_MAX`."""
 
     def count(self, label: Label) -> int:
-        return sum(hour.counts.of(label) for hour in self.hours)
+        return sum(hour.counts.logged(label) for hour in self.hours)
 
     def dropped_count(self, kind: str) -> int:
-        return sum(hour.counts.dropped_of(kind) for hour in self.hours)
+        return sum(hour.counts.dropped(kind) for hour in self.hours)
 
     @property
     def delivery_count(self) -> int:
@@ -57,7 +57,7 @@ class ActivityReader:
     """Reads the activity of the last 24 hours. It caches the counts of past hours, which no longer change."""
 
     def __init__(self) -> None:
-        self._settled_counts: dict[tuple[FactoryId, int], Mapping[WebhookUid, Counts]] = {}
+        self._settled_counts: dict[tuple[FactoryId, int], Mapping[WebhookUid, AttemptCounts]] = {}
         """The counts of past hours by webhook. By factory and start of the hour in µs."""
         self._lock = threading.Lock()
 
@@ -72,7 +72,8 @@ class ActivityReader:
                 tx,
                 uid,
                 tuple(
-                    Hour(start=start, counts=counts_by_webhook.get(uid, Counts())) for start, counts_by_webhook in hours
+                    Hour(start=start, counts=counts_by_webhook.get(uid, AttemptCounts()))
+                    for start, counts_by_webhook in hours
                 ),
                 newest.get(uid),
             )
@@ -81,7 +82,7 @@ class ActivityReader:
 
     def _counts_by_webhook(
         self, tx: Transaction, factory: FactoryId, start: int, now: int
-    ) -> Mapping[WebhookUid, Counts]:
+    ) -> Mapping[WebhookUid, AttemptCounts]:
         settled_counts = self._settled_counts.get((factory, start))
         if settled_counts is not None:
             return settled_counts
@@ -105,7 +106,7 @@ def _webhook_activity(
     tx: Transaction, uid: WebhookUid, hours: tuple[Hour, ...], newest: NewestAttempt | None
 ) -> WebhookActivity:
     def has_label(label: Label) -> bool:
-        return any(hour.counts.of(label) for hour in hours)
+        return any(hour.counts.logged(label) for hour in hours)
 
     newest_failed = activity.newest_with_label(tx, uid, Label.REJECTED_AUTH) if has_label(Label.REJECTED_AUTH) else None
     by_body_count, checked_count = 0, 0

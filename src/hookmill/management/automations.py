@@ -9,7 +9,7 @@ from hookmill.domain import ids
 from hookmill.domain.automation import (
     PROMPT_CHARACTERS_MAX,
     Automation,
-    Triggers,
+    TriggersByKind,
     UnreadableTrigger,
     triggers_from_json,
 )
@@ -60,7 +60,7 @@ class Automations:
             version=1,
             prompt=_usable_prompt(prompt),
             runner=self._usable_runner(runner),
-            triggers=new_triggers.deliveries,
+            triggers=new_triggers.delivery_triggers,
             schedules=new_triggers.schedules,
             policy=policy_from_json(policy or {}),
             created_at=now,
@@ -105,9 +105,9 @@ class Automations:
                 name=usable_name("automation", new_name) if new_name is not None else before.name,
                 prompt=_usable_prompt(prompt) if prompt is not None else before.prompt,
                 runner=self._usable_runner(runner) if runner is not None else before.runner,
-                triggers=new_triggers.deliveries,
+                triggers=new_triggers.delivery_triggers,
                 schedules=new_triggers.schedules,
-                unreadable=new_triggers.unreadable,
+                unreadable_triggers=new_triggers.unreadable_triggers,
                 policy=changed_policy(before.policy, policy or {}),
                 enabled=enabled if enabled is not None else before.enabled,
             )
@@ -199,7 +199,7 @@ class Automations:
         with self._installation.reading() as tx:
             selected_webhooks = webhooks.with_uids(tx, uids)
         return [
-            *(_unreadable_warning(trigger) for trigger in automation.unreadable),
+            *(_unreadable_warning(trigger) for trigger in automation.unreadable_triggers),
             *(
                 warning
                 for uid in uids
@@ -223,8 +223,12 @@ class Automations:
         )
 
 
-def _triggers_of(automation: Automation) -> Triggers:
-    return Triggers(deliveries=automation.triggers, schedules=automation.schedules, unreadable=automation.unreadable)
+def _triggers_of(automation: Automation) -> TriggersByKind:
+    return TriggersByKind(
+        delivery_triggers=automation.triggers,
+        schedules=automation.schedules,
+        unreadable_triggers=automation.unreadable_triggers,
+    )
 
 
 def _usable_payload(body: bytes) -> Parsed:

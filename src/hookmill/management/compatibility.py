@@ -98,7 +98,7 @@ def compatible_event_header(scheme: "Scheme | None", scheme_name: str | None, he
         return header
     from hookmill.domain.signatures import rule
 
-    return rule.usable_event_header(scheme, scheme_name, header)
+    return rule.usable_event_header_for(scheme, scheme_name, header)
 
 
 def defines_event_type(webhook: Webhook) -> bool:

@@ -128,7 +128,7 @@ class Filters:
         return Backtest(
             matching=tuple(matching),
             others=tuple(others),
-            key_count=len(set(policy_keys)) if policy.holds_runs else None,
+            key_count=len(set(policy_keys)) if policy.can_hold_runs else None,
             superseded_keys=frozenset(matching[-1 - position].key for position in superseded_positions),
         )
 
@@ -170,7 +170,7 @@ def _evaluate(delivery_filter: DeliveryFilter, parsed: Parsed, event: str | None
     return FilterTest(
         would_trigger=webhook_check and delivery_filter.matches(event, parsed),
         webhook_check=webhook_check,
-        event_check=delivery_filter.takes_event(event),
+        event_check=delivery_filter.matches_event_type(event),
         event_types=delivery_filter.event_types,
         event=event,
         payload_check=explanation is None or explanation.matched,

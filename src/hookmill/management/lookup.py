@@ -68,7 +68,7 @@ def payload_of(tx: Transaction, delivery: Delivery) -> bytes:
     body = deliveries.payload(tx, delivery.key)
     if body is None:
         raise NotFound(
-            f"Delivery {ids.delivery_id(delivery.key)} is {delivery.label.shown}: "
+            f"Delivery {ids.delivery_id(delivery.key)} is {delivery.label.wording}: "
             "only Accepted deliveries have a stored payload."
         )
     return body

@@ -157,7 +157,7 @@ class Runs:
                 with self._installation.writing_without_permission() as tx:
                     result = cancellation.request_cancel_of_batch(
                         tx,
-                        [each.run for each in batch],
+                        [each.run_key for each in batch],
                         part,
                         state=run_filter.state,
                         now=self._installation.now(),

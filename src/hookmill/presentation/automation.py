@@ -156,7 +156,7 @@ def policy_lines(policy: RunPolicy) -> list[tuple[str, str]]:
     lines = []
     if (concurrency := policy.concurrency) is not None:
         runs = "1 active run" if concurrency.limit == 1 else f"{concurrency.limit} active runs"
-        key = f" for each {' and '.join(concurrency.key)}" if concurrency.key else ""
+        key = f" for each {' and '.join(concurrency.key_pointers)}" if concurrency.key_pointers else ""
         lines.append(("Concurrency", f"at most {runs}{key}; a new run {_WHEN_BUSY[concurrency.when_busy]}"))
     if (debounce := policy.debounce) is not None:
         after = f"{debounce.seconds:,} s after the newest delivery"
@@ -197,7 +197,7 @@ def _concurrency(automation: Automation) -> ConcurrencyView | None:
     concurrency = automation.policy.concurrency
     if concurrency is None:
         return None
-    key = list(concurrency.key) if concurrency.key else UNSET
+    key = list(concurrency.key_pointers) if concurrency.key_pointers else UNSET
     return ConcurrencyView(limit=concurrency.limit, when_busy=concurrency.when_busy, key=key)
 
 

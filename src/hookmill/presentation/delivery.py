@@ -48,7 +48,7 @@ def details(delivery: Delivery, *, of_lists: bool = False) -> list[tuple[str, st
 class DeliveryView(View, frozen=True):
     delivery_id: str
     webhook_uid: str
-    label: Annotated[str, Meta(extra_json_schema={"enum": [label.shown for label in Label]})]
+    label: Annotated[str, Meta(extra_json_schema={"enum": [label.wording for label in Label]})]
     size: int
     received_at: Timestamp
     identity_kind: Annotated[str | None, Meta(description="Where the identity comes from.")]
@@ -69,10 +69,10 @@ class DeliveryView(View, frozen=True):
         return cls(
             delivery_id=delivery_id(delivery.key),
             webhook_uid=delivery.webhook_uid,
-            label=delivery.label.shown,
+            label=delivery.label.wording,
             size=delivery.size,
             received_at=iso(delivery.received_at),
-            identity_kind=delivery.identity_kind.shown if delivery.identity_kind is not None else None,
+            identity_kind=delivery.identity_kind.public_name if delivery.identity_kind is not None else None,
             identity=delivery.identity,
             duplicate_of=delivery_id(delivery.duplicate_of) if delivery.duplicate_of is not None else None,
             event=delivery.event,

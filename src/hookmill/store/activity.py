@@ -7,7 +7,7 @@ an index of these alone.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from hookmill.domain.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMITED, Counts, NewestAttempt
+from hookmill.domain.activity import FAILED_AUTHENTICATIONS, NOT_FOUND, RATE_LIMITED, AttemptCounts, NewestAttempt
 from hookmill.domain.delivery import IdentityKind, Label
 from hookmill.domain.ids import DeliveryKey, FactoryId, WebhookUid
 from hookmill.store.database import Transaction
@@ -16,7 +16,7 @@ _OTHER_LABELS: Final = tuple(label for label in Label if label is not Label.ACCE
 _DROPPED_KINDS: Final = (RATE_LIMITED, FAILED_AUTHENTICATIONS, NOT_FOUND)
 
 
-def counts(tx: Transaction, factory: FactoryId, since: int, until: int) -> Mapping[WebhookUid, Counts]:
+def counts(tx: Transaction, factory: FactoryId, since: int, until: int) -> Mapping[WebhookUid, AttemptCounts]:
     """The attempts of each webhook that is not deleted, from `since` until before `until`, in µs since 1970."""
     # Labels are SQL literals: with a parameter, the planner can't use a partial index.
     label_columns = ", ".join(
@@ -50,7 +50,7 @@ def counts(tx: Transaction, factory: FactoryId, since: int, until: int) -> Mappi
     counts_by_webhook = {}
     for row in rows:
         other_counts: dict[Label, int] = {label: row[f"label_{label:d}"] for label in _OTHER_LABELS}
-        counts_by_webhook[WebhookUid(row["uid"])] = Counts(
+        counts_by_webhook[WebhookUid(row["uid"])] = AttemptCounts(
             {Label.ACCEPTED: row["total"] - sum(other_counts.values()), **other_counts},
             {kind: int(row[kind]) for kind in _DROPPED_KINDS},
         )

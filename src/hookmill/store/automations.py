@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hookmill.domain import payload
-from hookmill.domain.automation import Automation, Triggers, UnreadableTrigger, triggers_from_stored
+from hookmill.domain.automation import Automation, TriggersByKind, UnreadableTrigger, triggers_from_stored
 from hookmill.domain.ids import AutomationId, FactoryId, RunKey, WebhookUid
-from hookmill.domain.run_policy import stored_policy
+from hookmill.domain.run_policy import policy_from_stored
 from hookmill.store import schedules, webhooks
 from hookmill.store.database import Row, Transaction
 
@@ -159,12 +159,15 @@ def names_in(tx: Transaction, factory: FactoryId) -> list[str]:
     return [row["name"] for row in rows]
 
 
-def parsed_triggers(stored: str) -> Triggers:
-    """The triggers of a stored automation. Those that this version can't read are `unreadable`, and start no runs."""
+def parsed_triggers(stored: str) -> TriggersByKind:
+    """The triggers of a stored automation.
+
+    Those that this version can't read are `unreadable_triggers`, and start no runs.
+    """
     # This is the parser of payloads, so that numbers in filters are as exact as numbers in payloads.
     parsed = payload.parse(stored.encode("utf-8", "surrogatepass"))
     if isinstance(parsed, payload.NotJson):
-        return Triggers(unreadable=(UnreadableTrigger(source=stored, reason=parsed.reason),))
+        return TriggersByKind(unreadable_triggers=(UnreadableTrigger(source=stored, reason=parsed.reason),))
     return triggers_from_stored(parsed.value)
 
 
@@ -178,10 +181,10 @@ def _automation(row: Row) -> Automation:
         version=row["version"],
         prompt=row["prompt"],
         runner=row["runner"],
-        triggers=triggers.deliveries,
+        triggers=triggers.delivery_triggers,
         schedules=triggers.schedules,
-        unreadable=triggers.unreadable,
-        policy=stored_policy(row["policy"]),
+        unreadable_triggers=triggers.unreadable_triggers,
+        policy=policy_from_stored(row["policy"]),
         pause_reason=row["pause_reason"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],

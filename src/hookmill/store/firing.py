@@ -11,7 +11,7 @@ from hookmill.domain.ids import AutomationId, RunKey
 from hookmill.domain.run import BySchedule
 from hookmill.domain.schedule import (
     CLOCK_ERROR_US,
-    LATE_US,
+    MISSED_AFTER_US,
     CatchUp,
     Schedule,
     latest_time,
@@ -67,7 +67,7 @@ def _fire_schedule(tx: Transaction, row: Row, schedule: Schedule, now: int, new_
         last_at = now
     elif (scheduled_at := latest_time(schedule, last_at, now, anchor)) is not None:
         last_at = scheduled_at
-        if schedule.catch_up is CatchUp.ONCE or scheduled_at >= now - LATE_US:
+        if schedule.catch_up is CatchUp.ONCE or scheduled_at >= now - MISSED_AFTER_US:
             _start_run(tx, automation, schedule, scheduled_at, now, new_key())
     _store_times(tx, row, last_at=last_at, next_at=next_time(schedule, last_at, anchor))
 

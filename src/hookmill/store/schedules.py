@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from hookmill.domain.automation import Automation
 from hookmill.domain.ids import AutomationId, FactoryId
-from hookmill.domain.schedule import CLOCK_ERROR_US, next_time, resumes_after
+from hookmill.domain.schedule import CLOCK_ERROR_US, next_time, resume_time
 from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
 from hookmill.store.notifications import notify_workers
@@ -25,7 +25,7 @@ def store(tx: Transaction, automation: Automation, now: int) -> None:
     )
     stored_by_name = {row["name"]: row for row in rows}
     # Another version may have stored schedules that this one can't read. They stay.
-    kept_names = {trigger.schedule_name for trigger in automation.unreadable}
+    kept_names = {trigger.schedule_name for trigger in automation.unreadable_triggers}
     kept_names.update(schedule.name for schedule in automation.schedules)
     for name in stored_by_name.keys() - kept_names:
         tx.run("DELETE FROM schedules WHERE automation_id = :id AND name = :name", id=automation.id, name=name)
@@ -62,7 +62,7 @@ def _continues_after(row: Row, now: int) -> int:
 
     If it was disabled, it continues after `now`; otherwise, after the latest time that a worker has considered.
     """
-    return int(row["last_at"]) if row["next_at"] is not None else resumes_after(row["last_at"], now)
+    return int(row["last_at"]) if row["next_at"] is not None else resume_time(row["last_at"], now)
 
 
 def delete(tx: Transaction, automation: AutomationId) -> None:

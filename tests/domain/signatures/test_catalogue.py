@@ -7,7 +7,7 @@ import pytest
 from hookmill.domain.errors import Invalid
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.catalogue import BrokenCatalogue
-from hookmill.domain.signatures.rule import usable_event_header
+from hookmill.domain.signatures.rule import usable_event_header_for
 from hookmill.domain.signatures.scheme import Event, ProofKind, Scheme, signing_headers
 
 from .examples import NAMES
@@ -264,11 +264,11 @@ def test_a_mistake_in_the_place_of_the_events_type_is_found(line, fault):
 )
 def test_an_event_header_is_refused_where_it_is_known_or_proof(name, header, fault):
     with pytest.raises(Invalid) as refused:
-        usable_event_header(catalogue.find(name), name, header)
+        usable_event_header_for(catalogue.find(name), name, header)
 
     assert fault in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["vanta", "replicate"])
 def test_an_event_header_may_be_named_where_none_is_known(name):
-    assert usable_event_header(catalogue.find(name), name, "X-Kind") == "X-Kind"
+    assert usable_event_header_for(catalogue.find(name), name, "X-Kind") == "X-Kind"

@@ -10,7 +10,7 @@ from hookmill.domain.signatures.encoding import TimeUnit, encode_time, seconds_s
 from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.sign import example_secret, sign
-from hookmill.domain.signatures.verify import Failure, Unverified, Verified, delivery_id, verify
+from hookmill.domain.signatures.verify import Failure, Unverified, Verified, provider_event_id, verify
 
 from .examples import NAMES, example, those
 
@@ -42,7 +42,7 @@ def test_the_chosen_delivery_id_is_the_one_that_is_found(name):
     scheme = catalogue.find(name)
 
     assert isinstance(verify(scheme, [key], request, AT_US), Verified)
-    assert delivery_id(scheme, request) == (b"evt-17" if scheme.delivery_id else None)
+    assert provider_event_id(scheme, request) == (b"evt-17" if scheme.delivery_id else None)
 
 
 @pytest.mark.parametrize("name", those(lambda scheme: scheme.covers_body))

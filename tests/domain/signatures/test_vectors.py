@@ -18,7 +18,7 @@ from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.scheme import Algorithm, ProofKind, Scheme
 from hookmill.domain.signatures.sign import example_secret
-from hookmill.domain.signatures.verify import Failure, Unverified, Verified, delivery_id, verify
+from hookmill.domain.signatures.verify import Failure, Unverified, Verified, provider_event_id, verify
 
 from .examples import NAMES, VECTORS, example, raw, those
 
@@ -66,7 +66,7 @@ def test_its_vector_verifies(name):
 def test_its_delivery_id_is_found(name):
     given = example(name)
 
-    assert delivery_id(given.scheme, given.request) == given.delivery_id
+    assert provider_event_id(given.scheme, given.request) == given.delivery_id
 
 
 @EVERY_SCHEME
@@ -495,7 +495,7 @@ def test_any_headers_and_body_end_in_a_result(name, data):
     now = data.draw(st.integers(-(10**18), 10**18))
 
     assert isinstance(verify(given.scheme, [given.key], request, now), Verified | Unverified)
-    assert isinstance(delivery_id(given.scheme, request), bytes | None)
+    assert isinstance(provider_event_id(given.scheme, request), bytes | None)
 
 
 @EVERY_SCHEME
@@ -505,4 +505,4 @@ def test_hostile_numbers_and_depths_in_the_body_end_in_a_result(name):
     for body in (b"[" * 100_000, b'{"a":' * 600, b"9" * 100_000, json.dumps({"id": "x" * 100_000}).encode(), b"\xff"):
         request = replace(given.request, body=body)
         assert isinstance(given.judge(request), Verified | Unverified)
-        assert isinstance(delivery_id(given.scheme, request), bytes | None)
+        assert isinstance(provider_event_id(given.scheme, request), bytes | None)

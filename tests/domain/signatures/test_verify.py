@@ -14,7 +14,7 @@ from hookmill.domain.errors import Invalid
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import RequestValues, SignedRequest, body_reader
-from hookmill.domain.signatures.verify import Failure, Unverified, Verified, delivery_id, verify
+from hookmill.domain.signatures.verify import Failure, Unverified, Verified, provider_event_id, verify
 
 from .examples import example
 
@@ -240,13 +240,16 @@ def test_a_value_in_the_body_is_read_as_text(body, text):
 def test_the_first_delivery_id_that_is_there_counts():
     given = example("heroku")
 
-    assert delivery_id(given.scheme, replace(given.request, body=b'{"id":"second"}')) == b"second"
+    assert provider_event_id(given.scheme, replace(given.request, body=b'{"id":"second"}')) == b"second"
     assert (
-        delivery_id(catalogue.find("gitlab_token"), SignedRequest({b"x-gitlab-event-uuid": b"u"}, frozenset(), b"", ""))
+        provider_event_id(
+            catalogue.find("gitlab_token"), SignedRequest({b"x-gitlab-event-uuid": b"u"}, frozenset(), b"", "")
+        )
         == b"u"
     )
     assert (
-        delivery_id(catalogue.find("github"), SignedRequest({b"x-github-delivery": b" "}, frozenset(), b"", "")) is None
+        provider_event_id(catalogue.find("github"), SignedRequest({b"x-github-delivery": b" "}, frozenset(), b"", ""))
+        is None
     )
 
 

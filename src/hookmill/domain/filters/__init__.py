@@ -61,7 +61,7 @@ class CompiledFilter:
         if self.rule is None:
             return True
         for spellings in self.required_groups:
-            if payload.holds_none_of(spellings):
+            if payload.surely_contains_none_of(spellings):
                 return False
         return self.rule.holds(payload.value)
 

@@ -80,20 +80,20 @@ class _Order:
     """A number as sign, exponent and digits, so that a huge exponent needs no expansion."""
 
     sign: int
-    first_digit_at: Decimal | int
+    first_digit_power: Decimal | int
     """The power of ten of the first digit."""
     digits: str
 
     def is_below(self, other: "_Order") -> bool:
         if self.sign != other.sign:
             return self.sign < other.sign
-        size, other_size = (self.first_digit_at, self.digits), (other.first_digit_at, other.digits)
+        size, other_size = (self.first_digit_power, self.digits), (other.first_digit_power, other.digits)
         return size < other_size if self.sign > 0 else other_size < size
 
 
 def _order(number: Number) -> _Order:
     if type(number) is VastNumber:
-        return _Order(-1 if number.negative else 1, number.first_digit_at, number.digits)
+        return _Order(-1 if number.negative else 1, number.first_digit_power, number.digits)
     exact = Decimal(number) if type(number) is int else number
     assert isinstance(exact, Decimal), "a VastNumber is handled above"
     if exact.is_zero():

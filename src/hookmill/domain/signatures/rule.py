@@ -38,7 +38,7 @@ def scheme_named(name: str | None, options: Any) -> Scheme:
     return catalogue.find(name, further_names=(GENERIC,))
 
 
-def usable_event_header(scheme: Scheme, name: str | None, header: str) -> str:
+def usable_event_header_for(scheme: Scheme, name: str | None, header: str) -> str:
     """`header`, if a webhook with this scheme may have it as its event header. Raises `Invalid`.
 
     `name` is the webhook's name for the scheme, which may be an alias.

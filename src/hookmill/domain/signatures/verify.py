@@ -108,7 +108,7 @@ def verify(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us: 
     return Verified(sha256(matched).digest()[:16])
 
 
-def delivery_id(scheme: Scheme, request: SignedRequest) -> bytes | None:
+def provider_event_id(scheme: Scheme, request: SignedRequest) -> bytes | None:
     """The provider's id of this event, from a header or the body. `request` must be verified."""
     read = scheme.compiled.read_delivery_id
     return None if read is None else read(RequestValues(request))

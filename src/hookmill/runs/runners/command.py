@@ -338,7 +338,7 @@ def _started_by_variables(package: Package) -> dict[str, str]:
     started_by = package.run.started_by
     variables = {"HOOKMILL_PAYLOAD_FILE": str(package.payload_file)} if package.run.has_payload else {}
     if isinstance(started_by, ByDelivery):
-        variables["HOOKMILL_DELIVERY_ID"] = delivery_id(started_by.delivery_id)
+        variables["HOOKMILL_DELIVERY_ID"] = delivery_id(started_by.delivery_key)
         variables["HOOKMILL_WEBHOOK"] = started_by.webhook_uid
     elif isinstance(started_by, BySchedule):
         variables["HOOKMILL_SCHEDULE"] = started_by.name

@@ -16,7 +16,7 @@ from hookmill.domain.automation import REASONS_MAX, Subscription, Trigger
 from hookmill.domain.errors import Invalid, ReportFailure, StoreUnavailable
 from hookmill.domain.event import EventSource
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
-from hookmill.domain.run_policy import RunPolicy, stored_policy
+from hookmill.domain.run_policy import RunPolicy, policy_from_stored
 from hookmill.domain.webhook import AuthMode, IngressWebhook, WebhookState
 from hookmill.store.automations import parsed_triggers
 from hookmill.store.bulk import RowStatement
@@ -247,10 +247,12 @@ def read_for_ingress(
     for uid, automation, version, triggers_json, policy_json in _SUBSCRIPTIONS.select(tx, rows):
         triggers = parsed_triggers(triggers_json)
         subscriptions_by_uid.setdefault(uid, []).append(
-            _subscription(uid, AutomationId(automation), version, triggers.deliveries, stored_policy(policy_json))
+            _subscription(
+                uid, AutomationId(automation), version, triggers.delivery_triggers, policy_from_stored(policy_json)
+            )
         )
-        if triggers.unreadable:
-            reasons = " ".join(trigger.reason for trigger in triggers.unreadable[:REASONS_MAX])
+        if triggers.unreadable_triggers:
+            reasons = " ".join(trigger.reason for trigger in triggers.unreadable_triggers[:REASONS_MAX])
             faults_by_automation[automation] = Invalid(
                 f"It has triggers that can't be read and start no runs. {reasons}"
             )
@@ -276,7 +278,7 @@ def _ingress_webhook(row: Row, subscriptions: Sequence[Subscription], keys: Mast
         # Without a secret, an empty credential would authenticate.
         accepts_deliveries=row["state"] == WebhookState.ENABLED and secret is not None,
         secret_digest=sha256((secret or "").encode()).digest(),
-        signature=rule,
+        signature_rule=rule,
         delivery_id_header=delivery_id_header.lower().encode() if delivery_id_header else None,
         event_source=_event_source(row, rule),
         subscriptions=tuple(subscriptions),
@@ -309,11 +311,11 @@ def _event_source(row: Row, rule: "SignatureRule | None") -> EventSource | None:
     scheme = rule.scheme if rule is not None else None
     # The row has the name that the user chose, which may be an alias of the scheme.
     if scheme is not None and (event := scheme.event_for(row["signature_scheme"])) is not None:
-        return EventSource.at(event.source, is_signed=scheme.covers(event.source))
+        return EventSource.parse(event.source, is_signed=scheme.covers(event.source))
     if not (header := row["event_header"]):
         return None
     source = f"header:{header.lower()}"
-    return EventSource.at(source, is_signed=scheme is not None and scheme.covers(source))
+    return EventSource.parse(source, is_signed=scheme is not None and scheme.covers(source))
 
 
 def _subscription(

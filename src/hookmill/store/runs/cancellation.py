@@ -115,12 +115,12 @@ def next_to_cancel(
         ORDER BY {order}
         LIMIT {BATCH_RUNS}
         """,
-        after=after.run if after is not None else b"",
+        after=after.run_key if after is not None else b"",
         **({"rank": after.rank if after is not None else -1} if part is Part.READY else {}),
         **run_filter.parameters(),
     )
     is_held = part in (Part.HELD, Part.RETRIED)
-    return [QueuePosition(is_held=is_held, rank=row["priority"], run=RunKey(bytes(row["id"]))) for row in rows]
+    return [QueuePosition(is_held=is_held, rank=row["priority"], run_key=RunKey(bytes(row["id"]))) for row in rows]
 
 
 def request_cancel_of_batch(

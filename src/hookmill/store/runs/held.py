@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from hookmill.domain.ids import RunKey, run_id
 from hookmill.domain.run import Hold, RunState
-from hookmill.domain.run_policy import Debounce, RunPolicy, WhenBusy, stored_policy
+from hookmill.domain.run_policy import Debounce, RunPolicy, WhenBusy, policy_from_stored
 from hookmill.store import dialect
 from hookmill.store.database import Row, Transaction
 from hookmill.store.notifications import notify_workers
@@ -260,7 +260,7 @@ def _held_run_from_row(row: Row) -> _HeldRun:
         id=RunKey(bytes(row["id"])),
         created_at=row["created_at"],
         latest_due_at=row["due_at_most"],
-        policy=stored_policy(row["policy"]),
+        policy=policy_from_stored(row["policy"]),
     )
 
 

@@ -98,7 +98,9 @@ def _oldest_ready_at(tx: Transaction, factory: FactoryId) -> int | None:
 def _running_runs(tx: Transaction, claimed: Sequence[Row], heartbeats: Mapping[str, int]) -> list[RunningRun]:
     executor_by_run = {RunKey(bytes(row["id"])): row["executor"] for row in claimed}
     return [
-        RunningRun(run=run, executor=executor_by_run[run.id], last_seen_at=heartbeats.get(executor_by_run[run.id]))
+        RunningRun(
+            run=run, executor=executor_by_run[run.id], worker_last_seen_at=heartbeats.get(executor_by_run[run.id])
+        )
         for run in reading.runs_by_keys(tx, list(executor_by_run))
     ]
 
@@ -159,7 +161,7 @@ def _waiting_runs(
             """,
             factory=factory,
             rank=after.rank if after is not None else -1,
-            after=after.run if after is not None else b"",
+            after=after.run_key if after is not None else b"",
             limit=limit,
         )
     if len(rows) < limit:
@@ -174,7 +176,7 @@ def _waiting_runs(
             LIMIT :limit
             """,
             factory=factory,
-            after=after.run if after is not None and after.is_held else b"",
+            after=after.run_key if after is not None and after.is_held else b"",
             limit=limit - len(rows),
         )
     rows_by_key = {RunKey(bytes(row["id"])): row for row in rows}

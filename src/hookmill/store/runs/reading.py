@@ -15,7 +15,7 @@ from hookmill.domain.run import (
     RunState,
     StartedBy,
 )
-from hookmill.domain.run_policy import stored_policy
+from hookmill.domain.run_policy import policy_from_stored
 from hookmill.store.database import Row, Transaction
 
 RUN_QUERY: Final = """
@@ -141,7 +141,7 @@ def counts_by_delivery(
 def payload_of(tx: Transaction, run: Run) -> bytes | None:
     """The run's payload, byte for byte; None if it has none, or if retention has pruned it."""
     # A run without a delivery has its own id in place of the delivery's.
-    row = tx.one("SELECT body FROM payloads WHERE delivery_id = :delivery", delivery=run.delivery_id or run.id)
+    row = tx.one("SELECT body FROM payloads WHERE delivery_id = :delivery", delivery=run.delivery_key or run.id)
     return None if row is None else bytes(row["body"])
 
 
@@ -151,7 +151,7 @@ def _started_by(row: Row) -> StartedBy:
     if row["started_by"] is not None:
         return ByPerson(name=row["started_by"], has_payload=row["own_payloads"] > 0)
     return ByDelivery(
-        delivery_id=DeliveryKey(bytes(row["delivery_id"])),
+        delivery_key=DeliveryKey(bytes(row["delivery_id"])),
         webhook_uid=WebhookUid(row["webhook_uid"]),
         webhook_name=row["webhook_name"],
         event=EventType(row["event"], bool(row["event_signed"])) if row["event"] is not None else None,
@@ -178,9 +178,9 @@ def run_from_row(row: Row) -> Run:
         exit_status=row["exit_status"],
         output_tail=row["output_tail"],
         reason=row["reason"],
-        replay=row["replay"],
+        replay_number=row["replay"],
         failures=row["failures"],
-        policy=stored_policy(row["policy"]),
+        policy=policy_from_stored(row["policy"]),
         policy_key=bytes(row["policy_key"]) if row["policy_key"] is not None else None,
         hold=Hold(row["hold"]) if row["hold"] is not None else None,
         due_at=row["due_at"],

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from hookmill.domain.automation import Automation
 from hookmill.domain.ids import run_id
 from hookmill.domain.permission import MayView
-from hookmill.domain.run_policy import FIELDS as POLICY_FIELDS
+from hookmill.domain.run_policy import POLICY_FIELDS
 from hookmill.management import Management
 from hookmill.presentation.automation import AutomationInListView, AutomationView
 from hookmill.presentation.run import RunView

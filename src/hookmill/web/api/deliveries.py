@@ -23,7 +23,7 @@ from hookmill.web.api.route import Route
 routes = APIRouter(prefix="/factories/{factory}", route_class=Route, tags=["Delivery log"])
 
 LABELS: Final[Mapping[str, Label]] = {
-    **{label.shown: label for label in Label},
+    **{label.wording: label for label in Label},
     **{label.name.lower(): label for label in Label},
 }
 """The labels as shown, and as identifiers that need no escaping in a URL."""

@@ -70,7 +70,7 @@ class PolicyDraft:
         concurrency, debounce, retry = policy.concurrency, policy.debounce, policy.retry
         return cls(
             concurrency_limit=str(concurrency.limit) if concurrency is not None else "",
-            concurrency_key="\n".join(concurrency.key) if concurrency is not None else "",
+            concurrency_key="\n".join(concurrency.key_pointers) if concurrency is not None else "",
             when_busy=concurrency.when_busy.value if concurrency is not None else WhenBusy.QUEUE.value,
             debounce_seconds=str(debounce.seconds) if debounce is not None else "",
             debounce_max_seconds=str(debounce.max_seconds) if debounce is not None else "",
@@ -215,7 +215,7 @@ class Draft:
 
 def draft_of(automation: Automation, *, as_list: bool) -> Draft:
     """The initial form. An automation with several webhook triggers is edited as a list."""
-    is_list = as_list or len(automation.triggers) > 1 or bool(automation.unreadable)
+    is_list = as_list or len(automation.triggers) > 1 or bool(automation.unreadable_triggers)
     only = automation.triggers[0] if automation.triggers and not is_list else None
     return Draft(
         name=automation.name,
@@ -276,7 +276,7 @@ def create(context: PageContext, may: MayManage) -> Response:
                 enabled=draft.enabled,
                 policy=draft.policy.as_json(),
             )
-            flash = "automation-created-unfiltered" if automation.unfiltered_webhooks() else "automation-created"
+            flash = "automation-created-unfiltered" if automation.unfiltered_webhook_uids() else "automation-created"
             if not automation.triggers:
                 flash = "automation-created-scheduled"
             if not automation.enabled:

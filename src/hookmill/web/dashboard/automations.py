@@ -107,13 +107,13 @@ def _unfiltered_automations(context: PageContext, may: MayView, automation: Auto
 
     Empty if this automation has no filter either.
     """
-    if not automation.enabled or automation.unfiltered_webhooks():
+    if not automation.enabled or automation.unfiltered_webhook_uids():
         return []
     selected = automation.selected_webhook_uids()
     return [
         other
         for other in context.management.automations.all(may)
-        if other.id != automation.id and other.enabled and not selected.isdisjoint(other.unfiltered_webhooks())
+        if other.id != automation.id and other.enabled and not selected.isdisjoint(other.unfiltered_webhook_uids())
     ]
 
 

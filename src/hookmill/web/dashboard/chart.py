@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from hookmill.domain.activity import FAILED_AUTHENTICATIONS, RATE_LIMITED, Counts
+from hookmill.domain.activity import FAILED_AUTHENTICATIONS, RATE_LIMITED, AttemptCounts
 from hookmill.domain.delivery import Label
 from hookmill.management.activity import Hour
 
@@ -13,20 +13,20 @@ WIDTH: Final = 240
 HEIGHT: Final = 48
 
 
-def _refused(counts: Counts) -> int:
-    return counts.dropped_of(RATE_LIMITED) + counts.dropped_of(FAILED_AUTHENTICATIONS)
+def _refused(counts: AttemptCounts) -> int:
+    return counts.dropped(RATE_LIMITED) + counts.dropped(FAILED_AUTHENTICATIONS)
 
 
-def _of(label: Label) -> Callable[[Counts], int]:
-    return lambda counts: counts.of(label)
+def _of(label: Label) -> Callable[[AttemptCounts], int]:
+    return lambda counts: counts.logged(label)
 
 
-SERIES: Final[Sequence[tuple[str, str, Callable[[Counts], int]]]] = (
-    ("accepted", Label.ACCEPTED.shown, _of(Label.ACCEPTED)),
-    ("duplicate", Label.DUPLICATE.shown, _of(Label.DUPLICATE)),
-    ("json", Label.REJECTED_INVALID_JSON.shown, _of(Label.REJECTED_INVALID_JSON)),
-    ("large", Label.REJECTED_TOO_LARGE.shown, _of(Label.REJECTED_TOO_LARGE)),
-    ("auth", Label.REJECTED_AUTH.shown, _of(Label.REJECTED_AUTH)),
+SERIES: Final[Sequence[tuple[str, str, Callable[[AttemptCounts], int]]]] = (
+    ("accepted", Label.ACCEPTED.wording, _of(Label.ACCEPTED)),
+    ("duplicate", Label.DUPLICATE.wording, _of(Label.DUPLICATE)),
+    ("json", Label.REJECTED_INVALID_JSON.wording, _of(Label.REJECTED_INVALID_JSON)),
+    ("large", Label.REJECTED_TOO_LARGE.wording, _of(Label.REJECTED_TOO_LARGE)),
+    ("auth", Label.REJECTED_AUTH.wording, _of(Label.REJECTED_AUTH)),
     ("refused", "Dropped (429)", _refused),
 )
 """The stacked series, from bottom to top: CSS class, name, and the count of an hour."""

@@ -72,7 +72,7 @@ class FirstSteps:
     @property
     def takes_all(self) -> bool:
         """Whether every delivery of the webhook starts the automation."""
-        return self.automation is not None and self.webhook.uid in self.automation.unfiltered_webhooks()
+        return self.automation is not None and self.webhook.uid in self.automation.unfiltered_webhook_uids()
 
     @property
     def is_done(self) -> bool:
@@ -244,7 +244,7 @@ def of_automation(factory: str, automation: Automation, by_uid: Mapping[WebhookU
     """The problems of an enabled automation: unreadable triggers, and webhooks that accept no deliveries."""
     if not automation.enabled:
         return
-    if count := len(automation.unreadable):
+    if count := len(automation.unreadable_triggers):
         yield Concern(
             is_loss=True,
             subject=automation.name,

@@ -112,7 +112,7 @@ def would_trigger(triggers: Sequence[Trigger], sample: Sample) -> bool:
 def _backtest(
     management: Management, may: MayView, trigger: Trigger, uids: Sequence[str], policy: RunPolicy
 ) -> Backtest:
-    if trigger.takes_all and not policy.holds_runs:
+    if trigger.matches_every_delivery and not policy.can_hold_runs:
         # Every delivery matches, so their bodies are not read.
         return Backtest(matching=tuple(_newest(management, may, uids, BACKTESTED)), others=())
     return management.filters.backtest(

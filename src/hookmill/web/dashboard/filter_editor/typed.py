@@ -84,7 +84,7 @@ def read_triggers(typed: str) -> ParsedTriggers:
         return source
     try:
         triggers = triggers_from_json(source)
-        return ParsedTriggers(triggers=triggers.deliveries, schedules=triggers.schedules)
+        return ParsedTriggers(triggers=triggers.delivery_triggers, schedules=triggers.schedules)
     except Invalid as error:
         return ParsedTriggers(faults=tuple(_in_the_list(fault) for fault in error.faults))
 
