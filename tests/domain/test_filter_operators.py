@@ -495,14 +495,14 @@ def test_fields_counts_neither_as_a_condition_nor_as_a_level():
     ],
 )
 def test_a_filter_knows_what_of_it_the_contract_has_not(filter_text: str, pointers: tuple[str, ...]):
-    assert compiled(filter_text).beyond_contract == pointers
+    assert compiled(filter_text).pointers_beyond_contract == pointers
 
 
 # Explanations
 
 
 def outcome(pointer: str, operator: str, expected: str, found: str, held: bool, **more: Any) -> ConditionOutcome:
-    return ConditionOutcome(pointer=pointer, operator=operator, expected=expected, found=found, held=held, **more)
+    return ConditionOutcome(pointer=pointer, operator=operator, expected=expected, actual=found, held=held, **more)
 
 
 @pytest.mark.parametrize(
@@ -521,7 +521,7 @@ def outcome(pointer: str, operator: str, expected: str, found: str, held: bool, 
         (
             '{"a":{"$not":{"$gt":5}}}',
             '{"a":7}',
-            outcome("/a", "$not", "{…}", "7", held=False, within=(outcome("/a", "$gt", "5", "7", held=True),)),
+            outcome("/a", "$not", "{…}", "7", held=False, inner_outcomes=(outcome("/a", "$gt", "5", "7", held=True),)),
         ),
         (
             '{"a":{"$any":[["x"],{"b":{"$gt":1},"c":[2]}]}}',
@@ -532,10 +532,10 @@ def outcome(pointer: str, operator: str, expected: str, found: str, held: bool, 
                 "[[…], {…}]",
                 "[{…}, {…}]",
                 held=False,
-                within=(
-                    outcome("/a", "in", '["x"]', "[{…}, {…}]", held=False, alternative=1),
-                    outcome("/a/1/b", "$gt", "1", "3", held=True, alternative=2),
-                    outcome("/a/1/c", "in", "[2]", "missing", held=False, alternative=2),
+                inner_outcomes=(
+                    outcome("/a", "in", '["x"]', "[{…}, {…}]", held=False, alternative_number=1),
+                    outcome("/a/1/b", "$gt", "1", "3", held=True, alternative_number=2),
+                    outcome("/a/1/c", "in", "[2]", "missing", held=False, alternative_number=2),
                 ),
             ),
         ),
@@ -548,7 +548,7 @@ def outcome(pointer: str, operator: str, expected: str, found: str, held: bool, 
                 "{…}",
                 "{}",
                 held=True,
-                within=(outcome("/a/b", "in", "[1]", "missing", held=False, no_object_at="/a"),),
+                inner_outcomes=(outcome("/a/b", "in", "[1]", "missing", held=False, no_object_at="/a"),),
             ),
         ),
     ],
@@ -565,18 +565,18 @@ def test_an_explanation_says_what_an_operator_made_of_the_value(
 
 def follows(found: ConditionOutcome) -> bool:
     """Whether what an outcome says follows from what is within it."""
-    if not all(map(follows, found.within)):
+    if not all(map(follows, found.inner_outcomes)):
         return False
     if found.no_object_at is not None:
-        return not found.held and not found.within
+        return not found.held and not found.inner_outcomes
     if found.operator == "$not":
-        return found.held is not all(each.held for each in found.within)
+        return found.held is not all(each.held for each in found.inner_outcomes)
     if found.operator == "$any":
-        numbers = {each.alternative for each in found.within}
+        numbers = {each.alternative_number for each in found.inner_outcomes}
         return found.held is any(
-            all(each.held for each in found.within if each.alternative == number) for number in numbers
+            all(each.held for each in found.inner_outcomes if each.alternative_number == number) for number in numbers
         )
-    return not found.within
+    return not found.inner_outcomes
 
 
 @given(filter_texts, payload_texts)

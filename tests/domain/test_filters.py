@@ -567,7 +567,7 @@ def test_an_explanation_says_where_what_and_whether(
 
     assert explained.matched is held
     assert row(explained) == ConditionOutcome(
-        pointer=pointer, operator=operator, expected=expected, found=found, held=held
+        pointer=pointer, operator=operator, expected=expected, actual=found, held=held
     )
 
 
@@ -589,7 +589,7 @@ def test_an_explanation_says_where_an_object_is_wanted(
 ):
     outcome = row(explain(filter_text, payload_text))
 
-    assert (outcome.pointer, outcome.found, outcome.held) == (pointer, "missing", False)
+    assert (outcome.pointer, outcome.actual, outcome.held) == (pointer, "missing", False)
     assert outcome.no_object_at == no_object_at
 
 
@@ -644,14 +644,14 @@ def test_a_match_is_found_anywhere_and_the_closest_near_the_start():
 def test_long_values_are_cut_in_an_explanation(value: str):
     outcome = row(explain('{"a":["x"]}', f'{{"a":{value}}}'))
 
-    assert len(outcome.found) == SHOWN_CHARACTERS_MAX
-    assert outcome.found.rstrip("]").endswith("…")
+    assert len(outcome.actual) == SHOWN_CHARACTERS_MAX
+    assert outcome.actual.rstrip("]").endswith("…")
 
 
 def test_an_explanation_can_be_encoded_whatever_the_payload_holds():
     outcome = row(explain('{"\\udc00":["\\ud800\\u0000"]}', '{"\\udc00":["\\udfff","\\u009b"]}'))
 
-    for text in (outcome.pointer, outcome.expected, outcome.found):
+    for text in (outcome.pointer, outcome.expected, outcome.actual):
         assert text.isprintable()
         assert text.encode("utf-8")
 

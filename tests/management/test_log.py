@@ -72,7 +72,7 @@ def test_an_explanation_names_every_automation_and_why(world: World):
     [trigger] = verdicts["filtered out"].trigger_tests
     assert (trigger.webhook_check, trigger.payload_check) == (True, False)
     assert trigger.explanation is not None
-    assert trigger.explanation.conditions[0].found == '"opened"'
+    assert trigger.explanation.conditions[0].actual == '"opened"'
     assert verdicts["of another"].trigger_tests[0].webhook_check is False
 
 

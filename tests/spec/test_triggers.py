@@ -393,7 +393,7 @@ def test_filter_test_reports_the_value_for_every_condition(world):
 
     assert test.explanation is not None
     assert [
-        (condition.pointer, condition.operator, condition.found, condition.held)
+        (condition.pointer, condition.operator, condition.actual, condition.held)
         for condition in test.explanation.conditions
     ] == [("/action", "in", '"closed"', False), ("/n/1", "in", "2", True), ("/gone", "exists", "missing", True)]
 

@@ -66,10 +66,10 @@ def _rows(conditions: Iterable[ConditionOutcome], parent: str = "") -> Iterator[
     `parent` is the place of the condition that contains these conditions.
     """
     for condition in conditions:
-        prefix = parent if condition.alternative is None else f"{parent} {condition.alternative}"
+        prefix = parent if condition.alternative_number is None else f"{parent} {condition.alternative_number}"
         place = f"{prefix}: {condition.pointer or '/'}" if prefix else condition.pointer or "/"
         yield "  yes" if condition.held else "  no", place, _condition_text(condition), _actual_value(condition)
-        yield from _rows(condition.within, f"{prefix} > {condition.operator}" if prefix else condition.operator)
+        yield from _rows(condition.inner_outcomes, f"{prefix} > {condition.operator}" if prefix else condition.operator)
 
 
 def _condition_text(condition: ConditionOutcome) -> str:
@@ -78,5 +78,5 @@ def _condition_text(condition: ConditionOutcome) -> str:
 
 def _actual_value(condition: ConditionOutcome) -> str:
     if condition.no_object_at is None:
-        return condition.found
+        return condition.actual
     return f"no object at {condition.no_object_at or '/'}"

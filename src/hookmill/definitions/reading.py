@@ -131,7 +131,7 @@ def beyond_contract(definitions: Definitions) -> list[Problem]:
             if trigger.payload is not None:
                 problems += [
                     automation.problem(f"{place}/payload{pointer}", f"{pointer}: {_BEYOND_CONTRACT}")
-                    for pointer in trigger.payload.beyond_contract
+                    for pointer in trigger.payload.pointers_beyond_contract
                 ]
     return problems
 

@@ -37,11 +37,11 @@ class ConditionView(View, frozen=True):
             pointer=condition.pointer,
             operator=condition.operator,
             expected=condition.expected,
-            found=condition.found,
+            found=condition.actual,
             held=condition.held,
             no_object_at=condition.no_object_at,
-            alternative=condition.alternative,
-            within=[cls.of(inner) for inner in condition.within],
+            alternative=condition.alternative_number,
+            within=[cls.of(inner) for inner in condition.inner_outcomes],
         )
 
 

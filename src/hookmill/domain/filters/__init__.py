@@ -7,7 +7,7 @@ array (one of these values), an object of operators (all must hold) or an object
     names.py        which keys are operators and which are fields
     compiler.py     compiles a filter to its rule, or reports every problem
     rules.py        evaluation, which runs for every delivery
-    shortcut.py     the strings that a matching body must contain: a test before the body is decoded
+    shortcut.py     strings that every matching body contains; without them, the body is not decoded
     explanation.py  why a payload matches, or does not
     values.py       equality and order of JSON values
     globs.py        patterns for strings
@@ -33,7 +33,7 @@ from hookmill.domain.filters.names import CONTRACT_OPERATORS, fields_in, with_fi
 from hookmill.domain.filters.operators import ALTERNATIVES_MAX, OPERATORS, SET_VALUES_MAX, Operator
 from hookmill.domain.filters.rendering import SHOWN_CHARACTERS_MAX, filter_to_json, pointer_step
 from hookmill.domain.filters.rules import Rule
-from hookmill.domain.filters.shortcut import REQUIRED_MAX, required_groups
+from hookmill.domain.filters.shortcut import REQUIRED_MAX, required_groups_of
 from hookmill.domain.payload import Json, Parsed
 
 SOURCE_CHARACTERS_MAX: Final = 72 * 1_024
@@ -49,12 +49,12 @@ class CompiledFilter:
     """The filter as the user wrote it."""
     source_json: str
     """The filter as JSON in ASCII with exact numbers, which is the stored form."""
-    beyond_contract: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    pointers_beyond_contract: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """JSON pointers to the filter's operators that are not in the contract."""
     rule: Rule | None = field(compare=False, repr=False)
-    """None matches every payload."""
+    """None if the filter has no conditions. Then every payload matches."""
     required_groups: tuple[tuple[bytes, ...], ...] = field(default=(), compare=False, repr=False)
-    """Groups of strings as JSON. A matching body contains at least one string of each group."""
+    """Groups of strings, as JSON spells them. A matching body contains at least one string of each group."""
 
     def matches(self, payload: Parsed) -> bool:
         """Whether the payload matches."""
@@ -79,19 +79,19 @@ def compile_filter(source: Json) -> CompiledFilter | list[Fault]:
     compiler = FilterCompiler()
     matches_all = type(source) is dict and not source
     rule = compiler.compile_rule(source, Position()) if not matches_all else None
-    compiler.refuse_expensive()
+    compiler.report_if_expensive()
     if compiler.problems:
         return compiler.problems
     source_json = filter_to_json(source)
     if len(source_json) > SOURCE_CHARACTERS_MAX:
-        compiler.refuse(Position(), f"The filter has more than {SOURCE_CHARACTERS_MAX:,} characters. Shorten it.")
+        compiler.report(Position(), f"The filter has more than {SOURCE_CHARACTERS_MAX:,} characters. Shorten it.")
         return compiler.problems
     return CompiledFilter(
         source=source,
         source_json=source_json,
-        beyond_contract=tuple(compiler.beyond_contract),
+        pointers_beyond_contract=tuple(compiler.pointers_beyond_contract),
         rule=rule,
-        required_groups=tuple(required_groups(rule))[:REQUIRED_MAX] if rule is not None else (),
+        required_groups=tuple(required_groups_of(rule))[:REQUIRED_MAX] if rule is not None else (),
     )
 
 

@@ -14,13 +14,13 @@ from hookmill.domain.filters.values import MISSING, typed_scalar
 from hookmill.domain.payload import Json
 
 DEPTH_MAX: Final = 10
-"""The number of levels from the top to a condition: fields, `$any` and `$not`."""
+"""The maximum number of levels from the top to a condition: fields, `$any` and `$not`."""
 CONDITIONS_MAX: Final = 64
-"""The number of operators in one filter. A bare array counts as one, `$fields` does not count."""
+"""The maximum number of operators in one filter. A bare array counts as one operator; `$fields` does not count."""
 CONDITIONS_PER_FIELD_MAX: Final = 10
-"""The number of conditions on one field. Each may scan a long array, so this limits the evaluation time of a filter."""
+"""The maximum number of conditions on one field. Each may scan a long array, so the maximum limits evaluation time."""
 _CONDITIONS_AND_PROBLEMS_MAX: Final = 1_000
-"""Compilation stops at this number. By then, the filter is over a limit or has problems."""
+"""Compilation stops when there are more conditions and problems. Such a filter is over a limit, or has problems."""
 _NAME_SHOWN_MAX: Final = 40
 
 PLACEHOLDER_RULE: Final = AllOf(())
@@ -66,12 +66,12 @@ class FilterCompiler:
 
     problems: list[Fault] = field(default_factory=list)
     condition_count: int = 0
-    beyond_contract: list[str] = field(default_factory=list)
+    pointers_beyond_contract: list[str] = field(default_factory=list)
     """Pointers to the operators that are not in the contract."""
-    conditions_of_field: dict[tuple[str, ...], list[Position]] = field(default_factory=lambda: defaultdict(list))
-    """The positions of the conditions on each field."""
+    positions_by_field: dict[tuple[str, ...], list[Position]] = field(default_factory=lambda: defaultdict(list))
+    """The positions of the conditions on each field, by the field's path."""
 
-    def refuse(self, at: Position, message: str) -> None:
+    def report(self, at: Position, message: str) -> None:
         self.problems.append(Fault(at.pointer, message))
 
     def compile_rule(self, source: Json, at: Position) -> Rule:
@@ -79,15 +79,15 @@ class FilterCompiler:
         if self.condition_count + len(self.problems) > _CONDITIONS_AND_PROBLEMS_MAX:
             return PLACEHOLDER_RULE
         if at.depth > DEPTH_MAX:
-            self.refuse(at, f"A filter nests at most {DEPTH_MAX} levels deep. Choose a field further up.")
+            self.report(at, f"A filter nests at most {DEPTH_MAX} levels deep. Choose a field further up.")
             return PLACEHOLDER_RULE
         if type(source) is list and not at.is_body:
             return self._compile_conditions({"in": source}, {"in": at}, at)
         if type(source) is not dict:
-            self.refuse(at, _NOT_A_FILTER if at.is_body else f"{_NOT_AN_ARRAY}{_operator_hint(at)}")
+            self.report(at, _NOT_A_FILTER if at.is_body else f"{_NOT_AN_ARRAY}{_operator_hint(at)}")
             return PLACEHOLDER_RULE
         if not source:
-            self.refuse(at, 'An empty object contains no condition. Add a field, or write {"exists": true}.')
+            self.report(at, 'An empty object contains no condition. Add a field, or write {"exists": true}.')
             return PLACEHOLDER_RULE
         return self._compile_object(source, at)
 
@@ -98,45 +98,46 @@ class FilterCompiler:
             if type(name) is str:
                 rules[name] = self.compile_rule(condition, at.nested_field(name))
             else:
-                self.refuse(at, f"Field names are strings. Put {shown(name)} in quotes.")
+                self.report(at, f"Field names are strings. Put {shown(name)} in quotes.")
         # An object counts as one condition on its field, because it may scan a long array of objects.
-        self.conditions_of_field[at.field_path].append(at)
+        self.positions_by_field[at.field_path].append(at)
         return ObjectRule(rules)
 
     def _compile_object(self, source: Mapping[Any, Json], at: Position) -> Rule:
         operators = {key: operand for key, operand in source.items() if is_operator_name(key, is_body=at.is_body)}
         fields = {key: condition for key, condition in source.items() if key not in operators}
-        usable = {name: operand for name, operand in operators.items() if self._is_usable(name, at)}
-        if usable and fields:
-            self.refuse(
+        usable_operators = {name: operand for name, operand in operators.items() if self._is_usable_operator(name, at)}
+        if usable_operators and fields:
+            self.report(
                 at,
-                f"`{next(iter(usable))}` is an operator and {shown(next(iter(fields)))} is a field. An object contains "
-                'only operators or only fields. To use both, put the fields into {"$fields": {…}}.',
+                f"`{next(iter(usable_operators))}` is an operator and {shown(next(iter(fields)))} is a field. An "
+                'object contains only operators or only fields. To use both, put the fields into {"$fields": {…}}.',
             )
-        # Fields beside operators are compiled too, so that their problems are reported.
+        # Even if operators and fields are mixed, the fields are compiled, so that their problems are reported.
         object_rule = self._compile_usable_fields(fields, at) if fields else PLACEHOLDER_RULE
-        if not usable:
+        if not usable_operators:
             return object_rule
-        return self._compile_conditions(usable, {name: at.operand(name) for name in usable}, at)
+        positions = {name: at.operand(name) for name in usable_operators}
+        return self._compile_conditions(usable_operators, positions, at)
 
     def _compile_usable_fields(self, fields: dict[Any, Json], at: Position) -> Rule:
         """The rule for the fields. A misspelt operator is reported and left out."""
         remaining = dict(fields)
         for name in fields:
             if type(name) is str and not at.is_body and is_misspelt_operator(name):
-                self.refuse(at.nested_field(name), f"Unknown operator. {_OPERATORS_ARE}{_fields_hint(name)}")
+                self.report(at.nested_field(name), f"Unknown operator. {_OPERATORS_ARE}{_fields_hint(name)}")
                 del remaining[name]
         return self.compile_fields(remaining, at)
 
-    def _is_usable(self, name: str, at: Position) -> bool:
+    def _is_usable_operator(self, name: str, at: Position) -> bool:
         """Whether the operator exists and is allowed here. If not, the problem is reported."""
         operator = OPERATORS.get(name)
         if operator is None:
-            self.refuse(at.nested_field(name), f"{_unknown_operator_message(name, at)}{_fields_hint(name)}")
+            self.report(at.nested_field(name), f"{_unknown_operator_message(name, at)}{_fields_hint(name)}")
             return False
         if at.is_body and not operator.may_take_body:
             message = f"`{name}` applies to one field. Write it below the field's name, as in {operator.example}."
-            self.refuse(at.operand(name), f"{message}{_fields_hint(name)}")
+            self.report(at.operand(name), f"{message}{_fields_hint(name)}")
             return False
         return True
 
@@ -148,33 +149,33 @@ class FilterCompiler:
             rule = self._compile_condition(OPERATORS[name], source, positions[name])
             if rule is not None:
                 rules[name] = rule
-        self._refuse_contradictions(rules, at)
+        self._report_contradictions(rules, at)
         return all_of(list(rules.values()))
 
     def _compile_condition(self, operator: Operator, source: Json, at: Position) -> Rule | None:
         if not operator.is_of_contract:
-            self.beyond_contract.append(at.pointer)
-        first_new_problem = len(self.problems)
+            self.pointers_beyond_contract.append(at.pointer)
+        first_new_index = len(self.problems)
         operand = operator.read(self, source, at)
-        if len(self.problems) > first_new_problem and not operator.is_of_contract and type(source) in (list, dict):
-            self._add_fields_hint(first_new_problem, operator.name, at)
+        if len(self.problems) > first_new_index and not operator.is_of_contract and type(source) in (list, dict):
+            self._add_fields_hint(first_new_index, operator.name, at)
         rule = operator.make_rule(operator, operand, source) if operand is not None else None
         # `$fields` does not count. For the whole filter, `$any`, `$not` and their parts count. For the limit of one
         # field, only the parts count.
         if not isinstance(rule, ObjectRule):
             self.condition_count += 1
             if rule is not None and not operator.parts(operand):
-                self.conditions_of_field[at.field_path].append(at)
+                self.positions_by_field[at.field_path].append(at)
         return rule
 
-    def refuse_expensive(self) -> None:
-        """Report if the filter is too expensive to evaluate. To be called after the whole filter is read."""
+    def report_if_expensive(self) -> None:
+        """Report a filter that is too expensive to evaluate. Call this after compiling the whole filter."""
         if self.condition_count > CONDITIONS_MAX:
-            self.refuse(Position(), f"The filter has more than {CONDITIONS_MAX} conditions. Remove some.")
-        for path, positions in self.conditions_of_field.items():
+            self.report(Position(), f"The filter has more than {CONDITIONS_MAX} conditions. Remove some.")
+        for path, positions in self.positions_by_field.items():
             if len(positions) > CONDITIONS_PER_FIELD_MAX:
                 target = f"field {shown('.'.join(path)[:_NAME_SHOWN_MAX])}" if path else "body"
-                self.refuse(
+                self.report(
                     positions[CONDITIONS_PER_FIELD_MAX],
                     f"More than {CONDITIONS_PER_FIELD_MAX} conditions on the {target}. "
                     "Use several triggers instead of one.",
@@ -186,12 +187,12 @@ class FilterCompiler:
         if _is_at_operand_or_element(problem, at) and '{"$fields"' not in problem.message:
             self.problems[index] = Fault(problem.pointer, f"{problem.message}{_fields_hint(name)}")
 
-    def _refuse_contradictions(self, rules: Mapping[str, Rule], at: Position) -> None:
+    def _report_contradictions(self, rules: Mapping[str, Rule], at: Position) -> None:
         exists = rules.get("exists")
         if isinstance(exists, Condition) and exists.operand is False:
             for name, rule in rules.items():
                 if rule is not exists and not rule.holds(MISSING):
-                    self.refuse(
+                    self.report(
                         at.operand("exists"), f"`{name}` fails for an absent field. Remove `exists` or `{name}`."
                     )
                     break
@@ -200,7 +201,7 @@ class FilterCompiler:
             for index, value in enumerate(not_in_values.source):
                 if typed_scalar(value) in in_values.operand:
                     position = at.operand("not_in").element(index)
-                    self.refuse(position, "`in` and `not_in` both contain this value. Remove one of them.")
+                    self.report(position, "`in` and `not_in` both contain this value. Remove one of them.")
 
 
 _OPERATORS_ARE: Final = f"Operators are {', '.join(OPERATORS)}."
@@ -227,8 +228,8 @@ def _unknown_operator_message(name: str, at: Position) -> str:
     from difflib import get_close_matches
 
     usable = [other for other, operator in OPERATORS.items() if operator.may_take_body or not at.is_body]
-    letters = {letters_of(other): other for other in usable}
-    suggestion = letters.get(letters_of(name)) or next(
+    operator_by_letters = {letters_of(other): other for other in usable}
+    suggestion = operator_by_letters.get(letters_of(name)) or next(
         iter(get_close_matches(name[:_NAME_SHOWN_MAX], usable, n=1, cutoff=0.75)), None
     )
     hint = f" Did you mean `{suggestion}`?" if suggestion is not None else ""

@@ -11,7 +11,7 @@ from typing import Final
 PATTERN_CHARACTERS_MAX: Final = 500
 
 _Piece = tuple[str | None, ...]
-"""The characters between two stars. None stands for `?`."""
+"""The characters of a pattern before, between or after stars. None stands for `?`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,14 @@ class Glob:
         return True
 
     def literals(self) -> Iterator[str]:
-        """The runs of literal characters. Every matching text contains all of them."""
+        """The strings of adjacent literal characters in the pattern. Every matching text contains all of them."""
         for part in (self.first, *self.between, self.last):
             if part is not None:
                 yield from part.literals
 
 
 def read_glob(pattern: str) -> Glob | None:
-    """The pattern; None if a backslash precedes a character other than `*`, `?` and a backslash."""
+    """The compiled pattern; None if a backslash is at the end, or before another character than `*`, `?` and `\\`."""
     pieces: list[list[str | None]] = [[]]
     characters = iter(pattern)
     for character in characters:
@@ -71,15 +71,15 @@ def read_glob(pattern: str) -> Glob | None:
 
 
 class _Part:
-    """The characters between two stars of a pattern, compiled."""
+    """A compiled `_Piece`."""
 
-    __slots__ = ("_literal", "_masks", "_wildcards", "length", "literals")
+    __slots__ = ("_masks", "_only_literal", "_wildcards", "length", "literals")
 
     def __init__(self, piece: _Piece) -> None:
         self.length = len(piece)
         groups = groupby(piece, key=lambda character: character is None)
         self.literals = tuple("".join(map(str, group)) for is_wildcard, group in groups if not is_wildcard)
-        self._literal = "".join(self.literals) if None not in piece else None
+        self._only_literal = "".join(self.literals) if None not in piece else None
         # The masks of the Shift-And algorithm: bit n is set if the character matches position n of the piece.
         self._wildcards = sum(1 << position for position, character in enumerate(piece) if character is None)
         self._masks: dict[str, int] = {}
@@ -89,14 +89,14 @@ class _Part:
 
     def matches_at(self, text: str, start: int) -> bool:
         """Whether the part matches at `start`. The text must be long enough."""
-        if self._literal is not None:
-            return text.startswith(self._literal, start)
+        if self._only_literal is not None:
+            return text.startswith(self._only_literal, start)
         return self.end_of_first_match(text, start, start + self.length) >= 0
 
     def end_of_first_match(self, text: str, start: int, end: int) -> int:
         """The end of the leftmost match between `start` and `end`; -1 if there is none."""
-        if self._literal is not None:
-            index = text.find(self._literal, start, end)
+        if self._only_literal is not None:
+            index = text.find(self._only_literal, start, end)
             return index + self.length if index >= 0 else -1
         for literal in self.literals:
             if text.find(literal, start, end) < 0:

@@ -6,7 +6,8 @@ from typing import Any, Final
 from hookmill.domain.payload import Json
 
 CONTRACT_OPERATORS: Final = ("in", "not_in", "exists")
-"""The contract's operators. All others start with `$`, because stored filters may have fields with other names."""
+"""The contract's operators. The names of all other operators start with `$`, so that they are no names of fields in
+older stored filters."""
 FIELDS_OPERATOR: Final = "$fields"
 """The operator whose operand contains only fields."""
 
@@ -19,19 +20,19 @@ def is_operator_name(key: Any, *, is_body: bool) -> bool:
 def is_misspelt_operator(key: str) -> bool:
     """Whether the key is an operator of the contract with wrong punctuation or capitals, such as `not-in` or `notIn`.
 
-    `IN` counts as a field: it is the code of a state. Misspelt operators outside the contract are not detected, because
-    stored filters already had fields with such names when these operators were added.
+    `IN` counts as a field, because it is also the code of a country and of a state. Misspelt operators outside the
+    contract are not detected, because older stored filters may have fields with such names.
     """
-    return key.lower() not in CONTRACT_OPERATORS and letters_of(key) in _LETTERS
+    return key.lower() not in CONTRACT_OPERATORS and letters_of(key) in _CONTRACT_LETTERS
 
 
 def letters_of(key: str) -> str:
-    """The name in lower case, without punctuation."""
+    """The key in lower case, without punctuation."""
     return key.lower().translate(_WITHOUT_PUNCTUATION)
 
 
 _WITHOUT_PUNCTUATION: Final = str.maketrans("", "", "$_- ")
-_LETTERS: Final = frozenset(map(letters_of, CONTRACT_OPERATORS))
+_CONTRACT_LETTERS: Final = frozenset(map(letters_of, CONTRACT_OPERATORS))
 
 
 def fields_in(source: Mapping[str, Json], *, is_body: bool) -> Mapping[str, Json] | None:
@@ -45,7 +46,7 @@ def fields_in(source: Mapping[str, Json], *, is_body: bool) -> Mapping[str, Json
 
 
 def with_fields(source: Mapping[str, Json], fields: Mapping[str, Json], *, is_body: bool) -> dict[str, Json]:
-    """The object with these fields instead of its own. If necessary, the fields are in `$fields`."""
+    """The object with these fields instead of its own fields. If necessary, the fields are in `$fields`."""
     operators = {
         key: operand
         for key, operand in source.items()

@@ -19,7 +19,16 @@ from hookmill.domain.filters.shortcut import (
     group_for_suffix,
     required_group_of_any,
 )
-from hookmill.domain.filters.values import KINDS, MISSING, NUMBERS, Number, Threshold, ValueSet, threshold, typed_scalar
+from hookmill.domain.filters.values import (
+    KINDS_BY_TYPE,
+    MISSING,
+    NUMBER_TYPES,
+    Number,
+    Threshold,
+    ValueSet,
+    threshold,
+    typed_scalar,
+)
 from hookmill.domain.payload import Json
 
 if TYPE_CHECKING:
@@ -37,11 +46,11 @@ class Operator:
     example: str
     """A filter with the operator, as JSON."""
     meaning: str
-    """When the operator holds; it continues "It holds if"."""
+    """The end of a sentence that begins with "It holds if"."""
     schema: Mapping[str, Json]
     """The JSON Schema of the operand."""
     read: "Callable[[FilterCompiler, Json, Position], Any]"
-    """Validates and compiles the operand. Returns None after it has reported problems to the compiler."""
+    """Validates and compiles the operand. If the operand is invalid, reports that to the compiler and returns None."""
     holds: Callable[[Any, Json], bool]
     """Whether a field's value, which may be `MISSING`, satisfies the operand. Never raises."""
     required_group: Callable[[Any], Group] = lambda _: ()
@@ -63,25 +72,27 @@ class Operator:
 
 def _read_set(compiler: "FilterCompiler", source: Json, at: "Position") -> ValueSet | None:
     if type(source) is not list:
-        compiler.refuse(at, 'Write an array of values, such as ["opened", "closed"].')
+        compiler.report(at, 'Write an array of values, such as ["opened", "closed"].')
         return None
     if not source:
-        compiler.refuse(at, "An empty array matches no value. List at least one, or leave the field out.")
+        compiler.report(at, "An empty array matches no value. List at least one, or leave the field out.")
         return None
     if len(source) > SET_VALUES_MAX:
-        compiler.refuse(at, f"{len(source)} values in one array. Keep to {SET_VALUES_MAX} or fewer.")
+        compiler.report(at, f"{len(source)} values in one array. Keep to {SET_VALUES_MAX} or fewer.")
         return None
     values = [typed_scalar(value) for value in source]
     for index, value in enumerate(values):
         if value is None:
-            compiler.refuse(at.element(index), "Write a string, a finite number, true, false or null.")
+            compiler.report(at.element(index), "Write a string, a finite number, true, false or null.")
     return None if None in values else frozenset(value for value in values if value is not None)
 
 
 def _in_set(expected: ValueSet, value: Json) -> bool:
     if type(value) is list:
-        return any((KINDS[type(element)], element) in expected for element in value if type(element) in KINDS)
-    kind = KINDS.get(type(value))
+        return any(
+            (KINDS_BY_TYPE[type(element)], element) in expected for element in value if type(element) in KINDS_BY_TYPE
+        )
+    kind = KINDS_BY_TYPE.get(type(value))
     return kind is not None and (kind, value) in expected
 
 
@@ -98,7 +109,7 @@ def _required_group_of_set(expected: ValueSet) -> Group:
 
 def _read_flag(compiler: "FilterCompiler", source: Json, at: "Position") -> bool | None:
     if type(source) is not bool:
-        compiler.refuse(at, "Write true (the field must be present) or false (it must be absent).")
+        compiler.report(at, "Write true (the field must be present) or false (it must be absent).")
         return None
     return source
 
@@ -112,21 +123,21 @@ def _exists(expected: bool, value: Json) -> bool:
 
 def _read_text(compiler: "FilterCompiler", source: Json, at: "Position") -> str | None:
     if type(source) is not str or not source:
-        compiler.refuse(at, 'Write a string of one or more characters, such as "refs/heads/".')
+        compiler.report(at, 'Write a string of one or more characters, such as "refs/heads/".')
         return None
     return source
 
 
 def _read_glob(compiler: "FilterCompiler", source: Json, at: "Position") -> Glob | None:
     if type(source) is not str:
-        compiler.refuse(at, 'Write a string, such as "release/*".')
+        compiler.report(at, 'Write a string, such as "release/*".')
         return None
     if len(source) > PATTERN_CHARACTERS_MAX:
-        compiler.refuse(at, f"{len(source):,} characters in one pattern. Keep to {PATTERN_CHARACTERS_MAX} or fewer.")
+        compiler.report(at, f"{len(source):,} characters in one pattern. Keep to {PATTERN_CHARACTERS_MAX} or fewer.")
         return None
     glob = read_glob(source)
     if glob is None:
-        compiler.refuse(at, r"A backslash must precede *, ? or another backslash. To match a backslash, write two.")
+        compiler.report(at, r"A backslash must precede *, ? or another backslash. To match a backslash, write two.")
     return glob
 
 
@@ -158,15 +169,15 @@ def _required_group_of_glob(glob: Glob) -> Group:
 def _read_threshold(compiler: "FilterCompiler", source: Json, at: "Position") -> Threshold | None:
     limit = threshold(source)
     if limit is None:
-        compiler.refuse(at, "Write a finite number, such as 100.")
+        compiler.report(at, "Write a finite number, such as 100.")
     return limit
 
 
 def _comparison(holds: Callable[[Threshold, Number], bool]) -> Callable[[Threshold, Json], bool]:
     def holds_for_value(limit: Threshold, value: Json) -> bool:
         if type(value) is list:
-            return any(type(element) in NUMBERS and holds(limit, element) for element in value)
-        return type(value) in NUMBERS and holds(limit, value)
+            return any(type(element) in NUMBER_TYPES and holds(limit, element) for element in value)
+        return type(value) in NUMBER_TYPES and holds(limit, value)
 
     return holds_for_value
 
@@ -176,10 +187,10 @@ def _comparison(holds: Callable[[Threshold, Number], bool]) -> Callable[[Thresho
 
 def _read_any(compiler: "FilterCompiler", source: Json, at: "Position") -> tuple[Rule, ...] | None:
     if type(source) is not list or not source:
-        compiler.refuse(at, f"Write an array of alternatives, such as {_EXAMPLES_OF_ANY[at.is_body]}.")
+        compiler.report(at, f"Write an array of alternatives, such as {_EXAMPLES_OF_ANY[at.is_body]}.")
         return None
     if len(source) > ALTERNATIVES_MAX:
-        compiler.refuse(at, f"{len(source)} alternatives in one array. Keep to {ALTERNATIVES_MAX} or fewer.")
+        compiler.report(at, f"{len(source)} alternatives in one array. Keep to {ALTERNATIVES_MAX} or fewer.")
         return None
     return tuple(compiler.compile_rule(alternative, at.nested(index)) for index, alternative in enumerate(source))
 
@@ -207,7 +218,7 @@ def _holds_not(rule: Rule, value: Json) -> bool:
 
 def _read_fields(compiler: "FilterCompiler", source: Json, at: "Position") -> ObjectRule | None:
     if type(source) is not dict or not source:
-        compiler.refuse(at, 'Write an object of one or more fields, such as {"in": ["x"]}.')
+        compiler.report(at, 'Write an object of one or more fields, such as {"in": ["x"]}.')
         return None
     return compiler.compile_fields(source, at)
 
@@ -216,9 +227,9 @@ def _operand_as_rule(_: Operator, operand: ObjectRule, __: Json) -> Rule:
     return operand
 
 
-_SET: Final = {"$ref": "#/$defs/set"}
-_TEXT: Final = {"type": "string", "minLength": 1}
-_NUMBER: Final = {"type": "number"}
+_SET_SCHEMA: Final = {"$ref": "#/$defs/set"}
+_TEXT_SCHEMA: Final = {"type": "string", "minLength": 1}
+_NUMBER_SCHEMA: Final = {"type": "number"}
 
 OPERATORS: Final[Mapping[str, Operator]] = {
     operator.name: operator
@@ -227,7 +238,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             name="in",
             example='{"action": {"in": ["opened", "closed"]}}',
             meaning="the field holds one of these values; a bare array means the same",
-            schema=_SET,
+            schema=_SET_SCHEMA,
             read=_read_set,
             holds=_in_set,
             required_group=_required_group_of_set,
@@ -236,7 +247,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             name="not_in",
             example='{"action": {"not_in": ["closed"]}}',
             meaning="the field holds none of these values, or is missing",
-            schema=_SET,
+            schema=_SET_SCHEMA,
             read=_read_set,
             holds=_not_in_set,
         ),
@@ -252,7 +263,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             name="$prefix",
             example='{"ref": {"$prefix": "refs/tags/"}}',
             meaning="the field holds a string that starts with this",
-            schema=_TEXT,
+            schema=_TEXT_SCHEMA,
             read=_read_text,
             holds=_starts_with,
             required_group=group_for_prefix,
@@ -261,7 +272,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             name="$suffix",
             example='{"email": {"$suffix": "@example.com"}}',
             meaning="the field holds a string that ends with this",
-            schema=_TEXT,
+            schema=_TEXT_SCHEMA,
             read=_read_text,
             holds=_ends_with,
             required_group=group_for_suffix,
@@ -279,7 +290,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             name="$gt",
             example='{"amount": {"$gt": 100}}',
             meaning="the field holds a number that is greater",
-            schema=_NUMBER,
+            schema=_NUMBER_SCHEMA,
             read=_read_threshold,
             holds=_comparison(lambda limit, value: limit.is_below(value)),
         ),
@@ -287,7 +298,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             name="$gte",
             example='{"amount": {"$gte": 100}}',
             meaning="the field holds a number that is greater or equal",
-            schema=_NUMBER,
+            schema=_NUMBER_SCHEMA,
             read=_read_threshold,
             holds=_comparison(lambda limit, value: not limit.is_above(value)),
         ),
@@ -295,7 +306,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             name="$lt",
             example='{"amount": {"$lt": 100}}',
             meaning="the field holds a number that is less",
-            schema=_NUMBER,
+            schema=_NUMBER_SCHEMA,
             read=_read_threshold,
             holds=_comparison(lambda limit, value: limit.is_above(value)),
         ),
@@ -303,7 +314,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
             name="$lte",
             example='{"amount": {"$lte": 100}}',
             meaning="the field holds a number that is less or equal",
-            schema=_NUMBER,
+            schema=_NUMBER_SCHEMA,
             read=_read_threshold,
             holds=_comparison(lambda limit, value: not limit.is_below(value)),
         ),

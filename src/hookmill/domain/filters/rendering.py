@@ -27,7 +27,7 @@ def pointer_step(name: str) -> str:
 
 
 def shown(value: Json) -> str:
-    """A value for display: JSON, cut, without the content of inner objects and arrays."""
+    """A value for display: JSON, shortened, without the content of inner objects and arrays."""
     if value is MISSING:
         return "missing"
     if type(value) is not list:

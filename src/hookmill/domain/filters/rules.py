@@ -1,8 +1,8 @@
 """The rules of a compiled filter, which are evaluated for every delivery.
 
 A rule's `holds` accepts any JSON value or `MISSING`, and never raises. Its `test` is a pair: a function, and the
-function's first argument. Calling it with a value gives the same result as `holds`. A rule stores the tests of its
-inner rules, which saves one call for each condition.
+function's first argument. With a value as the second argument, the function returns the same as `holds`. A rule stores
+the tests of its inner rules, which saves one call for each condition.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -72,19 +72,19 @@ class ObjectRule:
 
     def holds(self, value: Json) -> bool:
         if type(value) is dict:
-            return self.holds_for(value)
+            return self.holds_for_object(value)
         if type(value) is list:
-            return any(self.holds_for(element) for element in value if type(element) is dict)
+            return any(self.holds_for_object(element) for element in value if type(element) is dict)
         return False
 
-    def holds_for(self, candidate: dict[str, Json]) -> bool:
+    def holds_for_object(self, candidate: dict[str, Json]) -> bool:
         if len(self._tests) <= len(candidate):
             for name, holds, operand in self._tests:  # noqa: SIM110
                 if not holds(operand, candidate.get(name, MISSING)):
                     return False
             return True
         # The rule has more fields than the object. Iterating over the object keeps the time linear in the payload. The
-        # results for absent fields were computed when the rule was made.
+        # constructor has computed which fields must be present.
         if not candidate.keys() >= self._required_fields:
             return False
         for name, value in candidate.items():
@@ -100,5 +100,5 @@ Rule: TypeAlias = Condition | AllOf | ObjectRule
 
 
 def all_of(rules: Sequence[Rule]) -> Rule:
-    """One rule that holds if all of these hold."""
+    """One rule that holds if all of these rules hold."""
     return rules[0] if len(rules) == 1 else AllOf(rules)

@@ -1,6 +1,6 @@
-"""The strings that a body must contain for a filter to match.
+"""The strings that every body that matches a filter contains.
 
-Most deliveries that don't match lack such a string, which is detected without decoding the body.
+Most deliveries that don't match lack such a string. Searching for it needs no decoding of the body.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,10 +13,10 @@ REQUIRED_MAX: Final = 4
 """The maximum number of groups to search for in a body, and of strings in a group."""
 
 Group: TypeAlias = tuple[bytes, ...]
-"""Strings as JSON. A matching body contains at least one of them."""
+"""Strings, as JSON spells them. A matching body contains at least one of them."""
 
 
-def required_groups(rule: Rule) -> Iterator[Group]:
+def required_groups_of(rule: Rule) -> Iterator[Group]:
     """The groups of strings for a rule. The rule can hold only if the body contains a string of each group."""
     match rule:
         case Condition():
@@ -25,17 +25,17 @@ def required_groups(rule: Rule) -> Iterator[Group]:
                 yield group
         case AllOf():
             for each in rule.rules:
-                yield from required_groups(each)
+                yield from required_groups_of(each)
         case ObjectRule():
             for each in rule.fields.values():
-                yield from required_groups(each)
+                yield from required_groups_of(each)
         case _:
             assert_never(rule)
 
 
 def required_group_of_any(rules: Iterable[Rule]) -> Group:
-    """The group for several rules of which one must hold. Empty if one of the rules has no group."""
-    smallest_groups = [min(required_groups(rule), key=len, default=()) for rule in rules]
+    """The group for `$any`, of which one rule must hold: a group of each rule, merged. Empty if a rule has no group."""
+    smallest_groups = [min(required_groups_of(rule), key=len, default=()) for rule in rules]
     return tuple(spelling for group in smallest_groups for spelling in group) if all(smallest_groups) else ()
 
 
