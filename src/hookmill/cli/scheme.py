@@ -43,12 +43,12 @@ def show(
     """Show how to set up a provider, and what its signature covers."""
     from hookmill.domain.signatures.catalogue import find
     from hookmill.domain.signatures.description import properties_in_words
-    from hookmill.domain.signatures.generic import GENERIC, GenericHmac
+    from hookmill.domain.signatures.generic import GENERIC_SCHEME, GenericHmac
 
-    if name == GENERIC:
+    if name == GENERIC_SCHEME:
         option_names = list(GenericHmac.__struct_fields__)
         if json:
-            print_json({"name": GENERIC, "options": option_names})
+            print_json({"name": GENERIC_SCHEME, "options": option_names})
             return
         print_line("The scheme for any sender that signs with an HMAC in a header. Its options, as JSON:")
         print_line(f"  {', '.join(option_names)}")

@@ -154,10 +154,10 @@ def _event_location(webhook: Webhook, scheme: str | None) -> str:
 
 def _chosen_scheme(webhook: Webhook, scheme: str | None) -> Scheme:
     """The scheme of this name; without a name, the webhook's scheme."""
-    from hookmill.domain.signatures.generic import GENERIC
+    from hookmill.domain.signatures.generic import GENERIC_SCHEME
     from hookmill.domain.signatures.rule import scheme_named
 
-    options = webhook.signature_options if scheme in {None, GENERIC} else None
+    options = webhook.signature_options if scheme in {None, GENERIC_SCHEME} else None
     return scheme_named(scheme or webhook.signature_scheme, options)
 
 

@@ -36,9 +36,9 @@ from hookmill.domain.name import usable_name
 from hookmill.domain.run_policy import NO_POLICY, RunPolicy, policy_from_json
 from hookmill.domain.schedule import SCHEDULE_FIELDS
 from hookmill.domain.secret import usable_secret_name
-from hookmill.domain.signatures.generic import GENERIC, GenericHmac
+from hookmill.domain.signatures.generic import GENERIC_SCHEME, GenericHmac
 from hookmill.domain.signatures.rule import scheme_named, usable_event_header_for
-from hookmill.domain.signatures.scheme import Scheme, signing_headers
+from hookmill.domain.signatures.scheme import Scheme, proving_or_signed_headers
 from hookmill.domain.webhook import AuthMode, usable_delivery_id_header, usable_event_header
 
 
@@ -172,7 +172,7 @@ def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefin
     header = mapping.text(WebhookKey.DELIVERY_ID_HEADER)
     if header is not None:
         mapping.check_value(WebhookKey.DELIVERY_ID_HEADER, lambda: usable_delivery_id_header(header))
-        if scheme is not None and header.lower().encode() in signing_headers(scheme):
+        if scheme is not None and header.lower().encode() in proving_or_signed_headers(scheme):
             message = (
                 f"{header} contains {scheme.title}'s proof, but delivery ids are stored and shown. Choose another."
             )
@@ -351,7 +351,7 @@ def _scheme(mapping: MappingReader, name: str | None, options: dict[str, Any] | 
         # An error about an option begins with the option's name, or ends with its path.
         path = re.search(r"`\$\.(\w+)`", message)
         option = path[1] if path else message.partition(" ")[0]
-        if name == GENERIC:
+        if name == GENERIC_SCHEME:
             place = place_at(mapping.node, f"/{WebhookKey.SIGNATURE_OPTIONS}/{option}")
         else:
             key = WebhookKey.SIGNATURE_OPTIONS if options is not None else WebhookKey.SIGNATURE_SCHEME

@@ -69,9 +69,9 @@ def refuse_signing_header(scheme: "Scheme | None", header: str) -> None:
     """Raises `Invalid` if the scheme's signatures are in this header."""
     if scheme is None:
         return
-    from hookmill.domain.signatures.scheme import signing_headers
+    from hookmill.domain.signatures.scheme import proving_or_signed_headers
 
-    if header.lower().encode() in signing_headers(scheme):
+    if header.lower().encode() in proving_or_signed_headers(scheme):
         raise Invalid(
             f"{header} contains {scheme.title}'s proof, but delivery ids are stored and shown. Choose another."
         )

@@ -58,14 +58,14 @@ class Example:
         return replace(self.request, headers=headers, body=body)
 
     def _in_list(self, value: str, changed: Callable[[str], str]) -> str:
-        entries = self.scheme.signature.entries
-        if entries is None:
+        list_format = self.scheme.signature.list_format
+        if list_format is None:
             return changed(value)
-        parts = value.split(entries.split)
-        if entries.positional:
-            return entries.split.join([parts[0], *map(changed, parts[1:])])
-        mark = f"{entries.tag}," if entries.tag else f"{entries.field}="
-        return entries.split.join(
+        parts = value.split(list_format.separator)
+        if list_format.positional:
+            return list_format.separator.join([parts[0], *map(changed, parts[1:])])
+        mark = f"{list_format.tag}," if list_format.tag else f"{list_format.field}="
+        return list_format.separator.join(
             mark + changed(part.removeprefix(mark)) if part.startswith(mark) else part for part in parts
         )
 

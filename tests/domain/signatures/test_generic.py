@@ -7,7 +7,7 @@ import hmac
 import pytest
 
 from hookmill.domain.errors import Invalid
-from hookmill.domain.signatures.generic import generic_scheme, read_generic
+from hookmill.domain.signatures.generic import generic_scheme, read_generic_options
 from hookmill.domain.signatures.key import prepare_key
 from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.verify import Failure, Unverified, Verified, verify
@@ -18,7 +18,7 @@ AT = 1_760_000_000
 
 
 def scheme(**fields):
-    return generic_scheme(read_generic({"header": "X-Signature", **fields}))
+    return generic_scheme(read_generic_options({"header": "X-Signature", **fields}))
 
 
 def judge(given, headers, now=AT, url="https://h.example/w"):
@@ -111,4 +111,4 @@ def test_a_mistake_is_refused_by_the_name_of_its_field(fields, field):
 
 def test_the_header_is_required():
     with pytest.raises(Invalid, match="header"):
-        read_generic({})
+        read_generic_options({})

@@ -234,20 +234,22 @@ def test_a_right_signature_without_its_prefix_is_refused(name):
 
 # Lists of signatures
 
-LISTS = pytest.mark.parametrize("name", those(lambda scheme: scheme.signature.entries is not None))
+LISTS = pytest.mark.parametrize("name", those(lambda scheme: scheme.signature.list_format is not None))
 
 
 def _with_list(name, before=(), after=()):
     """The example's request with wrong signatures before and after the right ones."""
     given = example(name)
-    entries = given.scheme.signature.entries
+    list_format = given.scheme.signature.list_format
     header = next(
-        key for key in given.request.headers if key in given.scheme.compiled.signing_headers and _is_list(name, key)
+        key
+        for key in given.request.headers
+        if key in given.scheme.compiled.proving_or_signed_headers and _is_list(name, key)
     )
-    parts = given.request.headers[header].decode().split(entries.split)
+    parts = given.request.headers[header].decode().split(list_format.separator)
     right = [part for part in parts if not _is_time(name, part)]
     times = [part for part in parts if _is_time(name, part)]
-    value = entries.split.join([*times, *before, *right, *after])
+    value = list_format.separator.join([*times, *before, *right, *after])
     return replace(given.request, headers={**given.request.headers, header: value.encode()})
 
 
@@ -258,18 +260,18 @@ def _is_list(name, header):
 def _is_time(name, part):
     scheme = example(name).scheme
     source = scheme.timestamp.sources[0] if scheme.timestamp else ""
-    if scheme.signature.entries.positional:
+    if scheme.signature.list_format.positional:
         return part.isdigit()
     return source.startswith("field:") and part.strip().startswith(source.removeprefix("field:") + "=")
 
 
 def _wrong(name, number=0, tag=None):
     given = example(name)
-    entries = given.scheme.signature.entries
+    list_format = given.scheme.signature.list_format
     value = _WRITERS[given.scheme.signature.encoding](number.to_bytes(len(raw(given.scheme, given.signatures()[-1]))))
-    if entries.positional:
+    if list_format.positional:
         return value
-    return f"{tag or entries.tag},{value}" if entries.tag else f"{tag or entries.field}={value}"
+    return f"{tag or list_format.tag},{value}" if list_format.tag else f"{tag or list_format.field}={value}"
 
 
 @LISTS
@@ -299,18 +301,19 @@ def test_1000_signatures_are_refused_unread(name):
 
 
 @pytest.mark.parametrize(
-    "name", those(lambda scheme: scheme.signature.entries is not None and not scheme.signature.entries.positional)
+    "name",
+    those(lambda scheme: scheme.signature.list_format is not None and not scheme.signature.list_format.positional),
 )
 @pytest.mark.parametrize("tag", ["v1a", "v2", "v9", "V1", "sha256", ""])
 def test_a_right_signature_under_another_tag_is_refused(name, tag):
     given = example(name)
-    entries = given.scheme.signature.entries
-    between = "," if entries.tag else "="
-    own = (entries.tag or entries.field) + between
+    list_format = given.scheme.signature.list_format
+    between = "," if list_format.tag else "="
+    own = (list_format.tag or list_format.field) + between
     headers = {
-        header: entries.split.join(
+        header: list_format.separator.join(
             tag + between + part.removeprefix(own) if part.startswith(own) else part
-            for part in value.decode().split(entries.split)
+            for part in value.decode().split(list_format.separator)
         ).encode()
         for header, value in given.request.headers.items()
     }
@@ -322,8 +325,8 @@ def test_a_right_signature_under_another_tag_is_refused(name, tag):
     "name",
     those(
         lambda scheme: (
-            scheme.signature.entries is not None
-            and not scheme.signature.entries.positional
+            scheme.signature.list_format is not None
+            and not scheme.signature.list_format.positional
             and scheme.timestamp is not None
             and scheme.timestamp.sources[0].startswith("field:")
         )
@@ -332,9 +335,9 @@ def test_a_right_signature_under_another_tag_is_refused(name, tag):
 def test_a_list_with_two_times_is_refused(name):
     given = example(name)
     field = given.scheme.timestamp.sources[0].removeprefix("field:")
-    entries = given.scheme.signature.entries
+    list_format = given.scheme.signature.list_format
     header = given.scheme.signature.sources[0].removeprefix("header:").encode()
-    value = given.request.headers[header] + f"{entries.split}{field}=1".encode()
+    value = given.request.headers[header] + f"{list_format.separator}{field}=1".encode()
 
     assert given.judge(replace(given.request, headers={**given.request.headers, header: value})) == Unverified(
         Failure.NO_TIMESTAMP
@@ -434,7 +437,7 @@ def with_time(given: Any, time: str) -> Any:
         header = given.scheme.signature.sources[0].removeprefix("header:").encode()
         written = next(
             part.strip().removeprefix(f"{field}=")
-            for part in headers.get(header, b"0").decode().split(given.scheme.signature.entries.split)
+            for part in headers.get(header, b"0").decode().split(given.scheme.signature.list_format.separator)
         )
         headers[header] = headers[header].replace(written.encode(), time.encode(), 1)
     return replace(given.request, headers=headers)

@@ -26,18 +26,18 @@ class BrokenCatalogue(Exception):
 
 def names() -> tuple[str, ...]:
     """The names that `find` accepts, including aliases, sorted."""
-    return tuple(sorted(_by_name()))
+    return tuple(sorted(_schemes_by_name()))
 
 
 def schemes() -> tuple[Scheme, ...]:
     """All schemes, without their aliases, sorted by name."""
-    distinct = {scheme.name: scheme for scheme in _by_name().values()}
+    distinct = {scheme.name: scheme for scheme in _schemes_by_name().values()}
     return tuple(sorted(distinct.values(), key=lambda scheme: scheme.name))
 
 
 def find(name: str, *, further_names: tuple[str, ...] = ()) -> Scheme:
     """The scheme with this name or alias. Raises `Invalid` with the allowed names, including `further_names`."""
-    scheme = _by_name().get(name)
+    scheme = _schemes_by_name().get(name)
     if scheme is None:
         suggestions = difflib.get_close_matches(name.lower().replace("-", "_")[:100], names(), n=1)
         hint = f" Did you mean {suggestions[0]}?" if suggestions else ""
@@ -47,13 +47,13 @@ def find(name: str, *, further_names: tuple[str, ...] = ()) -> Scheme:
 
 
 @cache
-def _by_name() -> Mapping[str, Scheme]:
+def _schemes_by_name() -> Mapping[str, Scheme]:
     return read_catalogue(resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8"))
 
 
 def read_catalogue(text: str) -> Mapping[str, Scheme]:
     """A catalogue's schemes by name and alias. Raises `BrokenCatalogue` with the name of the scheme and the field."""
-    by_name: dict[str, Scheme] = {}
+    scheme_by_name: dict[str, Scheme] = {}
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as fault:
@@ -61,32 +61,32 @@ def read_catalogue(text: str) -> Mapping[str, Scheme]:
     for name, table in tables.items():
         scheme = _read_scheme(name, table)
         for name_or_alias in (name, *scheme.aliases):
-            if (other := by_name.get(name_or_alias)) is not None:
+            if (other := scheme_by_name.get(name_or_alias)) is not None:
                 raise BrokenCatalogue(f"{_FILE}, {name}: {name_or_alias} is already a name of {other.name}")
-            by_name[name_or_alias] = scheme
-    return by_name
+            scheme_by_name[name_or_alias] = scheme
+    return scheme_by_name
 
 
 def _read_scheme(name: str, table: Any) -> Scheme:
     try:
         return msgspec.convert({**table, "name": name}, Scheme)
     except (msgspec.ValidationError, TypeError) as fault:
-        raise BrokenCatalogue(f"{_FILE}, {name}: {_with_choices(str(fault))}") from fault
+        raise BrokenCatalogue(f"{_FILE}, {name}: {_message_with_choices(str(fault))}") from fault
 
 
-def _with_choices(message: str) -> str:
-    """A message of msgspec with the field first, and with the field's allowed values.
+def _message_with_choices(message: str) -> str:
+    """msgspec's message, changed: it begins with the field, and ends with the field's allowed values.
 
-    msgspec puts the field last, such as `$.signature.encoding`, and does not list allowed values.
+    msgspec's own message ends with the field, such as `$.signature.encoding`, and does not list allowed values.
     """
     problem, _, path = message.partition(" - at `$.")
     field = path.rstrip("`")
-    choices = _CHOICES.get(field.rpartition(".")[2]) if "enum" in problem else None
+    choices = _CHOICES_BY_FIELD.get(field.rpartition(".")[2]) if "enum" in problem else None
     allowed = f"; write one of {', '.join(choices)}" if choices else ""
     return f"{field}: {problem}{allowed}" if field else message
 
 
-_CHOICES: Final[Mapping[str, type[StrEnum]]] = {
+_CHOICES_BY_FIELD: Final[Mapping[str, type[StrEnum]]] = {
     "algorithm": Algorithm,
     "encoding": Encoding,
     "claim_encoding": Encoding,

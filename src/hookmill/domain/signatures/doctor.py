@@ -15,7 +15,7 @@ from hookmill.domain.signatures.reading import SignedRequest
 from hookmill.domain.signatures.scheme import Algorithm, Scheme, SecretDecoding, Timestamp, signature_size
 from hookmill.domain.signatures.verify import Failure, Unverified, Verified, verify
 
-OTHERS_NAMED_MAX: Final = 3
+OTHER_SCHEMES_NAMED_MAX: Final = 3
 
 
 def diagnose(
@@ -37,8 +37,8 @@ def diagnose(
             return _absence_in_words(scheme, keys, request, now_us)
         case Failure.MISMATCH | Failure.WRONG_PREFIX | Failure.WRONG_ENCODING | Failure.NO_ENTRY | Failure.NO_TIMESTAMP:
             return (
-                _matching_variant(scheme, keys, previous_keys, request, now_us)
-                or _another_provider(scheme, keys, request, now_us)
+                _matching_variant_in_words(scheme, keys, previous_keys, request, now_us)
+                or _other_schemes_in_words(scheme, keys, request, now_us)
                 or _failure_in_words(scheme, result)
             )
         case _:
@@ -56,9 +56,9 @@ def _staleness_in_words(scheme: Scheme, result: Unverified) -> str:
 
 
 def _absence_in_words(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us: int) -> str:
-    other = _another_provider(scheme, keys, request, now_us)
-    if other is not None:
-        return other
+    other_schemes = _other_schemes_in_words(scheme, keys, request, now_us)
+    if other_schemes is not None:
+        return other_schemes
     location = _signature_location(scheme)
     return f"The request has no signature in {location}: check that the sender uses this scheme, and has a secret."
 
@@ -70,14 +70,14 @@ def _signature_location(scheme: Scheme) -> str:
     return f"the header {name}1" if kind == "numbered" else f"the header {name}"
 
 
-def _matching_variant(
+def _matching_variant_in_words(
     scheme: Scheme, keys: Sequence[Key], previous_keys: Sequence[Key], request: SignedRequest, now_us: int
 ) -> str | None:
-    """The first variant of the body or the key with which the signature matches, as a sentence."""
+    """A sentence about the first changed body or key with which the signature matches; None if there is none."""
 
     def matches(keys: Sequence[Key], request: SignedRequest) -> bool:
         result = verify(scheme, keys, request, now_us)
-        # The age of the signature does not matter here.
+        # A signature that is too old or too new matches too, because `verify` checks the age last.
         return isinstance(result, Verified) or result.reason in {Failure.STALE, Failure.AHEAD}
 
     if previous_keys and matches(previous_keys, request):
@@ -107,9 +107,8 @@ def _key_variants(scheme: Scheme, key: Key) -> Iterator[tuple[str, Key]]:
     if key.public_key is not None:
         return
     text = key.text.reveal()
-    bare = without_prefix(scheme.secret, text)
+    text_without_prefix = without_prefix(scheme.secret, text)
     is_literal = scheme.secret.decode is SecretDecoding.TEXT
-    unwrapped = bare.removeprefix("whsec_")
 
     def with_bytes(secret_bytes: bytes) -> Key:
         return replace(key, secret_bytes=secret_bytes)
@@ -121,7 +120,7 @@ def _key_variants(scheme: Scheme, key: Key) -> Iterator[tuple[str, Key]]:
             "hexadecimal": decode_hex_secret,
         }
         for form, decode in decoders.items():
-            decoded = decode(unwrapped)
+            decoded = decode(text_without_prefix.removeprefix("whsec_"))
             if decoded:
                 yield (
                     f"The signature matches if the secret is decoded as {form}, which {scheme.title} doesn't do: the "
@@ -134,7 +133,7 @@ def _key_variants(scheme: Scheme, key: Key) -> Iterator[tuple[str, Key]]:
             f"({scheme.secret.decode}): the sender should decode the secret too, or choose another scheme."
         )
         yield sentence, with_bytes(literal)
-        yield sentence, with_bytes(bare.encode("utf-8", "surrogatepass"))
+        yield sentence, with_bytes(text_without_prefix.encode("utf-8", "surrogatepass"))
     for ending in (b"\n", b"\r\n", b" "):
         yield (
             "The signature matches with white space after the secret: the sender's copy ends in a line break or a "
@@ -152,8 +151,8 @@ def _key_variants(scheme: Scheme, key: Key) -> Iterator[tuple[str, Key]]:
             return
 
 
-def _another_provider(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us: int) -> str | None:
-    """Another scheme that verifies the request, or else the schemes whose signature header it has, as a sentence."""
+def _other_schemes_in_words(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us: int) -> str | None:
+    """A sentence about another scheme that verifies the request, or else about schemes whose header the request has."""
     others = [
         other
         for other in catalogue.schemes()
@@ -167,8 +166,8 @@ def _another_provider(scheme: Scheme, keys: Sequence[Key], request: SignedReques
             )
     if not others or _has_signature_header(scheme, request):
         return None
-    candidates = [f"{other.name} ({other.title})" for other in others[:OTHERS_NAMED_MAX]]
-    more = " among others" if len(others) > OTHERS_NAMED_MAX else ""
+    candidates = [f"{other.name} ({other.title})" for other in others[:OTHER_SCHEMES_NAMED_MAX]]
+    more = " among others" if len(others) > OTHER_SCHEMES_NAMED_MAX else ""
     location = _signature_location(scheme).removeprefix("the ")
     return f"The request has no {location}; it has headers of {', '.join(candidates)}{more}."
 
@@ -182,7 +181,7 @@ def _has_signature_header(scheme: Scheme, request: SignedRequest) -> bool:
     names = [source.partition(":")[2] for source in scheme.signature.sources if not source.startswith("json:")]
     for name in names:
         value = request.headers.get(name.encode()) or request.headers.get(f"{name}1".encode())
-        # Many schemes use Authorization; only the prefix of its value identifies one.
+        # Many schemes use Authorization. Only the prefix of its value identifies the scheme.
         if value and (name != "authorization" or _has_prefix(scheme, value)):
             return True
     return False
@@ -228,9 +227,11 @@ def _failure_in_words(scheme: Scheme, result: Unverified) -> str:
         expected = f" ({scheme.signature.prefix.strip()})"
     elif result.reason is Failure.WRONG_ENCODING:
         expected = f" ({_encoding_in_words(scheme)})"
-    elif result.reason is Failure.NO_ENTRY and scheme.signature.entries is not None:
-        entries = scheme.signature.entries
-        expected = f" ({entries.field}=…)" if entries.field else f" ({entries.tag},…)" if entries.tag else ""
+    elif result.reason is Failure.NO_ENTRY and scheme.signature.list_format is not None:
+        list_format = scheme.signature.list_format
+        expected = (
+            f" ({list_format.field}=…)" if list_format.field else f" ({list_format.tag},…)" if list_format.tag else ""
+        )
     elif result.reason in {Failure.NO_TIMESTAMP, Failure.BAD_TIMESTAMP} and scheme.timestamp is not None:
         location = _timestamp_location(scheme, scheme.timestamp)
     return f"{reason[0].upper()}{reason[1:]}{expected}, in {location}: {_ADVICE[result.reason]}."

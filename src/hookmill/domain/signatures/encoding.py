@@ -21,7 +21,7 @@ class Encoding(StrEnum):
     BASE64URL = "base64url"
     """The URL-safe alphabet, without padding."""
     TEXT = "text"
-    """A token or a JWT, which is used as it is."""
+    """A token or a JWT, which is sent without further encoding."""
 
 
 class TimeUnit(StrEnum):
@@ -31,27 +31,28 @@ class TimeUnit(StrEnum):
 
 
 def decoder(encoding: Encoding, size: int | None) -> Decode:
-    """A decoder of signatures of `size` bytes. With None, the key determines the size."""
+    """A decoder of signatures of `size` bytes. `size` is None if it depends on the key: then any size is accepted."""
     match encoding:
         case Encoding.HEX:
-            digits = "+" if size is None else f"{{{2 * size}}}"
-            return _strict_decoder(rf"[0-9a-fA-F]{digits}\Z", binascii.unhexlify)
+            repetition = "+" if size is None else f"{{{2 * size}}}"
+            return _strict_decoder(rf"[0-9a-fA-F]{repetition}\Z", binascii.unhexlify)
         case Encoding.BASE64:
             if size is None:
                 return _strict_decoder(
                     r"(?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?\Z", binascii.a2b_base64
                 )
-            letters, padding = -(-size * 8 // 6), -size % 3
-            return _strict_decoder(rf"[A-Za-z0-9+/]{{{letters}}}={{{padding}}}\Z", binascii.a2b_base64)
+            letter_count, padding_count = -(-size * 8 // 6), -size % 3
+            return _strict_decoder(rf"[A-Za-z0-9+/]{{{letter_count}}}={{{padding_count}}}\Z", binascii.a2b_base64)
         case Encoding.BASE64URL:
-            letters_only = "+" if size is None else f"{{{-(-size * 8 // 6)}}}"
-            return _strict_decoder(rf"[A-Za-z0-9_-]{letters_only}\Z", _decode_unpadded)
+            repetition = "+" if size is None else f"{{{-(-size * 8 // 6)}}}"
+            return _strict_decoder(rf"[A-Za-z0-9_-]{repetition}\Z", _decode_unpadded)
         case Encoding.TEXT:
+            # Digests have equal length, so comparing two of them takes constant time.
             return lambda text: sha256(text).digest()
 
 
 def _strict_decoder(pattern: str, decode: Callable[[bytes], bytes]) -> Decode:
-    # The decoders of the standard library skip invalid characters, spaces and surplus padding. The pattern does not.
+    # The standard library's decoders skip invalid characters, spaces and surplus padding. The pattern rejects them.
     matches = re.compile(pattern.encode()).match
 
     def decode_strictly(text: bytes) -> bytes | None:
@@ -66,10 +67,10 @@ def _strict_decoder(pattern: str, decode: Callable[[bytes], bytes]) -> Decode:
 
 
 def _decode_unpadded(text: bytes) -> bytes:
-    return binascii.a2b_base64(text.translate(_TO_STANDARD) + b"=" * (-len(text) % 4))
+    return binascii.a2b_base64(text.translate(_TO_STANDARD_ALPHABET) + b"=" * (-len(text) % 4))
 
 
-_TO_STANDARD: Final = bytes.maketrans(b"-_", b"+/")
+_TO_STANDARD_ALPHABET: Final = bytes.maketrans(b"-_", b"+/")
 
 decode_base64url: Final = decoder(Encoding.BASE64URL, None)
 """Decodes one segment of a JWT."""
@@ -112,7 +113,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def seconds_since_1970(text: bytes, unit: TimeUnit) -> int | None:
-    """The whole seconds of a timestamp."""
+    """The whole seconds of a timestamp; None if it is invalid."""
     if unit is TimeUnit.ISO8601:
         return _iso_seconds(text)
     if not _DIGITS.match(text):

@@ -19,7 +19,7 @@ from hookmill.domain.signatures.scheme import (
     Timestamp,
 )
 
-GENERIC: Final = "hmac"
+GENERIC_SCHEME: Final = "hmac"
 TOLERANCE_SECONDS_MAX: Final = 86_400
 CONTENT_CHARACTERS_MAX: Final = 512
 PREFIX_CHARACTERS_MAX: Final = 64
@@ -35,7 +35,7 @@ class GenericHmac(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     algorithm: str = "sha256"
     encoding: str = "hex"
     secret: str = "text"
-    """How the secret becomes the key."""
+    """How the secret is decoded: `text`, `base64` or `hex`."""
     content: str = "{body}"
     """The signed content: text with {body}, {ts}, {url} and {header:NAME}."""
     timestamp_header: str | None = None
@@ -50,7 +50,7 @@ _ALGORITHMS: Final = {
     "sha512": Algorithm.HMAC_SHA512,
 }
 _ENCODINGS: Final = {encoding.value: encoding for encoding in (Encoding.HEX, Encoding.BASE64, Encoding.BASE64URL)}
-_SECRETS: Final = {
+_SECRET_DECODINGS: Final = {
     decoding.value: decoding for decoding in (SecretDecoding.TEXT, SecretDecoding.BASE64, SecretDecoding.HEX)
 }
 _UNITS: Final = {unit.value: unit for unit in TimeUnit}
@@ -60,16 +60,18 @@ _PLACEHOLDER: Final = re.compile(r"\{(body|ts|url|header:[!#$%&'*+.^_`|~0-9A-Za-
 _UNUSABLE_HEADERS: Final = {"cookie", "host", "content-length", "connection", "transfer-encoding"}
 
 
-def read_generic(fields: Mapping[str, object]) -> GenericHmac:
-    """Read the options by their names. Raises `Invalid` with the name of the wrong option."""
+def read_generic_options(fields: Mapping[str, object]) -> GenericHmac:
+    """The options in a mapping from names to values. Raises `Invalid` with the name of the wrong option."""
     try:
         return msgspec.convert(dict(fields), GenericHmac)
     except (msgspec.ValidationError, UnicodeError) as fault:
         allowed = ", ".join(GenericHmac.__struct_fields__)
-        raise Invalid(f"The scheme {GENERIC} can't be read: {_message(fault)}. Its fields are {allowed}.") from fault
+        raise Invalid(
+            f"The scheme {GENERIC_SCHEME} can't be read: {_fault_message(fault)}. Its fields are {allowed}."
+        ) from fault
 
 
-def _message(fault: Exception) -> str:
+def _fault_message(fault: Exception) -> str:
     return "a text contains half of a surrogate pair" if isinstance(fault, UnicodeError) else str(fault)
 
 
@@ -80,17 +82,17 @@ def generic_scheme(options: GenericHmac) -> Scheme:
         raise _invalid("prefix", f"it has at most {PREFIX_CHARACTERS_MAX} printable ASCII characters")
     algorithm = _choice("algorithm", options.algorithm, _ALGORITHMS)
     encoding = _choice("encoding", options.encoding, _ENCODINGS)
-    decode = _choice("secret", options.secret, _SECRETS)
+    decoding = _choice("secret", options.secret, _SECRET_DECODINGS)
     content = _content(options.content)
     return Scheme(
-        name=GENERIC,
+        name=GENERIC_SCHEME,
         title="the sender",
         docs="",
         algorithm=algorithm,
         signature=Signature(sources=(f"header:{header}",), encoding=encoding, prefix=options.prefix),
         content=content,
         timestamp=_timestamp(options, content),
-        secret=SecretRule(decode=decode),
+        secret=SecretRule(decode=decoding),
         proof=Proof(kind=ProofKind.NONE, source="described by its user"),
     )
 
@@ -100,8 +102,8 @@ def _content(content: str) -> str:
         raise _invalid("content", f"it has at most {CONTENT_CHARACTERS_MAX} characters")
     if any(character not in "\r\n\t" for character in content if not character.isprintable()):
         raise _invalid("content", "the only control characters that senders sign are line breaks and tabs")
-    literal = _PLACEHOLDER.sub("", content)
-    if "{" in literal or "}" in literal:
+    content_without_placeholders = _PLACEHOLDER.sub("", content)
+    if "{" in content_without_placeholders or "}" in content_without_placeholders:
         raise _invalid("content", "braces are only for the placeholders {body}, {ts}, {url} and {header:NAME}")
     if "{body}" not in content:
         # An attacker who sees one delivery could send any other body with its signature.
@@ -146,4 +148,4 @@ def _choice(field: str, value: str, choices: Mapping[str, _Choice]) -> _Choice:
 
 
 def _invalid(field: str, reason: str) -> Invalid:
-    return Invalid(f"{field} of the scheme {GENERIC} can't be used: {reason}.")
+    return Invalid(f"{field} of the scheme {GENERIC_SCHEME} can't be used: {reason}.")

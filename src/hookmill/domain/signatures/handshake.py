@@ -16,7 +16,7 @@ REPLY_BYTES_MAX: Final = 8192
 
 
 def handshake_reply(scheme: Scheme, keys: Sequence[Key], request: SignedRequest) -> HandshakeReply | None:
-    """The reply, if the request is a challenge; otherwise None. The request must be verified."""
+    """The reply, if the request is a challenge; otherwise None. The request's signature must be verified."""
     rule = scheme.handshake
     if rule is None or not keys:
         return None
@@ -28,7 +28,7 @@ def handshake_reply(scheme: Scheme, keys: Sequence[Key], request: SignedRequest)
     values.secret = keys[0].secret_bytes
     if rule.reply is None:
         text = _template(rule.text, scheme.algorithm.digest).fill(values)
-        return _reply_of(rule.status, "text/plain; charset=utf-8", text)
+        return _reply_unless_too_large(rule.status, "text/plain; charset=utf-8", text)
     fields: dict[str, Json] = {}
     for name, value in rule.reply.items():
         if isinstance(value, str):
@@ -37,10 +37,10 @@ def handshake_reply(scheme: Scheme, keys: Sequence[Key], request: SignedRequest)
                 return None
             value = filled.decode("utf-8", "replace")
         fields[name] = value
-    return _reply_of(rule.status, "application/json", json.dumps(fields).encode())
+    return _reply_unless_too_large(rule.status, "application/json", json.dumps(fields).encode())
 
 
-def _reply_of(status: int, content_type: str, body: bytes | None) -> HandshakeReply | None:
+def _reply_unless_too_large(status: int, content_type: str, body: bytes | None) -> HandshakeReply | None:
     if body is None or len(body) > REPLY_BYTES_MAX:
         return None
     return HandshakeReply(status, content_type, body)

@@ -1,4 +1,4 @@
-"""The key that verifies requests, decoded once from a secret."""
+"""The key that verifies requests, which is decoded once from the webhook's secret."""
 
 import base64
 import unicodedata
@@ -45,27 +45,27 @@ def prepare_key(scheme: Scheme, secret_text: str) -> Key:
 def decode_secret(scheme: Scheme, secret_text: str) -> bytes:
     """The bytes of the secret that sender and receiver share. Raises `Invalid` for an unusable secret."""
     rule = scheme.secret
-    _refuse_foreign(scheme, secret_text)
-    bare = without_prefix(rule, secret_text)
-    if "\x00" in bare:
+    _refuse_foreign_secret(scheme, secret_text)
+    text = without_prefix(rule, secret_text)
+    if "\x00" in text:
         # HMAC pads keys with NULs: with and without a final NUL, the key would be the same.
         raise Invalid(f"The secret for {scheme.title} contains a NUL. Copy it again from the provider.")
     if rule.normalize:
-        bare = unicodedata.normalize("NFKD", bare)
-    key = _decode(scheme, rule, bare)
-    if len(key) < max(1, rule.minimum):
-        minimum = f"{rule.minimum} bytes" if rule.minimum > 1 else "one byte"
+        text = unicodedata.normalize("NFKD", text)
+    key = _decode(scheme, rule, text)
+    if len(key) < max(1, rule.key_bytes_min):
+        minimum = f"{rule.key_bytes_min} bytes" if rule.key_bytes_min > 1 else "one byte"
         raise Invalid(f"The secret for {scheme.title} is too short: its key needs at least {minimum}. Copy all of it.")
     return key
 
 
 def without_prefix(rule: SecretRule, secret_text: str) -> str:
-    prefix = next((prefix for prefix in rule.strip if secret_text.startswith(prefix)), "")
+    prefix = next((prefix for prefix in rule.prefixes if secret_text.startswith(prefix)), "")
     return secret_text[len(prefix) :]
 
 
-def _refuse_foreign(scheme: Scheme, secret_text: str) -> None:
-    for prefix in scheme.secret.foreign:
+def _refuse_foreign_secret(scheme: Scheme, secret_text: str) -> None:
+    for prefix in scheme.secret.foreign_prefixes:
         if secret_text.startswith(prefix):
             raise Invalid(
                 f"{scheme.title} does not sign webhooks with a secret that begins with {prefix}. "
@@ -73,16 +73,16 @@ def _refuse_foreign(scheme: Scheme, secret_text: str) -> None:
             )
 
 
-def _decode(scheme: Scheme, rule: SecretRule, bare: str) -> bytes:
+def _decode(scheme: Scheme, rule: SecretRule, text: str) -> bytes:
     match rule.decode:
         case SecretDecoding.BASE64:
-            key, form = decode_base64_secret(bare), "base64"
+            key, form = decode_base64_secret(text), "base64"
         case SecretDecoding.HEX:
-            key, form = decode_hex_secret(bare), "hexadecimal"
+            key, form = decode_hex_secret(text), "hexadecimal"
         case _:
-            key, form = _utf8(bare), "text that UTF-8 can encode"
+            key, form = _utf8(text), "text that UTF-8 can encode"
     if key is None:
-        after = f" after {rule.strip[-1]}" if rule.strip else ""
+        after = f" after {rule.prefixes[-1]}" if rule.prefixes else ""
         raise Invalid(
             f"The secret for {scheme.title} is not {form}{after}. Copy it unchanged from {scheme.title}, and check "
             "that this is the right scheme."
@@ -98,7 +98,7 @@ def _utf8(text: str) -> bytes | None:
 
 
 def _public_key(scheme: Scheme, text: str) -> PublicKey:
-    key = _load(scheme, text.strip())
+    key = _load_public_key(scheme, text.strip())
     match scheme.algorithm:
         case Algorithm.ED25519 if isinstance(key, Ed25519PublicKey):
             return key
@@ -112,7 +112,7 @@ def _public_key(scheme: Scheme, text: str) -> PublicKey:
             raise Invalid(f"This is not the kind of public key that {scheme.title} uses ({scheme.algorithm}).")
 
 
-def _load(scheme: Scheme, text: str) -> object:
+def _load_public_key(scheme: Scheme, text: str) -> object:
     try:
         if scheme.secret.decode is not SecretDecoding.SPKI:
             raw = decode_hex_secret(text) if scheme.secret.decode is SecretDecoding.HEX else decode_base64_secret(text)
@@ -123,11 +123,11 @@ def _load(scheme: Scheme, text: str) -> object:
     except (ValueError, TypeError, UnsupportedAlgorithm) as fault:
         raise Invalid(
             f"The secret for {scheme.title} is the provider's public key, and this text is not a public key "
-            f"({_EXPECTED[scheme.secret.decode]}). Copy the key from {scheme.title}."
+            f"({_EXPECTED_FORM[scheme.secret.decode]}). Copy the key from {scheme.title}."
         ) from fault
 
 
-_EXPECTED: Final = {
+_EXPECTED_FORM: Final = {
     SecretDecoding.TEXT: "expected text",
     SecretDecoding.HEX: "expected 64 hexadecimal digits",
     SecretDecoding.BASE64: "expected 32 bytes in base64",

@@ -1,4 +1,4 @@
-"""Reads the values that a scheme needs from a request: headers, values in the body, the URL, and templates of these.
+"""Reads the values that a scheme needs from a request: headers, values in the body, the URL, and templates of them.
 
 Each scheme is compiled once into readers. A reader never raises, and returns None for an absent value.
 """
@@ -26,9 +26,9 @@ class SignedRequest:
 
 
 class RequestValues:
-    """The values that readers take from one request. The body is parsed when a reader first needs it.
+    """The values that readers read from one request. The body is parsed when a reader first needs it.
 
-    Verification or signing sets the values that the request alone does not determine: the times and the secret.
+    The verifier or the signer sets the attributes that don't come from the request alone: the two times and the secret.
     """
 
     __slots__ = ("_body", "_is_parsed", "request", "secret", "timestamp", "timestamp_in_signature_header")
@@ -66,9 +66,10 @@ def header_reader(name: str) -> Reader:
 
 
 def body_reader(path: str) -> Reader:
-    """Reads a string, whole number or boolean of a JSON body, as text.
+    """A reader of a string, whole number or boolean of a JSON body, as text. `path` has names with dots between them.
 
-    The step `0` reads the only element of an array. With more elements, the others would be unsigned.
+    The step `0` reads the only element of an array. If there are more elements, the value counts as absent, because the
+    signature would not cover them.
     """
     steps = path.split(".")
 
@@ -102,7 +103,7 @@ def _text(value: Json) -> bytes | None:
 
 
 def first_of(readers: Iterable[Reader]) -> Reader:
-    """Reads the first value that is present."""
+    """A reader of the first value that is present."""
     choices = tuple(readers)
 
     def read(values: RequestValues) -> bytes | None:
@@ -125,6 +126,7 @@ def source_reader(source: str) -> Reader:
     if kind == "json" and name:
         return body_reader(name)
     if kind == "field" and name:
+        # The verifier has read the entry from the signature's header. Only timestamps are read from entries.
         return lambda values: values.timestamp_in_signature_header
     raise ValueError(f"{source!r} is not a source; write header:NAME, json:PATH or field:NAME")
 
@@ -139,13 +141,14 @@ class Template:
 
         Raises `ValueError` for an unknown placeholder, and for a brace outside a placeholder.
         """
+        # The pieces are literal text and names of placeholders in turn.
         pieces = _PLACEHOLDER.split(text)
         self.placeholders = frozenset(pieces[1::2])
         stray = [literal for literal in pieces[::2] if "{" in literal or "}" in literal]
         if stray:
             raise ValueError(f"a brace outside a placeholder at {stray[0][:40]!r}")
         self._parts: list[bytes | Reader] = [
-            _placeholder(piece, readers) if number % 2 else piece.encode()
+            _placeholder_reader(piece, readers) if number % 2 else piece.encode()
             for number, piece in enumerate(pieces)
             if piece or number % 2
         ]
@@ -154,7 +157,7 @@ class Template:
     def fill(self, values: RequestValues) -> bytes | None:
         """The text for this request; None if the value of a placeholder is absent."""
         if self._only_reader is not None:
-            # Most providers sign only the body. It is not copied.
+            # Most providers sign only the body. Joining would copy it.
             return self._only_reader(values)
         pieces = []
         for part in self._parts:
@@ -168,8 +171,8 @@ class Template:
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 
 
-def _placeholder(name: str, readers: Mapping[str, Reader]) -> Reader:
-    reader = readers.get(name) or _BUILT_IN.get(name)
+def _placeholder_reader(name: str, readers: Mapping[str, Reader]) -> Reader:
+    reader = readers.get(name) or _BUILT_IN_READERS.get(name)
     if reader is not None:
         return reader
     kind, _, rest = name.partition(":")
@@ -178,7 +181,9 @@ def _placeholder(name: str, readers: Mapping[str, Reader]) -> Reader:
         return lambda values: read(values) or b""
     if kind in {"header", "json"} and rest:
         return source_reader(name)
-    allowed = ", ".join(f"{{{each}}}" for each in (*_BUILT_IN, *readers, "header:NAME", "json:PATH", "json?:PATH"))
+    allowed = ", ".join(
+        f"{{{each}}}" for each in (*_BUILT_IN_READERS, *readers, "header:NAME", "json:PATH", "json?:PATH")
+    )
     raise ValueError(f"unknown placeholder {{{name[:40]}}}; allowed are {allowed}")
 
 
@@ -188,7 +193,7 @@ def _path(values: RequestValues) -> bytes:
     return (slash + path).encode("utf-8", "surrogatepass") or b"/"
 
 
-_BUILT_IN: Final[Mapping[str, Reader]] = {
+_BUILT_IN_READERS: Final[Mapping[str, Reader]] = {
     "body": lambda values: values.request.body,
     "ts": lambda values: values.timestamp,
     "url": lambda values: values.request.url.encode("utf-8", "surrogatepass"),
@@ -199,7 +204,7 @@ _BUILT_IN: Final[Mapping[str, Reader]] = {
 
 
 def signed_headers_reader(list_header: str, join: str, headers_max: int) -> Reader:
-    """Reads `name:value` of every header that `list_header` lists, sorted by name."""
+    """A reader of `name:value` of every header that `list_header` lists, sorted by name and joined by `join`."""
     read_list = header_reader(list_header)
 
     def read(values: RequestValues) -> bytes | None:

@@ -54,15 +54,15 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One table of the catalogue. Unknown fields are errors."""
 
 
-class SignatureList(_Table, frozen=True, kw_only=True):
-    """The entries of one header. Exactly one of `field`, `tag` and `positional` selects the signatures."""
+class ListFormat(_Table, frozen=True, kw_only=True):
+    """The format of a header with a list of signatures. Exactly one of `field`, `tag` and `positional` is set."""
 
-    split: str
+    separator: str = msgspec.field(name="split")
     """The separator between entries, as the provider writes it. Spaces around it are ignored."""
     field: str = ""
-    """Entries are `name=value`, and those with this name are signatures."""
+    """Entries are `name=value`, and the entries with this name are signatures."""
     tag: str = ""
-    """Entries are `tag,value`, and those with this tag are signatures."""
+    """Entries are `tag,value`, and the entries with this tag are signatures."""
     positional: bool = False
     """The first entry is the time, and the others are signatures."""
 
@@ -81,7 +81,8 @@ class Signature(_Table, frozen=True, kw_only=True):
     """The beginning of every signature, such as `sha256=`."""
     uses_all_sources: bool = msgspec.field(name="each", default=False)
     """Whether all the sources are used instead of the first that is present."""
-    entries: SignatureList | None = msgspec.field(name="list", default=None)
+    list_format: ListFormat | None = msgspec.field(name="list", default=None)
+    """None if the header contains one signature."""
 
 
 class Timestamp(_Table, frozen=True, kw_only=True):
@@ -113,13 +114,13 @@ class SecretRule(_Table, frozen=True, kw_only=True):
     """How the secret that a user pastes becomes a key."""
 
     decode: SecretDecoding = SecretDecoding.TEXT
-    strip: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = msgspec.field(name="strip", default=())
     """Prefixes of secrets. The first prefix that matches is removed before decoding."""
-    foreign: tuple[str, ...] = ()
+    foreign_prefixes: tuple[str, ...] = msgspec.field(name="foreign", default=())
     """Prefixes of the provider's other secrets, which do not sign webhooks."""
     normalize: bool = False
-    """Whether Unicode NFKD is applied first."""
-    minimum: int = 1
+    """Whether the secret is normalized with Unicode NFKD before decoding."""
+    key_bytes_min: int = msgspec.field(name="minimum", default=1)
     """The minimum size of a key, in bytes."""
     key: str = "{secret}"
     """The HMAC's key: text with {secret} and {ts}."""
@@ -170,7 +171,7 @@ class Handshake(_Table, frozen=True, kw_only=True):
     text: str = ""
     """The reply as plain text, with placeholders."""
     reply: dict[str, str | int] | None = msgspec.field(name="json", default=None)
-    """The reply as a JSON object, with placeholders in its texts. `{hmac:SOURCE}` is the hex HMAC of that value."""
+    """The reply as a JSON object, with placeholders in its texts. `{hmac:SOURCE}` is the hex HMAC of SOURCE's value."""
 
 
 class ProofKind(StrEnum):
@@ -209,7 +210,7 @@ class Scheme(_Table, frozen=True, kw_only=True, dict=True):
     """The locations of the event's id. The first that is present is used."""
     event: Event | None = None
     alias_events: dict[str, Event] = {}
-    """The event type's location for aliases whose provider uses another one than `event`."""
+    """The event type's location, by alias, for aliases whose provider has another location than `event`."""
     aliases_without_event: tuple[str, ...] = ()
     """The aliases whose provider has no single location for the event type."""
     jwt: Jwt | None = None
@@ -230,7 +231,7 @@ class Scheme(_Table, frozen=True, kw_only=True, dict=True):
         if (self.algorithm.family in {"ecdsa", "rsa"}) != (self.secret.decode is SecretDecoding.SPKI):
             raise ValueError("secret.decode is spki for the keys of ECDSA and RSA, and only for them")
         # A mistake in the catalogue is reported here with its field, before any request is verified.
-        self.compiled.check()
+        self.compiled.raise_if_faulty()
 
     @property
     def experimental(self) -> bool:
@@ -263,7 +264,10 @@ class Scheme(_Table, frozen=True, kw_only=True, dict=True):
         return signs_id or all(self.covers(source) for source in self.delivery_id)
 
     def event_for(self, name: str | None) -> Event | None:
-        """The location of the event type for the provider `name`: the scheme's name, an alias, or None."""
+        """The location of the event type for a provider; None if there is none.
+
+        `name` is the scheme's name or an alias. None stands for the scheme's name.
+        """
         if name is None:
             return self.event
         return None if name in self.aliases_without_event else self.alias_events.get(name, self.event)
@@ -275,7 +279,7 @@ class Scheme(_Table, frozen=True, kw_only=True, dict=True):
 
     def covers(self, source: str) -> bool:
         """Whether the signature covers this `header:NAME` or `json:PATH`."""
-        # An optional value of the signed content is signed if it is present.
+        # `{json?:PATH}` in the signed content counts too: if the value is present, it is signed.
         if not self.compiled.content_template.placeholders.isdisjoint({source, source.replace("json:", "json?:", 1)}):
             return True
         return source.startswith("json:") and self.covers_body
@@ -294,19 +298,19 @@ class CompiledScheme:
         "content_template",
         "decode",
         "digest",
-        "entries",
         "entry_name",
         "family",
         "key_is_derived",
         "key_template",
+        "list_format",
         "needs_timestamp",
         "prefix",
         "proving_headers",
+        "proving_or_signed_headers",
         "read_delivery_id",
         "read_timestamp",
         "separator",
         "signature_readers",
-        "signing_headers",
         "timestamp_entry_name",
         "used_headers",
     )
@@ -318,15 +322,16 @@ class CompiledScheme:
         self.signature_readers = self._signature_readers(signature)
         self.prefix = signature.prefix.encode()
         self.decode = decoder(signature.encoding, signature_size(scheme.algorithm))
-        self.entries = signature.entries
-        split = signature.entries.split if signature.entries else ""
-        # Spaces around the separator are ignored, unless it consists of them.
-        self.separator = (split.strip() or split).encode()
-        self.entry_name = (signature.entries.field or signature.entries.tag).encode() if signature.entries else b""
+        self.list_format = signature.list_format
+        separator = signature.list_format.separator if signature.list_format else ""
+        # Spaces around the separator are ignored, unless it consists of spaces.
+        self.separator = (separator.strip() or separator).encode()
+        entry_name = (signature.list_format.field or signature.list_format.tag) if signature.list_format else ""
+        self.entry_name = entry_name.encode()
         self.timestamp_entry_name = self._timestamp_entry_name(scheme.timestamp)
         self.read_timestamp = self._first_of("timestamp", scheme.timestamp.sources) if scheme.timestamp else None
         self.read_delivery_id = self._first_of("delivery_id", scheme.delivery_id) if scheme.delivery_id else None
-        self._check_events(scheme)
+        self._collect_event_faults(scheme)
 
         readers: dict[str, Reader] = {}
         if self.read_delivery_id is not None:
@@ -345,9 +350,9 @@ class CompiledScheme:
         self.needs_timestamp = signs_time or enforces_time
         if signs_time and scheme.timestamp is None:
             self._faults.append("timestamp: {ts} is signed, so its location is required")
-        self.proving_headers, self.signing_headers, self.used_headers = self._header_names(scheme)
+        self.proving_headers, self.proving_or_signed_headers, self.used_headers = self._header_names(scheme)
 
-    def check(self) -> None:
+    def raise_if_faulty(self) -> None:
         """Raise `ValueError` with the name of each wrong field."""
         if self._faults:
             raise ValueError("; ".join(self._faults))
@@ -372,13 +377,14 @@ class CompiledScheme:
             self._faults.append(f"{field}: {fault}")
             return lambda values: None
 
-    def _check_events(self, scheme: Scheme) -> None:
-        events = {f"alias_events.{alias}": event for alias, event in scheme.alias_events.items()}
+    def _collect_event_faults(self, scheme: Scheme) -> None:
+        event_by_field = {f"alias_events.{alias}": event for alias, event in scheme.alias_events.items()}
         if scheme.event is not None:
-            events["event"] = scheme.event
-        for field, event in events.items():
+            event_by_field["event"] = scheme.event
+        for field, event in event_by_field.items():
             if event.source.startswith("field:"):
                 self._faults.append(f"{field}: {event.source!r} is for timestamps")
+            # The reader is not needed here, but compiling it finds faults.
             self._first_of(f"{field}.from", (event.source,))
         for alias in scheme.alias_events:
             if alias not in scheme.aliases:
@@ -403,9 +409,10 @@ class CompiledScheme:
     def _header_names(self, scheme: Scheme) -> tuple[frozenset[bytes], frozenset[bytes], frozenset[bytes]]:
         """Three sets of headers, each a subset of the next:
 
-        1. `proving`: the headers with the proof, without those of the event's id.
-        2. `signing`: these and the other signed headers, without those of the event's id.
-        3. `used`: these and, if it is signed, those of the event's id.
+        1. The proving headers: they contain a signature, the time, or the list of signed headers. Headers with the
+           event's id are not among them.
+        2. The proving headers and the other signed headers. Headers with the event's id are not among them.
+        3. All headers that verification reads: also the header with the event's id, if the id is signed.
         """
         proving: set[str] = set()
         for source in (*scheme.signature.sources, *(scheme.timestamp.sources if scheme.timestamp else ())):
@@ -435,6 +442,9 @@ def signature_size(algorithm: Algorithm) -> int | None:
     return 64 if algorithm is Algorithm.ED25519 else None
 
 
-def signing_headers(scheme: Scheme) -> frozenset[bytes]:
-    """The headers with the proof or signed content, in lower case. A webhook's delivery id header can't be one."""
-    return scheme.compiled.signing_headers
+def proving_or_signed_headers(scheme: Scheme) -> frozenset[bytes]:
+    """The headers that contain the proof or signed content, in lower case.
+
+    A webhook can't have one of them as its delivery id header.
+    """
+    return scheme.compiled.proving_or_signed_headers

@@ -1,4 +1,4 @@
-"""Signs requests as a provider does, to try out a webhook and for examples.
+"""Signs requests like a provider, for tests of a webhook and for examples.
 
 For public-key schemes, the signer needs the private key. A webhook has only the public key.
 """
@@ -39,7 +39,7 @@ class RequestToSend:
 
 @dataclass(frozen=True, slots=True)
 class ExampleSecret:
-    """A matching pair: the sender's secret or private key, and the webhook's secret. Shared secrets are equal."""
+    """The sender's secret or private key, and the webhook's secret that verifies it. Shared secrets are equal."""
 
     sender_secret: str
     webhook_secret: str
@@ -86,6 +86,7 @@ class _Draft:
         self.headers: list[tuple[str, str]] = list(scheme.fixed_headers.items())
 
     def put(self, location: str, value: str) -> None:
+        """Put the value into a header or the body. `field:NAME` does nothing: `add_signature` adds such an entry."""
         kind, _, name = location.partition(":")
         if kind == "header":
             self.headers.append((name, value))
@@ -136,15 +137,15 @@ class _Draft:
         return values
 
     def add_signature(self, signature: str, time_text: bytes) -> None:
-        entries, timestamp = self.scheme.signature.entries, self.scheme.timestamp
-        if entries is not None and entries.tag:
-            signature = f"{entries.tag},{signature}"
-        elif entries is not None:
-            parts = [f"{entries.field}={signature}" if entries.field else signature]
+        list_format, timestamp = self.scheme.signature.list_format, self.scheme.timestamp
+        if list_format is not None and list_format.tag:
+            signature = f"{list_format.tag},{signature}"
+        elif list_format is not None:
+            parts = [f"{list_format.field}={signature}" if list_format.field else signature]
             kind, _, name = timestamp.sources[0].partition(":") if timestamp else ("", "", "")
             if kind == "field":
-                parts.insert(0, f"{name}={time_text.decode()}" if entries.field else time_text.decode())
-            signature = entries.split.join(parts)
+                parts.insert(0, f"{name}={time_text.decode()}" if list_format.field else time_text.decode())
+            signature = list_format.separator.join(parts)
         self.put(self.scheme.signature.sources[0], signature)
 
 
@@ -223,7 +224,7 @@ def _private_key(scheme: Scheme, text: str) -> object:
 def _jwt(rule: Jwt, key: bytes, body: bytes, at_us: int) -> str:
     now = at_us // 1_000_000
     claims: dict[str, Json] = {rule.body_claim: encode(rule.claim_encoding, sha256(body).digest())}
-    # If a provider has no fixed issuer, the issuer is the name of a key, and is required.
+    # A provider without a fixed issuer sends the name of its key there. The claim is required.
     claims["iss"] = rule.issuer or "sample"
     if rule.requires_expiry:
         claims |= {"nbf": now, "exp": now + JWT_LIFETIME_SECONDS}
@@ -243,7 +244,7 @@ def example_secret(scheme: Scheme, entropy: bytes) -> ExampleSecret:
     if scheme.secret.decode is SecretDecoding.HEX:
         text = entropy[:ENTROPY_BYTES].hex()
     elif scheme.secret.decode is SecretDecoding.BASE64:
-        prefix = scheme.secret.strip[-1] if scheme.secret.strip else ""
+        prefix = scheme.secret.prefixes[-1] if scheme.secret.prefixes else ""
         text = prefix + base64.b64encode(entropy[:32]).decode()
     else:
         text = base64.urlsafe_b64encode(entropy[:48]).decode()
@@ -254,9 +255,9 @@ def _example_pair(scheme: Scheme, entropy: bytes) -> ExampleSecret:
     match scheme.algorithm:
         case Algorithm.ED25519:
             encoding = Encoding.HEX if scheme.secret.decode is SecretDecoding.HEX else Encoding.BASE64
-            private = Ed25519PrivateKey.from_private_bytes(entropy[:32])
+            private_key = Ed25519PrivateKey.from_private_bytes(entropy[:32])
             return ExampleSecret(
-                encode(encoding, entropy[:32]), encode(encoding, private.public_key().public_bytes_raw())
+                encode(encoding, entropy[:32]), encode(encoding, private_key.public_key().public_bytes_raw())
             )
         case Algorithm.ECDSA_P256_SHA256:
             # Reducing 512 random bits modulo the 256-bit order has a negligible bias.
@@ -269,11 +270,11 @@ def _example_pair(scheme: Scheme, entropy: bytes) -> ExampleSecret:
 _P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 
-def _pem_pair(private: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> ExampleSecret:
-    signing = private.private_bytes(
+def _pem_pair(private_key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> ExampleSecret:
+    private_pem = private_key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    public = private.public_key().public_bytes(
+    public_pem = private_key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    return ExampleSecret(signing.decode(), public.decode())
+    return ExampleSecret(private_pem.decode(), public_pem.decode())

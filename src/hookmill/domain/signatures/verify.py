@@ -56,8 +56,8 @@ class Verified:
     """The sender has the secret."""
 
     fingerprint: bytes | None = None
-    """16 bytes that only a replay of the same signed request has. None if the scheme does not enforce the time: then
-    two deliveries of one body may have the same signed content."""
+    """16 bytes that only a replay of the same signed request has. None if the scheme does not enforce the time, because
+    two deliveries with the same body may then have the same signed content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +94,18 @@ def verify(scheme: Scheme, keys: Sequence[Key], request: SignedRequest, now_us: 
     signed_at = _read_timestamp(scheme.timestamp, compiled, values) if compiled.needs_timestamp else None
     if isinstance(signed_at, Failure):
         return Unverified(signed_at)
-    matched = _match_candidates(compiled, keys, values, candidates)
-    if isinstance(matched, Failure):
-        return Unverified(matched)
+    fingerprint_source = _match_candidates(compiled, keys, values, candidates)
+    if isinstance(fingerprint_source, Failure):
+        return Unverified(fingerprint_source)
     if scheme.body_hash is not None and not _url_has_digest_of_body(scheme.body_hash.query_parameter, request):
         return Unverified(Failure.BODY_CHANGED)
     if signed_at is None or scheme.timestamp is None or not scheme.timestamp.enforced:
-        # The scheme enforces no time.
+        # The scheme enforces no time, so there is no fingerprint.
         return _VERIFIED
-    outside_tolerance = _outside_tolerance(scheme.timestamp, signed_at, now_us)
-    if outside_tolerance is not None:
-        return outside_tolerance
-    return Verified(sha256(matched).digest()[:16])
+    tolerance_failure = _tolerance_failure(scheme.timestamp, signed_at, now_us)
+    if tolerance_failure is not None:
+        return tolerance_failure
+    return Verified(sha256(fingerprint_source).digest()[:16])
 
 
 def provider_event_id(scheme: Scheme, request: SignedRequest) -> bytes | None:
@@ -121,7 +121,7 @@ def _read_signatures(compiled: CompiledScheme, values: RequestValues) -> list[by
         return Failure.NO_SIGNATURE
     if sum(map(len, signatures)) > SIGNATURE_BYTES_MAX:
         return Failure.TOO_LONG
-    if compiled.entries is not None:
+    if compiled.list_format is not None:
         signatures = [entry for header in signatures for entry in _listed_signatures(compiled, header, values)]
         if not signatures:
             return Failure.NO_ENTRY
@@ -136,13 +136,13 @@ def _read_signatures(compiled: CompiledScheme, values: RequestValues) -> list[by
 def _listed_signatures(compiled: CompiledScheme, header: bytes, values: RequestValues) -> list[bytes]:
     """The signatures in a header that contains a list. Stores the list's timestamp in `values`."""
     parts = [part.strip(b" \t") for part in header.split(compiled.separator)]
-    assert compiled.entries is not None
-    if compiled.entries.positional:
+    assert compiled.list_format is not None
+    if compiled.list_format.positional:
         # `1700000000,abc`: the time, then signatures.
         values.timestamp_in_signature_header = parts[0]
         return parts[1:]
     # `v1,abc` has a tag, and `v1=abc` has a name.
-    delimiter = b"," if compiled.entries.tag else b"="
+    delimiter = b"," if compiled.list_format.tag else b"="
     signatures, timestamps = [], set()
     for part in parts:
         name, separator, value = part.partition(delimiter)
@@ -156,6 +156,7 @@ def _listed_signatures(compiled: CompiledScheme, header: bytes, values: RequestV
 
 
 def _read_timestamp(timestamp: Timestamp | None, compiled: CompiledScheme, values: RequestValues) -> int | Failure:
+    """The signed time in seconds since 1970. Stores its text in `values`."""
     assert timestamp is not None
     assert compiled.read_timestamp is not None
     text = compiled.read_timestamp(values)
@@ -173,12 +174,12 @@ def _match_candidates(
 ) -> bytes | Failure:
     """The expected signature, if a candidate equals it; for a public key, the content that a candidate signs.
 
-    `verify` hashes the returned value for the fingerprint, so two encodings of one signature have the same fingerprint.
+    `verify` hashes the returned value for the fingerprint. So all encodings of a signature have the same fingerprint.
     """
     content = None if compiled.content_contains_secret else compiled.content_template.fill(values)
     if content is None and not compiled.content_contains_secret:
         return Failure.INCOMPLETE
-    matched = None
+    fingerprint_source = None
     for key in keys:
         # The content and the HMAC's key may contain the secret.
         values.secret = key.secret_bytes
@@ -190,13 +191,13 @@ def _match_candidates(
         if key.public_key is not None:
             for candidate in candidates:
                 if _public_key_verifies(key.public_key, candidate, content):
-                    matched = content
+                    fingerprint_source = content
             continue
         expected = _expected_signature(compiled, key, values, content)
         for candidate in candidates:
             if hmac.compare_digest(expected, candidate):
-                matched = expected
-    return Failure.MISMATCH if matched is None else matched
+                fingerprint_source = expected
+    return Failure.MISMATCH if fingerprint_source is None else fingerprint_source
 
 
 def _expected_signature(compiled: CompiledScheme, key: Key, values: RequestValues, content: bytes) -> bytes:
@@ -206,7 +207,7 @@ def _expected_signature(compiled: CompiledScheme, key: Key, values: RequestValue
             hmac_key = compiled.key_template.fill(values) or key.secret_bytes
         return hmac.digest(hmac_key, content, compiled.digest)
     if compiled.family == "token":
-        # For tokens, `compiled.decode` hashes the candidate, so both sides have equal length.
+        # For tokens, `compiled.decode` hashes the candidate, so the two compared values have equal length.
         return sha256(key.secret_bytes).digest()
     # The family `hash`: a plain digest of content that contains the secret.
     return new_digest(compiled.digest, content, usedforsecurity=False).digest()
@@ -233,9 +234,9 @@ def _url_has_digest_of_body(parameter: str, request: SignedRequest) -> bool:
     return digest is not None and hmac.compare_digest(digest, sha256(request.body).digest())
 
 
-def _outside_tolerance(timestamp: Timestamp, signed_at: int, now_us: int) -> Unverified | None:
+def _tolerance_failure(timestamp: Timestamp, signed_at: int, now_us: int) -> Unverified | None:
     assert timestamp.tolerance_seconds is not None, "an enforced time has a tolerance"
-    # Senders count in whole seconds. With a tolerance of 300, 300 s pass and 301 s fail, in the past and the future.
+    # Senders count in whole seconds. With a tolerance of 300 s, 300 s are accepted and 301 s are refused.
     age = now_us // 1_000_000 - signed_at
     if age > timestamp.tolerance_seconds:
         return Unverified(Failure.STALE, age)
@@ -260,14 +261,14 @@ def _verify_jwt(
     jwts = [parts for token in tokens if (parts := _split_jwt(token)) is not None]
     if not jwts:
         return Unverified(Failure.WRONG_ENCODING)
-    verified = None
+    verified_jwt = None
     for key in keys:
         for jwt in jwts:
             if hmac.compare_digest(hmac.digest(key.secret_bytes, jwt.signed_content, "sha256"), jwt.signature):
-                verified = jwt
-    if verified is None:
+                verified_jwt = jwt
+    if verified_jwt is None:
         return Unverified(Failure.MISMATCH)
-    claims = _parse_object(verified.claims)
+    claims = _parse_object(verified_jwt.claims)
     if claims is None:
         return Unverified(Failure.WRONG_CLAIMS)
     return _verify_claims(rule, claims, request.body, now_us)
@@ -302,12 +303,14 @@ def _verify_claims(rule: Jwt, claims: dict[str, Json], body: bytes, now_us: int)
         return Unverified(Failure.WRONG_CLAIMS)
     if not hmac.compare_digest(digest, sha256(body).digest()):
         return Unverified(Failure.BODY_CHANGED)
-    expires, valid_from = _numeric_date(claims.get("exp")), _numeric_date(claims.get("nbf"))
-    if isinstance(expires, Failure) or isinstance(valid_from, Failure) or (rule.requires_expiry and expires is None):
+    expires_at, valid_from = _numeric_date(claims.get("exp")), _numeric_date(claims.get("nbf"))
+    if isinstance(expires_at, Failure) or isinstance(valid_from, Failure):
+        return Unverified(Failure.WRONG_CLAIMS)
+    if rule.requires_expiry and expires_at is None:
         return Unverified(Failure.WRONG_CLAIMS)
     now = now_us // 1_000_000
-    if expires is not None and now - expires > JWT_LEEWAY_SECONDS:
-        return Unverified(Failure.STALE, now - expires)
+    if expires_at is not None and now - expires_at > JWT_LEEWAY_SECONDS:
+        return Unverified(Failure.STALE, now - expires_at)
     if valid_from is not None and valid_from - now > JWT_LEEWAY_SECONDS:
         return Unverified(Failure.AHEAD, valid_from - now)
     return _VERIFIED

@@ -20,7 +20,7 @@ from hookmill.domain.sample import curl_line
 from hookmill.domain.secret import usable_secret, usable_secret_name
 from hookmill.domain.signatures import catalogue
 from hookmill.domain.signatures.description import covered_parts, event_in_words, properties_in_words
-from hookmill.domain.signatures.generic import GENERIC, GenericHmac
+from hookmill.domain.signatures.generic import GENERIC_SCHEME, GenericHmac
 from hookmill.domain.signatures.key import generates_secret
 from hookmill.domain.signatures.scheme import Scheme
 from hookmill.domain.webhook import AuthMode, Webhook, WebhookState
@@ -114,7 +114,7 @@ def _create_from_form(context: PageContext, may: MayManage) -> WebhookWithSecret
     # Fields that the mode does not use may be filled in, because the script only hides them.
     is_signed = mode is AuthMode.SIGNATURE
     scheme_name = form.optional("scheme") if is_signed else None
-    is_generic = scheme_name == GENERIC
+    is_generic = scheme_name == GENERIC_SCHEME
     with _at("options"):
         options = _options(form["options"]) if is_generic else None
     with _at("options" if is_generic else "scheme"):
@@ -166,7 +166,7 @@ def _form(context: PageContext, may: MayManage, form: SubmittedForm, *, problem:
         field=field,
         schemes=_choices(),
         help=_help(form["scheme"]),
-        generic=GENERIC,
+        generic=GENERIC_SCHEME,
         generic_options=GenericHmac.__struct_fields__,
         secrets=[secret for secret in management.secrets.all(may) if secret.has_value],
         taken=len(management.webhooks.all(may)),
