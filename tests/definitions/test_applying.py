@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hookmill import definitions
-from hookmill.definitions import Applied, Plan, PlannedAction
+from hookmill.definitions import ApplyResult, Plan, PlannedAction
 from hookmill.domain.errors import Conflict
 from hookmill.domain.permission import Channel, MayManage
 from hookmill.domain.webhook import Webhook, WebhookState
@@ -48,7 +48,7 @@ class Repository:
         wanted = definitions.definitions_for(self.world.management, self.may, self.root)
         return definitions.plan(self.world.management, self.may, wanted)
 
-    def apply(self, *, may_delete: bool = False) -> Applied:
+    def apply(self, *, may_delete: bool = False) -> ApplyResult:
         wanted = definitions.definitions_for(self.world.management, self.may, self.root)
         return definitions.apply(self.world.management, self.may, wanted, may_delete=may_delete)
 
@@ -129,7 +129,7 @@ def test_a_whole_repository_applies_and_applies_again_without_a_change(repositor
     assert [step.action for step in first.plan.steps] == [PlannedAction.CREATE] * 12
     assert [(step.action, step.kind.value) for step in second.plan.steps] == [(PlannedAction.CREATE, "automation")] * 12
     assert again.plan.steps == ()
-    assert again.plan.unchanged == 24
+    assert again.plan.unchanged_count == 24
     assert repository.everything() == before
 
 
@@ -500,7 +500,7 @@ def test_nothing_is_said_of_a_filter_while_nothing_is_stored(applied_repository:
 
 
 def test_the_first_apply_makes_the_factory_the_files(repository: Repository):
-    assert repository.plan().takes_over is True
+    assert repository.plan().files_take_over is True
     assert repository.plan().has_changes is True
     assert repository.may.factory.defined_by_files is False
 
@@ -509,7 +509,7 @@ def test_the_first_apply_makes_the_factory_the_files(repository: Repository):
     assert repository.may.factory.defined_by_files is True
     with pytest.raises(Conflict, match="is defined by files"):
         repository.world.webhook("by-hand")
-    assert repository.plan().takes_over is False
+    assert repository.plan().files_take_over is False
     assert repository.plan().has_changes is False
 
 
@@ -517,7 +517,7 @@ def test_what_was_made_by_hand_is_deleted_with_consent_only(repository: Reposito
     made = repository.world.webhook("by-hand")
     repository.world.automation("its-own", made)
 
-    assert repository.plan().needs_consent is not None
+    assert repository.plan().consent_reason is not None
     with pytest.raises(definitions.ConsentNeeded) as refused:
         repository.apply()
     before = [one.name for one in repository.world.management.webhooks.all(repository.may)]
@@ -549,7 +549,7 @@ def test_a_renamed_file_is_recognised_before_its_webhook_is_deleted(applied_repo
     applied_repository.without("webhooks/source.yaml")
     applied_repository.holds({"webhooks/better.yaml": TOKEN})
 
-    consent = applied_repository.plan().needs_consent
+    consent = applied_repository.plan().consent_reason
 
     assert consent is not None
     assert consent.endswith(

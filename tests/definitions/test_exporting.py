@@ -60,7 +60,7 @@ def test_webhooks_of_any_name_and_kind_come_back_unchanged(world: World, tmp_pat
     plan = applied_again(world, tmp_path)
 
     assert plan.steps == ()
-    assert plan.unchanged == len(before) == len(NAMES) + 4
+    assert plan.unchanged_count == len(before) == len(NAMES) + 4
     assert list(world.management.webhooks.all(world.may)) == before
 
 
@@ -113,7 +113,7 @@ def test_automations_of_any_name_come_back_unchanged(world: World, tmp_path: Pat
     plan = applied_again(world, tmp_path)
 
     assert plan.steps == ()
-    assert plan.unchanged == len(NAMES) + 1
+    assert plan.unchanged_count == len(NAMES) + 1
 
 
 def test_an_export_reads_as_people_write(world: World):

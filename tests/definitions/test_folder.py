@@ -21,8 +21,8 @@ def test_definitions_are_found_by_their_paths(folder: Folder):
 
     files = read_folder(root)
 
-    assert files.webhooks == {"webhooks/a-1.yaml": b"a", "webhooks/b.yaml": b"b"}
-    assert files.automations == {"automations/x/automation.md": b"x"}
+    assert files.webhook_contents == {"webhooks/a-1.yaml": b"a", "webhooks/b.yaml": b"b"}
+    assert files.automation_contents == {"automations/x/automation.md": b"x"}
     assert files.problems == ()
 
 
@@ -100,7 +100,7 @@ def test_a_link_to_a_file_is_refused_unread(folder: Folder, tmp_path: Path):
     assert [str(problem) for problem in files.problems] == [
         "webhooks/a.yaml:1:1: This is a symbolic link, which is not followed. Put the file itself here."
     ]
-    assert files.webhooks == {}
+    assert files.webhook_contents == {}
 
 
 @pytest.mark.parametrize("linked", ["webhooks", "automations", "automations/x", "automations/x/automation.md"])
@@ -112,14 +112,14 @@ def test_a_link_anywhere_on_the_way_is_refused_unread(folder: Folder, tmp_path: 
     files = read_folder(root)
 
     assert [problem.file for problem in files.problems] == [linked]
-    assert all(not path.startswith(linked) for path in (*files.webhooks, *files.automations))
+    assert all(not path.startswith(linked) for path in (*files.webhook_contents, *files.automation_contents))
 
 
 def test_the_folder_itself_may_be_reached_by_a_link(folder: Folder, tmp_path: Path):
     root = folder({"webhooks/a.yaml": WEBHOOK})
     (tmp_path / "link").symlink_to(root)
 
-    assert list(read_folder(tmp_path / "link").webhooks) == ["webhooks/a.yaml"]
+    assert list(read_folder(tmp_path / "link").webhook_contents) == ["webhooks/a.yaml"]
 
 
 def test_a_pipe_is_not_waited_for(folder: Folder):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookmill.definitions.folder import Files
-from hookmill.definitions.reading import AutomationDefinition, Definitions, WebhookDefinition, read
+from hookmill.definitions.reading import AutomationDefinition, Definitions, WebhookDefinition, read_definitions
 from hookmill.domain.webhook import AuthMode
 
 UID = "wh_" + "0" * 27
@@ -28,12 +28,14 @@ def payload(text: str) -> str:
 
 
 def read_webhook(content: str | bytes, name: str = "source") -> Definitions:
-    return read(Files({f"webhooks/{name}.yaml": content.encode() if isinstance(content, str) else content}, {}))
+    return read_definitions(
+        Files({f"webhooks/{name}.yaml": content.encode() if isinstance(content, str) else content}, {})
+    )
 
 
 def read_automation(content: str | bytes, uids: dict[str, str] | None = None) -> Definitions:
     raw = content.encode() if isinstance(content, str) else content
-    return read(Files({}, {"automations/triage/automation.md": raw}), uids)
+    return read_definitions(Files({}, {"automations/triage/automation.md": raw}), uids)
 
 
 def webhook(content: str | bytes) -> WebhookDefinition:
@@ -216,7 +218,9 @@ def test_an_unresolved_merge_is_called_one(marker: str):
 
 
 def test_two_files_of_one_name_are_refused():
-    found = read(Files({"webhooks/a.yaml": b"secretName: S\n", "webhooks/b.yaml": b"name: a\nsecretName: S\n"}, {}))
+    found = read_definitions(
+        Files({"webhooks/a.yaml": b"secretName: S\n", "webhooks/b.yaml": b"name: a\nsecretName: S\n"}, {})
+    )
 
     assert [str(problem) for problem in found.problems] == [
         "webhooks/b.yaml:1:7: webhooks/a.yaml defines a webhook of the same name, 'a'. Rename one."
@@ -420,7 +424,9 @@ def test_a_name_instead_of_a_uid_is_refused_with_the_uid(uids: dict[str, str] | 
 def test_a_name_without_a_uid_is_refused_with_what_to_do_first():
     raw = front().replace(UID, "source").encode()
 
-    found = read(Files({"webhooks/source.yaml": b"secretName: S\n"}, {"automations/a/automation.md": raw}), {})
+    found = read_definitions(
+        Files({"webhooks/source.yaml": b"secretName: S\n"}, {"automations/a/automation.md": raw}), {}
+    )
 
     assert "A webhook gets its uid at the first apply." in str(found.problems[0])
 
@@ -446,7 +452,7 @@ def test_problems_of_all_files_are_reported_in_order_of_place():
         {"automations/a/automation.md": b"---\n"},
     )
 
-    places: list[Any] = [str(problem).split(": ")[0] for problem in read(files).problems]
+    places: list[Any] = [str(problem).split(": ")[0] for problem in read_definitions(files).problems]
 
     assert places == [
         "automations/a/automation.md:1:1",
@@ -480,7 +486,7 @@ LIKE_YAML = st.lists(st.sampled_from([*PIECES, *WORDS]), max_size=60).map("".joi
 def test_any_bytes_are_definitions_or_problems_with_places_in_them(content: bytes):
     with_front = b"---\n" + content + b"\n---\nLook.\n"
 
-    found = read(Files({"webhooks/a.yaml": content}, {"automations/a/automation.md": with_front}))
+    found = read_definitions(Files({"webhooks/a.yaml": content}, {"automations/a/automation.md": with_front}))
 
     ends = {"webhooks/a.yaml": content.count(b"\n") + 2, "automations/a/automation.md": with_front.count(b"\n") + 2}
     assert len(found.webhooks) + len(found.automations) + len({problem.file for problem in found.problems}) == 2

@@ -7,7 +7,7 @@ import pytest
 
 from hookmill.definitions.folder import Files
 from hookmill.definitions.planning import State, plan_of
-from hookmill.definitions.reading import read
+from hookmill.definitions.reading import read_definitions
 from hookmill.definitions.rendering import lines_of_plan, summary_of
 from hookmill.domain.automation import Automation, triggers_from_json
 from hookmill.domain.ids import AutomationId, FactoryId, WebhookUid
@@ -53,7 +53,7 @@ def told(
     files: dict[str, str], webhook: Webhook | None = WEBHOOK, automation: Automation | None = AUTOMATION
 ) -> list[str]:
     content = {path: text.encode() for path, text in (FILES | files).items() if text}
-    definitions = read(
+    definitions = read_definitions(
         Files(
             {path: text for path, text in content.items() if path.startswith("webhooks")},
             {path: text for path, text in content.items() if path.startswith("automations")},
@@ -65,7 +65,7 @@ def told(
         defined_by_files=True,
         webhooks=(webhook,) if webhook else (),
         automations=(automation,) if automation else (),
-        secrets={"S": True, "T": True},
+        has_value_by_secret_name={"S": True, "T": True},
         default_runner="package",
     )
     plan = plan_of(definitions, state)

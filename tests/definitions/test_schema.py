@@ -11,7 +11,7 @@ from hookmill import definitions
 from hookmill.definitions.folder import Files
 from hookmill.definitions.keys import AUTOMATION_KEYS, WebhookKey
 from hookmill.definitions.nodes import compose, to_json
-from hookmill.definitions.reading import read
+from hookmill.definitions.reading import read_definitions
 from hookmill.domain.automation import TRIGGERS_MAX, WEBHOOKS_PER_TRIGGER_MAX
 from hookmill.domain.errors import NotFound
 from hookmill.domain.filters import OPERATORS, SET_VALUES_MAX
@@ -37,11 +37,13 @@ def front_of(text: str) -> str:
 
 
 def takes_webhook(text: str) -> bool:
-    return not read(Files({"webhooks/a.yaml": text.encode()}, {})).problems
+    return not read_definitions(Files({"webhooks/a.yaml": text.encode()}, {})).problems
 
 
 def takes_automation(front: str) -> bool:
-    return not read(Files({}, {"automations/a/automation.md": f"---\n{front}\n---\nLook.\n".encode()})).problems
+    return not read_definitions(
+        Files({}, {"automations/a/automation.md": f"---\n{front}\n---\nLook.\n".encode()})
+    ).problems
 
 
 @pytest.mark.parametrize("kind", ["webhook", "automation"])

@@ -39,4 +39,8 @@ def test_what_is_written_is_the_same_to_a_reader_of_yaml_1_1(value: dict[str, An
 
 
 def test_a_note_is_a_comment_behind_its_text():
-    assert list(lines_of({"ids": ["a", "b"]}, comments={"a": "the first"})) == ["ids:", "  - a  # the first", "  - b"]
+    assert list(lines_of({"ids": ["a", "b"]}, comment_by_text={"a": "the first"})) == [
+        "ids:",
+        "  - a  # the first",
+        "  - b",
+    ]

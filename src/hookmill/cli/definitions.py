@@ -88,7 +88,7 @@ def validate(folder: Folder, contract_only: ContractOnly = False, json: options.
 
     # Validation never changes anything, so its message doesn't mention changes.
     with _report_problems(json, closing=""):
-        validated_definitions = definitions.validated(Path(folder), contract_only=contract_only)
+        validated_definitions = definitions.validated_definitions(Path(folder), contract_only=contract_only)
     webhook_count, automation_count = len(validated_definitions.webhooks), len(validated_definitions.automations)
     if json:
         print_json({"webhook_count": webhook_count, "automation_count": automation_count, "problems": []})
@@ -113,8 +113,8 @@ def plan(
         webhooks = session.management.webhooks.all(may)
         warnings = [*factory_plan.warnings, *_filter_warnings(session, may, desired)]
         _print_plan(session, factory, factory_plan, webhooks, warnings, json, is_applied=False)
-    if factory_plan.needs_consent is not None and not allow_deletions:
-        print_error(f"{factory_plan.needs_consent}\nTo allow this: {_consent_command(folder, factory)}")
+    if factory_plan.consent_reason is not None and not allow_deletions:
+        print_error(f"{factory_plan.consent_reason}\nTo allow this: {_consent_command(folder, factory)}")
         raise typer.Exit(EXIT_FAILED)
     if factory_plan.has_changes:
         raise typer.Exit(EXIT_CHANGES)
@@ -246,7 +246,7 @@ def _print_plan(
 
     _print_diff(lines_of_plan(factory_plan))
     print_line(summary_of(factory_plan))
-    if factory_plan.takes_over:
+    if factory_plan.files_take_over:
         when = "From now on" if is_applied else "After the apply"
         print_line(f"{when}, only files can change the definitions of factory {shown(factory)}.")
     if webhooks:

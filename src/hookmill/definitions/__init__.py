@@ -4,9 +4,9 @@
     text.py       decodes a file's text; finds unresolved merges and the front matter
     nodes.py      parses the supported part of YAML; each value has its line and column
     mapping.py    reads mappings with a fixed set of keys
-    keys.py       defines these keys, and the fields that they set
+    keys.py       defines the keys of definition files, and the fields that the keys set
     reading.py    turns files into definitions, or into a list of all problems
-    planning.py   computes what applying them would change; pure
+    planning.py   computes what applying the definitions would change; pure
     applying.py   checks a plan by applying it and rolling back, or applies it, all or nothing
     rendering.py  prints a plan as text
     exporting.py  writes a factory as files
@@ -19,13 +19,13 @@ is a definition of that name.
 from importlib import resources
 
 from hookmill.definitions.applying import (
-    Applied,
+    ApplyResult,
     ConsentNeeded,
     apply,
     backtest,
     definitions_for,
     plan,
-    validated,
+    validated_definitions,
 )
 from hookmill.definitions.exporting import export, write
 from hookmill.definitions.planning import Kind, Plan, PlannedAction, PlannedChange, Step
@@ -46,7 +46,7 @@ def schema(kind: str) -> bytes:
 
 __all__ = [
     "SCHEMAS",
-    "Applied",
+    "ApplyResult",
     "AutomationDefinition",
     "ConsentNeeded",
     "Definitions",
@@ -67,6 +67,6 @@ __all__ = [
     "plan",
     "schema",
     "summary_of",
-    "validated",
+    "validated_definitions",
     "write",
 ]

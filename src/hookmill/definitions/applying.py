@@ -27,7 +27,13 @@ from hookmill.definitions.planning import (
     plan_of,
 )
 from hookmill.definitions.problem import Problem, UnusableDefinitions
-from hookmill.definitions.reading import AutomationDefinition, Definitions, WebhookDefinition, beyond_contract, read
+from hookmill.definitions.reading import (
+    AutomationDefinition,
+    Definitions,
+    WebhookDefinition,
+    problems_beyond_contract,
+    read_definitions,
+)
 from hookmill.definitions.rendering import lines_of_plan, summary_of
 from hookmill.domain.errors import Conflict, HookmillError, Invalid, NotFound, StoreUnavailable
 from hookmill.domain.permission import MayManage, MayView
@@ -43,27 +49,27 @@ class ConsentNeeded(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class ApplyResult:
     plan: Plan
     webhooks: tuple[Webhook, ...]
     """The factory's webhooks after the apply, with their uids."""
 
 
-def validated(folder: Path, *, contract_only: bool = False) -> Definitions:
+def validated_definitions(folder: Path, *, contract_only: bool = False) -> Definitions:
     """The definitions in a folder, checked without a factory. Raises `UnusableDefinitions`.
 
     With `contract_only`, everything that the contract does not have is a problem, too.
     """
-    definitions = _require_usable(read(read_folder(folder)))
-    if contract_only and (problems := beyond_contract(definitions)):
+    definitions = _require_usable(read_definitions(read_folder(folder)))
+    if contract_only and (problems := problems_beyond_contract(definitions)):
         raise UnusableDefinitions(problems)
     return definitions
 
 
 def definitions_for(management: Management, may: MayManage, folder: Path) -> Definitions:
     """The definitions in a folder, with their problems. The factory's uids improve some error texts."""
-    uids = {webhook.name: webhook.uid for webhook in management.webhooks.all(may)}
-    return read(read_folder(folder), uids)
+    uid_by_name = {webhook.name: webhook.uid for webhook in management.webhooks.all(may)}
+    return read_definitions(read_folder(folder), uid_by_name)
 
 
 def state_of(management: Management, may: MayManage) -> State:
@@ -73,7 +79,7 @@ def state_of(management: Management, may: MayManage) -> State:
         defined_by_files=may.factory.defined_by_files,
         webhooks=tuple(management.webhooks.all(may, with_deleted=True)),
         automations=tuple(management.automations.all(may)),
-        secrets={secret.name: secret.has_value for secret in management.secrets.all(may)},
+        has_value_by_secret_name={secret.name: secret.has_value for secret in management.secrets.all(may)},
         default_runner=management.config.default_runner,
     )
 
@@ -83,35 +89,35 @@ def plan(management: Management, may: MayManage, definitions: Definitions) -> Pl
     from hookmill.management import DefinitionAct
 
     try:
-        with _refusal_recorded(management, may, DefinitionAct.PLAN), management.one_transaction(may):
+        with _recording_refusal(management, may, DefinitionAct.PLAN), management.one_transaction(may):
             raise _Rollback(_plan_and_apply_steps(management, may, definitions))
     except _Rollback as rollback:
-        # Planning works on a full disk too, without a record of it.
+        # On a full disk, planning still works, but the plan can't be recorded.
         with suppress(StoreUnavailable):
             _record_success(management, may, DefinitionAct.PLAN, rollback.plan)
         return rollback.plan
 
 
-def apply(management: Management, may: MayManage, definitions: Definitions, *, may_delete: bool = False) -> Applied:
+def apply(management: Management, may: MayManage, definitions: Definitions, *, may_delete: bool = False) -> ApplyResult:
     """Change the factory to match the files, all or nothing. From then on only files can change it.
 
     Raises `UnusableDefinitions`; and without `may_delete`, `ConsentNeeded` for what can't be restored.
     """
     from hookmill.management import DefinitionAct
 
-    with _refusal_recorded(management, may, DefinitionAct.APPLY), management.one_transaction(may):
+    with _recording_refusal(management, may, DefinitionAct.APPLY), management.one_transaction(may):
         applied_plan = _plan_and_apply_steps(management, may, definitions)
-        if applied_plan.needs_consent is not None and not may_delete:
-            raise ConsentNeeded(applied_plan.needs_consent)
+        if applied_plan.consent_reason is not None and not may_delete:
+            raise ConsentNeeded(applied_plan.consent_reason)
         management.factories.define_by_files(may)
         webhooks = tuple(management.webhooks.all(may))
         _record_success(management, may, DefinitionAct.APPLY, applied_plan)
-    return Applied(applied_plan, webhooks)
+    return ApplyResult(applied_plan, webhooks)
 
 
 @contextmanager
-def _refusal_recorded(management: Management, may: MayManage, action: DefinitionAct) -> Iterator[None]:
-    """Record the problems of refused files. The factory's page shows them."""
+def _recording_refusal(management: Management, may: MayManage, action: DefinitionAct) -> Iterator[None]:
+    """Record the problems if the files are refused. The factory's page shows the problems."""
     from hookmill.management import DefinitionOutcome
 
     try:
@@ -131,12 +137,12 @@ def _record_success(management: Management, may: MayManage, action: DefinitionAc
 
 
 def backtest(management: Management, may: MayView, definitions: Definitions) -> Iterator[Problem | None]:
-    """Test every filter on the last stored deliveries of its webhooks. Yields a warning if none matches, else None.
+    """Test every filter on the last stored deliveries of its webhooks.
 
-    It yields once per filter, because each test may take long.
+    Yields once per filter, because each test may take long: a warning if no delivery matches, otherwise None.
     """
     live_uids = {webhook.uid for webhook in management.webhooks.all(may) if webhook.state is not WebhookState.DELETED}
-    for automation, number, trigger in filters_to_backtest(definitions):
+    for automation, trigger_index, trigger in filters_to_backtest(definitions):
         uids = [uid for uid in trigger.webhook_ids if uid in live_uids]
         if not uids:
             yield None
@@ -148,12 +154,13 @@ def backtest(management: Management, may: MayView, definitions: Definitions) -> 
             webhook_ids=uids,
             last=BACKTEST_DELIVERIES,
         )
-        matched = len(result.matching)
-        yield backtest_warning(automation, number, trigger, matched, matched + len(result.others))
+        matched_count = len(result.matching)
+        tested_count = matched_count + len(result.others)
+        yield backtest_warning(automation, trigger_index, trigger, matched_count, tested_count)
 
 
 class _Rollback(Exception):
-    """Raised to leave a plan's transaction, which undoes its changes."""
+    """Raised in the transaction of `plan`, to roll it back."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -162,17 +169,17 @@ class _Rollback(Exception):
 
 def _plan_and_apply_steps(management: Management, may: MayManage, definitions: Definitions) -> Plan:
     """Plan, and apply the steps in the open transaction. Raises `UnusableDefinitions` with all problems."""
-    planned = plan_of(definitions, state_of(management, may))
-    problems = list(planned.problems)
-    # If a file can't be read, its webhook would seem to be removed. So no step is applied.
+    new_plan = plan_of(definitions, state_of(management, may))
+    problems = list(new_plan.problems)
+    # If a file can't be read, the plan contains the removal of its webhook. So no step is applied.
     if not definitions.problems:
         files_with_problems = {problem.file for problem in problems}
-        for step in planned.steps:
+        for step in new_plan.steps:
             if step.definition is None or step.definition.file not in files_with_problems:
                 problems += _apply_step(management, may, step)
     if problems:
         raise UnusableDefinitions(problems)
-    return planned
+    return new_plan
 
 
 def _apply_step(management: Management, may: MayManage, step: Step) -> list[Problem]:
@@ -209,9 +216,9 @@ def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
             enabled=definition.enabled is not False,
         )
         return
-    uid, keys = str(step.id), {change.key for change in step.changes}
-    headers = {WebhookKey.DELIVERY_ID_HEADER, WebhookKey.EVENT_HEADER}
-    if keys - {SYNC_KEY, WebhookKey.ENABLED} - headers:
+    uid, changed_keys = str(step.id), {change.key for change in step.changes}
+    header_keys = {WebhookKey.DELIVERY_ID_HEADER, WebhookKey.EVENT_HEADER}
+    if changed_keys - {SYNC_KEY, WebhookKey.ENABLED} - header_keys:
         management.webhooks.redefine(
             may,
             uid,
@@ -223,14 +230,14 @@ def _apply_webhook(management: Management, may: MayManage, step: Step) -> None:
             delivery_id_header=definition.delivery_id_header,
             event_header=definition.event_header,
         )
-    elif headers & keys:
-        # Unlike a redefinition, this also works while the webhook waits for the provider's secret.
+    elif header_keys & changed_keys:
+        # Unlike `redefine`, `change` also works while the webhook waits for the provider's secret.
         management.webhooks.change(
             may, uid, delivery_id_header=definition.delivery_id_header, event_header=definition.event_header
         )
-    if SYNC_KEY in keys:
+    if SYNC_KEY in changed_keys:
         management.webhooks.sync(may, uid)
-    if WebhookKey.ENABLED in keys:
+    if WebhookKey.ENABLED in changed_keys:
         management.webhooks.set_enabled(may, uid, bool(definition.enabled))
 
 
@@ -250,15 +257,15 @@ def _apply_automation(management: Management, may: MayManage, step: Step) -> Non
             policy=definition.policy.as_json(),
         )
         return
-    keys = {change.key for change in step.changes}
+    changed_keys = {change.key for change in step.changes}
     management.automations.change(
         may,
         str(step.id),
-        prompt=definition.prompt if "prompt" in keys else None,
-        triggers=triggers if "triggers" in keys else None,
-        runner=runner if "runner" in keys else None,
-        enabled=definition.enabled if "enabled" in keys else None,
-        policy={key: definition.policy.as_json().get(key) for key in POLICY_KEYS if key in keys},
+        prompt=definition.prompt if "prompt" in changed_keys else None,
+        triggers=triggers if "triggers" in changed_keys else None,
+        runner=runner if "runner" in changed_keys else None,
+        enabled=definition.enabled if "enabled" in changed_keys else None,
+        policy={key: definition.policy.as_json().get(key) for key in POLICY_KEYS if key in changed_keys},
     )
 
 
@@ -268,9 +275,9 @@ def _problems_of(step: Step, error: HookmillError) -> list[Problem]:
         raise error
     if isinstance(error, Invalid) and error.faults:
         return [definition.problem(fault.pointer, fault.message) for fault in error.faults]
-    # Reading the file has already checked mode, scheme and headers. So the error is about the secret.
-    about_secret = isinstance(error, Invalid) and step.kind is Kind.WEBHOOK
-    return [definition.problem(f"/{WebhookKey.SECRET_NAME}" if about_secret else "", str(error))]
+    # Mode, scheme and headers were already checked when the file was read. So the error is about the secret.
+    is_about_secret = isinstance(error, Invalid) and step.kind is Kind.WEBHOOK
+    return [definition.problem(f"/{WebhookKey.SECRET_NAME}" if is_about_secret else "", str(error))]
 
 
 def _require_usable(definitions: Definitions) -> Definitions:
@@ -279,7 +286,7 @@ def _require_usable(definitions: Definitions) -> Definitions:
     return definitions
 
 
-def changes_nothing(plan: Plan) -> bool:
+def changes_no_definition(plan: Plan) -> bool:
     """Whether no step of the plan does more than make a webhook use the newest value of its secret."""
     steps = [
         replace(step, changes=tuple(change for change in step.changes if change.key != SYNC_KEY)) for step in plan.steps

@@ -3,8 +3,8 @@
     webhooks/<name>.yaml
     automations/<name>/automation.md
 
-Names are short and plain, and links are not followed. A file that is neither a definition nor allowed beside one (a
-README, a hidden file) is a problem: otherwise a misspelt file would count as removed.
+Names are short and plain, and links are not followed. Hidden files and READMEs are ignored. Every other file that is
+not a definition is a problem: otherwise a definition with a misspelt file name would count as removed.
 """
 
 import os
@@ -27,7 +27,7 @@ NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
 
 WEBHOOK_BYTES_MAX: Final = 65_536
 AUTOMATION_BYTES_MAX: Final = 524_288
-"""Enough for the longest prompt in any language."""
+"""Enough for the longest allowed prompt in any language."""
 ENTRIES_MAX: Final = 1_000
 """The limit of files and folders in one folder: far more webhooks than a factory may have."""
 
@@ -37,10 +37,10 @@ _NAME_RULE: Final = "Names have lower-case letters, digits and dashes (63 at mos
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The definition files of a folder by their paths, in order."""
+    """The contents of a folder's definition files by their paths, in the order of the paths."""
 
-    webhooks: Mapping[str, bytes]
-    automations: Mapping[str, bytes]
+    webhook_contents: Mapping[str, bytes]
+    automation_contents: Mapping[str, bytes]
     problems: tuple[Problem, ...] = ()
 
 
@@ -51,22 +51,22 @@ def stem_of(file: str) -> str:
 
 
 def read_folder(folder: Path) -> Files:
-    """Every definition file, and a problem for every other file. Raises `NotFound` without the folder."""
-    reader = _FolderReader(webhooks={}, automations={}, problems=[])
-    with _opened(_open(folder)) as root:
-        present = [name for name in (WEBHOOKS, AUTOMATIONS) if _exists(root, name)]
-        if not present:
-            where = "here" if folder == Path() else f"in {shown_path(str(folder))}"
-            message = f"There is neither a folder {WEBHOOKS} nor a folder {AUTOMATIONS} {where}."
+    """Every definition file, and a problem for every other file. Raises `NotFound` if the folder does not exist."""
+    reader = _FolderReader(webhook_contents={}, automation_contents={}, problems=[])
+    with _closing(_open(folder)) as root:
+        existing = [name for name in (WEBHOOKS, AUTOMATIONS) if _exists(root, name)]
+        if not existing:
+            location = "here" if folder == Path() else f"in {printable_path(str(folder))}"
+            message = f"There is neither a folder {WEBHOOKS} nor a folder {AUTOMATIONS} {location}."
             reader.problems.append(Problem(".", NOWHERE, f"{message} Name the folder that contains them."))
-        if WEBHOOKS in present:
-            reader.webhook_files(root)
-        if AUTOMATIONS in present:
-            reader.automation_files(root)
-    return Files(reader.webhooks, reader.automations, tuple(reader.problems))
+        if WEBHOOKS in existing:
+            reader.read_webhook_files(root)
+        if AUTOMATIONS in existing:
+            reader.read_automation_files(root)
+    return Files(reader.webhook_contents, reader.automation_contents, tuple(reader.problems))
 
 
-# A name may become a link or a pipe after it was checked: don't follow it, and don't wait for it.
+# After a file was checked, a link or a pipe may replace it: don't follow a link, and don't wait for a pipe.
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INNER_FOLDER_FLAGS: Final = _FOLDER_FLAGS | os.O_NOFOLLOW
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -76,16 +76,18 @@ def _open(folder: Path) -> int:
     try:
         return os.open(folder, _FOLDER_FLAGS)
     except FileNotFoundError:
-        raise NotFound(f"There is no folder {shown_path(str(folder))}.") from None
+        raise NotFound(f"There is no folder {printable_path(str(folder))}.") from None
     except NotADirectoryError:
-        raise NotFound(f"{shown_path(str(folder))} is not a folder. Name the folder that contains the files.") from None
+        raise NotFound(
+            f"{printable_path(str(folder))} is not a folder. Name the folder that contains the files."
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class _FolderEntry:
     """An entry of an open folder. It is not a link."""
 
-    folder: int
+    folder_descriptor: int
     name: str
     path: str
     is_folder: bool
@@ -93,14 +95,16 @@ class _FolderEntry:
 
 @dataclass(frozen=True, slots=True)
 class _FolderReader:
-    webhooks: dict[str, bytes]
-    automations: dict[str, bytes]
+    """Reads the definition files below an open folder. The methods' parameter `root` is the folder's descriptor."""
+
+    webhook_contents: dict[str, bytes]
+    automation_contents: dict[str, bytes]
     problems: list[Problem]
 
     def report(self, path: str, message: str) -> None:
-        self.problems.append(Problem(shown_path(path), START, message))
+        self.problems.append(Problem(printable_path(path), START, message))
 
-    def webhook_files(self, root: int) -> None:
+    def read_webhook_files(self, root: int) -> None:
         for entry in self._entries(root, WEBHOOKS, WEBHOOKS):
             stem = entry.name.removesuffix(WEBHOOK_SUFFIX)
             if entry.is_folder:
@@ -111,41 +115,41 @@ class _FolderReader:
                 self.report(
                     entry.path, f"This is not a webhook's file: those end in {WEBHOOK_SUFFIX}. Move it elsewhere."
                 )
-            elif self._may_be_named(entry.path, stem):
-                self._read_file(self.webhooks, entry, WEBHOOK_BYTES_MAX)
+            elif self._has_valid_name(entry.path, stem):
+                self._read_file(self.webhook_contents, entry, WEBHOOK_BYTES_MAX)
 
-    def automation_files(self, root: int) -> None:
+    def read_automation_files(self, root: int) -> None:
         for entry in self._entries(root, AUTOMATIONS, AUTOMATIONS):
             if not entry.is_folder:
                 self.report(
                     entry.path, f"This is not a folder. An automation is {AUTOMATIONS}/<name>/{AUTOMATION_FILE}."
                 )
-            elif self._may_be_named(entry.path, entry.name):
-                self._one_automation(entry)
+            elif self._has_valid_name(entry.path, entry.name):
+                self._read_automation(entry)
 
-    def _one_automation(self, entry: _FolderEntry) -> None:
-        problems = len(self.problems)
+    def _read_automation(self, entry: _FolderEntry) -> None:
+        problem_count = len(self.problems)
         has_definition = False
-        for inner in self._entries(entry.folder, entry.name, entry.path):
+        for inner in self._entries(entry.folder_descriptor, entry.name, entry.path):
             if inner.name == AUTOMATION_FILE and not inner.is_folder:
                 has_definition = True
-                self._read_file(self.automations, inner, AUTOMATION_BYTES_MAX)
+                self._read_file(self.automation_contents, inner, AUTOMATION_BYTES_MAX)
             else:
                 self.report(inner.path, f"Only {AUTOMATION_FILE} and a README may be here. Move it elsewhere.")
-        if not has_definition and len(self.problems) == problems:
+        if not has_definition and len(self.problems) == problem_count:
             self.report(entry.path, f"The folder has no file {AUTOMATION_FILE}. Add it, or remove the folder.")
 
     def _entries(self, parent: int, name: str, path: str) -> Iterator[_FolderEntry]:
-        """The entries of a folder that must be definitions. Reports links, and what can't be opened."""
+        """The entries of a folder, without ignored ones. Reports links, and a folder that can't be opened."""
         try:
-            number = os.open(name, _INNER_FOLDER_FLAGS, dir_fd=parent)
+            descriptor = os.open(name, _INNER_FOLDER_FLAGS, dir_fd=parent)
         except OSError as error:
-            self.report(path, _unreadable(parent, name, error))
+            self.report(path, _unreadable_message(parent, name, error))
             return
-        with _opened(number) as folder:
-            with os.scandir(folder) as scanned:
+        with _closing(descriptor) as folder:
+            with os.scandir(folder) as dir_entries:
                 entries = sorted(
-                    (dir_entry for dir_entry in scanned if not _IGNORED.match(dir_entry.name)),
+                    (dir_entry for dir_entry in dir_entries if not _IGNORED.match(dir_entry.name)),
                     key=lambda dir_entry: dir_entry.name,
                 )
             if len(entries) > ENTRIES_MAX:
@@ -160,7 +164,8 @@ class _FolderReader:
                         folder, dir_entry.name, f"{path}/{dir_entry.name}", dir_entry.is_dir(follow_symlinks=False)
                     )
 
-    def _may_be_named(self, path: str, name: str) -> bool:
+    def _has_valid_name(self, path: str, name: str) -> bool:
+        """Whether the name is valid. If not, the problem is reported."""
         if NAME.match(name):
             return True
         suggested = slug(name)
@@ -170,26 +175,26 @@ class _FolderReader:
         self.report(path, f"{_NAME_RULE}.{suggestion}")
         return False
 
-    def _read_file(self, files: dict[str, bytes], entry: _FolderEntry, limit: int) -> None:
+    def _read_file(self, contents: dict[str, bytes], entry: _FolderEntry, limit: int) -> None:
         try:
-            with _opened(os.open(entry.name, _FILE_FLAGS, dir_fd=entry.folder)) as file:
+            with _closing(os.open(entry.name, _FILE_FLAGS, dir_fd=entry.folder_descriptor)) as file:
                 if not stat.S_ISREG(os.fstat(file).st_mode):
                     self.report(entry.path, "This is not a regular file. Definitions are regular files.")
                     return
                 content = _read_at_most(file, limit + 1)
         except OSError as error:
-            self.report(entry.path, _unreadable(entry.folder, entry.name, error))
+            self.report(entry.path, _unreadable_message(entry.folder_descriptor, entry.name, error))
             return
         if len(content) > limit:
             self.report(entry.path, f"The file is larger than the limit of {limit // 1024} KB.")
             return
-        files[entry.path] = content
+        contents[entry.path] = content
 
 
 _IS_A_LINK: Final = "This is a symbolic link, which is not followed. Put the file itself here."
 
 
-def _unreadable(parent: int, name: str, error: OSError) -> str:
+def _unreadable_message(parent: int, name: str, error: OSError) -> str:
     try:
         if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             return _IS_A_LINK
@@ -199,11 +204,11 @@ def _unreadable(parent: int, name: str, error: OSError) -> str:
 
 
 @contextmanager
-def _opened(number: int) -> Iterator[int]:
+def _closing(descriptor: int) -> Iterator[int]:
     try:
-        yield number
+        yield descriptor
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def _exists(root: int, name: str) -> bool:
@@ -226,7 +231,7 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:63].rstrip("-")
 
 
-def shown_path(path: str) -> str:
+def printable_path(path: str) -> str:
     """A path as one line of printable text: file names may contain control characters."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape", "replace").decode()

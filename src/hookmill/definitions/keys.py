@@ -10,7 +10,7 @@ from hookmill.domain.run_policy import POLICY_FIELDS
 
 
 class WebhookKey(StrEnum):
-    """A key of a webhook's file. The member has the name of the field that the key sets."""
+    """A key of a webhook's file. The name of each member, in lower case, is the field that the key sets."""
 
     NAME = "name"
     AUTH_MODE = "authMode"

@@ -26,12 +26,12 @@ class ProblemReporter:
 
 @dataclass(frozen=True, slots=True)
 class MappingReader:
-    """Reads the values of one mapping, and reports problems with them."""
+    """Reads the values of one mapping, and reports problems with these values."""
 
     node: MappingNode
     reporter: ProblemReporter
     already_reported_keys: frozenset[str] = frozenset()
-    """Keys that the file has in a misspelt form or at a wrong place."""
+    """Keys that the author misspelt, or wrote at a wrong place. A problem is already reported for each."""
 
     def report(self, key: str, message: str) -> None:
         entry = self.node.entries.get(key)
@@ -56,16 +56,16 @@ class MappingReader:
         self.report(key, f"{key} must be text, not a list or a mapping.")
         return None
 
-    def required(self, key: str, what: str) -> str | None:
+    def required_text(self, key: str, advice: str) -> str | None:
         if self.value_node(key) is None:
-            self.report_missing(key, what)
+            self.report_missing(key, advice)
             return None
         return self.text(key)
 
-    def report_missing(self, key: str, what: str) -> None:
-        """Report the missing key, unless a misspelling of it is already reported."""
+    def report_missing(self, key: str, advice: str) -> None:
+        """Report the missing key, unless a misspelling of it is already reported. `advice` says what to write."""
         if key not in self.already_reported_keys:
-            self.reporter.report(self.node.place, f"{key} is missing. {what}.")
+            self.reporter.report(self.node.place, f"{key} is missing. {advice}.")
 
     def boolean(self, key: str) -> bool | None:
         node = self.value_node(key)
@@ -73,13 +73,13 @@ class MappingReader:
             return None
         if isinstance(node, ScalarNode) and type(node.value) is bool:
             return node.value
-        spelling = node.spelled[:40] if isinstance(node, ScalarNode) else ""
+        spelling = node.spelling[:40] if isinstance(node, ScalarNode) else ""
         remark = f" ({spelling} is text.)" if spelling.lower() in _YES_AND_NO else ""
         self.report(key, f"{key} must be true or false.{remark}")
         return None
 
     def check_value(self, key: str, check: Callable[[], object]) -> bool:
-        """Whether the domain's check accepts the value. Otherwise its error is reported."""
+        """Call a check of the domain. If it raises `Invalid`, report the error at the key, and return False."""
         try:
             check()
         except Invalid as error:
@@ -93,23 +93,28 @@ _YES_AND_NO: Final = {"yes", "no", "on", "off", "y", "n"}
 
 def mapping_reader(
     node: Node | None,
-    what: str,
+    subject: str,
     keys: Sequence[str],
     reporter: ProblemReporter,
     *,
-    misplaced: Mapping[str, str] | None = None,
+    hint_by_wrong_key: Mapping[str, str] | None = None,
 ) -> MappingReader | None:
-    """A reader of this mapping. Reports unknown keys; None if the node is not a mapping."""
+    """A reader of this mapping. Reports unknown keys; None if the node is not a mapping.
+
+    `subject` begins the error text for a node that is not a mapping. `hint_by_wrong_key` has an error text for each key
+    that authors write by mistake.
+    """
     if node is None:
         return None
     if not isinstance(node, MappingNode):
-        reporter.report(node.place, f"{what} must be a mapping with the keys {', '.join(keys)}.")
+        reporter.report(node.place, f"{subject} must be a mapping with the keys {', '.join(keys)}.")
         return None
     reported_keys: set[str] = set()
     for key, entry in node.entries.items():
         if key in keys:
             continue
-        if (hint := (misplaced or {}).get(key)) is not None:
+        if (hint := (hint_by_wrong_key or {}).get(key)) is not None:
+            # The hint may name the right key, whose absence is then no further problem.
             reported_keys.update(re.findall(r"\w+", hint))
             reporter.report(entry.place, hint)
         elif (suggestion := _closest_key(key, keys)) is not None:

@@ -22,7 +22,7 @@ DEPTH_MAX: Final = 32
 """The limit of nested mappings and lists. The deepest filter needs fewer."""
 
 ReportProblem: TypeAlias = Callable[[Place, str], None]
-"""Reports a problem. Reading continues, to find the other problems too."""
+"""Reports a problem. After the report, parsing continues, to find further problems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,8 @@ class ScalarNode:
     place: Place
     value: Json
     """None, bool, int, float or str."""
-    spelled: str
+    spelling: str
+    """The scalar's text in the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def _child(node: Node, step: str) -> Node | None:
 
 
 def compose(text: str, report: ReportProblem, *, first_line: int = 1) -> Node | None:
-    """The only document of the text. None without a document, or after reporting a problem that ends the reading.
+    """Parse the only document of the text. None if there is no document, or if a problem ends the parsing.
 
     `first_line` is the number of the text's first line in its file. Lines end with a line feed.
     """
@@ -120,18 +121,19 @@ class _Composer:
         return Place(mark.line + self._first_line, mark.column + 1)
 
     def document(self) -> Node | None:
+        # The events are: start of the stream, start of a document, its nodes, end of the document, and so on.
         next(self._events)
-        start = next(self._events)
-        if not isinstance(start, yaml.DocumentStartEvent):
+        document_start = next(self._events)
+        if not isinstance(document_start, yaml.DocumentStartEvent):
             return None
-        place = self.place(start.start_mark)
+        place = self.place(document_start.start_mark)
         if self._lines[place.line - self._first_line].startswith("%"):
             self._report(place, "Directives (%) are not supported. Remove this line.")
         node = self._node(next(self._events), depth=0)
         next(self._events)
-        after = next(self._events)
-        if isinstance(after, yaml.DocumentStartEvent):
-            place = self.place(after.start_mark)
+        event_after_document = next(self._events)
+        if isinstance(event_after_document, yaml.DocumentStartEvent):
+            place = self.place(event_after_document.start_mark)
             self._report(
                 place, "A second document begins here. A file has one: remove the line ---, or create two files."
             )
@@ -152,12 +154,12 @@ class _Composer:
             case yaml.ScalarEvent():
                 return self._scalar(event, place)
             case yaml.SequenceStartEvent():
-                self._report_tag(event.tag, place)
+                self._refuse_tag(event.tag, place)
                 return ListNode(place, tuple(self._items(depth)))
             case yaml.MappingStartEvent():
-                self._report_tag(event.tag, place)
+                self._refuse_tag(event.tag, place)
                 return MappingNode(place, self._entries(depth))
-        raise AssertionError(f"the parser has no other nodes: {event}")
+        raise AssertionError(f"the parser has no nodes of other kinds: {event}")
 
     def _items(self, depth: int) -> Iterator[Node]:
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
@@ -174,7 +176,7 @@ class _Composer:
             elif not isinstance(key, ScalarNode):
                 self._report(key.place, "A key must be text, not a list or a mapping.")
             elif type(key.value) is not str:
-                self._report(key.place, f"Keys must be text. Put {key.spelled[:40] or 'this empty key'} in quotes.")
+                self._report(key.place, f"Keys must be text. Put {key.spelling[:40] or 'this empty key'} in quotes.")
             elif key.value in entries:
                 line = entries[key.value].place.line
                 self._report(key.place, f"{_cut(key.value)} is a duplicate key (first in line {line}). Remove one.")
@@ -183,23 +185,23 @@ class _Composer:
         return entries
 
     def _scalar(self, event: yaml.ScalarEvent, place: Place) -> ScalarNode:
-        self._report_tag(event.tag, place)
+        self._refuse_tag(event.tag, place)
         if event.tag is not None or not event.implicit[0]:
             return ScalarNode(place, event.value, event.value)
-        meaning = _resolve_plain(event.value)
-        if isinstance(meaning, _RefusedWord):
-            self._report(place, meaning.message)
+        value = _resolve_plain_word(event.value)
+        if isinstance(value, _RefusedWord):
+            self._report(place, value.message)
             return ScalarNode(place, event.value, event.value)
-        return ScalarNode(place, meaning, event.value)
+        return ScalarNode(place, value, event.value)
 
-    def _report_tag(self, tag: str | None, place: Place) -> None:
+    def _refuse_tag(self, tag: str | None, place: Place) -> None:
         if tag is not None:
             self._report(place, "Tags (!) are not supported. Remove it, or put text in quotes.")
 
 
 @dataclass(frozen=True, slots=True)
 class _RefusedWord:
-    """A plain word that has no exact meaning in JSON, or that parsers of YAML read differently.
+    """A plain word that has no exact value in JSON, or that some YAML parsers read differently than others.
 
     The message does not repeat the word: it may be a misplaced secret.
     """
@@ -207,7 +209,7 @@ class _RefusedWord:
     message: str
 
 
-_WORDS: Final[Mapping[str, Json]] = {
+_VALUE_BY_WORD: Final[Mapping[str, Json]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -224,10 +226,10 @@ _AMBIGUOUS_NUMBER: Final = re.compile(
 )
 
 
-def _resolve_plain(word: str) -> Json | _RefusedWord:
+def _resolve_plain_word(word: str) -> Json | _RefusedWord:
     """The value of a plain word by YAML 1.2's core schema."""
-    if word in _WORDS:
-        return _WORDS[word]
+    if word in _VALUE_BY_WORD:
+        return _VALUE_BY_WORD[word]
     if _NO_JSON_NUMBER.fullmatch(word):
         return _RefusedWord("JSON has no such number. Put it in quotes if it is text.")
     if _AMBIGUOUS_NUMBER.fullmatch(word):
@@ -238,7 +240,7 @@ def _resolve_plain(word: str) -> Json | _RefusedWord:
         return int(word) if len(word) <= _DIGITS_MAX else _RefusedWord(_NOT_EXACT)
     if not _NUMBER.fullmatch(word):
         return word
-    # Numbers are stored as the API stores them. A number that would change is refused.
+    # Like the API, a file stores numbers as floats. A number that is not exact as a float is refused.
     number = float(word)
     try:
         is_exact = math.isfinite(number) and Decimal(repr(number)) == Decimal(word)

@@ -1,4 +1,4 @@
-"""Compute what applying definitions would change in a factory. Pure: definitions and state in, plan out."""
+"""Compute what applying definitions would change in a factory. Pure: a plan depends on definitions and a state only."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -87,13 +87,13 @@ class State:
     factory_name: str
     defined_by_files: bool
     webhooks: tuple[Webhook, ...]
-    """Includes deleted ones: an automation may still select one."""
+    """Includes deleted webhooks, which automations can still select."""
     automations: tuple[Automation, ...]
-    secrets: Mapping[str, bool]
-    """Team secrets by name, and whether they have a value."""
+    has_value_by_secret_name: Mapping[str, bool]
+    """For each team secret: whether it has a value."""
     default_runner: str
 
-    def live(self) -> dict[str, Webhook]:
+    def live_webhooks_by_name(self) -> dict[str, Webhook]:
         return {webhook.name: webhook for webhook in self.webhooks if webhook.state is not WebhookState.DELETED}
 
 
@@ -103,56 +103,60 @@ class Plan:
 
     factory_name: str
     steps: tuple[Step, ...]
-    unchanged: int
-    takes_over: bool
-    """Whether this apply makes files the only way to change the factory."""
+    unchanged_count: int
+    """The number of webhooks and automations that already match their files."""
+    files_take_over: bool
+    """Whether this apply makes files the only way to change the factory's webhooks and automations."""
     problems: tuple[Problem, ...] = ()
     """Why the plan can't be applied."""
     warnings: tuple[Problem, ...] = ()
-    needs_consent: str | None = None
-    """Why the plan needs explicit consent: it removes what can't be restored."""
+    consent_reason: str | None = None
+    """Why the plan needs explicit consent: it removes what can't be restored. None if it needs no consent."""
 
     @property
     def has_changes(self) -> bool:
-        """Whether applying changes anything. It does if files take over the factory, even without steps."""
-        return bool(self.steps) or self.takes_over
+        """Whether applying the plan changes anything. If files take over the factory, it does, even without steps."""
+        return bool(self.steps) or self.files_take_over
 
     def as_json(self) -> dict[str, Any]:
         return {
             "changes": self.has_changes,
-            "takes_over": self.takes_over,
-            "needs_consent": self.needs_consent,
-            "unchanged": self.unchanged,
+            "takes_over": self.files_take_over,
+            "needs_consent": self.consent_reason,
+            "unchanged": self.unchanged_count,
             "steps": [step.as_json() for step in self.steps],
             "warnings": [warning.as_json() for warning in self.warnings],
         }
 
 
 def plan_of(definitions: Definitions, state: State) -> Plan:
-    """The steps from the present state to the definitions. Applying the plan may still fail: the management operations
-    check more."""
-    live = state.live()
-    automations = {item.name: item for item in state.automations}
-    webhook_steps = [_webhook_step(item, live.get(item.name)) for item in definitions.webhooks]
-    automation_steps = [_automation_step(item, automations.get(item.name), state) for item in definitions.automations]
-    removed_webhooks = _removal_steps(
-        Kind.WEBHOOK, definitions.webhooks, {name: item.uid for name, item in live.items()}
+    """The steps from the present state to the definitions. Applying them can still fail: management checks more."""
+    live_webhooks = state.live_webhooks_by_name()
+    automations = {automation.name: automation for automation in state.automations}
+    webhook_steps = [
+        _webhook_step(definition, live_webhooks.get(definition.name)) for definition in definitions.webhooks
+    ]
+    automation_steps = [
+        _automation_step(definition, automations.get(definition.name), state) for definition in definitions.automations
+    ]
+    webhook_removals = _removal_steps(
+        Kind.WEBHOOK, definitions.webhooks, {name: webhook.uid for name, webhook in live_webhooks.items()}
     )
-    removed_automations = _removal_steps(
-        Kind.AUTOMATION, definitions.automations, {name: item.id for name, item in automations.items()}
+    automation_removals = _removal_steps(
+        Kind.AUTOMATION, definitions.automations, {name: automation.id for name, automation in automations.items()}
     )
     creations_and_changes = [step for step in (*webhook_steps, *automation_steps) if step is not None]
     # Removals come first: they free names, and lower the number of webhooks, which is limited.
-    steps = (*removed_automations, *removed_webhooks, *creations_and_changes)
-    takes_over = not state.defined_by_files
+    steps = (*automation_removals, *webhook_removals, *creations_and_changes)
+    files_take_over = not state.defined_by_files
     return Plan(
         factory_name=state.factory_name,
         steps=steps,
-        unchanged=len(definitions.webhooks) + len(definitions.automations) - len(creations_and_changes),
-        takes_over=takes_over,
-        problems=tuple(sorted((*definitions.problems, *_missing_secrets(definitions, state, live)))),
-        warnings=tuple(sorted(_warnings(definitions, state, live, removed_webhooks))),
-        needs_consent=_consent_reason(definitions, state, steps, takes_over=takes_over),
+        unchanged_count=len(definitions.webhooks) + len(definitions.automations) - len(creations_and_changes),
+        files_take_over=files_take_over,
+        problems=tuple(sorted((*definitions.problems, *_secret_problems(definitions, state, live_webhooks)))),
+        warnings=tuple(sorted(_warnings(definitions, state, live_webhooks, webhook_removals))),
+        consent_reason=_consent_reason(definitions, state, steps, files_take_over=files_take_over),
     )
 
 
@@ -161,14 +165,14 @@ def plan_of(definitions: Definitions, state: State) -> Plan:
 
 def _webhook_step(definition: WebhookDefinition, existing: Webhook | None) -> Step | None:
     if existing is None:
-        settings = [PlannedChange(key, None, value) for key, value in webhook_settings(definition).items() if value]
-        settings.append(PlannedChange(WebhookKey.ENABLED, None, definition.enabled is not False))
+        initial = [PlannedChange(key, None, value) for key, value in webhook_settings(definition).items() if value]
+        initial.append(PlannedChange(WebhookKey.ENABLED, None, definition.enabled is not False))
         return Step(
             action=PlannedAction.CREATE,
             kind=Kind.WEBHOOK,
             name=definition.name,
             id=None,
-            changes=tuple(settings),
+            changes=tuple(initial),
             definition=definition,
         )
     before, after = webhook_settings(existing), webhook_settings(definition)
@@ -261,14 +265,14 @@ def _removal_steps(kind: Kind, definitions: Iterable[Definition], existing_ids: 
 # Problems
 
 
-def _missing_secrets(definitions: Definitions, state: State, live: Mapping[str, Webhook]) -> Iterable[Problem]:
+def _secret_problems(definitions: Definitions, state: State, live_webhooks: Mapping[str, Webhook]) -> Iterable[Problem]:
     for definition in definitions.webhooks:
-        name, existing = definition.secret_name, live.get(definition.name)
-        has_value = state.secrets.get(name)
-        # A webhook may continue to wait for its provider's secret.
+        name, existing = definition.secret_name, live_webhooks.get(definition.name)
+        has_value = state.has_value_by_secret_name.get(name)
+        # An existing webhook that waits for its provider's secret is no problem, unless the file enables it.
         may_wait = existing is not None and not existing.has_secret and definition.enabled is not True
         if has_value is None:
-            matches = get_close_matches(name, state.secrets, n=1)
+            matches = get_close_matches(name, state.has_value_by_secret_name, n=1)
             suggestion = f", or did you mean {matches[0]}?" if matches else "."
             message = f"No team secret is named {name}. Create it first: hookmill secret create {name}{suggestion}"
             yield definition.problem(f"/{WebhookKey.SECRET_NAME}", message)
@@ -277,11 +281,13 @@ def _missing_secrets(definitions: Definitions, state: State, live: Mapping[str, 
             yield definition.problem(f"/{WebhookKey.SECRET_NAME}", message)
 
 
-def _consent_reason(definitions: Definitions, state: State, steps: Iterable[Step], *, takes_over: bool) -> str | None:
+def _consent_reason(
+    definitions: Definitions, state: State, steps: Iterable[Step], *, files_take_over: bool
+) -> str | None:
     """Why the steps need consent: a webhook's URL can't be restored, nor an automation that has no file."""
-    removed = [step for step in steps if step.action is PlannedAction.REMOVE]
-    webhooks = [step.name for step in removed if step.kind is Kind.WEBHOOK]
-    automations = [step.name for step in removed if step.kind is Kind.AUTOMATION] if takes_over else []
+    removals = [step for step in steps if step.action is PlannedAction.REMOVE]
+    webhooks = [step.name for step in removals if step.kind is Kind.WEBHOOK]
+    automations = [step.name for step in removals if step.kind is Kind.AUTOMATION] if files_take_over else []
     if not webhooks and not automations:
         return None
     subject = f"Factory {state.factory_name!r} would lose"
@@ -293,7 +299,7 @@ def _consent_reason(definitions: Definitions, state: State, steps: Iterable[Step
     if automations:
         sentences.append(f"{subject} {_counted_names('automation', automations)}, whose prompt has no file.")
     sentences.append("If the files are for another factory, use --factory NAME.")
-    if takes_over:
+    if files_take_over:
         sentences.append(
             f"Factory {state.factory_name!r} was not defined by files so far: `hookmill export DIR` writes it as files."
         )
@@ -301,42 +307,44 @@ def _consent_reason(definitions: Definitions, state: State, steps: Iterable[Step
     return " ".join(sentences)
 
 
-def _rename_hints(definitions: Definitions, state: State, removed: Iterable[str]) -> list[str]:
-    """Hints for renamed files, which look like one removed and one new webhook."""
-    live = state.live()
-    new = [definition for definition in definitions.webhooks if definition.name not in live]
+def _rename_hints(definitions: Definitions, state: State, removed_names: Iterable[str]) -> list[str]:
+    """Hints for renamed files. Each looks like the removal of one webhook and the creation of another."""
+    live_webhooks = state.live_webhooks_by_name()
+    new_definitions = [definition for definition in definitions.webhooks if definition.name not in live_webhooks]
     return [
         f"If {definition.file} is {name!r} renamed, write name: {name} in it. Then the webhook keeps its URL."
-        for name in removed
-        for definition in new
-        if webhook_settings(definition) == webhook_settings(live[name])
+        for name in removed_names
+        for definition in new_definitions
+        if webhook_settings(definition) == webhook_settings(live_webhooks[name])
     ]
 
 
 def _counted_names(noun: str, names: list[str]) -> str:
-    shown = ", ".join(map(repr, names))
-    return f"{noun} {shown}" if len(names) == 1 else f"{len(names)} {noun}s ({shown})"
+    quoted_names = ", ".join(map(repr, names))
+    return f"{noun} {quoted_names}" if len(names) == 1 else f"{len(names)} {noun}s ({quoted_names})"
 
 
 # Warnings
 
 
 def _warnings(
-    definitions: Definitions, state: State, live: Mapping[str, Webhook], removed: Iterable[Step]
+    definitions: Definitions, state: State, live_webhooks: Mapping[str, Webhook], webhook_removals: Iterable[Step]
 ) -> Iterable[Problem]:
-    """Why a trigger of an automation will start no runs."""
+    """A warning for each webhook that a trigger selects, but that will start no runs."""
     enabled_by_uid = {
-        live[definition.name].uid: definition.enabled for definition in definitions.webhooks if definition.name in live
+        live_webhooks[definition.name].uid: definition.enabled
+        for definition in definitions.webhooks
+        if definition.name in live_webhooks
     }
-    removed_ids = {step.id for step in removed}
+    removed_ids = {step.id for step in webhook_removals}
     webhooks_by_uid = {webhook.uid: webhook for webhook in state.webhooks}
     for automation in definitions.automations:
-        for number, trigger in automation.webhook_triggers():
-            for uid in trigger.webhook_ids:
+        for trigger_index, trigger in automation.webhook_triggers():
+            for uid_index, uid in enumerate(trigger.webhook_ids):
                 reason = _inactive_reason(uid, webhooks_by_uid.get(uid), removed_ids, enabled_by_uid, state)
                 if reason is not None:
-                    index = trigger.webhook_ids.index(uid)
-                    yield automation.problem(f"/triggers/{number}/filter/webhook_ids/{index}", reason)
+                    pointer = f"/triggers/{trigger_index}/filter/webhook_ids/{uid_index}"
+                    yield automation.problem(pointer, reason)
 
 
 def _inactive_reason(
@@ -364,26 +372,26 @@ BACKTEST_DELIVERIES: Final = 120
 
 
 def filters_to_backtest(definitions: Definitions) -> list[tuple[AutomationDefinition, int, Trigger]]:
-    """The triggers with conditions, each with its automation and its number in the file. Only these can be tested."""
+    """The triggers with conditions, each with its automation and its index in the file's list of triggers."""
     return [
-        (automation, number, trigger)
+        (automation, trigger_index, trigger)
         for automation in definitions.automations
-        for number, trigger in automation.webhook_triggers()
+        for trigger_index, trigger in automation.webhook_triggers()
         if not trigger.matches_every_delivery
     ]
 
 
 def backtest_warning(
-    automation: AutomationDefinition, number: int, trigger: Trigger, matched: int, tried: int
+    automation: AutomationDefinition, trigger_index: int, trigger: Trigger, matched_count: int, tested_count: int
 ) -> Problem | None:
-    """A warning if the filter matched none of the tested deliveries. None without deliveries."""
-    if matched or not tried:
+    """A warning if the filter matched none of the tested deliveries. None if it matched one, or none was tested."""
+    if matched_count or not tested_count:
         return None
     comparison = (
-        f"would have matched none of the last {tried} deliveries"
-        if tried > 1
+        f"would have matched none of the last {tested_count} deliveries"
+        if tested_count > 1
         else "would not have matched the one delivery"
     )
     message = f"This filter {comparison} stored from its webhooks. `hookmill filter test` shows why."
     part = "payload" if trigger.payload is not None else "event"
-    return automation.problem(f"/triggers/{number}/filter/{part}", message)
+    return automation.problem(f"/triggers/{trigger_index}/filter/{part}", message)

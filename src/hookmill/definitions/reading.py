@@ -1,7 +1,7 @@
 """Turn the bytes of definition files into definitions, or into a list of all problems. Pure.
 
-A file may contain what the API accepts, under the keys of definition files. Everything else is refused at its line and
-column. The plan checks what needs the factory: whether a secret, a runner or a webhook exists.
+A file can contain what the API accepts, under the keys of definition files. Everything else is refused at its line and
+column. Only the plan can check what depends on the factory: whether a secret, a runner or a webhook exists.
 """
 
 import re
@@ -14,7 +14,7 @@ from hookmill.definitions.keys import AUTOMATION_KEYS, POLICY_KEYS, WebhookKey
 from hookmill.definitions.mapping import MappingReader, ProblemReporter, mapping_reader
 from hookmill.definitions.nodes import ListNode, MappingNode, Node, ScalarNode, compose, place_at, to_json
 from hookmill.definitions.problem import START, Place, Problem
-from hookmill.definitions.text import has_only_visible_characters, parts_of, report_conflict, text_of
+from hookmill.definitions.text import has_only_visible_characters, has_unresolved_merge, split_front_matter, text_of
 from hookmill.domain.automation import (
     PROMPT_CHARACTERS_MAX,
     SCHEDULE_EVENT,
@@ -49,7 +49,7 @@ class Definition:
     file: str
     name: str
     enabled: bool | None
-    """None: an existing one keeps its state, and a new one is enabled."""
+    """None: an existing webhook or automation keeps its state, and a new one is enabled."""
     node: Node = field(compare=False, repr=False)
 
     def place(self, pointer: str = "") -> Place:
@@ -81,14 +81,14 @@ class AutomationDefinition(Definition):
     policy: RunPolicy
 
     def webhook_triggers(self) -> Iterator[tuple[int, Trigger]]:
-        """The triggers that select deliveries, each with its number in the file."""
-        for number, trigger in enumerate(self.triggers):
+        """The triggers that select deliveries, each with its index in the file's list of triggers."""
+        for index, trigger in enumerate(self.triggers):
             if isinstance(trigger, Trigger):
-                yield number, trigger
+                yield index, trigger
 
     @property
     def triggers_as_stored(self) -> tuple[Trigger | ScheduleTrigger, ...]:
-        """The triggers in the order in which they are stored: schedules follow the others."""
+        """The triggers in the order in which they are stored: schedules follow the triggers on deliveries."""
         return tuple(sorted(self.triggers, key=lambda trigger: isinstance(trigger, ScheduleTrigger)))
 
 
@@ -101,36 +101,36 @@ class Definitions:
     problems: tuple[Problem, ...]
 
 
-def read(files: Files, uids: Mapping[str, str] | None = None) -> Definitions:
-    """The definitions in the files. `uids` has the factory's webhooks by name, if the factory is known."""
+def read_definitions(files: Files, uid_by_name: Mapping[str, str] | None = None) -> Definitions:
+    """The definitions in the files. `uid_by_name` has the uids of the factory's webhooks, if there is a factory."""
     problems = list(files.problems)
-    webhooks = [_webhook(file, content, problems) for file, content in files.webhooks.items()]
-    hints = _UidHints({stem_of(file) for file in files.webhooks}, uids)
-    automations = [_automation(file, content, hints, problems) for file, content in files.automations.items()]
+    webhooks = [_webhook(file, content, problems) for file, content in files.webhook_contents.items()]
+    hints = _UidHints({stem_of(file) for file in files.webhook_contents}, uid_by_name)
+    automations = [_automation(file, content, hints, problems) for file, content in files.automation_contents.items()]
     usable_webhooks = tuple(webhook for webhook in webhooks if webhook is not None)
     usable_automations = tuple(automation for automation in automations if automation is not None)
-    _refuse_same_names("webhook", usable_webhooks, problems)
-    _refuse_same_names("automation", usable_automations, problems)
+    _report_same_names("webhook", usable_webhooks, problems)
+    _report_same_names("automation", usable_automations, problems)
     return Definitions(usable_webhooks, usable_automations, tuple(sorted(problems)))
 
 
-def beyond_contract(definitions: Definitions) -> list[Problem]:
-    """A problem for all that the contract does not have: run policies, schedules, event types and some operators."""
+def problems_beyond_contract(definitions: Definitions) -> list[Problem]:
+    """A problem for each use of what the contract lacks: run policies, schedules, event types and some operators."""
     problems: list[Problem] = []
     for automation in definitions.automations:
         problems += [automation.problem(f"/{key}", _NO_POLICIES) for key in automation.policy.as_json()]
         problems += [
-            automation.problem(f"/triggers/{number}", _NO_SCHEDULES)
-            for number, trigger in enumerate(automation.triggers)
+            automation.problem(f"/triggers/{index}", _NO_SCHEDULES)
+            for index, trigger in enumerate(automation.triggers)
             if isinstance(trigger, ScheduleTrigger)
         ]
-        for number, trigger in automation.webhook_triggers():
-            place = f"/triggers/{number}/filter"
+        for index, trigger in automation.webhook_triggers():
+            filter_pointer = f"/triggers/{index}/filter"
             if trigger.event_types:
-                problems.append(automation.problem(f"{place}/event", _NO_EVENT_TYPES))
+                problems.append(automation.problem(f"{filter_pointer}/event", _NO_EVENT_TYPES))
             if trigger.payload is not None:
                 problems += [
-                    automation.problem(f"{place}/payload{pointer}", f"{pointer}: {_BEYOND_CONTRACT}")
+                    automation.problem(f"{filter_pointer}/payload{pointer}", f"{pointer}: {_BEYOND_CONTRACT}")
                     for pointer in trigger.payload.pointers_beyond_contract
                 ]
     return problems
@@ -153,20 +153,20 @@ def prompt_of(text: str) -> str:
 def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefinition | None:
     reporter = ProblemReporter(file, problems)
     text = text_of(content, reporter)
-    if text is None or report_conflict(text, reporter) or not has_only_visible_characters(text, reporter):
+    if text is None or has_unresolved_merge(text, reporter) or not has_only_visible_characters(text, reporter):
         return None
     node = compose(text, reporter.report)
     if node is None and not reporter.count:
         reporter.report(START, f"The file is empty. A webhook needs at least a line {WebhookKey.SECRET_NAME}: NAME.")
-    mapping = mapping_reader(node, "A webhook", tuple(WebhookKey), reporter, misplaced=_MISPLACED_IN_WEBHOOKS)
+    mapping = mapping_reader(node, "A webhook", tuple(WebhookKey), reporter, hint_by_wrong_key=_WRONG_WEBHOOK_KEYS)
     if mapping is None:
         return None
     mode = _auth_mode(mapping)
-    scheme_name, options, handshakes = _signing(mapping, mode)
+    scheme_name, options, handshakes = _signature_settings(mapping, mode)
     scheme = _scheme(mapping, scheme_name, options) if mode is AuthMode.SIGNATURE else None
     if handshakes and scheme is not None and scheme.handshake is None:
         mapping.report(WebhookKey.ANSWERS_HANDSHAKES, f"{scheme.title} sends no signed challenges. Remove this line.")
-    secret_name = mapping.required(WebhookKey.SECRET_NAME, "Name the team secret that holds the webhook's secret")
+    secret_name = mapping.required_text(WebhookKey.SECRET_NAME, "Name the team secret that holds the webhook's secret")
     if secret_name is not None and not _is_secret_name(secret_name):
         mapping.report(WebhookKey.SECRET_NAME, _NOT_A_SECRET_NAME)
     header = mapping.text(WebhookKey.DELIVERY_ID_HEADER)
@@ -205,19 +205,23 @@ def _webhook(file: str, content: bytes, problems: list[Problem]) -> WebhookDefin
 def _automation(file: str, content: bytes, hints: "_UidHints", problems: list[Problem]) -> AutomationDefinition | None:
     reporter = ProblemReporter(file, problems)
     text = text_of(content, reporter)
-    parts = parts_of(text, reporter) if text is not None else None
+    parts = split_front_matter(text, reporter) if text is not None else None
     if parts is None:
         return None
-    front, body, body_line = parts
-    if report_conflict(front, reporter, first_line=2) or not has_only_visible_characters(front, reporter, first_line=2):
+    front_matter, prompt_text, prompt_line = parts
+    if has_unresolved_merge(front_matter, reporter, first_line=2):
         return None
-    if report_conflict(body, reporter, first_line=body_line, needs_all_marks=True):
+    if not has_only_visible_characters(front_matter, reporter, first_line=2):
         return None
-    node = compose(front, reporter.report, first_line=2)
+    if has_unresolved_merge(prompt_text, reporter, first_line=prompt_line, needs_all_marks=True):
+        return None
+    node = compose(front_matter, reporter.report, first_line=2)
     if node is None and not reporter.count:
         reporter.report(Place(2, 1), "The front matter is empty. An automation needs at least triggers.")
-    prompt = _prompt(body, body_line, reporter)
-    mapping = mapping_reader(node, "The front matter", AUTOMATION_KEYS, reporter, misplaced=_MISPLACED_IN_AUTOMATIONS)
+    prompt = _prompt(prompt_text, prompt_line, reporter)
+    mapping = mapping_reader(
+        node, "The front matter", AUTOMATION_KEYS, reporter, hint_by_wrong_key=_WRONG_AUTOMATION_KEYS
+    )
     if mapping is None:
         return None
     name, enabled, runner = _name(mapping, "automation", file), mapping.boolean("enabled"), mapping.text("runner")
@@ -247,12 +251,14 @@ def _policy(mapping: MappingReader) -> RunPolicy:
         return NO_POLICY
 
 
-def _prompt(body: str, line: int, reporter: ProblemReporter) -> str:
-    prompt = prompt_of(body)
+def _prompt(text: str, first_line: int, reporter: ProblemReporter) -> str:
+    prompt = prompt_of(text)
     if not prompt.strip():
-        reporter.report(Place(line - 1, 1), "The prompt is missing. Write below this line what a run should do.")
+        reporter.report(Place(first_line - 1, 1), "The prompt is missing. Write below this line what a run should do.")
     elif len(prompt) > PROMPT_CHARACTERS_MAX:
-        reporter.report(Place(line, 1), f"The prompt is longer than {PROMPT_CHARACTERS_MAX:,} characters. Shorten it.")
+        reporter.report(
+            Place(first_line, 1), f"The prompt is longer than {PROMPT_CHARACTERS_MAX:,} characters. Shorten it."
+        )
     return prompt
 
 
@@ -267,14 +273,14 @@ _NOT_A_SECRET_NAME: Final = (
     "This is not the name of a team secret: a letter, then letters, digits and _ (64 at most). "
     "A file must not contain the secret's value."
 )
-_ASSIGNED: Final = "The service assigns this. Remove the line."
-_MISPLACED_IN_WEBHOOKS: Final = {
+_ASSIGNED_BY_SERVICE: Final = "The service assigns this. Remove the line."
+_WRONG_WEBHOOK_KEYS: Final = {
     "secret": _SECRET_IN_A_FILE,
     "token": _SECRET_IN_A_FILE,
-    "uid": _ASSIGNED,
-    "url": _ASSIGNED,
+    "uid": _ASSIGNED_BY_SERVICE,
+    "url": _ASSIGNED_BY_SERVICE,
 }
-_MISPLACED_IN_AUTOMATIONS: Final = {
+_WRONG_AUTOMATION_KEYS: Final = {
     "prompt": "The prompt belongs below the front matter. Move it there.",
     "trigger": "Write `triggers:` and a list, even for one trigger.",
 }
@@ -288,10 +294,10 @@ def _name(mapping: MappingReader, kind: str, file: str) -> str:
     return stem
 
 
-def _refuse_same_names(kind: str, definitions: Sequence[Definition], problems: list[Problem]) -> None:
-    first: dict[str, Definition] = {}
+def _report_same_names(kind: str, definitions: Sequence[Definition], problems: list[Problem]) -> None:
+    first_by_name: dict[str, Definition] = {}
     for definition in definitions:
-        if (other := first.setdefault(definition.name, definition)) is not definition:
+        if (other := first_by_name.setdefault(definition.name, definition)) is not definition:
             problems.append(
                 definition.problem(
                     "/name", f"{other.file} defines a {kind} of the same name, {definition.name!r}. Rename one."
@@ -315,14 +321,15 @@ def _auth_mode(mapping: MappingReader) -> AuthMode:
         return AuthMode.TOKEN
     if mode_name is not None:
         mapping.report(WebhookKey.AUTH_MODE, f"{mode_name[:40]!r} is not a mode. Modes are: {', '.join(AuthMode)}.")
-    # The mode that the author wants is unknown. The other keys hint at it, so that they cause no further problems.
+    # The mode that the author wants is unknown. Choose the mode that fits the other keys, so that these keys cause no
+    # further problems.
     return AuthMode.SIGNATURE if mapping.value_node(WebhookKey.SIGNATURE_SCHEME) is not None else AuthMode.TOKEN
 
 
 _SIGNATURE_KEYS: Final = (WebhookKey.SIGNATURE_SCHEME, WebhookKey.SIGNATURE_OPTIONS, WebhookKey.ANSWERS_HANDSHAKES)
 
 
-def _signing(mapping: MappingReader, mode: AuthMode) -> tuple[str | None, dict[str, Any] | None, bool]:
+def _signature_settings(mapping: MappingReader, mode: AuthMode) -> tuple[str | None, dict[str, Any] | None, bool]:
     """The scheme's name and options, and whether handshakes are answered."""
     if mode is not AuthMode.SIGNATURE:
         for key in _SIGNATURE_KEYS:
@@ -332,12 +339,13 @@ def _signing(mapping: MappingReader, mode: AuthMode) -> tuple[str | None, dict[s
         return None, None, False
     if mapping.value_node(WebhookKey.SIGNATURE_SCHEME) is None:
         mapping.report_missing(WebhookKey.SIGNATURE_SCHEME, "`hookmill scheme list` shows the providers")
-    options = mapping.value_node(WebhookKey.SIGNATURE_OPTIONS)
-    if options is not None:
-        keys = GenericHmac.__struct_fields__
-        mapping_reader(options, WebhookKey.SIGNATURE_OPTIONS, keys, mapping.reporter)
+    options_node = mapping.value_node(WebhookKey.SIGNATURE_OPTIONS)
+    if options_node is not None:
+        # The reader is not needed here, but creating it reports unknown keys.
+        mapping_reader(options_node, WebhookKey.SIGNATURE_OPTIONS, GenericHmac.__struct_fields__, mapping.reporter)
+    options = to_json(options_node) if options_node else None
     answers_handshakes = bool(mapping.boolean(WebhookKey.ANSWERS_HANDSHAKES))
-    return mapping.text(WebhookKey.SIGNATURE_SCHEME), to_json(options) if options else None, answers_handshakes
+    return mapping.text(WebhookKey.SIGNATURE_SCHEME), options, answers_handshakes
 
 
 def _scheme(mapping: MappingReader, name: str | None, options: dict[str, Any] | None) -> Scheme | None:
@@ -367,13 +375,15 @@ def _scheme(mapping: MappingReader, name: str | None, options: dict[str, Any] | 
 class _UidHints:
     """Hints for an author who wrote a webhook's name instead of its uid."""
 
-    files: set[str]
-    uids: Mapping[str, str] | None
+    names_with_file: set[str]
+    """The names of the webhooks that have a file."""
+    uid_by_name: Mapping[str, str] | None
+    """The uids of the factory's webhooks; None if there is no factory."""
 
     def hint_for(self, text: str) -> str:
-        if self.uids is not None and text in self.uids:
-            return f"Write its uid: {self.uids[text]}."
-        if text in self.files:
+        if self.uid_by_name is not None and text in self.uid_by_name:
+            return f"Write its uid: {self.uid_by_name[text]}."
+        if text in self.names_with_file:
             return "A webhook gets its uid at the first apply. Apply its file, and write the uid that apply prints."
         return "`hookmill webhook list` shows the uids."
 
@@ -414,12 +424,12 @@ def _trigger(node: Node, hints: _UidHints, reporter: ProblemReporter) -> Trigger
     mapping = mapping_reader(node, "A trigger", ("provider", "event", "filter"), reporter)
     if mapping is None:
         return None
-    value = mapping.required("provider", f"Write provider: {TRIGGER_PROVIDER}")
+    value = mapping.required_text("provider", f"Write provider: {TRIGGER_PROVIDER}")
     if value is not None and value != TRIGGER_PROVIDER:
         mapping.report(
             "provider", f"{value[:40]!r} is not supported. Providers are {TRIGGER_PROVIDER} and {SCHEDULE_PROVIDER}."
         )
-    value = mapping.required("event", f"Write event: {TRIGGER_EVENT}")
+    value = mapping.required_text("event", f"Write event: {TRIGGER_EVENT}")
     if value is not None and value != TRIGGER_EVENT:
         mapping.report("event", f"{value[:40]!r} is not supported. The only event is {TRIGGER_EVENT}.")
     filter_node = mapping.value_node("filter")
@@ -438,7 +448,7 @@ def _schedule_trigger(node: Node, reporter: ProblemReporter) -> ScheduleTrigger 
     mapping = mapping_reader(node, "A trigger", ("provider", "event", "schedule"), reporter)
     if mapping is None:
         return None
-    value = mapping.required("event", f"Write event: {SCHEDULE_EVENT}")
+    value = mapping.required_text("event", f"Write event: {SCHEDULE_EVENT}")
     if value is not None and value != SCHEDULE_EVENT:
         mapping.report("event", f"{value[:40]!r} is not supported. The event of a schedule is {SCHEDULE_EVENT}.")
     schedule_node = mapping.value_node("schedule")
@@ -448,8 +458,8 @@ def _schedule_trigger(node: Node, reporter: ProblemReporter) -> ScheduleTrigger 
     fields = mapping_reader(schedule_node, "schedule", SCHEDULE_FIELDS, reporter)
     if fields is None:
         return None
-    for key, what in (("name", "Name the schedule, such as nightly"), ("cron", 'Write cron: "0 3 * * *", for example')):
-        fields.required(key, what)
+    fields.required_text("name", "Name the schedule, such as nightly")
+    fields.required_text("cron", 'Write cron: "0 3 * * *", for example')
     if reporter.count:
         return None
     try:
@@ -477,7 +487,7 @@ def _webhook_ids(mapping: MappingReader, hints: _UidHints) -> tuple[WebhookUid, 
         if type(uid) is str and uid.startswith("wh_") and len(uid) <= 100:
             uids[WebhookUid(uid)] = None
         else:
-            subject = f"{item.spelled[:40]!r} is" if isinstance(item, ScalarNode) else "This is"
+            subject = f"{item.spelling[:40]!r} is" if isinstance(item, ScalarNode) else "This is"
             hint = hints.hint_for(uid) if type(uid) is str else hints.hint_for("")
             mapping.reporter.report(item.place, f"{subject} not a webhook's uid (wh_…). {hint}")
     return tuple(uids)

@@ -11,34 +11,37 @@ from hookmill.definitions.writing import lines_of
 
 _SIGNS: Final = {PlannedAction.CREATE: "+", PlannedAction.CHANGE: "~", PlannedAction.REMOVE: "-"}
 _DIFF_LINES_MAX: Final = 2_000
-"""The limit of lines of both texts. A diff of more would take long, and nobody would read it."""
+"""The maximum number of lines, of the old and the new text together, for a diff. Longer diffs take long."""
 
 
 def lines_of_plan(plan: Plan) -> Iterator[str]:
-    """One line per step, with a diff of a changed prompt or changed triggers. A take-over comes first."""
-    if plan.takes_over:
+    """One line per step, with a diff of a changed prompt or changed triggers.
+
+    If files take over the factory, the first line says so.
+    """
+    if plan.files_take_over:
         yield f"~ factory {plan.factory_name}: defined by files from now on"
     for step in plan.steps:
         yield f"{_SIGNS[step.action]} {step.kind.value} {step.name}{_step_details(step)}"
         if step.action is PlannedAction.CHANGE:
             for change in step.changes:
-                if change.key in _TEXTS:
+                if change.key in _KEYS_WITH_DIFF:
                     yield from _diff_lines(change)
 
 
 def summary_of(plan: Plan) -> str:
-    """The number of steps of each kind, in one line."""
+    """The number of steps by action, in one line."""
     if not plan.has_changes:
-        return f"Nothing to do: {plan.unchanged} of {plan.unchanged} match the files."
+        return f"Nothing to do: {plan.unchanged_count} of {plan.unchanged_count} match the files."
     counts = [
         sum(step.action is action for step in plan.steps)
         for action in (PlannedAction.CREATE, PlannedAction.CHANGE, PlannedAction.REMOVE)
     ]
-    summary = "{} to create, {} to change, {} to remove, {} unchanged".format(*counts, plan.unchanged)
-    return f"{summary}; afterwards only files can change the definitions." if plan.takes_over else f"{summary}."
+    summary = "{} to create, {} to change, {} to remove, {} unchanged".format(*counts, plan.unchanged_count)
+    return f"{summary}; afterwards only files can change the definitions." if plan.files_take_over else f"{summary}."
 
 
-_TEXTS: Final = {"prompt", "triggers"}
+_KEYS_WITH_DIFF: Final = {"prompt", "triggers"}
 
 
 def _step_details(step: Step) -> str:
@@ -48,14 +51,14 @@ def _step_details(step: Step) -> str:
         case Kind.AUTOMATION, PlannedAction.REMOVE:
             return ""
         case Kind.WEBHOOK, PlannedAction.CREATE:
-            return ": " + ", ".join(_new_webhook({change.key: change.after for change in step.changes}))
+            return ": " + ", ".join(_new_webhook_details({change.key: change.after for change in step.changes}))
         case Kind.AUTOMATION, PlannedAction.CREATE:
-            return ": " + ", ".join(_new_automation({change.key: change.after for change in step.changes}))
+            return ": " + ", ".join(_new_automation_details({change.key: change.after for change in step.changes}))
         case _:
             return ": " + ", ".join(map(_change_text, step.changes))
 
 
-def _new_webhook(settings: dict[str, Any]) -> Iterator[str]:
+def _new_webhook_details(settings: dict[str, Any]) -> Iterator[str]:
     yield settings[WebhookKey.AUTH_MODE]
     if WebhookKey.SIGNATURE_SCHEME in settings:
         yield settings[WebhookKey.SIGNATURE_SCHEME]
@@ -68,25 +71,25 @@ def _new_webhook(settings: dict[str, Any]) -> Iterator[str]:
         yield "disabled"
 
 
-def _new_automation(settings: dict[str, Any]) -> Iterator[str]:
+def _new_automation_details(settings: dict[str, Any]) -> Iterator[str]:
     yield f"runner {settings['runner']}"
-    triggers = len(settings["triggers"])
-    yield f"{triggers} trigger{'s' if triggers > 1 else ''}"
+    trigger_count = len(settings["triggers"])
+    yield f"{trigger_count} trigger{'s' if trigger_count > 1 else ''}"
     if not settings["enabled"]:
         yield "disabled"
 
 
 def _change_text(change: PlannedChange) -> str:
-    senders = " (senders must adapt)" if change.concerns_senders else ""
+    sender_note = " (senders must adapt)" if change.concerns_senders else ""
     match change.key:
         case "prompt" | "triggers":
             return change.key
         case "secret":
-            return f"sync {SYNC_KEY}{senders}"
+            return f"sync {SYNC_KEY}{sender_note}"
         case "enabled":
             return "enable" if change.after else "disable (senders get 404)" if change.concerns_senders else "disable"
         case _:
-            return f"{change.key} {_value(change.before)} → {_value(change.after)}{senders}"
+            return f"{change.key} {_value(change.before)} → {_value(change.after)}{sender_note}"
 
 
 def _value(value: Any) -> str:
