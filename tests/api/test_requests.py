@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hookmill.domain.limits import BACKTEST_MAX
+from hookmill.domain.limits import BACKTEST_DELIVERIES_MAX
 from hookmill.domain.permission import Role
 from hookmill.store import schema
 from hookmill.web.api import application, operations
@@ -247,8 +247,8 @@ def test_an_escaped_pair_and_a_backslash_are_text(api: Api):
             {"delivery_id": "dlv_" + "0" * 32, "x": 1},
             "Unknown field. Allowed fields: delivery_id, event, filter, webhook_ids.",
         ),
-        ("/factories/default/backtests", {"last": 0}, f"Use a number from 1 to {BACKTEST_MAX}."),
-        ("/factories/default/backtests", {"last": "many"}, f"Use a number from 1 to {BACKTEST_MAX}."),
+        ("/factories/default/backtests", {"last": 0}, f"Use a number from 1 to {BACKTEST_DELIVERIES_MAX}."),
+        ("/factories/default/backtests", {"last": "many"}, f"Use a number from 1 to {BACKTEST_DELIVERIES_MAX}."),
         ("/factories/default/backtests", {"webhook_ids": "wh_0"}, "Use a list."),
         ("/factories/default/backtests", {"webhook_ids": ["wh_0"] * 101}, "Use at most 100 items."),
         (

@@ -12,7 +12,7 @@ from hookmill.cli.output import command_line, print_json, print_line
 from hookmill.cli.session import factory_session
 from hookmill.domain.errors import Conflict
 from hookmill.domain.ids import delivery_id
-from hookmill.domain.limits import BACKTEST_MAX, BODY_BYTES_MAX
+from hookmill.domain.limits import BACKTEST_DELIVERIES_MAX, BODY_BYTES_MAX
 from hookmill.domain.run_policy import policy_from_json
 from hookmill.presentation.filter import BacktestView, policy_outcome
 
@@ -112,7 +112,7 @@ def backtest(
         typer.Option(metavar="WEBHOOK", help="Only deliveries of this webhook (name or uid). May be repeated."),
     ] = None,
     last: Annotated[
-        int, typer.Option(min=1, max=BACKTEST_MAX, metavar="N", help="The number of deliveries to test.")
+        int, typer.Option(min=1, max=BACKTEST_DELIVERIES_MAX, metavar="N", help="The number of deliveries to test.")
     ] = 50,
     concurrency_key: Annotated[
         list[str] | None,

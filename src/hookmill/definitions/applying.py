@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from hookmill.definitions.folder import read_folder
 from hookmill.definitions.keys import POLICY_KEYS, WebhookKey
 from hookmill.definitions.planning import (
-    BACKTEST_DELIVERIES,
+    APPLY_BACKTEST_DELIVERIES,
     SYNC_KEY,
     Kind,
     Plan,
@@ -152,7 +152,7 @@ def backtest(management: Management, may: MayView, definitions: Definitions) -> 
             payload_filter=trigger.payload.source if trigger.payload is not None else None,
             event_types=trigger.event_types or None,
             webhook_ids=uids,
-            last=BACKTEST_DELIVERIES,
+            last=APPLY_BACKTEST_DELIVERIES,
         )
         matched_count = len(result.matching)
         tested_count = matched_count + len(result.others)

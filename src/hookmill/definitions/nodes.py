@@ -240,7 +240,7 @@ def _resolve_plain_word(word: str) -> Json | _RefusedWord:
         return int(word) if len(word) <= _DIGITS_MAX else _RefusedWord(_NOT_EXACT)
     if not _NUMBER.fullmatch(word):
         return word
-    # Like the API, a file stores numbers as floats. A number that is not exact as a float is refused.
+    # The number is stored as the API would store it. If that would change the number, it is refused.
     number = float(word)
     try:
         is_exact = math.isfinite(number) and Decimal(repr(number)) == Decimal(word)

@@ -367,7 +367,7 @@ def _inactive_reason(
     return None
 
 
-BACKTEST_DELIVERIES: Final = 120
+APPLY_BACKTEST_DELIVERIES: Final = 120
 """The number of stored deliveries on which an apply tests each filter."""
 
 

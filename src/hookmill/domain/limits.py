@@ -13,7 +13,7 @@ FAILED_AUTHENTICATIONS_PER_MINUTE: Final = 60
 WEBHOOKS_PER_FACTORY: Final = 20
 AUTOMATIONS_PER_FACTORY: Final = 500
 """Limited, because the explanation of a delivery evaluates all automations of the factory."""
-BACKTEST_MAX: Final = 200
+BACKTEST_DELIVERIES_MAX: Final = 200
 """The maximum number of deliveries that one backtest evaluates."""
 
 LOG_ROWS_KEPT: Final = 50

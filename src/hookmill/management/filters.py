@@ -10,7 +10,7 @@ from hookmill.domain.delivery import Delivery, Label
 from hookmill.domain.errors import Fault, Invalid, InvalidFilter
 from hookmill.domain.filters import Explanation, compile_filter
 from hookmill.domain.ids import AutomationId, DeliveryKey
-from hookmill.domain.limits import BACKTEST_MAX
+from hookmill.domain.limits import BACKTEST_DELIVERIES_MAX
 from hookmill.domain.payload import Parsed
 from hookmill.domain.permission import MayView
 from hookmill.domain.run import Run
@@ -99,8 +99,8 @@ class Filters:
         would supersede.
         Raises `InvalidFilter`, `Invalid` for `last`, and `NotFound` for a webhook that the factory does not have.
         """
-        if not 1 <= last <= BACKTEST_MAX:
-            raise Invalid(f"A backtest tests 1 to {BACKTEST_MAX} deliveries, not {last}.", pointer="/last")
+        if not 1 <= last <= BACKTEST_DELIVERIES_MAX:
+            raise Invalid(f"A backtest tests 1 to {BACKTEST_DELIVERIES_MAX} deliveries, not {last}.", pointer="/last")
         draft = draft_filter(payload_filter, event_types)
         matching: list[Delivery] = []
         others: list[Delivery] = []

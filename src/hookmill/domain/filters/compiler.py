@@ -8,7 +8,7 @@ from typing import Any, Final
 from hookmill.domain.errors import Fault
 from hookmill.domain.filters.names import is_misspelt_operator, is_operator_name, letters_of
 from hookmill.domain.filters.operators import OPERATORS, Operator
-from hookmill.domain.filters.rendering import pointer_step, shown
+from hookmill.domain.filters.rendering import display_text, pointer_step
 from hookmill.domain.filters.rules import AllOf, Condition, ObjectRule, Rule, all_of
 from hookmill.domain.filters.values import MISSING, typed_scalar
 from hookmill.domain.payload import Json
@@ -98,7 +98,7 @@ class FilterCompiler:
             if type(name) is str:
                 rules[name] = self.compile_rule(condition, at.nested_field(name))
             else:
-                self.report(at, f"Field names are strings. Put {shown(name)} in quotes.")
+                self.report(at, f"Field names are strings. Put {display_text(name)} in quotes.")
         # An object counts as one condition on its field, because it may scan a long array of objects.
         self.positions_by_field[at.field_path].append(at)
         return ObjectRule(rules)
@@ -110,8 +110,8 @@ class FilterCompiler:
         if usable_operators and fields:
             self.report(
                 at,
-                f"`{next(iter(usable_operators))}` is an operator and {shown(next(iter(fields)))} is a field. An "
-                'object contains only operators or only fields. To use both, put the fields into {"$fields": {…}}.',
+                f"`{next(iter(usable_operators))}` is an operator and {display_text(next(iter(fields)))} is a field. "
+                'An object contains only operators or only fields. To use both, put the fields into {"$fields": {…}}.',
             )
         # Even if operators and fields are mixed, the fields are compiled, so that their problems are reported.
         object_rule = self._compile_usable_fields(fields, at) if fields else PLACEHOLDER_RULE
@@ -174,7 +174,7 @@ class FilterCompiler:
             self.report(Position(), f"The filter has more than {CONDITIONS_MAX} conditions. Remove some.")
         for path, positions in self.positions_by_field.items():
             if len(positions) > CONDITIONS_PER_FIELD_MAX:
-                target = f"field {shown('.'.join(path)[:_NAME_SHOWN_MAX])}" if path else "body"
+                target = f"field {display_text('.'.join(path)[:_NAME_SHOWN_MAX])}" if path else "body"
                 self.report(
                     positions[CONDITIONS_PER_FIELD_MAX],
                     f"More than {CONDITIONS_PER_FIELD_MAX} conditions on the {target}. "
@@ -238,4 +238,4 @@ def _unknown_operator_message(name: str, at: Position) -> str:
 
 def _fields_hint(name: str) -> str:
     """How to write a condition on a field with this name, if the user may have meant a field."""
-    return f' For a field of this name write {{"$fields": {{{shown(name[:_NAME_SHOWN_MAX])}: …}}}}.'
+    return f' For a field of this name write {{"$fields": {{{display_text(name[:_NAME_SHOWN_MAX])}: …}}}}.'

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, assert_never
 
-from hookmill.domain.filters.rendering import pointer_step, shown
+from hookmill.domain.filters.rendering import display_text, pointer_step
 from hookmill.domain.filters.rules import AllOf, Condition, ObjectRule, Rule
 from hookmill.domain.filters.values import KINDS_BY_TYPE, MISSING
 from hookmill.domain.payload import Json
@@ -49,8 +49,8 @@ def outcomes(rule: Rule, value: Json, at: str, alternative_number: int | None = 
             yield ConditionOutcome(
                 pointer=pointer,
                 operator=rule.operator.name,
-                expected=shown(rule.source),
-                actual=shown(decisive_value),
+                expected=display_text(rule.source),
+                actual=display_text(decisive_value),
                 held=rule.holds(value),
                 alternative_number=alternative_number,
                 inner_outcomes=tuple(_inner_outcomes(rule, value, at)),
@@ -86,8 +86,8 @@ def _outcomes_without_object(
             yield ConditionOutcome(
                 pointer=at,
                 operator=rule.operator.name,
-                expected=shown(rule.source),
-                actual=shown(MISSING),
+                expected=display_text(rule.source),
+                actual=display_text(MISSING),
                 held=False,
                 no_object_at=no_object_at,
                 alternative_number=alternative_number,

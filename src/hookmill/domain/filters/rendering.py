@@ -26,14 +26,14 @@ def pointer_step(name: str) -> str:
     return _printable(json_pointer.escape(name))
 
 
-def shown(value: Json) -> str:
+def display_text(value: Json) -> str:
     """A value for display: JSON, shortened, without the content of inner objects and arrays."""
     if value is MISSING:
         return "missing"
     if type(value) is not list:
-        return _cut(_shown_shallow(value))
+        return _cut(_display_text_of_one(value))
     # Each element takes at least two characters with its comma, so later elements would be cut anyway.
-    text = ", ".join(_shown_shallow(element) for element in value[:SHOWN_CHARACTERS_MAX])
+    text = ", ".join(_display_text_of_one(element) for element in value[:SHOWN_CHARACTERS_MAX])
     return f"[{text}]" if len(text) + 2 <= SHOWN_CHARACTERS_MAX else f"[{text[: SHOWN_CHARACTERS_MAX - 3]}…]"
 
 
@@ -51,7 +51,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= SHOWN_CHARACTERS_MAX else text[: SHOWN_CHARACTERS_MAX - 1] + "…"
 
 
-def _shown_shallow(value: Json) -> str:
+def _display_text_of_one(value: Json) -> str:
     if type(value) is dict:
         return "{…}" if value else "{}"
     if type(value) is list:

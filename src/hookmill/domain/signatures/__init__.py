@@ -1,1 +1,1 @@
-"""Provider signatures: a catalogue of schemes as data, one verifier, one signer, and the owner's diagnosis."""
+"""Provider signatures: a catalogue of schemes as data, a verifier, a signer, and a diagnosis for the owner."""

@@ -39,7 +39,7 @@ class RequestToSend:
 
 @dataclass(frozen=True, slots=True)
 class ExampleSecret:
-    """The sender's secret or private key, and the webhook's secret that verifies it. Shared secrets are equal."""
+    """The sender's secret or private key, and the matching secret of the webhook. Shared secrets are equal."""
 
     sender_secret: str
     webhook_secret: str

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, String
 
 from hookmill.domain.automation import EVENT_TYPES_MAX, PROMPT_CHARACTERS_MAX, TRIGGERS_MAX
 from hookmill.domain.filters import CONDITIONS_MAX
-from hookmill.domain.limits import BACKTEST_MAX
+from hookmill.domain.limits import BACKTEST_DELIVERIES_MAX
 from hookmill.domain.permission import Role
 from hookmill.domain.run import RunState
 from hookmill.domain.run_policy import FAILURES_MAX, LIMIT_MAX
@@ -276,7 +276,7 @@ class BacktestRequest(RequestBody):
         default=None, max_length=100, description="The webhooks that the trigger selects. Defaults to all."
     )
     last: StrictInt = Field(
-        default=50, ge=1, le=BACKTEST_MAX, description="The number of deliveries to evaluate, newest first."
+        default=50, ge=1, le=BACKTEST_DELIVERIES_MAX, description="The number of deliveries to evaluate, newest first."
     )
     concurrency: Policy | None = Field(default=None, description=_CONCURRENCY)
     debounce: Policy | None = Field(default=None, description=_DEBOUNCE)
